@@ -10,10 +10,10 @@ an entry point of the group ``polysci.rankers``; then ``--ranker`` knows it. In 
 import numpy as np
 
 import polysci
+from polysci.cost import RANKERS, Context, Family, Ranker, traffic
+from polysci.cost.batch import costs
+from polysci.cost.metrics import tau
 from polysci.polyhedral.footprint import Count
-from polysci.rank import RANKERS, Context, Family, Ranker, traffic
-from polysci.rank.batch import costs
-from polysci.rank.metrics import tau
 from polysci.tune import context_of
 
 LAYER = "mb1ic64ih28oc128kh3ph1"

@@ -23,23 +23,23 @@ import script
 from training_steps import MODELS
 
 from polysci.errors import SpecError
+from polysci.frontends.layers.model import build_model
+from polysci.frontends.onnx.simplify import simplify
+from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
-from polysci.network.compile.build import runner_of
-from polysci.network.compile.prepare import (
+from polysci.network.example_inputs import inputs_of
+from polysci.network.prepare import (
     CompileOptions,
     generate_code,
     prepare,
     search_schedules,
 )
-from polysci.network.compile.retune import gain_of_moments
-from polysci.network.frontends.layers.model import build_model
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.stages import LayerStage
-from polysci.network.passes.joint_loops import join_loops
-from polysci.network.passes.layer_calls import refuse_extras
-from polysci.network.passes.layer_moments import take_moments
-from polysci.network.passes.row_fusion import Setting
-from polysci.network.runtime.example_inputs import inputs_of
+from polysci.network.retune import gain_of_moments
+from polysci.program.passes.joint_loops import join_loops
+from polysci.program.passes.layer_calls import refuse_extras
+from polysci.program.passes.layer_moments import take_moments
+from polysci.program.passes.row_fusion import Setting
+from polysci.program.stages import LayerStage
 from polysci.target.host import detect
 from polysci.text.tables import fit
 

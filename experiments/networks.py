@@ -26,13 +26,13 @@ import onnx
 import script
 import small_models
 
-from polysci.algorithms import registry
 from polysci.errors import CheckError, SpecError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.prepare import machine_for
-from polysci.network.tools.compare import compare_networks, installed_peers
+from polysci.lower import registry
+from polysci.network.compiled import compile_network
+from polysci.network.prepare import machine_for
 from polysci.peers import Peer
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
+from polysci.peers.networks.compare import compare_networks, installed_peers
 from polysci.target.host import detect
 from polysci.text.tables import fit
 from polysci.tune import LEVELS

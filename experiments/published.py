@@ -35,6 +35,11 @@ import numpy as np
 import plots
 import script
 
+from polysci.cost import cache_placement, metrics
+from polysci.cost.polydl import BANDWIDTHS, WEIGHTS
+from polysci.cost.polyscientist import LATENCIES
+from polysci.cost.second_reads import USABLE
+from polysci.cost.working_sets import Sizes, from_exact
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import contraction
 from polysci.polyhedral.extract import extract
@@ -42,11 +47,6 @@ from polysci.polyhedral.footprint import FLOAT, footprint, refetches
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_sets
-from polysci.rank import cache_placement, metrics
-from polysci.rank.polydl import BANDWIDTHS, WEIGHTS
-from polysci.rank.polyscientist import LATENCIES
-from polysci.rank.second_reads import USABLE
-from polysci.rank.working_sets import Sizes, from_exact
 from polysci.target import machine
 from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS

@@ -42,13 +42,13 @@ import published
 import script
 from scipy.optimize import nnls
 
+from polysci.cost import metrics
+from polysci.cost.second_reads import USABLE
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.footprint import FLOAT, footprint, refetches
 from polysci.polyhedral.footprint import traffic as level_traffic
-from polysci.rank import metrics
-from polysci.rank.second_reads import USABLE
 from polysci.text.tables import columns
 
 Numbers = np.ndarray

@@ -1,6 +1,6 @@
 """How well does every ranker order the measured schedules of a layer?
 
-Shows, for each ranker of polysci.rank.RANKERS on the schedules that sample.py measured, by threads
+Shows, for each ranker of polysci.cost.RANKERS on the schedules that sample.py measured, by threads
 and warm or cold caches:
 
   top-1, top-5   least time of the whole sample over that of the ranker's first, or best of its
@@ -33,15 +33,15 @@ import script
 from records import Layer
 
 from polysci import tune
+from polysci.cost import RANKERS, Context, metrics
+from polysci.cost.batch import costs
+from polysci.cost.constant import TIES, best_template, distance
+from polysci.cost.rules import use_of
+from polysci.cost.shortlist import ranker_of
+from polysci.cost.template import Template
 from polysci.errors import PolysciError
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import RANKERS, Context, metrics
-from polysci.rank.batch import costs
-from polysci.rank.constant import TIES, best_template, distance
-from polysci.rank.rules import use_of
-from polysci.rank.shortlist import ranker_of
-from polysci.rank.template import Template
 from polysci.space.enumerate import Family
 from polysci.text.tables import columns
 from polysci.tune import training as learn

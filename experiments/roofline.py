@@ -31,11 +31,11 @@ import script
 
 from polysci import tune
 from polysci.cli.layers import LEVELS, positive, problems, say, threads_of, title
+from polysci.cost import Context
+from polysci.cost.shortlist import estimate_of
 from polysci.errors import PolysciError, SpecError, WisdomError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.footprint import load_bound_bytes
-from polysci.rank import Context
-from polysci.rank.shortlist import estimate_of
 from polysci.target.host import detect
 from polysci.text.tables import columns
 

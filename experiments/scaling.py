@@ -30,13 +30,13 @@ import plots
 import script
 
 from polysci import tune
+from polysci.cost import RANKERS, Context
+from polysci.cost.shortlist import choices
 from polysci.errors import PolysciError
 from polysci.explain.terms import terms_of
 from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import RANKERS, Context
-from polysci.rank.shortlist import choices
 from polysci.space.enumerate import Family
 from polysci.space.resolve import resolve
 from polysci.target.machine_file import MachineFile, read

@@ -24,9 +24,9 @@ from rich.progress import track
 
 from polysci.cli.layers import positive, problems
 from polysci.errors import PolysciError, SpecError
+from polysci.measure.network_samples import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_seconds
 from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
-from polysci.peers.networks.service import PAUSE_S, SAMPLE_S, WARM_UP_S, mean_seconds
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 SETTINGS = ("1 warm", "1 cold", "2 warm", "2 cold")

@@ -21,11 +21,11 @@ import plots
 import script
 from time_or_quality import retimed
 
-from polysci.algorithms.choice import candidates
 from polysci.cli.layers import positive
+from polysci.cost import shortlist
+from polysci.cost.curve_groups import curve_forms
+from polysci.lower.choice import candidates
 from polysci.ops.matmul import Matmul
-from polysci.rank import shortlist
-from polysci.rank.curve_groups import curve_forms
 from polysci.text.tables import columns
 from polysci.tune.context import context_of
 

@@ -34,15 +34,15 @@ import plots
 import script
 
 from polysci import tune
-from polysci.algorithms.lowering import model_of
 from polysci.cli.layers import positive, say, seconds, threads_of, title
+from polysci.cost.shortlist import choices
 from polysci.errors import CheckError, PolysciError
+from polysci.lower.lowering import model_of
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank.shortlist import choices
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune.calibrate import machine_of, machine_path

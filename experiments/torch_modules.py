@@ -27,7 +27,7 @@ from typing import Any
 import script
 
 from polysci.errors import CheckError, SpecError
-from polysci.peers.networks.service import WARM_UP_S, mean_seconds
+from polysci.measure.network_samples import WARM_UP_S, mean_seconds
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 

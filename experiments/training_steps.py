@@ -24,8 +24,8 @@ import script
 
 from polysci import layers, training
 from polysci.errors import CheckError, SpecError
-from polysci.network.frontends.layers.model import build_model
-from polysci.network.tools.torch_modules import as_module
+from polysci.frontends.layers.model import build_model
+from polysci.peers.networks.torch_modules import as_module
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 

@@ -31,20 +31,20 @@ import script
 from time_or_quality import retimed
 
 from polysci import compile_network
-from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.choice import candidates
 from polysci.cli.layers import positive, problems, title
 from polysci.errors import SpecError
-from polysci.network.compile.build import library_of
-from polysci.network.compile.network_process import time_networks
-from polysci.network.compile.pipeline import PASSES, PassContext, run_passes
-from polysci.network.compile.prepare import graph_of, machine_for
-from polysci.network.frontends.layers.recurrent_words import CELLS, RecurrentWords
-from polysci.network.operators.lower import lower
-from polysci.network.passes.fused_updates import StepGains, step_products
+from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
+from polysci.graph.operators.lower import lower
+from polysci.lower.algorithm import Candidate
+from polysci.lower.choice import candidates
+from polysci.network.build import library_of
+from polysci.network.network_process import time_networks
+from polysci.network.pipeline import PASSES, PassContext, run_passes
+from polysci.network.prepare import graph_of, machine_for
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
+from polysci.program.passes.fused_updates import StepGains, step_products
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune.context import context_of

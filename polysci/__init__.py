@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polysci import errors, notation, training
     from polysci.api import compile, conv2d
-    from polysci.network.compile.compiled import Network, compile_network
-    from polysci.network.frontends import layers
+    from polysci.frontends import layers
+    from polysci.network.compiled import Network, compile_network
     from polysci.notation.einsum import einsum
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
@@ -88,7 +88,7 @@ _HOMES = MappingProxyType(
         "ConvTranspose2d": "polysci.ops.conv_transpose2d",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
-        "Network": "polysci.network.compile.compiled",
+        "Network": "polysci.network.compiled",
         "Primitive": "polysci.runtime.primitive",
         "Result": "polysci.tune",
         "TunerOptions": "polysci.tune",
@@ -97,7 +97,7 @@ _HOMES = MappingProxyType(
         "Target": "polysci.target.host",
         "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",
-        "compile_network": "polysci.network.compile.compiled",
+        "compile_network": "polysci.network.compiled",
         "conv2d": "polysci.api",
         "detect": "polysci.target.host",
         "einsum": "polysci.notation.einsum",
@@ -111,7 +111,7 @@ _MODULES = MappingProxyType(
     {
         "errors": "polysci.errors",
         "extract": "polysci.polyhedral.extract",
-        "layers": "polysci.network.frontends.layers",
+        "layers": "polysci.frontends.layers",
         "notation": "polysci.notation",
         "training": "polysci.training",
     }

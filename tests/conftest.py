@@ -17,8 +17,8 @@ from hypothesis import settings
 
 from polysci.measure import first_run
 from polysci.measure.samples import Samples
-from polysci.network.compile import network_cache
-from polysci.network.passes import thread_shares
+from polysci.network import network_cache
+from polysci.program.passes import thread_shares
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect

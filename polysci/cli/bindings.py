@@ -11,7 +11,7 @@ from polysci.errors import SpecError
 from polysci.text.tables import shorten
 
 if TYPE_CHECKING:
-    from polysci.network.compile.compiled import Network
+    from polysci.network.compiled import Network
 
 
 def binding_options(command: argparse.ArgumentParser) -> None:
@@ -53,8 +53,8 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 def inputs_of_run(arguments: argparse.Namespace, network: Network) -> dict[str, Any]:
     """The arrays of ``--input``, or made-up ones. Raises SpecError for a file that is wrong."""
-    from polysci.network.runtime.example_inputs import load_inputs
-    from polysci.network.tools.compare import inputs_for
+    from polysci.network.example_inputs import load_inputs
+    from polysci.peers.networks.compare import inputs_for
 
     if arguments.input is not None:
         return load_inputs(arguments.input, network.inputs)

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _plans(arguments: argparse.Namespace, problem: Problem) -> Iterator[Schedule]:
     """The schedules to check: the given one, the model's first, or what a search finds."""
-    from polysci.algorithms.choice import candidates
+    from polysci.lower.choice import candidates
     from polysci.tune import context_of
 
     requested = shared.schedule_of(arguments)

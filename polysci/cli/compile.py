@@ -38,10 +38,10 @@ from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.network.compile.compiled import Network
-    from polysci.network.compile.prepare import PreparedNetwork
-    from polysci.network.frontends.pytorch.program import TorchProgram
-    from polysci.network.ir.graph import Graph
+    from polysci.frontends.pytorch.program import TorchProgram
+    from polysci.graph.graph import Graph
+    from polysci.network.compiled import Network
+    from polysci.network.prepare import PreparedNetwork
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
 
@@ -227,7 +227,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     """The model for sizes of its free dimensions."""
-    from polysci.network.compile.prepare import graph_of
+    from polysci.network.prepare import graph_of
 
     values, external = dict(arguments.value), arguments.external_data
     return graph_of(arguments.model, dims, values, external=external)
@@ -235,8 +235,8 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
 
 def _network(arguments: argparse.Namespace, graph: Graph) -> Network:
     """The compiled network of a graph."""
-    from polysci.network.compile.pipeline import PassChoices
-    from polysci.network.compile.prepare import prepare
+    from polysci.network.pipeline import PassChoices
+    from polysci.network.prepare import prepare
     from polysci.target.host import detect
 
     prepared = partial(
@@ -250,7 +250,7 @@ def _network(arguments: argparse.Namespace, graph: Graph) -> Network:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
-    from polysci.network.frontends.layers.words import describes_model
+    from polysci.frontends.layers.words import describes_model
     from polysci.peers.contest import LEAST_ROUNDS
 
     readers = ["torch.nn"] if describes_model(arguments.model) else ["onnxruntime", "openvino"]
@@ -272,7 +272,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _title(arguments: argparse.Namespace) -> str:
-    from polysci.export import names
+    from polysci.text import names
 
     return names.project(Path(arguments.model).stem if arguments.name is None else arguments.name)
 
@@ -280,7 +280,7 @@ def _title(arguments: argparse.Namespace) -> str:
 def _peers(arguments: argparse.Namespace) -> list[Peer]:
     if not arguments.compare:
         return []
-    from polysci.network.tools.compare import installed_peers
+    from polysci.peers.networks.compare import installed_peers
 
     return installed_peers(arguments.compare, shared.say)
 
@@ -290,9 +290,9 @@ def _build(
 ) -> Network:
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
-    from polysci.network.compile.compiled import build_network
-    from polysci.network.compile.prepare import CompileOptions
-    from polysci.network.passes.layer_calls import problems
+    from polysci.network.compiled import build_network
+    from polysci.network.prepare import CompileOptions
+    from polysci.program.passes.layer_calls import problems
     from polysci.target.host import detect
     from polysci.text.tables import time_text
     from polysci.tune import LEVELS, Progress
@@ -331,9 +331,9 @@ def _build(
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
-    from polysci.network.compile.compiled import rebuild_network
-    from polysci.network.frontends.pytorch.program import is_program, run_program
-    from polysci.network.tools.debug import compare_tensors, first_wrong
+    from polysci.frontends.pytorch.program import is_program, run_program
+    from polysci.network.compiled import rebuild_network
+    from polysci.network.debug import compare_tensors, first_wrong
 
     apart, inputs = rebuild_network(network, apart=True), inputs_of_run(arguments, network)
     run = partial(run_program, _program(arguments)) if is_program(arguments.model) else None
@@ -345,7 +345,7 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
 
 
 def _program(arguments: argparse.Namespace) -> TorchProgram:
-    from polysci.network.frontends.pytorch.program import read_program
+    from polysci.frontends.pytorch.program import read_program
 
     return read_program(arguments.model, dims_of(arguments), dict(arguments.value))
 
@@ -353,9 +353,9 @@ def _program(arguments: argparse.Namespace) -> TorchProgram:
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """Write the stages' times, and the comparison with ``peers``."""
     from polysci.cli.network_text import comparison_lines, summary_of
-    from polysci.network.tools.accuracy import f32_loss
-    from polysci.network.tools.compare import compare_networks
     from polysci.peers.contest import ROUNDS
+    from polysci.peers.networks.accuracy import f32_loss
+    from polysci.peers.networks.compare import compare_networks
 
     inputs = inputs_of_run(arguments, network) if peers else {}  # a wrong file is told at once
     report, comparison, loss = network.report(), None, None

@@ -13,8 +13,8 @@ from polysci.errors import SpecError
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.farm import Farm, FarmMachine, FarmResult
-    from polysci.network.compile.on_farm import FarmNetwork
-    from polysci.network.ir.graph import Graph
+    from polysci.graph.graph import Graph
+    from polysci.network.on_farm import FarmNetwork
     from polysci.ops.problem import Problem
     from polysci.tune import Progress
 
@@ -52,9 +52,9 @@ def _networks_here(
 ) -> list[FarmNetwork]:
     """What ``compile`` builds and times on this machine: bf16 has f32 as a rival."""
     from polysci.export.candidates import SearchTarget
-    from polysci.network.compile.on_farm import FarmNetwork
-    from polysci.network.compile.pipeline import PassChoices
-    from polysci.network.compile.prepare import prepare
+    from polysci.network.on_farm import FarmNetwork
+    from polysci.network.pipeline import PassChoices
+    from polysci.network.prepare import prepare
 
     target = SearchTarget(machine.target, None, arguments.level or "measure")
     options, networks = options_for(target, arguments), []
@@ -71,9 +71,9 @@ def _networks_there(
     arguments: argparse.Namespace, graph: Graph, farm: Farm, targets: list[SearchTarget]
 ) -> list[FarmNetwork]:
     """The same network for each target, prepared for the best."""
-    from polysci.network.compile.on_farm import FarmNetwork
-    from polysci.network.compile.pipeline import PassChoices
-    from polysci.network.compile.prepare import prepare
+    from polysci.network.on_farm import FarmNetwork
+    from polysci.network.pipeline import PassChoices
+    from polysci.network.prepare import prepare
 
     best, level = targets[0], arguments.level or "measure"
     prepared = prepare(
@@ -92,7 +92,7 @@ def _networks_there(
 def _search(farm: Farm, arguments: argparse.Namespace, networks: list[FarmNetwork]) -> None:
     """Search with a line a layer."""
     from polysci.cli.display import Display
-    from polysci.network.compile.on_farm import search_on_farm
+    from polysci.network.on_farm import search_on_farm
 
     with Display(0) as display:
 

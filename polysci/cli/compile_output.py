@@ -12,7 +12,7 @@ from polysci.cli.bindings import dims_of, several_sizes
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.network.compile.compiled import Network
+    from polysci.network.compiled import Network
 
 
 def output_options(command: argparse.ArgumentParser) -> None:
@@ -68,9 +68,9 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
-    from polysci.network.tools.c_project import check_project
-    from polysci.network.tools.freestanding import check_freestanding
-    from polysci.network.tools.python_package import check_package
+    from polysci.export.networks.c_project import check_project
+    from polysci.export.networks.freestanding import check_freestanding
+    from polysci.export.networks.python_package import check_package
 
     out = Path(arguments.out)
     if arguments.freestanding:
@@ -85,8 +85,8 @@ def write_sizes(
     arguments: argparse.Namespace, name: str, network_of: Callable[[Mapping[str, int]], Network]
 ) -> int:
     """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
-    from polysci.network.tools.c_project import write_project
-    from polysci.network.tools.sized_networks import join_sizes
+    from polysci.export.networks.c_project import write_project
+    from polysci.export.networks.sized_networks import join_sizes
 
     if not arguments.out:
         dims_of(arguments)
@@ -107,10 +107,10 @@ def write_sizes(
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.network.compile.planned import use_pool
-    from polysci.network.tools.c_project import write_project
-    from polysci.network.tools.freestanding import write_freestanding
-    from polysci.network.tools.python_package import write_package
+    from polysci.export.networks.c_project import write_project
+    from polysci.export.networks.freestanding import write_freestanding
+    from polysci.export.networks.python_package import write_package
+    from polysci.network.planned import use_pool
 
     out, network = Path(arguments.out), use_pool(network, arguments.pool)
     if arguments.freestanding:

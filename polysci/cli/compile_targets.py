@@ -13,8 +13,8 @@ from polysci.errors import SpecError
 
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
-    from polysci.network.compile.prepare import CompileOptions
-    from polysci.network.ir.graph import Graph
+    from polysci.graph.graph import Graph
+    from polysci.network.prepare import CompileOptions
 
 
 def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
@@ -38,7 +38,7 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
 
 def options_for(target: SearchTarget, arguments: argparse.Namespace) -> CompileOptions:
     """What a network for a target is compiled by."""
-    from polysci.network.compile.prepare import CompileOptions
+    from polysci.network.prepare import CompileOptions
 
     return CompileOptions(
         target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
@@ -59,11 +59,11 @@ def write_for(
     targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph, name: str
 ) -> int:
     """Plan for each target, then write a project."""
-    from polysci.network.compile.pipeline import PassChoices
-    from polysci.network.compile.planned import plan_network, use_pool
-    from polysci.network.compile.prepare import prepare
-    from polysci.network.tools.c_project import write_project
-    from polysci.network.tools.isa_choice import IsaChoice
+    from polysci.export.networks.c_project import write_project
+    from polysci.export.networks.isa_choice import IsaChoice
+    from polysci.network.pipeline import PassChoices
+    from polysci.network.planned import plan_network, use_pool
+    from polysci.network.prepare import prepare
 
     several = bool(arguments.isas) or len(targets) > 1
     if arguments.compare or arguments.json:

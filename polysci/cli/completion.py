@@ -50,8 +50,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 def _names() -> dict[str, list[str]]:
     """What an option takes that lists no choices because packages add to them."""
+    from polysci.cost import RANKERS
     from polysci.numerics.dtypes import ALIASES, PRECISIONS
-    from polysci.rank import RANKERS
     from polysci.target.isas import ISAS
 
     return {"isa": list(ISAS), "ranker": list(RANKERS), "dtype": [*PRECISIONS, *ALIASES]}

@@ -14,11 +14,11 @@ from polysci.cli.bindings import binding_options
 from polysci.errors import SpecError, WisdomError
 
 if TYPE_CHECKING:
-    from polysci.algorithms.algorithm import ExplainRequest, ScheduleExplanation
+    from polysci.cost import Context
     from polysci.explain import MeasuredTime
+    from polysci.lower.algorithm import ExplainRequest, ScheduleExplanation
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
-    from polysci.rank import Context
     from polysci.tune.wisdom import Record, Wisdom
 
 SHORTLIST = 4  # schedules ranked to take the first of
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         return compile.print_explanation(arguments, _only(models, arguments))
     if bound := [*arguments.dim, *arguments.value]:
         raise SpecError(f"{bound[0][0]}: bound in a whole model (MODEL.onnx), not in layers")
-    from polysci.algorithms.registry import algorithm_of
+    from polysci.lower.registry import algorithm_of
 
     requested = shared.schedule_of(arguments)
     todo = shared.problems(arguments)
@@ -86,8 +86,8 @@ def _show(
 
 def _draw(request: ExplainRequest, explanation: ScheduleExplanation, picture: Path) -> None:
     """Raises SpecError for a schedule without loops of the nest."""
-    from polysci.algorithms.registry import DEFAULT
     from polysci.explain.plot import draw
+    from polysci.lower.registry import DEFAULT
 
     if explanation.nest is None:
         raise SpecError(
@@ -138,8 +138,8 @@ def _request(
     problem: Problem, requested: Schedule | None, context: Context, arguments: argparse.Namespace
 ) -> ExplainRequest:
     """The schedule to explain, where it comes from, and its time if it was ever measured here."""
-    from polysci.algorithms.algorithm import ExplainRequest
-    from polysci.algorithms.choice import candidates, key_of
+    from polysci.lower.algorithm import ExplainRequest
+    from polysci.lower.choice import candidates, key_of
     from polysci.tune.wisdom import Wisdom
 
     wisdom = Wisdom() if shared.machine_of(arguments) is None else None
@@ -175,7 +175,7 @@ def _recorded_schedule(
     wisdom: Wisdom, key: str, context: Context
 ) -> tuple[Schedule | None, MeasuredTime | None]:
     """The measured schedule of this machine, if there is one and it still parses."""
-    from polysci.algorithms.registry import name_of
+    from polysci.lower.registry import name_of
     from polysci.polyhedral import schedule
     from polysci.runtime.measurement import host_of
 

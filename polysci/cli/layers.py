@@ -149,7 +149,7 @@ def isa(text: str) -> str:
 
 def algorithm_option(command: argparse.ArgumentParser) -> None:
     """Which algorithms may be chosen."""
-    from polysci.algorithms.registry import DEFAULT, help_text, options
+    from polysci.lower.registry import DEFAULT, help_text, options
 
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
     command.add_argument("--reproducible", action="store_true", help="same bits for any threads")
@@ -239,7 +239,7 @@ def say_unmeasured(search_target: SearchTarget) -> None:
 
 def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
-    from polysci.algorithms.registry import AUTO, DEFAULT, name_of
+    from polysci.lower.registry import AUTO, DEFAULT, name_of
     from polysci.polyhedral import schedule
     from polysci.target.microkernels import find
 
@@ -297,7 +297,7 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _read(text: str, layout: str, dtype: str) -> list[Problem]:
-    from polysci.network.frontends.layers.words import describes_model
+    from polysci.frontends.layers.words import describes_model
     from polysci.ops import layer_lists, parse_problem
 
     if describes_model(text):

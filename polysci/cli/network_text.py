@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from polysci.text.tables import bytes_text, fit, paragraph, shorten
 
 if TYPE_CHECKING:
-    from polysci.network.compile.compiled import Network
-    from polysci.network.compile.prepare import PreparedNetwork
-    from polysci.network.compile.report import NetworkReport
-    from polysci.network.tools.debug import CheckedTensor
+    from polysci.network.compiled import Network
+    from polysci.network.debug import CheckedTensor
+    from polysci.network.prepare import PreparedNetwork
+    from polysci.network.report import NetworkReport
     from polysci.peers.networks.contest import NetworkComparison
 
 
 def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
     """Every group of nodes, what each fusion saves, and why others were rejected."""
-    from polysci.network.ir.control import BranchStage
-    from polysci.network.ir.stages import (
+    from polysci.program.control import BranchStage
+    from polysci.program.stages import (
         JointLoops,
         LayerStage,
         LoopStage,
@@ -86,7 +86,7 @@ def explain_stages_json(prepared: PreparedNetwork) -> str:
 
 def describe_errors(rows: Sequence[CheckedTensor], *, width: int | None) -> str:
     """The error of every tensor against the reference."""
-    from polysci.network.tools.debug import first_wrong
+    from polysci.network.debug import first_wrong
 
     table = [("stage", "tensor", "error", "bound", "largest", "verdict")]
     table += [
@@ -111,7 +111,7 @@ def describe_errors(rows: Sequence[CheckedTensor], *, width: int | None) -> str:
 
 def describe_errors_json(rows: Sequence[CheckedTensor]) -> str:
     """A JSON object a tensor, then the verdict."""
-    from polysci.network.tools.debug import first_wrong
+    from polysci.network.debug import first_wrong
 
     first = first_wrong(rows)
     last = {"first_wrong": first.stage if first else None}

@@ -87,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     """The rankers to ask. Raises SpecError for what cannot be done at all."""
-    from polysci.rank import RANKERS
-    from polysci.rank.shortlist import ranker_of
+    from polysci.cost import RANKERS
+    from polysci.cost.shortlist import ranker_of
 
     if not arguments.layers:
         raise SpecError("rank: expected SPEC or FILE, or --list")
@@ -106,7 +106,7 @@ def _fill(
     layer: RankedLayer, arguments: argparse.Namespace, names: list[str], display: Display
 ) -> None:
     """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
-    from polysci.algorithms.registry import DEFAULT, algorithm_named
+    from polysci.lower.registry import DEFAULT, algorithm_named
     from polysci.runtime.backend import backend_of
     from polysci.tune import Progress, context_of
     from polysci.tune.ranker_scores import distinct, measure_choices, ranking
@@ -165,7 +165,7 @@ def _line(layer: RankedLayer) -> str:
 
 
 def _listing(arguments: argparse.Namespace) -> str:
-    from polysci.rank import RANKERS
+    from polysci.cost import RANKERS
     from polysci.text.tables import pairs
 
     rows = [(name, ranker.summary) for name, ranker in RANKERS.items()]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli.layers import title
 
 if TYPE_CHECKING:
+    from polysci.cost.shortlist import Choice
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
-    from polysci.rank.shortlist import Choice
     from polysci.tune.ranker_scores import RankerScore, Ranking
 
 

@@ -13,8 +13,8 @@ from polysci.cli import output_file, report_network
 from polysci.errors import PolysciError, WisdomError
 
 if TYPE_CHECKING:
+    from polysci.cost import Context
     from polysci.ops.problem import Problem
-    from polysci.rank import Context
     from polysci.report import Report
     from polysci.target.host import Target
     from polysci.target.machine import Machine

@@ -13,7 +13,7 @@ from polysci.cli import output_file
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.network.compile.account import NetworkAccount
+    from polysci.network.account import NetworkAccount
     from polysci.report.network_model import NetworkPage
 
 FILES: Final = (".onnx", ".pt2", ".tc")
@@ -40,7 +40,7 @@ def options(command: argparse.ArgumentParser) -> None:
 
 def names_model(arguments: argparse.Namespace) -> bool:
     """Return whether a whole model is named. Raises SpecError for options of the other kind."""
-    from polysci.network.frontends.layers.words import describes_model
+    from polysci.frontends.layers.words import describes_model
 
     models = [text for text in arguments.layers
               if Path(text).suffix.lower() in FILES or describes_model(text)]  # fmt: skip
@@ -56,7 +56,7 @@ def names_model(arguments: argparse.Namespace) -> bool:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile the model, time it, write the page and the trace; then 0."""
-    from polysci.network.compile.account import account_of
+    from polysci.network.account import account_of
     from polysci.report.network_page import network_page
     from polysci.report.trace import trace_text
 

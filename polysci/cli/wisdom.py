@@ -115,8 +115,8 @@ def _table(records: list[Record], width: int | None) -> str:
 
 
 def _forget(arguments: argparse.Namespace) -> int:
-    from polysci.algorithms.choice import keys_of
     from polysci.errors import SpecError
+    from polysci.lower.choice import keys_of
     from polysci.tune.wisdom import Wisdom
 
     wisdom = Wisdom()

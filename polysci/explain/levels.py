@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polysci.cost import Context
+from polysci.cost.second_reads import USABLE
 from polysci.explain.terms import LEVELS, Terms
 from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.schedule import Loop, Schedule
-from polysci.rank import Context
-from polysci.rank.second_reads import USABLE
 from polysci.target.host import Target
 
 MEMORY = "memory"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from polysci.cost import Context
+from polysci.cost.shortlist import choices
 from polysci.explain.dependences import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.measured_time import MeasuredTime
@@ -16,8 +18,6 @@ from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.inside import needed_products
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
-from polysci.rank import Context
-from polysci.rank.shortlist import choices
 from polysci.space.group_views import roles_of
 
 SHORTLIST = 10  # of the ranker's choices, which all rankers order

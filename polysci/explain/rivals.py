@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from polysci.cost import Context, traffic
+from polysci.cost.curve_groups import best_curve
+from polysci.cost.ways import competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context, traffic
-from polysci.rank.curve_groups import best_curve
-from polysci.rank.ways import competitive_ways
 from polysci.space.enumerate import Family, schedules
 from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve

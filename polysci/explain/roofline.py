@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polysci.cost import Context
 from polysci.explain.terms import Terms
 from polysci.polyhedral.footprint import load_bound_bytes
-from polysci.rank import Context
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
+from polysci.cost import RANKERS, Context
+from polysci.cost.shortlist import cost_of
 from polysci.errors import PolysciError
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import RANKERS, Context
-from polysci.rank.shortlist import cost_of
 
 
 @dataclass(frozen=True, slots=True)

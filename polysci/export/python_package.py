@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from polysci.codegen.emit import assemble
 from polysci.errors import UnsupportedError
 from polysci.export import elements, folder
 from polysci.export.project import (
@@ -20,6 +19,7 @@ from polysci.export.project import (
     title,
 )
 from polysci.export.wait_policy import wait_policy
+from polysci.lower.direct.emit import assemble
 from polysci.runtime.backend import CPU
 from polysci.runtime.build.calls import CANDIDATE_S, TIMEOUT_S
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci import tune
-from polysci.algorithms.registry import algorithm_of
-from polysci.codegen.definitions import trim
-from polysci.codegen.interface import SCALES, Function, Role, function
 from polysci.export.project import Entry, Project, fill_template
+from polysci.lower.direct.definitions import trim
+from polysci.lower.direct.interface import SCALES, Function, Role, function
+from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim

@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 
 from distributed import Future
 
+from polysci.cost import Context
 from polysci.errors import PolysciError
 from polysci.farm import tasks
 from polysci.farm.cluster import POLL_S, Farm, FarmMachine
 from polysci.measure.samples import Sample, Samples
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
 from polysci.tune.runner import FaultyScheduleError, usual_rate
 from polysci.tune.wisdom import Record
 

@@ -14,16 +14,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci import errors
-from polysci.algorithms import choice
-from polysci.algorithms.lowering import model_of
+from polysci.cost import Context
+from polysci.cost.weights import from_json as weights_of
 from polysci.errors import PolysciError
 from polysci.farm.machine_lock import own_machine, share_machine
+from polysci.lower import choice
+from polysci.lower.lowering import model_of
 from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
-from polysci.rank import Context
-from polysci.rank.weights import from_json as weights_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler

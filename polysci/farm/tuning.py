@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from distributed import Client
 
-from polysci.algorithms import choice
-from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.lowering import model_of
-from polysci.algorithms.registry import DEFAULT
+from polysci.cost import Context
 from polysci.errors import FarmError, PolysciError, SpecError
 from polysci.farm import tasks
 from polysci.farm.cluster import Farm, FarmMachine, connect
 from polysci.farm.runner import FarmRunner
+from polysci.lower import choice
+from polysci.lower.algorithm import Candidate
+from polysci.lower.lowering import model_of
+from polysci.lower.registry import DEFAULT
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
-from polysci.rank import Context
 from polysci.space.summation import SummationOrder
 from polysci.tune import LEVELS, Progress, Result, context_of, optimize
 from polysci.tune.records import SEEDS, SearchRecords

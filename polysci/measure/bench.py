@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from polysci.algorithms.registry import algorithm_of, location_of
 from polysci.errors import CheckError, UnsupportedError
+from polysci.lower.registry import algorithm_of, location_of
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten, fastest
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

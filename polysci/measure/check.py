@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen.emit import Source
 from polysci.errors import BuildError, NoCompilerError, SpecError
+from polysci.lower.algorithm import SYMBOL
+from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

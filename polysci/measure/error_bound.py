@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.algorithms.algorithm import Algorithm
-from polysci.algorithms.registry import DEFAULT, algorithm_named
+from polysci.lower.algorithm import Algorithm
+from polysci.lower.registry import DEFAULT, algorithm_named
 from polysci.measure.integer_reference import Array, Arrays
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.arrays import Doubles

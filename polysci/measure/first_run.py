@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from polysci.algorithms.algorithm import SYMBOL
-from polysci.codegen.emit import Source
 from polysci.errors import CheckError
+from polysci.lower.algorithm import SYMBOL
+from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import Verdict, time_limit
 from polysci.ops.problem import Problem

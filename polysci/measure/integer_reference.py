@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.algorithms.algorithm import ExactInputs
+from polysci.lower.algorithm import ExactInputs
 from polysci.numerics.dtypes import Precision, precision_named, to_stored
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, bias_shape, input_shapes

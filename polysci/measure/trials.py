@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polysci.algorithms.algorithm import PLAIN, SYMBOL, EmitOptions
-from polysci.codegen.emit import Source, assemble
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
+from polysci.lower.algorithm import PLAIN, SYMBOL, EmitOptions
+from polysci.lower.direct.emit import Source, assemble
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.algorithms.algorithm import ExactInputs
-from polysci.algorithms.registry import ALGORITHMS, DEFAULT
-from polysci.algorithms.registry import load as load_algorithm
-from polysci.codegen import interface
 from polysci.errors import CheckError
+from polysci.lower.algorithm import ExactInputs
+from polysci.lower.direct import interface
+from polysci.lower.registry import ALGORITHMS, DEFAULT
+from polysci.lower.registry import load as load_algorithm
 from polysci.measure.disturbance import Counters, ReferenceLoop
 from polysci.measure.error_bound import Reals
 from polysci.measure.guard_pages import Guarded, Side

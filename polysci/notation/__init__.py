@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from polysci.network.frontends.notation.parser import BUILTINS, parse
-from polysci.network.frontends.notation.syntax import Comprehension
+from polysci.frontends.notation.parser import BUILTINS, parse
+from polysci.frontends.notation.syntax import Comprehension
 from polysci.notation.compiled import FreeTensorFunction, TensorFunction, compile
 from polysci.notation.gradients import grad
 from polysci.notation.interpreter import interpret

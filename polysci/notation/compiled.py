@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import is_real, tensor_types
-from polysci.network.frontends.notation.graphs import graph_of_comprehension
-from polysci.network.frontends.notation.index_checks import OUTSIDE, with_index_checks
-from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.notation.sizes import bind_sizes, check_sizes
-from polysci.network.frontends.notation.syntax import Declaration
+from polysci.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.frontends.notation.element_types import is_real, tensor_types
+from polysci.frontends.notation.graphs import graph_of_comprehension
+from polysci.frontends.notation.index_checks import OUTSIDE, with_index_checks
+from polysci.frontends.notation.parser import parse
+from polysci.frontends.notation.sizes import bind_sizes, check_sizes
+from polysci.frontends.notation.syntax import Declaration
+from polysci.network.compiled import Network, compile_network
 from polysci.notation.gradients import gradients_of
 from polysci.numerics.dtypes import to_bf16
 

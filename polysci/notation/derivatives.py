@@ -7,8 +7,8 @@ from math import pi, sqrt
 from types import MappingProxyType
 from typing import Final
 
-from polysci.network.frontends.notation.syntax import Literal, Operation, Term
-from polysci.network.ir.functions import PREDICATES
+from polysci.frontends.notation.syntax import Literal, Operation, Term
+from polysci.loop_ir.functions import PREDICATES
 
 
 def apply(function: str, *arguments: Term | float) -> Operation:

@@ -14,11 +14,11 @@ from opt_einsum.parser import parse_einsum_input
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.frontends.notation.contractions import contract
-from polysci.network.frontends.notation.graphs import OPSET
-from polysci.network.ir.graph import Graph, Tensor
-from polysci.network.ir.growing import GrowingGraph
+from polysci.frontends.notation.contractions import contract
+from polysci.frontends.notation.graphs import OPSET
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.graph import Graph, Tensor
+from polysci.network.compiled import Network, compile_network
 
 Array = NDArray[Any]
 KEPT: Final = 256  # plans

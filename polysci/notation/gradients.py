@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import is_real, tensor_types
-from polysci.network.frontends.notation.parser import error_at, parse
-from polysci.network.frontends.notation.ranges import Inference, StatementRanges
-from polysci.network.frontends.notation.sizes import infer_shapes
-from polysci.network.frontends.notation.syntax import (
+from polysci.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.frontends.notation.element_types import is_real, tensor_types
+from polysci.frontends.notation.parser import error_at, parse
+from polysci.frontends.notation.ranges import Inference, StatementRanges
+from polysci.frontends.notation.sizes import infer_shapes
+from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Comprehension,

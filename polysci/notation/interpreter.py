@@ -10,17 +10,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import (
+from polysci.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.frontends.notation.element_types import (
     argument_type,
     combination_type,
     is_real,
     tensor_types,
 )
-from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.notation.ranges import StatementRanges
-from polysci.network.frontends.notation.sizes import bind_sizes, infer_shapes
-from polysci.network.frontends.notation.syntax import (
+from polysci.frontends.notation.parser import parse
+from polysci.frontends.notation.ranges import StatementRanges
+from polysci.frontends.notation.sizes import bind_sizes, infer_shapes
+from polysci.frontends.notation.syntax import (
     AxisExtent,
     Conversion,
     Declaration,
@@ -30,8 +30,8 @@ from polysci.network.frontends.notation.syntax import (
     Term,
     Variable,
 )
-from polysci.network.ir.element_values import NUMPY_FUNCTIONS
-from polysci.network.ir.functions import UNSIGNED, WHOLE, kind_of_type
+from polysci.loop_ir.element_values import NUMPY_FUNCTIONS
+from polysci.loop_ir.functions import UNSIGNED, WHOLE, kind_of_type
 from polysci.numerics.dtypes import from_bf16, to_bf16
 
 Array = NDArray[Any]

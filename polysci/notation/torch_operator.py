@@ -15,13 +15,13 @@ from torch import Tensor
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.network.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.network.frontends.notation.element_types import is_real, tensor_types
-from polysci.network.frontends.notation.isl_forms import name_for_isl
-from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.notation.ranges import infer
-from polysci.network.frontends.notation.sizes import bind_sizes, check_sizes, infer_shapes
-from polysci.network.frontends.notation.syntax import Declaration
+from polysci.frontends.notation.elaborate import Elaborated, elaborate
+from polysci.frontends.notation.element_types import is_real, tensor_types
+from polysci.frontends.notation.isl_forms import name_for_isl
+from polysci.frontends.notation.parser import parse
+from polysci.frontends.notation.ranges import infer
+from polysci.frontends.notation.sizes import bind_sizes, check_sizes, infer_shapes
+from polysci.frontends.notation.syntax import Declaration
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
 from polysci.polyhedral.affine import Affine

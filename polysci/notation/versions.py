@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from polysci.network.frontends.notation.syntax import (
+from polysci.frontends.notation.syntax import (
     Assignment,
     Element,
     IndexRange,

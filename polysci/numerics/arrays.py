@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 
 ALIGNMENT: Final = 64  # bytes

@@ -46,7 +46,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             ),
             Peer("openvino", "openvino", "polysci.peers.networks.openvino:OpenVINO", "networks"),
             Peer(
-                "torch.nn", "torch", "polysci.network.tools.torch_modules:TorchModules", "networks"
+                "torch.nn", "torch", "polysci.peers.networks.torch_modules:TorchModules", "networks"
             ),
         )
     }

@@ -8,16 +8,16 @@ from math import exp, log
 
 import numpy as np
 
-from polysci.algorithms.algorithm import ExplainRequest
-from polysci.algorithms.registry import algorithm_of
+from polysci.cost import Context
+from polysci.cost.metrics import tau
+from polysci.cost.shortlist import predict_seconds
 from polysci.errors import PolysciError
 from polysci.explain import Explanation, MeasuredTime
 from polysci.explain.roofline import bandwidths, peak_name
+from polysci.lower.algorithm import ExplainRequest
+from polysci.lower.registry import algorithm_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
-from polysci.rank import Context
-from polysci.rank.metrics import tau
-from polysci.rank.shortlist import predict_seconds
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.tune import Result, Trial

@@ -7,7 +7,7 @@ from math import ceil, sqrt
 from xml.etree.ElementTree import Element
 
 from polysci.explain.roofline import SOURCES
-from polysci.network.compile.account import BufferAccount, NetworkAccount, StageAccount
+from polysci.network.account import BufferAccount, NetworkAccount, StageAccount
 from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.figures import HIGH, WIDE, along, grid, label_at, pixels, segment, svg, titles
 from polysci.report.markup import tag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.explain.roofline import peak_name
-from polysci.network.compile.account import NetworkAccount, StageAccount
+from polysci.network.account import NetworkAccount, StageAccount
 from polysci.target.machine import Machine
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from polysci.explain.roofline import SOURCES
-from polysci.network.compile.account import StageAccount
+from polysci.network.account import StageAccount
 from polysci.report.markup import Child, tag
 from polysci.report.network_figures import NAMED, memory_map, stage_roofline
 from polysci.report.network_model import NetworkPage

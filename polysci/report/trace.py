@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from polysci.network.compile.account import NetworkAccount, StageAccount
+from polysci.network.account import NetworkAccount, StageAccount
 from polysci.text.tables import shorten
 
 PROCESS: Final = 1

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from polysci.algorithms.algorithm import PLAIN, EmitOptions
 from polysci.errors import UnsupportedError
+from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache, library
@@ -18,7 +18,7 @@ from polysci.runtime.build.library import Library
 from polysci.target.isa import Isa
 
 if TYPE_CHECKING:
-    from polysci.codegen.emit import Source
+    from polysci.lower.direct.emit import Source
 
 
 class Backend(Protocol):
@@ -84,7 +84,7 @@ class COpenMP:
         self, problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
     ) -> Source:
         """C source; raises IllegalScheduleError, SpecError or UnsupportedError."""
-        from polysci.algorithms import lowering  # a process that loads and times needs no isl
+        from polysci.lower import lowering  # a process that loads and times needs no isl
 
         return lowering.emit(problem, schedule, threads, options)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from polysci.codegen.interface import Role, function_name
 from polysci.errors import BuildError
+from polysci.lower.direct.interface import Role, function_name
 from polysci.runtime.build.library import Library
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from polysci.algorithms.algorithm import SYMBOL
 from polysci.border.arguments import check_type
-from polysci.codegen import interface
-from polysci.codegen.denormals import KEEP_FLAG
 from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.algorithm import SYMBOL
+from polysci.lower.direct import interface
+from polysci.lower.direct.denormals import KEEP_FLAG
 from polysci.numerics import arrays
 from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
@@ -28,7 +28,7 @@ from polysci.target.isas import isa_named
 from polysci.target.microkernels import find
 
 if TYPE_CHECKING:
-    from polysci.codegen.emit import Source
+    from polysci.lower.direct.emit import Source
 
 
 def version() -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard, is_expected, report_of
-from polysci.codegen.interface import ALIGNMENT, NO_ISA, OK
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.lower.direct.interface import ALIGNMENT, NO_ISA, OK
 from polysci.numerics import arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
@@ -23,7 +23,7 @@ from polysci.runtime.measurement import Measurement
 from polysci.text.tables import shorten
 
 if TYPE_CHECKING:
-    from polysci.codegen.emit import Source
+    from polysci.lower.direct.emit import Source
     from polysci.polyhedral.schedule import Schedule
 
 Array = NDArray[Any]

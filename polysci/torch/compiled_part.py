@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from polysci.errors import UnsupportedError
-from polysci.network.compile.compiled import Network
+from polysci.network.compiled import Network
 from polysci.torch.index_range import PlaceRange, range_of
 
 _empty_like = torch.empty_like  # so many look-ups less a call

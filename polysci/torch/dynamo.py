@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch.failures import pytorch_failures
-from polysci.network.frontends.pytorch.program import TorchProgram, program_of
+from polysci.frontends.pytorch.failures import pytorch_failures
+from polysci.frontends.pytorch.program import TorchProgram, program_of
 from polysci.text.suggestions import suggest
 from polysci.torch.capture import capture
 from polysci.torch.fallback import leave, leave_by, reason_of

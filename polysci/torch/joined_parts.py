@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from polysci.network.frontends.pytorch.program import TorchProgram
+from polysci.frontends.pytorch.program import TorchProgram
 from polysci.torch.compiled_part import CompiledPart
 from polysci.torch.parts import Part, Split, is_whole_of
 

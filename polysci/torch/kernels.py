@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from polysci.api import compile
-from polysci.codegen.interface import declarations
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.lower.direct.interface import declarations
 from polysci.numerics import arrays
 from polysci.ops.problem import Problem
 from polysci.runtime import binary_interface

@@ -10,22 +10,23 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from polysci.network.compile.compiled import Network
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.frontends.pytorch import moving
-from polysci.network.frontends.pytorch.importer import (
+from polysci.frontends.onnx.simplify import simplify
+from polysci.frontends.pytorch import moving
+from polysci.frontends.pytorch.importer import (
     graph_of_calls,
     import_calls,
     needed_calls,
     operator_name,
 )
-from polysci.network.frontends.pytorch.program import TorchProgram
-from polysci.network.ir.graph import Array, Graph
-from polysci.network.ir.growing import GrowingGraph
-from polysci.network.ir.refusals import NodeRefusal, RefusedNodesError
-from polysci.network.operators.lower import lower
-from polysci.network.tools.debug import FACTOR, LEAST, bound_of
-from polysci.peers.networks.contest import largest_error
+from polysci.frontends.pytorch.program import TorchProgram
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.graph import Graph
+from polysci.graph.operators.lower import lower
+from polysci.graph.refusals import NodeRefusal, RefusedNodesError
+from polysci.network.compiled import Network
+from polysci.network.debug import FACTOR, LEAST, bound_of
+from polysci.numerics.arrays import Array
+from polysci.numerics.differences import largest_error
 from polysci.torch.compiled_part import CompiledPart, PartTensor
 from polysci.torch.equal_elements import Operators
 from polysci.torch.reports import PartReport

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from polysci.errors import UnsupportedError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.frontends.layers.model import INPUT, OPSET, LayerGraph
-from polysci.network.frontends.layers.recurrent import GRU, LSTM
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.gradients.differentiate import pull_back
-from polysci.network.ir import graph as ir
+from polysci.frontends.layers.model import INPUT, OPSET, LayerGraph
+from polysci.frontends.layers.recurrent import GRU, LSTM
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph import graph as ir
+from polysci.graph.gradients.differentiate import pull_back
+from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings
 from polysci.torch.direct_layers import DirectLayers, is_plain
 from polysci.torch.kernels import Calls, check_operands

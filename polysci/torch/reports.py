@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.network.ir.refusals import NodeRefusal
+from polysci.graph.refusals import NodeRefusal
 from polysci.text.tables import time_text
 from polysci.tune.result import cost_text
 

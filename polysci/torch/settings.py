@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from polysci.algorithms.registry import ALGORITHMS, AUTO, DEFAULT
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError
+from polysci.lower.registry import ALGORITHMS, AUTO, DEFAULT
 from polysci.target.host import MOST_THREADS
 from polysci.text.suggestions import suggest
 from polysci.tune import check_options

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polysci.network.frontends.pytorch.program import read_file
+from polysci.frontends.pytorch.program import read_file
 from polysci.torch.capture import capture
 
 

@@ -14,9 +14,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._python_dispatch import _disable_current_modes
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.pytorch.importer import OPERATORS, operator_name
-from polysci.network.frontends.pytorch.program import TorchProgram
-from polysci.network.frontends.pytorch.training import MAX_POOL_BACKWARD
+from polysci.frontends.pytorch.importer import OPERATORS, operator_name
+from polysci.frontends.pytorch.program import TorchProgram
+from polysci.frontends.pytorch.training import MAX_POOL_BACKWARD
 from polysci.torch.compiled_part import CHANNELS_LAST
 from polysci.torch.fallback import leave, reason_of
 from polysci.torch.library import LIBRARY

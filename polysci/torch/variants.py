@@ -17,11 +17,11 @@ from torch.utils import _pytree as pytree
 
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError, WisdomError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.compile.prepare import DTYPES
-from polysci.network.frontends.pytorch.failures import pytorch_failures
-from polysci.network.frontends.pytorch.program import program_of
-from polysci.network.ir.graph import Graph
+from polysci.frontends.pytorch.failures import pytorch_failures
+from polysci.frontends.pytorch.program import program_of
+from polysci.graph.graph import Graph
+from polysci.network.compiled import Network, compile_network
+from polysci.network.prepare import DTYPES
 from polysci.torch.capture import capture
 from polysci.torch.compiled_part import CompiledPart
 from polysci.torch.equal_elements import AS_PYTORCH, FIRST_OF_EQUAL

@@ -9,19 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from polysci.export import folder
-from polysci.export.names import remark
-from polysci.network.codegen.signature import RunArgument, ports_of
-from polysci.network.compile.compiled import Network
-from polysci.network.ir.graph import Array
-from polysci.network.tools.c_project import (
+from polysci.export.networks.c_project import (
     check_project,
     files,
     leftovers,
     network_sources,
 )
-from polysci.network.tools.sized_networks import only_size
-from polysci.numerics.arrays import round_up
+from polysci.export.networks.sized_networks import only_size
+from polysci.network.codegen.signature import RunArgument, ports_of
+from polysci.network.compiled import Network
+from polysci.numerics.arrays import Array, round_up
 from polysci.text import templates
+from polysci.text.names import remark
 from polysci.training.selftest import STEPS, make_step_data
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -8,9 +8,10 @@ import numpy as np
 
 from polysci.border.guard import guard
 from polysci.errors import CheckError
-from polysci.network.frontends.onnx import reference
-from polysci.network.gradients.differentiate import differentiate
-from polysci.network.ir.graph import Array, Graph
+from polysci.frontends.onnx import reference
+from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.graph import Graph
+from polysci.numerics.arrays import Array
 from polysci.ops.problem import Problem
 from polysci.training.model import Source, model_of
 from polysci.training.problem_gradients import gradients_of_problem

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from polysci.errors import SpecError
-from polysci.network.frontends.layers.model import Layer, LayeredModel, build_model
-from polysci.network.frontends.onnx import importer
-from polysci.network.frontends.onnx.model_file import ModelSource, read
-from polysci.network.ir.graph import Array, Graph, Node
-from polysci.network.operators.lower import SUPPORTED
+from polysci.frontends.layers.model import Layer, LayeredModel, build_model
+from polysci.frontends.onnx import importer
+from polysci.frontends.onnx.model_file import ModelSource, read
+from polysci.graph.graph import Graph, Node
+from polysci.graph.operators.lower import SUPPORTED
+from polysci.numerics.arrays import Array
 
 Source: TypeAlias = "ModelSource | Sequence[Layer]"
 _NORMAL = "BatchNormalization"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from polysci.network.compile.compiled import Network
-from polysci.network.frontends.onnx import reference
-from polysci.network.ir.graph import Array
-from polysci.network.runtime.runner import TensorPort
-from polysci.network.tools.selftest_data import (
+from polysci.export.networks.selftest_data import (
     SelftestData,
     as_stored,
     compare_with_reference,
     difference,
     shake,
 )
+from polysci.frontends.onnx import reference
+from polysci.network.compiled import Network
+from polysci.network.runner import TensorPort
 from polysci.numerics import arrays as aligned
+from polysci.numerics.arrays import Array
 
 STEPS: Final = 3
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.network.gradients.backward import Backward
-from polysci.network.gradients.differentiate import add_gradients, dependents
-from polysci.network.gradients.formulas import derive
-from polysci.network.gradients.losses import LOSSES
-from polysci.network.gradients.optimizers import Optimizer, limit_norm
-from polysci.network.ir.graph import Array, Graph, Tensor
-from polysci.network.ir.growing import GrowingGraph
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.gradients.backward import Backward
+from polysci.graph.gradients.differentiate import add_gradients, dependents
+from polysci.graph.gradients.formulas import derive
+from polysci.graph.gradients.losses import LOSSES
+from polysci.graph.gradients.optimizers import Optimizer, limit_norm
+from polysci.graph.graph import Graph, Tensor
+from polysci.numerics.arrays import Array
 from polysci.training.model import TrainedModel
 
 TARGET, RATE, STEP = "target", "lr", "step"

@@ -17,15 +17,16 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.gradients.differentiate import differentiate
-from polysci.network.gradients.losses import IGNORED
-from polysci.network.gradients.optimizers import SGD, Optimizer
-from polysci.network.ir.graph import Array, Graph
-from polysci.network.runtime.example_inputs import inputs_of
-from polysci.network.runtime.runner import check_inputs
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.gradients.losses import IGNORED
+from polysci.graph.gradients.optimizers import SGD, Optimizer
+from polysci.graph.graph import Graph
+from polysci.network.compiled import Network, compile_network
+from polysci.network.example_inputs import inputs_of
+from polysci.network.runner import check_inputs
 from polysci.numerics import arrays as aligned
+from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
 from polysci.text.tables import shorten
 from polysci.training.export import write_step

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polysci.algorithms.lowering import model_of
+from polysci.cost import Context
+from polysci.lower.lowering import model_of
 from polysci.ops.problem import Problem
-from polysci.rank import Context
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine
 from polysci.tune.calibrate import machine_of

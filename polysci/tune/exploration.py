@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from polysci.algorithms.algorithm import Candidate
+from polysci.lower.algorithm import Candidate
 from polysci.polyhedral.schedule import Loop, Schedule
 from polysci.target.microkernels import find
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from polysci.algorithms import lowering
 from polysci.errors import SpecError
+from polysci.lower import lowering
 from polysci.ops.parsing import parse_key
 from polysci.polyhedral.schedule import parse
 

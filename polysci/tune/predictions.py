@@ -20,7 +20,7 @@ from polysci.runtime.build.folder import cache_dir, dirs_to_read
 FOLDER: Final = "predictions"
 _PACKAGE: Final = Path(__file__).parents[1]
 # The rooms whose code decides what the model chooses.
-_ROOMS: Final = ("algorithms", "ops", "polyhedral", "rank", "space", "target", "tune")
+_ROOMS: Final = ("cost", "lower", "ops", "polyhedral", "space", "target", "tune")
 _log = logging.getLogger(__name__)
 
 

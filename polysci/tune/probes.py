@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
 from polysci.measure.bench import Candidate
 from polysci.numerics.dtypes import COMPUTES
 from polysci.runtime.backend import backend_of

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polysci.cost import Context, metrics
+from polysci.cost.shortlist import Choice, choices, cost_of
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context, metrics
-from polysci.rank.shortlist import Choice, choices, cost_of
 from polysci.runtime.backend import CPU, Backend
 
 BATCH = 4  # schedules compiled and tried together

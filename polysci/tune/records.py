@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 
-from polysci.algorithms import lowering
-from polysci.algorithms.choice import admits, parse_record_key
-from polysci.codegen.emit import Source
 from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
+from polysci.lower import lowering
+from polysci.lower.choice import admits, parse_record_key
+from polysci.lower.direct.emit import Source
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule

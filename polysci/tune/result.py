@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci.codegen.emit import Source
+from polysci.lower.direct.emit import Source
 from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

@@ -7,13 +7,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
+from polysci.cost import Context
 from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Sample, Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel

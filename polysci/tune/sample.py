@@ -8,11 +8,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.cost import Context, traffic
+from polysci.cost.ranker import space_of
+from polysci.cost.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context, traffic
-from polysci.rank.ranker import space_of
-from polysci.rank.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.space.enumerate import Family
 
 RANGES = (1.1, 1.5, 4.0)  # bounds of predicted seconds over the least; equal shares of the sample

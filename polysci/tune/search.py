@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from polysci.algorithms import choice
-from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.choice import FindCandidates
-from polysci.algorithms.lowering import model_of
-from polysci.algorithms.registry import DEFAULT
 from polysci.border.guard import guard
-from polysci.codegen.emit import Source
+from polysci.cost import Context
+from polysci.cost.shortlist import vectors_of
 from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError, WisdomError
+from polysci.lower import choice
+from polysci.lower.algorithm import Candidate
+from polysci.lower.choice import FindCandidates
+from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import model_of
+from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
-from polysci.rank.shortlist import vectors_of
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space.summation import SummationOrder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from polysci.border.arguments import check_callable, check_type
+from polysci.cost.shortlist import ranker_of
 from polysci.errors import SpecError
 from polysci.ops.problem import Problem
-from polysci.rank.shortlist import ranker_of
 from polysci.target.host import MOST_THREADS, Target
 from polysci.target.machine import Machine
 from polysci.text.suggestions import suggest

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.border.files import read_stored, replace_file
+from polysci.cost import Context, traffic
+from polysci.cost.batch import batch
+from polysci.cost.features import Features, features
+from polysci.cost.learned import score
+from polysci.cost.metrics import NOISE, best_of_top, pair_accuracy
+from polysci.cost.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context, traffic
-from polysci.rank.batch import batch
-from polysci.rank.features import Features, features
-from polysci.rank.learned import score
-from polysci.rank.metrics import NOISE, best_of_top, pair_accuracy
-from polysci.rank.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.host import Target

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from polysci.algorithms import choice
-from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.registry import algorithm_of
-from polysci.codegen.emit import Source
+from polysci.cost import Context
 from polysci.errors import BuildError, CheckError, PolysciError
+from polysci.lower import choice
+from polysci.lower.algorithm import Candidate
+from polysci.lower.direct.emit import Source
+from polysci.lower.registry import algorithm_of
 from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, is_disturbed, protocol
 from polysci.tune.exploration import Measured, choose_next

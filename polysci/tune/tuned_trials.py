@@ -8,12 +8,12 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from polysci.algorithms import choice
-from polysci.algorithms.algorithm import Candidate
-from polysci.algorithms.choice import FindCandidates
-from polysci.algorithms.registry import algorithm_of
+from polysci.cost.shortlist import vectors_of
+from polysci.lower import choice
+from polysci.lower.algorithm import Candidate
+from polysci.lower.choice import FindCandidates
+from polysci.lower.registry import algorithm_of
 from polysci.polyhedral.schedule import parse
-from polysci.rank.shortlist import vectors_of
 from polysci.runtime.build.folder import cache_dir
 from polysci.tune.predictions import key_of
 from polysci.tune.records import SearchRecords

@@ -18,7 +18,7 @@ import pytest
 import polysci
 from polysci import layers, training
 from polysci.errors import PolysciError, UnexpectedError
-from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.compiled import Network, compile_network
 from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
 from polysci.runtime.primitive import PackedWeights, Primitive
 from tests.support.compiling import saved, tiny

@@ -14,7 +14,7 @@ import pytest
 
 import polysci
 from polysci.cli import main
-from polysci.network.tools import debug
+from polysci.network import debug
 from tests.support.command import process, started
 from tests.support.compiling import FAST, compiled, saved, tiny
 from tests.support.onnxmodels import model, node, reals

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from polysci.cost import RANKERS
+from polysci.cost.shortlist import choices, cost_of
 from polysci.errors import CheckError
 from polysci.ops import parse_problem
-from polysci.rank import RANKERS
-from polysci.rank.shortlist import choices, cost_of
 from polysci.target.machine import assume_rates
 from polysci.target.machine_file import MachineFile
 from polysci.tune.ranker_scores import Ranking, distinct, ranking, score

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from polysci.algorithms.choice import key_of
 from polysci.cli.schedulers import describe_result
-from polysci.network.compile.report import NetworkReport, StageRow
+from polysci.lower.choice import key_of
+from polysci.network.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect

@@ -13,7 +13,7 @@ import pytest
 from polysci.cli import learn
 from polysci.cli.display import Display
 from polysci.cli.network_text import comparison_lines
-from polysci.network.compile.report import NetworkReport, StageRow
+from polysci.network.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.tune import Progress
 from polysci.tune.announcement import describe

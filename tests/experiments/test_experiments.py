@@ -19,13 +19,13 @@ import pytest
 from experiments import plots, records
 from experiments.records import Sample
 from polysci import tune
+from polysci.cost import RANKERS
+from polysci.cost.shortlist import cost_of, estimate_of
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.footprint import load_bound_bytes
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import RANKERS
-from polysci.rank.shortlist import cost_of, estimate_of
 from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import Target, detect
 from polysci.target.machine import assume_rates

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from polysci.network.compile.prepare import graph_of
-from polysci.network.operators.lower import lower
+from polysci.graph.operators.lower import lower
+from polysci.network.prepare import graph_of
 from tests.support.scripts import run_script
 
 FOLDER = Path(__file__).parents[2] / "experiments"

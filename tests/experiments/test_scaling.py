@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from polysci import tune
+from polysci.cost.shortlist import choices
 from polysci.ops import parse_problem
-from polysci.rank.shortlist import choices
 from polysci.target.machine import assume_rates
 from polysci.target.machine_file import MachineFile
 from tests.support.samples import FIXED

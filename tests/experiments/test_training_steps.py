@@ -8,9 +8,9 @@ from string import ascii_letters
 
 import pytest
 
-from polysci.network.frontends.layers.model import build_model
-from polysci.network.frontends.notation.elaborate import elaborate
-from polysci.network.frontends.notation.sizes import infer_shapes
+from polysci.frontends.layers.model import build_model
+from polysci.frontends.notation.elaborate import elaborate
+from polysci.frontends.notation.sizes import infer_shapes
 from polysci.notation import parse
 from tests.support.scripts import run_script
 

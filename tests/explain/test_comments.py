@@ -1,7 +1,7 @@
 """The comments of exported loops: bytes, cache and what stays for the next iteration."""
 
-from polysci.algorithms.algorithm import EmitOptions
-from polysci.algorithms.lowering import emit
+from polysci.lower.algorithm import EmitOptions
+from polysci.lower.lowering import emit
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci.algorithms.lowering import model_of
 from polysci.cli import main
+from polysci.cost import RANKERS, Estimate
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import Explanation, MeasuredTime, account, explain, members, render
 from polysci.explain.levels import HELD, insides
 from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
+from polysci.lower.lowering import model_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction, Operand
-from polysci.rank import RANKERS, Estimate
 from tests.support import samples
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
@@ -99,7 +99,7 @@ def test_a_term_that_the_model_gains_is_shown(monkeypatch: pytest.MonkeyPatch) -
     old = terms_of(context, found.schedule)
 
     def estimate_of(*_: object) -> Estimate:
-        from polysci.rank.shortlist import estimate_of
+        from polysci.cost.shortlist import estimate_of
 
         own = estimate_of(context, found.schedule)
         parts = {field.name: getattr(own, field.name) for field in fields(Estimate)}
@@ -191,7 +191,7 @@ def test_a_ranker_that_cannot_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) 
 
     rankers = {"traffic": RANKERS["traffic"], "untrained": Ranker()}
     monkeypatch.setattr("polysci.explain.views.RANKERS", rankers)
-    monkeypatch.setattr("polysci.rank.shortlist.RANKERS", rankers)
+    monkeypatch.setattr("polysci.cost.shortlist.RANKERS", rankers)
     assert [view.ranker for view in explained.__wrapped__().views] == ["traffic"]
 
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError
-from polysci.export import ExportedLayer, check_c, check_python, export_c, export_python, names
+from polysci.export import ExportedLayer, check_c, check_python, export_c, export_python
 from polysci.target import microkernels
 from polysci.target.host import detect
+from polysci.text import names
 from polysci.tune import Result, emit
 from tests.support.exported import IDENTIFIERS, WARNINGS, edited, layers, run
 from tests.support.samples import COMPILED

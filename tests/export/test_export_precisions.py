@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import SpecError
-from polysci.export import ExportedLayer, check_c, export_c, export_python, names
+from polysci.export import ExportedLayer, check_c, export_c, export_python
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
@@ -19,6 +19,7 @@ from polysci.polyhedral.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
+from polysci.text import names
 from tests.support.exported import IDENTIFIERS, WARNINGS, layers, run
 
 STRICT = ("-std=c11", *WARNINGS)

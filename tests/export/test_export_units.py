@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.export import ExportedLayer, candidates, export_c, export_python, names
+from polysci.export import ExportedLayer, candidates, export_c, export_python
 from polysci.ops.conv2d import Conv2d
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates
+from polysci.text import names
 from tests.support.exported import WARNINGS, edited, layers, run
 
 STRICT = ("-std=c11", *WARNINGS)

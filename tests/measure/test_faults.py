@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polysci.codegen.emit import Source
+from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d

@@ -14,7 +14,7 @@ from polysci import notation
 from polysci.errors import CheckError
 from polysci.measure import first_run
 from polysci.measure.bench import Bench
-from polysci.network.compile import network_process
+from polysci.network import network_process
 from polysci.ops import parse_problem
 from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.tune import optimize

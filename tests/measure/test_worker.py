@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci.codegen import interface
 from polysci.errors import BuildError, CheckError, SpecError
+from polysci.lower.direct import interface
 from polysci.measure import integer_reference
 from polysci.measure import worker as worker_module
 from polysci.measure.guard_pages import Guarded

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from polysci.cli import main
+from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
-from polysci.rank.shortlist import choices
 from polysci.runtime.build.compiler import default_flags
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers

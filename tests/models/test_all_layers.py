@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from polysci.codegen.emit import Source
+from polysci.lower.direct.emit import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
 from polysci.ops.conv2d import Conv2d

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polysci.network.tools.debug import compare_tensors
+from polysci.network.debug import compare_tensors
 from tests.support.compiling import ISA
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals

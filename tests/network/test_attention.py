@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx.importer import graph_of
-from polysci.network.operators.lower import SUPPORTED, lower
+from polysci.frontends.onnx.importer import graph_of
+from polysci.graph.operators.lower import SUPPORTED, lower
 from tests.support.onnxmodels import node
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

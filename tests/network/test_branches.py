@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from polysci.network.ir.control import BranchStage
-from polysci.network.ir.stages import LayerStage
-from polysci.network.passes import thread_shares
-from polysci.network.passes.branches import FEW
-from polysci.network.tools.debug import compare_tensors
+from polysci.network.debug import compare_tensors
+from polysci.program.control import BranchStage
+from polysci.program.passes import thread_shares
+from polysci.program.passes.branches import FEW
+from polysci.program.stages import LayerStage
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from tests.support.networks import network_of, read

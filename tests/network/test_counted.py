@@ -9,11 +9,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import UnsupportedError
-from polysci.network.compile.build import store
-from polysci.network.runtime.runner import cut_results
-from polysci.network.runtime.stored import restore
-from polysci.network.tools.c_project import rows
-from polysci.network.tools.selftest_data import make_selftest_data
+from polysci.export.networks.c_project import rows
+from polysci.export.networks.selftest_data import make_selftest_data
+from polysci.network.build import store
+from polysci.network.runner import cut_results
+from polysci.network.stored import restore
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

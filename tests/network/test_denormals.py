@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polysci.export.networks.c_project import write_project
 from polysci.network.codegen.weights_file import PIECE, flush_denormals
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.tools.c_project import write_project
+from polysci.network.compiled import Network, compile_network
 from tests.support.compiling import ISA, saved
 from tests.support.exported import run
 from tests.support.fpmode import flush, modes

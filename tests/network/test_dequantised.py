@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.frontends.onnx import reference
-from polysci.network.frontends.onnx.dequantised import with_integer_products
-from polysci.network.ir.graph import Graph, Node
+from polysci.frontends.onnx import reference
+from polysci.frontends.onnx.dequantised import with_integer_products
+from polysci.graph.graph import Graph, Node
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from polysci.peers.networks import contest
-from polysci.peers.networks.contest import largest_error
+from polysci.numerics.differences import compare_outputs, largest_error
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from polysci.peers.networks.contest import largest_error
 def test_what_is_not_finite_is_counted(
     ours: list[float], theirs: list[float], number: float | None, told: str
 ) -> None:
-    found = contest.compare_outputs([np.array(ours)], [np.array(theirs)])
+    found = compare_outputs([np.array(ours)], [np.array(theirs)])
     assert found.number == (None if number is None else pytest.approx(number))
     assert str(found) == told
 

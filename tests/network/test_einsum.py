@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import PolysciError
-from polysci.network.ir.stages import LayerStage
+from polysci.program.stages import LayerStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci.network.compile import compiled, element_type
-from polysci.network.compile.compiled import compile_network
+from polysci.network import compiled, element_type
+from polysci.network.compiled import compile_network
 from tests.support.compiling import ISA, saved
 from tests.support.onnxmodels import model, node, reals
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from polysci import notation
-from polysci.network.frontends.notation.elaborate import elaborate
-from polysci.network.frontends.notation.graphs import graph_of_comprehension
-from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.notation.elaborate import elaborate
+from polysci.frontends.notation.graphs import graph_of_comprehension
+from polysci.frontends.notation.parser import parse
+from polysci.frontends.onnx import reference
 
 BODIES = (
     "float(I) A -> R(i) = A(i) > 0 ? sqrt(A(i)) : exp(A(i)) - 1",

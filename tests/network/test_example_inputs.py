@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polysci.cli import main
 from polysci.errors import SpecError
-from polysci.network.compile.prepare import graph_of
-from polysci.network.frontends.onnx import reference
-from polysci.network.operators.lower import lower
-from polysci.network.runtime.example_inputs import inputs_of, load_inputs
-from polysci.network.runtime.runner import TensorPort
-from polysci.network.runtime.stored import signature_of
+from polysci.frontends.onnx import reference
+from polysci.graph.operators.lower import lower
+from polysci.network.example_inputs import inputs_of, load_inputs
+from polysci.network.prepare import graph_of
+from polysci.network.runner import TensorPort
+from polysci.network.stored import signature_of
 from tests.support.compiling import FAST, saved
 from tests.support.onnxmodels import node, reals
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from polysci.network.compile.compiled import Network
-from polysci.network.tools.freestanding import write_freestanding
+from polysci.export.networks.freestanding import write_freestanding
+from polysci.network.compiled import Network
 from tests.network.test_sanitized import every_form
 from tests.support import aarch64
 from tests.support.command import done, polysci

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 import polysci
-from polysci.network.compile.compiled import Network
-from polysci.network.frontends.onnx import importer
+from polysci.frontends.onnx import importer
+from polysci.network.compiled import Network
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from tests.support.flags import QUICK

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.compile.compiled import compile_network
-from polysci.network.frontends.onnx.halves import widen_halves
+from polysci.frontends.onnx.halves import widen_halves
+from polysci.network.compiled import compile_network
 from tests.support.onnxmodels import node
 
 HALF, REAL = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci.network.compile.compiled import compile_network
+from polysci.network.compiled import compile_network
 from polysci.target.host import detect
 from tests.support import aarch64
 from tests.support.command import done, polysci

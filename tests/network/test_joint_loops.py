@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.network.compile.compiled import Network
-from polysci.network.ir.stages import JointLoops
+from polysci.network.compiled import Network
+from polysci.program.stages import JointLoops
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node
 

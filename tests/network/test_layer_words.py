@@ -7,9 +7,9 @@ import pytest
 
 import polysci
 from polysci.errors import SpecError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.prepare import graph_of
-from polysci.network.frontends.layers.words import model_of
+from polysci.frontends.layers.words import model_of
+from polysci.network.compiled import compile_network
+from polysci.network.prepare import graph_of
 from polysci.numerics.activations import ACTIVATIONS
 from tests.support.command import polysci as command
 

@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from polysci.network.compile.compiled import compile_network
-from polysci.network.frontends.onnx import importer, simplify
-from polysci.network.ir.stages import Program, channels_last
-from polysci.network.operators.lower import lower
-from polysci.network.passes import layouts
+from polysci.frontends.onnx import importer, simplify
+from polysci.graph.operators.lower import lower
+from polysci.network.compiled import compile_network
+from polysci.program.passes import layouts
+from polysci.program.stages import Program, channels_last
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import find

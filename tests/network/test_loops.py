@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import UnsupportedError
-from polysci.network.ir.graph import LOOP_BEGIN
-from polysci.network.ir.stages import LayerStage, RepeatStage
-from polysci.network.tools.debug import compare_tensors
+from polysci.graph.graph import LOOP_BEGIN
+from polysci.network.debug import compare_tensors
+from polysci.program.stages import LayerStage, RepeatStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 

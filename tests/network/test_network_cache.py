@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from polysci import notation
-from polysci.network.compile import compiled
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.compile.network_cache import FOLDER
-from polysci.network.compile.prepare import graph_of
+from polysci.network import compiled
+from polysci.network.compiled import Network, compile_network
+from polysci.network.network_cache import FOLDER
+from polysci.network.prepare import graph_of
 from polysci.numerics.dtypes import to_bf16
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of

@@ -13,27 +13,27 @@ import pytest
 from onnx import TensorProto, helper
 
 from polysci.errors import PolysciError
+from polysci.export.networks.c_project import write_project
+from polysci.export.networks.freestanding import write_freestanding
+from polysci.frontends.onnx import reference
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.graph import Graph
 from polysci.network.codegen.pools import OPENMP
-from polysci.network.compile.compiled import Network, build_network
-from polysci.network.compile.planned import use_pool
-from polysci.network.compile.prepare import (
+from polysci.network.compiled import Network, build_network
+from polysci.network.planned import use_pool
+from polysci.network.prepare import (
     CompileOptions,
     generate_code,
     options_of,
     prepare,
     search_schedules,
 )
-from polysci.network.compile.retune import fuse_with_schedules
-from polysci.network.compile.rivals import rivals
-from polysci.network.frontends.onnx import reference
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.gradients.differentiate import pull_back
-from polysci.network.ir.graph import Graph
-from polysci.network.ir.stages import RowFusion
-from polysci.network.passes import row_fusion
-from polysci.network.passes.layer_calls import problems, refuse_schedule
-from polysci.network.tools.c_project import write_project
-from polysci.network.tools.freestanding import write_freestanding
+from polysci.network.retune import fuse_with_schedules
+from polysci.network.rivals import rivals
+from polysci.program.passes import row_fusion
+from polysci.program.passes.layer_calls import problems, refuse_schedule
+from polysci.program.stages import RowFusion
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
 from tests.support.exported import run

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from polysci.errors import SpecError, WisdomError
-from polysci.network.compile import network_tuner
-from polysci.network.compile.network_records import NetworkRecords
-from polysci.network.compile.prepare import CompileOptions
-from polysci.network.frontends.notation.elaborate import elaborate
-from polysci.network.frontends.notation.graphs import graph_of_comprehension
-from polysci.network.frontends.notation.parser import parse
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.graph import Graph
+from polysci.frontends.notation.elaborate import elaborate
+from polysci.frontends.notation.graphs import graph_of_comprehension
+from polysci.frontends.notation.parser import parse
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.graph import Graph
+from polysci.network import network_tuner
+from polysci.network.network_records import NetworkRecords
+from polysci.network.prepare import CompileOptions
 from polysci.notation import compile as compile_notation
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
@@ -104,7 +104,7 @@ def test_what_a_tuner_found_is_taken_whatever_names_and_moves_by_export(
     assert moved.import_(tmp_path / "wisdom.json", check_record) == len(wisdom.list())
     assert moved.import_(tmp_path / "wisdom.json", check_record) == 0
     calls: list[str] = []
-    monkeypatch.setattr("polysci.network.compile.planned.retune", lambda *_: calls.append("retune"))
+    monkeypatch.setattr("polysci.network.planned.retune", lambda *_: calls.append("retune"))
     sizes = dict(zip("PQR", SIZES.values(), strict=True))
     known = compile_notation(RENAMED, sizes, level="patient", isa="portable", wisdom=moved)
     assert not calls

@@ -14,16 +14,16 @@ import pytest
 
 import polysci
 from polysci.errors import CheckError
+from polysci.frontends.onnx import reference
 from polysci.measure.samples import Samples, samples_of
+from polysci.network import network_tuner
+from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
-from polysci.network.compile import network_tuner
-from polysci.network.compile.build import runner_of
-from polysci.network.compile.network_tuner import NetworkTuner
-from polysci.network.compile.prepare import CompileOptions, prepare, search_schedules
-from polysci.network.compile.retune import retune
-from polysci.network.frontends.onnx import reference
-from polysci.network.ir.stages import RowFusion
-from polysci.network.passes import row_fusion
+from polysci.network.network_tuner import NetworkTuner
+from polysci.network.prepare import CompileOptions, prepare, search_schedules
+from polysci.network.retune import retune
+from polysci.program.passes import row_fusion
+from polysci.program.stages import RowFusion
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
 from polysci.tune.tuners import Genome, Space, TunerState

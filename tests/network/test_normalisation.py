@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

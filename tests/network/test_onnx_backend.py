@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from polysci.errors import SpecError
-from polysci.network.tools.conformance import (
+from polysci.peers.networks.conformance import (
     OUTSIDE,
     PASSED,
     REFUSED,
@@ -17,8 +17,8 @@ from polysci.network.tools.conformance import (
     judge_cases,
     load_cases,
 )
-from polysci.network.tools.conformance_text import markdown, summary, text
-from polysci.network.tools.onnx_backend import PolysciBackend
+from polysci.peers.networks.conformance_text import markdown, summary, text
+from polysci.peers.networks.onnx_backend import PolysciBackend
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.frontends.onnx.importer import graph_of
+from polysci.frontends.onnx.importer import graph_of
+from polysci.network.compiled import compile_network
 from tests.support.compiling import FAST, saved
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals

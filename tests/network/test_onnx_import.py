@@ -9,11 +9,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.onnx.folding import MOST_FOLDED
-from polysci.network.frontends.onnx.importer import graph_of, load
-from polysci.network.frontends.onnx.model_file import check_model
-from polysci.network.frontends.onnx.tensors import MOST_BYTES
-from polysci.network.ir.graph import Node
+from polysci.frontends.onnx.folding import MOST_FOLDED
+from polysci.frontends.onnx.importer import graph_of, load
+from polysci.frontends.onnx.model_file import check_model
+from polysci.frontends.onnx.tensors import MOST_BYTES
+from polysci.graph.graph import Node
 from tests.support.onnxmodels import model, node, reals
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

@@ -9,9 +9,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.compile.prepare import prepare
-from polysci.network.frontends.onnx.importer import graph_of, load
-from polysci.network.frontends.onnx.simplify import simplify
+from polysci.frontends.onnx.importer import graph_of, load
+from polysci.frontends.onnx.simplify import simplify
+from polysci.network.prepare import prepare
 from polysci.target.host import detect
 from tests.support.networks import disagreement, network_of, read
 from tests.support.onnxmodels import model, node, reals

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx.importer import graph_of
+from polysci.frontends.onnx.importer import graph_of
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, reals
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.errors import SpecError
-from polysci.network.frontends.onnx import reference
-from polysci.network.frontends.onnx.importer import graph_of
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.graph import AFFINE, Graph
+from polysci.frontends.onnx import reference
+from polysci.frontends.onnx.importer import graph_of
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.graph import AFFINE, Graph
 from tests.network.test_onnx_import import LIGHT, load
 from tests.support.onnxmodels import model, node, reals
 

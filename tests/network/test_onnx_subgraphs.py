@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.onnx import importer, reader, reference
-from polysci.network.operators.lower import SUPPORTED
+from polysci.frontends.onnx import importer, reader, reference
+from polysci.graph.operators.lower import SUPPORTED
 from tests.support.onnxmodels import model, node, reals
 
 X = {"x": [2, 3]}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from polysci.errors import PolysciError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.frontends.onnx import importer, simplify
-from polysci.network.ir.graph import Graph
-from polysci.network.operators.lower import SUPPORTED, lower
-from polysci.network.tools.conformance import merge_graphs
+from polysci.frontends.onnx import importer, simplify
+from polysci.graph.graph import Graph
+from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.network.compiled import compile_network
+from polysci.peers.networks.conformance import merge_graphs
 from tests.support.flags import QUICK
 from tests.support.operatorcase import OperatorCase
 from tests.support.randomoperators import OPERATORS, cases

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 from polysci.errors import CheckError, SpecError, UnsupportedError
-from polysci.network.tools import compare as side
+from polysci.measure.network_samples import mean_seconds
 from polysci.peers import PEERS
 from polysci.peers.contest import LEAST_ROUNDS
+from polysci.peers.networks import compare as side
 from polysci.peers.networks import contest
 from polysci.peers.networks.contest import NetworkComparison, compare
 from polysci.peers.networks.onnxruntime import OnnxRuntime
 from polysci.peers.networks.rival import NetworkRival
-from polysci.peers.networks.service import TimingRequest, mean_seconds
+from polysci.peers.networks.service import TimingRequest
 from polysci.peers.process import peer_named
 from tests.support.command import polysci
 

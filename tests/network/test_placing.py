@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.frontends.onnx import reference
-from polysci.network.ir.stages import RowFusion
-from polysci.network.passes import row_fusion
+from polysci.frontends.onnx import reference
+from polysci.program.passes import row_fusion
+from polysci.program.stages import RowFusion
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import Shape, model, node, reals
 

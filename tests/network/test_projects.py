@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from polysci.codegen import weight_pieces
 from polysci.errors import CheckError, PolysciError, SpecError
+from polysci.export.networks.c_project import check_project, write_project
+from polysci.export.networks.python_package import check_package, write_package
+from polysci.frontends.onnx import reference
+from polysci.lower.direct import weight_pieces
 from polysci.network.codegen.emit import code_of
-from polysci.network.compile.compiled import Network
-from polysci.network.compile.prepare import graph_of
-from polysci.network.frontends.onnx import reference
-from polysci.network.tools.c_project import check_project, write_project
-from polysci.network.tools.python_package import check_package, write_package
+from polysci.network.compiled import Network
+from polysci.network.prepare import graph_of
 from polysci.target.isas import ISAS
 from tests.support.command import done
 from tests.support.compiling import HOSTILE, ISA, compiled, saved, tiny

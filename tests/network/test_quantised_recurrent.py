@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.frontends.onnx import reference
-from polysci.network.ir.graph import QUANTISED_LSTM
+from polysci.frontends.onnx import reference
+from polysci.graph.graph import QUANTISED_LSTM
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 

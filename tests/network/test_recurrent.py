@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx.reference import run as run_reference
-from polysci.network.ir.stages import RepeatStage
+from polysci.frontends.onnx.reference import run as run_reference
+from polysci.program.stages import RepeatStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

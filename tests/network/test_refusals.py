@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.prepare import prepare
-from polysci.network.frontends.onnx.simplify import simplify
+from polysci.frontends.onnx.simplify import simplify
+from polysci.network.compiled import compile_network
+from polysci.network.prepare import prepare
 from tests.support.flags import QUICK
 from tests.support.networks import disagreement, read
 from tests.support.onnxmodels import node, reals

@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.network.compile.compiled import Network
-from polysci.network.tools import debug
-from polysci.network.tools.debug import compare_tensors, first_wrong, spreads
-from polysci.network.tools.selftest_data import make_selftest_data
+from polysci.export.networks.selftest_data import make_selftest_data
+from polysci.network import debug
+from polysci.network.compiled import Network
+from polysci.network.debug import compare_tensors, first_wrong, spreads
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
+from polysci.frontends.onnx import importer, reference, simplify
+from polysci.graph.graph import Graph
+from polysci.loop_ir.expressions import Guard, Load, Reduce
+from polysci.network import compiled, prepare
 from polysci.network.codegen import row_fusion_code
-from polysci.network.compile import compiled, prepare
-from polysci.network.frontends.onnx import importer, reference, simplify
-from polysci.network.ir.expressions import Guard, Load, Reduce
-from polysci.network.ir.graph import Graph
-from polysci.network.ir.stages import LoopStage, RowFusion
-from polysci.network.passes import row_fusion
-from polysci.network.passes.layer_calls import by_rows
-from polysci.network.passes.operands import RowWindow
-from polysci.network.passes.row_windows import rows_read
 from polysci.polyhedral import schedule
 from polysci.polyhedral.affine import Affine
+from polysci.program.passes import row_fusion
+from polysci.program.passes.layer_calls import by_rows
+from polysci.program.passes.operands import RowWindow
+from polysci.program.passes.row_windows import rows_read
+from polysci.program.stages import LoopStage, RowFusion
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.runtime.runner import check_inputs
+from polysci.network.compiled import Network, compile_network
+from polysci.network.runner import check_inputs
 from tests.support.compiling import saved, tiny
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
+from polysci.loop_ir.functions import FIRST, FUNCTIONS, RESULTS
 from polysci.network.codegen.emit import Code, _headers
-from polysci.network.ir.functions import FIRST, FUNCTIONS, RESULTS
 from polysci.target.isas import ISAS
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals

@@ -9,9 +9,9 @@ import pytest
 
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.compile.compiled import Network
-from polysci.network.tools.c_project import write_project
-from polysci.network.tools.sized_networks import join_sizes
+from polysci.export.networks.c_project import write_project
+from polysci.export.networks.sized_networks import join_sizes
+from polysci.network.compiled import Network
 from tests.support.command import done, polysci
 from tests.support.exported import all_passed, run
 from tests.support.networks import network_of, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polysci.network.passes import thread_shares
+from polysci.program.passes import thread_shares
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from onnx import ModelProto
 
 from polysci.errors import SpecError
-from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.pipeline import PassContext, run_passes
-from polysci.network.compile.prepare import machine_for
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.operators.lower import lower
-from polysci.network.passes.stage_order import arena_bytes, order_for_memory
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.operators.lower import lower
+from polysci.network.compiled import compile_network
+from polysci.network.pipeline import PassContext, run_passes
+from polysci.network.prepare import machine_for
+from polysci.program.passes.stage_order import arena_bytes, order_for_memory
 from polysci.target.host import detect
 from tests.support.command import done
 from tests.support.compiling import ISA, saved

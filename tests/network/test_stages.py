@@ -12,10 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
-from polysci.network.compile.build import ports
-from polysci.network.compile.prepare import PreparedNetwork, prepare
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.expressions import (
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.operators.lower import lower
+from polysci.loop_ir.expressions import (
     Apply,
     Guard,
     Load,
@@ -27,15 +26,16 @@ from polysci.network.ir.expressions import (
     shift,
     walk,
 )
-from polysci.network.ir.stages import LayerStage, LoopStage
-from polysci.network.operators.lower import lower
-from polysci.network.passes.arena import arrange, lives
-from polysci.network.passes.buffers import reshape
-from polysci.network.passes.fusion import fuse_loops
-from polysci.network.passes.relations import iterators, pointwise, reads_once
-from polysci.network.runtime.runner import Runner
+from polysci.network.build import ports
+from polysci.network.prepare import PreparedNetwork, prepare
+from polysci.network.runner import Runner
 from polysci.numerics.arrays import ALIGNMENT
 from polysci.polyhedral.affine import Affine
+from polysci.program.passes.arena import arrange, lives
+from polysci.program.passes.buffers import reshape
+from polysci.program.passes.fusion import fuse_loops
+from polysci.program.passes.relations import iterators, pointwise, reads_once
+from polysci.program.stages import LayerStage, LoopStage
 from tests.support.networks import given, network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.randomgraphs import models

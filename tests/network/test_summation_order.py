@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from polysci.network.ir.expressions import (
+from polysci.loop_ir.expressions import (
     Apply,
     Expr,
     Guard,
@@ -19,9 +19,9 @@ from polysci.network.ir.expressions import (
     combine,
     constant,
 )
-from polysci.network.ir.stages import LoopStage, Program, Value
-from polysci.network.passes.common_factors import take_out_factors
-from polysci.network.passes.partial_sums import split_sums
+from polysci.program.passes.common_factors import take_out_factors
+from polysci.program.passes.partial_sums import split_sums
+from polysci.program.stages import LoopStage, Program, Value
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node
 

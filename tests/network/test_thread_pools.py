@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.network.compile.compiled import compile_network
-from polysci.network.compile.planned import use_pool
-from polysci.network.tools.c_project import write_project
+from polysci.export.networks.c_project import write_project
+from polysci.network.compiled import compile_network
+from polysci.network.planned import use_pool
 from tests.network.test_freestanding import ALLOWED
 from tests.network.test_sanitized import every_form
 from tests.support.command import done, polysci

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from polysci.network.compile.compiled import Network
-from polysci.network.ir.stages import RepeatStage
-from polysci.network.passes import thread_shares
-from polysci.network.passes.thread_shares import first_alone, independent_loops
+from polysci.network.compiled import Network
+from polysci.program.passes import thread_shares
+from polysci.program.passes.thread_shares import first_alone, independent_loops
+from polysci.program.stages import RepeatStage
 from tests.network.test_recurrent import inputs_of, recurrent_model
 from tests.support.networks import Arrays, network_of, read
 from tests.support.onnxmodels import model, node, reals

@@ -10,9 +10,9 @@ import pytest
 
 from polysci import compile_network, layers
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.layers.model import build_model
-from polysci.network.tools.torch_modules import TorchModules, as_module
+from polysci.frontends.layers.model import build_model
 from polysci.peers.networks.service import TimingRequest
+from polysci.peers.networks.torch_modules import TorchModules, as_module
 from tests.support.command import done, polysci
 
 torch_only = pytest.mark.skipif(
@@ -79,5 +79,5 @@ def test_files_are_for_other_peers() -> None:
 
 
 def test_torch_is_imported_late() -> None:
-    code = "import polysci.network.tools.torch_modules, sys; sys.exit('torch' in sys.modules)"
+    code = "import polysci.peers.networks.torch_modules, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from polysci.network.ir.graph import Graph, Tensor
-from polysci.network.ir.growing import GrowingGraph
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.graph import Graph, Tensor
 from tests.support.networks import network_of
 
 CASES = [((64, 64), (1, 0)), ((65, 100), (1, 0)), ((80, 256), (1, 0)), ((3, 70, 129), (0, 2, 1)),

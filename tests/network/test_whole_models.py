@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 
 WIDE = 16  # elements of a token

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from polysci import notation
-from polysci.network.compile.compiled import rebuild_network
-from polysci.network.tools.debug import compare_tensors
+from polysci.network.compiled import rebuild_network
+from polysci.network.debug import compare_tensors
 from polysci.numerics.dtypes import from_bf16, to_bf16
 from tests.support.command import done
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polysci import notation
-from polysci.network.ir.stages import LayerStage
+from polysci.program.stages import LayerStage
 
 RANDOM = np.random.default_rng(13)
 SIZES = {"N": 2, "C": 5, "D": 4, "H": 9, "W": 10, "T": 40, "M": 16, "G": 3, "Q": 2, "R": 3, "S": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polysci.errors import SpecError
-from polysci.network.frontends.notation.elaborate import elaborate
+from polysci.frontends.notation.elaborate import elaborate
 from polysci.notation import parse
 
 EVERYTHING = """

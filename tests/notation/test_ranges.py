@@ -6,8 +6,8 @@ import islpy as isl
 import pytest
 
 from polysci.errors import SpecError
-from polysci.network.frontends.notation.elaborate import elaborate
-from polysci.network.frontends.notation.ranges import Inference, infer
+from polysci.frontends.notation.elaborate import elaborate
+from polysci.frontends.notation.ranges import Inference, infer
 from polysci.notation import parse
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.runtime.runner import Runner
+from polysci.network.runner import Runner
 
 torch = pytest.importorskip("torch")
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polysci
-from polysci.algorithms.choice import candidates
-from polysci.algorithms.lowering import model_of
+from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.choice import candidates
+from polysci.lower.lowering import model_of
 from polysci.measure.check import check
 from polysci.ops import Conv1d, Conv2d, Conv3d, parse_key, parse_problem
-from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

@@ -8,9 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import polysci
-from polysci.algorithms.choice import candidates
-from polysci.algorithms.lowering import emit, model_of
+from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.choice import candidates
+from polysci.lower.lowering import emit, model_of
 from polysci.measure.check import check
 from polysci.ops import (
     BackwardData,
@@ -27,7 +28,6 @@ from polysci.ops import (
 )
 from polysci.ops.problem import operands
 from polysci.polyhedral import schedule
-from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

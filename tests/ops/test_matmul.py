@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci.algorithms.choice import candidates
-from polysci.algorithms.lowering import model_of
+from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.choice import candidates
+from polysci.lower.lowering import model_of
 from polysci.measure.check import check
 from polysci.ops import OPS, Matmul, parse_key, parse_problem
 from polysci.ops.problem import operands
-from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import optimize

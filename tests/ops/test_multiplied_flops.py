@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polysci
-from polysci.algorithms.lowering import model_of
 from polysci.errors import SpecError
+from polysci.lower.lowering import model_of
 from polysci.ops import Conv1d, Conv2d, Conv3d, Nest
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.polyhedral.affine import Affine

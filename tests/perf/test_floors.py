@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import polysci
+from polysci.cost import traffic
+from polysci.cost.ranker import space_of
+from polysci.cost.shortlist import choices
 from polysci.ops.layer_lists import load
-from polysci.rank import traffic
-from polysci.rank.ranker import space_of
-from polysci.rank.shortlist import choices
 from polysci.target.machine import Machine
 from polysci.tune import context_of
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.cost import Context, traffic
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.affine import Affine
@@ -28,7 +29,6 @@ from polysci.polyhedral.footprint import (
     steps_of,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
-from polysci.rank import Context, traffic
 from polysci.space.enumerate import Family
 from polysci.target.host import KIB
 from polysci.tune import model_of

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.algorithms.lowering import model_of, swapped_model_of
-from polysci.codegen.loops import origins, tile_schedule
+from polysci.cost import Context
 from polysci.errors import IllegalScheduleError, SpecError
+from polysci.lower.direct.loops import origins, tile_schedule
+from polysci.lower.lowering import model_of, swapped_model_of
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral import legality
@@ -20,7 +21,6 @@ from polysci.polyhedral.extract import extract
 from polysci.polyhedral.schedule import Loop, Schedule, parse
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import TileSchedule
-from polysci.rank import Context
 from polysci.space.resolve import resolve
 from tests.support import samples
 

@@ -194,7 +194,7 @@ def test_levels_are_those_that_exist() -> None:
 
 
 def test_rankers_are_those_that_exist() -> None:
-    from polysci.rank import RANKERS
+    from polysci.cost import RANKERS
 
     section = text_of(DOCS / "model.md").split("## Other rankers")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == set(RANKERS)

@@ -13,8 +13,8 @@ import pytest
 
 from polysci import compile_network
 from polysci.cli import main
-from polysci.network.compile import account
-from polysci.network.compile.account import NetworkAccount, account_of
+from polysci.network import account
+from polysci.network.account import NetworkAccount, account_of
 from polysci.report.network_model import NetworkPage
 from polysci.report.network_page import network_page
 from polysci.report.trace import trace_text

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.codegen import interface
 from polysci.errors import UnsupportedError
+from polysci.lower.direct import interface
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.measure.samples import Samples

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.codegen import interface
 from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.lower.direct import interface
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build.library import load

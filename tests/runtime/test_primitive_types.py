@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.codegen import interface
+from polysci.lower.direct import interface
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import DTYPES, PRECISIONS, from_bf16, to_bf16

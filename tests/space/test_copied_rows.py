@@ -2,14 +2,14 @@
 
 import pytest
 
-from polysci.algorithms.choice import candidates
-from polysci.algorithms.lowering import emit, model_of
+from polysci.cost import Context
 from polysci.errors import UnsupportedError
 from polysci.explain import loop_comments
+from polysci.lower.choice import candidates
+from polysci.lower.lowering import emit, model_of
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes

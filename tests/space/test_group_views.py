@@ -8,6 +8,9 @@ from math import prod
 import numpy as np
 import pytest
 
+from polysci.cost import RANKERS, traffic
+from polysci.cost.lower_bound import SAFE, lower_bound
+from polysci.cost.shortlist import choices, view_contexts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.ops.conv2d import Conv2d
@@ -15,9 +18,6 @@ from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
-from polysci.rank import RANKERS, traffic
-from polysci.rank.lower_bound import SAFE, lower_bound
-from polysci.rank.shortlist import choices, view_contexts
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of, group_views, rotate_groups, shift_of
 from polysci.space.resolve import resolve

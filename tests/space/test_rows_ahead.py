@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from polysci.cost.shortlist import estimate_of
 from polysci.ops import Conv2d, parse_problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank.shortlist import estimate_of
 from polysci.runtime.backend import backend_of
 from polysci.space.rows_ahead import STEPS, RowsAhead
 from polysci.target.isas import ISAS

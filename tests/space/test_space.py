@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.cost import Context, traffic
+from polysci.cost.shortlist import as_family, choices, predict_seconds
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import Pack, Schedule, parse
-from polysci.rank import Context, traffic
-from polysci.rank.shortlist import as_family, choices, predict_seconds
 from polysci.space import enumerate as space
 from polysci.space.padding import cuts
 from polysci.space.resolve import resolve

@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polysci.cost import RANKERS, traffic
+from polysci.cost.lower_bound import lower_bound
+from polysci.cost.shortlist import choices, cost_of, view_contexts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.measure.bench import Bench
@@ -16,9 +19,6 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import Schedule, parse
-from polysci.rank import RANKERS, traffic
-from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import choices, cost_of, view_contexts
 from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of

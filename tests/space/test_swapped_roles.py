@@ -6,9 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polysci.algorithms.lowering import swapped_model_of
+from polysci.cost import RANKERS, Context, traffic
+from polysci.cost.lower_bound import lower_bound
+from polysci.cost.shortlist import as_family, choices, cost_of, other_form, view_contexts
+from polysci.cost.traffic import work
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
+from polysci.lower.lowering import swapped_model_of
 from polysci.measure.bench import Bench
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.matmul import Matmul
@@ -16,10 +20,6 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse
-from polysci.rank import RANKERS, Context, traffic
-from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import as_family, choices, cost_of, other_form, view_contexts
-from polysci.rank.traffic import work
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve

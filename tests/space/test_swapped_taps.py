@@ -6,9 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polysci.algorithms.lowering import swapped_model_of
+from polysci.cost import traffic
+from polysci.cost.lower_bound import lower_bound
+from polysci.cost.shortlist import as_family, choices, view_contexts
+from polysci.cost.traffic_counts import TrafficCounts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
+from polysci.lower.lowering import swapped_model_of
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.ops import Nest
@@ -16,10 +20,6 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.contraction import FlatImage
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import Schedule, parse
-from polysci.rank import traffic
-from polysci.rank.lower_bound import lower_bound
-from polysci.rank.shortlist import as_family, choices, view_contexts
-from polysci.rank.traffic_counts import TrafficCounts
 from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of

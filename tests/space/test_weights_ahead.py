@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci.algorithms.lowering import model_of
 from polysci.errors import UnsupportedError
+from polysci.lower.lowering import model_of
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
 from polysci.space.weights_ahead import PanelReuse, Panels, follow_in_cache, share_lines

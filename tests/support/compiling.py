@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
-from polysci.network.compile.compiled import Network, compile_network
+from polysci.network.compiled import Network, compile_network
 from polysci.target.host import detect
 from tests.support.onnxmodels import model, node, reals
 

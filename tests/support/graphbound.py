@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.network.frontends.onnx import reference
-from polysci.network.ir.graph import Graph, Node
+from polysci.frontends.onnx import reference
+from polysci.graph.graph import Graph, Node
 
 ULP = {"f32": 2.0**-24, "bf16": 2.0**-8}  # half the distance of neighbours, relative
 SAFETY = 4  # scales that are folded into weights, sums in another order, products of bounds

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from polysci.algorithms.registry import algorithm_of
-from polysci.codegen.emit import Source, assemble
+from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import bound_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

@@ -8,38 +8,40 @@ A test that asks for the measured ``machine`` needs no row: only ``make test-all
 from tests.support.kept_network_cases import NETWORK_CASES
 
 KEPT_EVERY: dict[str, dict[str, int | None]] = {
-    "algorithms/test_choice.py": {
+    "lower/test_choice.py": {
         "test_the_commands_know_the_option": None,
         "test_records_of_direct_searches_and_others_stay_apart": None,
         "test_a_direct_search_never_takes_a_winograd_record": None,
         "test_a_check_has_integers_and_a_bound_of_its_own": None,
         "test_every_3x3_layer_of_vgg_has_a_prediction": None,
     },
-    "algorithms/test_residues.py": {"test_code_of_the_first_choices_is_right": 0},
-    "algorithms/test_third_algorithm.py": {
+    "lower/test_residues.py": {"test_code_of_the_first_choices_is_right": 0},
+    "lower/test_third_algorithm.py": {
         "test_a_check_takes_its_integers_and_its_bound": None,
         "test_the_commands_know_it": None,
         "test_a_search_records_and_reuses_its_schedules": None,
     },
-    "algorithms/test_winograd.py": {
+    "lower/test_winograd.py": {
         "test_exported_layers_pass_their_own_test": None,
         "test_results_are_within_the_bound_between_guard_pages": 0,
         "test_faults_are_noticed": None,
     },
     "campaign/test_campaign.py": {"test_cases_of_the_day": None},
-    "codegen/test_activations.py": {
+    "lower/direct/test_activations.py": {
         "test_every_kind_of_code": 5,
         "test_products_of_matrices": None,
     },
-    "codegen/test_batched_products.py": {
+    "lower/direct/test_batched_products.py": {
         "test_batches_of_integers_are_exact": 7,
         "test_one_bias_serves_every_batch": 8,
     },
-    "codegen/test_non_finite.py": {"*": 11},
-    "codegen/test_packed_memory.py": {"test_random_schedules": 27},
-    "codegen/test_moments.py": {"test_moments_are_within_the_bound_and_stay_inside_their_rows": 12},
-    "codegen/test_adding.py": {"test_sums_are_added_exactly": 12},
-    "codegen/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 12},
+    "lower/direct/test_non_finite.py": {"*": 11},
+    "lower/direct/test_packed_memory.py": {"test_random_schedules": 27},
+    "lower/direct/test_moments.py": {
+        "test_moments_are_within_the_bound_and_stay_inside_their_rows": 12
+    },
+    "lower/direct/test_adding.py": {"test_sums_are_added_exactly": 12},
+    "lower/direct/test_masks.py": {"test_bits_are_exact_and_stay_inside_their_bytes": 12},
     "measure/test_first_run.py": {
         "test_code_is_checked_once": 0,
         "test_a_network_that_crashes_is_an_error": 0,
@@ -85,29 +87,29 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_all_threads_give_the_same_bits": 0,
         "test_a_search_stays_in_the_order": None,
     },
-    "codegen/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 0},
-    "codegen/test_codegen.py": {
+    "lower/direct/test_private_copies.py": {"test_sums_are_right_and_the_same_for_all_threads": 0},
+    "lower/direct/test_codegen.py": {
         "test_strict_compilers_are_content": None,
         "test_copies_leave_much_padding_out": 3,
         "test_the_same_bytes_in_any_process": None,
         "test_golden_hashes_of_resnet50": None,
     },
-    "codegen/test_definitions.py": {"test_every_helper_in_a_file_is_used": 4},
-    "codegen/test_nest_code.py": {
+    "lower/direct/test_definitions.py": {"test_every_helper_in_a_file_is_used": 4},
+    "lower/direct/test_nest_code.py": {
         "test_the_exported_c_tests_itself": None,
         "test_generated_code_computes_the_nest": 14,
         "test_commands_take_a_file": None,
         "test_the_exported_package": None,
         "test_a_file_to_a_primitive_and_a_record": None,
     },
-    "codegen/test_operators.py": {
+    "lower/direct/test_operators.py": {
         "test_the_choice_of_the_model_is_right": 14,
         "test_the_textbook_nest_gives_the_same": 8,
         "test_every_number_of_output_channels_up_to_40": None,
         "test_packing_where_axes_have_one_position": 0,
         "test_streamed_output": 3,
     },
-    "codegen/test_precisions.py": {
+    "lower/direct/test_precisions.py": {
         "test_words_of_taps_above_each_other": 0,
         "test_words_of_few_channels_hold_several_taps": 0,
         "test_weights_ahead": 0,
@@ -115,7 +117,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_streamed_output": 0,
         "test_narrow_results_are_streamed_in_whole_lines": 6,
     },
-    "codegen/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
+    "lower/direct/test_tile_layers.py": {"test_schedules_of_whole_layers_are_exact": 0},
     "examples/test_examples.py": {
         "test_two_processes_learn_as_one_does": None,
         "test_a_script_checks_its_own_result": 0,
@@ -239,29 +241,29 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_installed_it_optimises_outside_the_checkout": None,
     },
     "project/test_types.py": {"test_users_programs_pass_mypy_strict": None},
-    "rank/test_baselines.py": {
+    "cost/test_baselines.py": {
         "test_gathered_schedules_cost_what_each_does": 0,
         "test_every_layer_has_a_choice": 3,
     },
-    "rank/test_lower_bound.py": {
+    "cost/test_lower_bound.py": {
         "test_a_full_search_discards_only_what_is_slower": None,
         "test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first": None,
     },
-    "rank/test_packages.py": {"test_an_installed_ranker_chooses": None},
-    "rank/test_published.py": {
+    "cost/test_packages.py": {"test_an_installed_ranker_chooses": None},
+    "cost/test_published.py": {
         "test_the_experiment_ranks_a_file_of_that_form": None,
         "test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest": None,
     },
-    "rank/test_rank.py": {
+    "cost/test_rank.py": {
         "test_a_larger_cache_is_never_slower": 0,
         "test_higher_prices_are_never_cheaper": 12,
         "test_far_levels_matter_when_caches_are_cold": 0,
     },
-    "rank/test_shortlist.py": {
+    "cost/test_shortlist.py": {
         "test_other_kinds_are_each_the_best_of_theirs_and_near": None,
         "test_the_first_choice_is_the_best_of_the_space": 0,
     },
-    "rank/test_tiles.py": {
+    "cost/test_tiles.py": {
         "test_every_instruction_set_has_proposals": 0,
         "test_every_member_resolves": None,
         "test_a_users_nest_has_proposals_as_well": 4,
@@ -384,7 +386,7 @@ KEPT_EVERY: dict[str, dict[str, int | None]] = {
         "test_output_that_nobody_gets_is_an_error": 5,
     },
     "border/test_doors.py": {"test_options": 4},
-    "codegen/test_hilbert.py": {"test_code_is_right": 0},
+    "lower/direct/test_hilbert.py": {"test_code_is_right": 0},
     "space/test_plain_factor.py": {"test_code_is_right": 0, "test_dots_are_right": 10},
     "space/test_packed_parts.py": {"test_code_is_right": 16},
     "runtime/test_primitive.py": {"test_results_are_the_references": 0},

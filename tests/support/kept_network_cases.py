@@ -20,13 +20,13 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "training/test_masks.py": {"test_masks_change_no_bit_of_what_is_learned": None},
     "training/test_torch.py": {"test_ten_steps": 0},
     "project/test_same_bytes.py": {"test_two_processes_write_the_same_bytes": 0},
-    "network/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
-    "network/gradients/test_compiled.py": {
+    "graph/gradients/test_convolutions.py": {"test_integers_give_exact_gradients": 0},
+    "graph/gradients/test_compiled.py": {
         "test_as_the_reference_has_them": 0,
         "test_channels_last_between_convolutions": None,
     },
-    "network/gradients/test_rules.py": {"test_central_differences": 4},
-    "network/gradients/test_training_nodes.py": {
+    "graph/gradients/test_rules.py": {"test_central_differences": 4},
+    "graph/gradients/test_training_nodes.py": {
         "test_dropout": 0,
         "test_cross_entropy": 0,
         "test_optimizers": 2,
@@ -37,38 +37,38 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
         "test_the_last_step_alone": None,
         "test_results_and_gradients_are_those_of_pytorch": 0,
     },
-    "network/gradients/test_fused_updates.py": {
+    "graph/gradients/test_fused_updates.py": {
         "test_both_updates_sum_the_same": None,
         "test_training_learns_the_same": None,
         "test_whole_numbers_are_exact": None,
     },
-    "network/gradients/test_recurrent.py": {
+    "graph/gradients/test_recurrent.py": {
         "test_central_differences_of_doubles": 0,
         "test_the_reference_knows_backward_passes": 6,
     },
     "network/test_onnx_quantised.py": {"test_gemm": 6, "test_a_classifier": 3},
-    "network/operators/test_bounds.py": {"test_no_place_leads_outside": None},
-    "network/operators/test_deformed.py": {"test_moved_taps": None},
-    "network/operators/test_elementwise.py": {"*": 0},
-    "network/operators/test_fourier.py": {"test_transforms": None, "*": 0},
-    "network/operators/test_gather.py": {"*": 0},
-    "network/operators/test_quantised.py": {
+    "graph/operators/test_bounds.py": {"test_no_place_leads_outside": None},
+    "graph/operators/test_deformed.py": {"test_moved_taps": None},
+    "graph/operators/test_elementwise.py": {"*": 0},
+    "graph/operators/test_fourier.py": {"test_transforms": None, "*": 0},
+    "graph/operators/test_gather.py": {"*": 0},
+    "graph/operators/test_quantised.py": {
         "test_integer_products": None,
         "test_scaled_products": None,
         "*": 0,
     },
-    "network/operators/test_reductions.py": {
+    "graph/operators/test_reductions.py": {
         "test_values_side_by_side_along_the_last_axis": None,
         "*": 0,
     },
-    "network/operators/test_sampling.py": {
+    "graph/operators/test_sampling.py": {
         "test_points_of_rows_of_volumes_and_of_doubles": None,
         "test_wild_points_read_nothing_outside": None,
         "*": 0,
     },
-    "network/operators/test_scans.py": {"*": 0},
-    "network/operators/test_scatter.py": {"test_scattering_in_bf16": None, "*": 0},
-    "network/operators/test_softmax.py": {"*": 0},
+    "graph/operators/test_scans.py": {"*": 0},
+    "graph/operators/test_scatter.py": {"test_scattering_in_bf16": None, "*": 0},
+    "graph/operators/test_softmax.py": {"*": 0},
     "network/test_accuracy.py": {"*": 0},
     "torch/test_failures.py": {
         "test_graphs_of_torch_compile": 8,
@@ -157,19 +157,19 @@ NETWORK_CASES: dict[str, dict[str, int | None]] = {
     "network/test_thread_pools.py": {"*": None, "test_projects": 0, "test_what_is_refused": 1},
     "network/test_whole_models.py": {"test_models_are_right": None, "test_in_bf16": None},
     "network/test_loops.py": {"test_data_ends_it": 0, "test_branches_inside": 0},
-    "network/operators/test_selection.py": {"test_largest_elements": 0},
+    "graph/operators/test_selection.py": {"test_largest_elements": 0},
     "network/test_in_place.py": {
         "test_other_reads_than_those_of_its_own_place": 3,
         "test_old_values_are_read_before_they_are_replaced": 0,
     },
     "network/test_tuned_loops.py": {"test_small_functions_are_no_calls": 3},
-    "network/operators/test_conversions.py": {"test_numbers_of_one_type_as_those_of_another": 0},
+    "graph/operators/test_conversions.py": {"test_numbers_of_one_type_as_those_of_another": 0},
     "network/test_onnx_simplify.py": {"test_models_of_the_onnx_package": 0},
     "network/test_placing.py": {
         "test_what_a_product_adds": 3,
         "test_clamps_one_after_the_other": 0,
     },
-    "network/operators/test_rearrange.py": {"test_rearranging": 0},
+    "graph/operators/test_rearrange.py": {"test_rearranging": 0},
     "network/test_classical.py": {"test_results": 3},
     "notation/test_compiled.py": {
         "test_results_are_those_of_the_interpreter": 14,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "algorithms/test_residues.py": "loops_around_and_inside_the_classes",
-    "algorithms/test_winograd.py": (
+    "lower/test_residues.py": "loops_around_and_inside_the_classes",
+    "lower/test_winograd.py": (
         "weights_that_24_divides_twice_give_exact_results every_subset_of_the_epilogue"
     ),
     "cli/test_calibrating.py": "another_type_is_told_as_well",
@@ -21,8 +21,8 @@ LEFT_OUT: Final[Mapping[str, str]] = {
         "explain_counts_the_bytes_of_the_types explain check_prints_a_command_that_repeats_it"
     ),
     "cli/test_faulty_compilers.py": "a_compiler_that_hangs_at_some_texts",
-    "codegen/test_activations.py": "every_instruction_set",
-    "codegen/test_operators.py": "schedules_written_by_hand a_fault_in_the_code_is_noticed",
+    "lower/direct/test_activations.py": "every_instruction_set",
+    "lower/direct/test_operators.py": "schedules_written_by_hand a_fault_in_the_code_is_noticed",
     "examples/test_examples.py": "a_model_learns",
     "experiments/test_calibrations.py": "a_layer_that_fails_does_not_end_the_others",
     "experiments/test_experiments.py": (
@@ -39,11 +39,11 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "export/test_export_units.py": "another_processor_takes_what_it_can where_none_runs",
     "measure/test_faults.py": "samples_are_seconds_a_call",
     "measure/test_measure.py": "an_endless_loop_ends_at_the_time_limit cold_samples",
-    "network/gradients/test_recurrent.py": "single_precision_by_layers",
-    "network/operators/test_fourier.py": "transforms_of_frames",
-    "network/operators/test_rearrange.py": "rearranging_without_fusion",
-    "network/operators/test_sampling.py": "points_keep_their_digits_in_bf16",
-    "network/operators/test_scatter.py": "a_row_fusion_does_not_skip_an_update",
+    "graph/gradients/test_recurrent.py": "single_precision_by_layers",
+    "graph/operators/test_fourier.py": "transforms_of_frames",
+    "graph/operators/test_rearrange.py": "rearranging_without_fusion",
+    "graph/operators/test_sampling.py": "points_keep_their_digits_in_bf16",
+    "graph/operators/test_scatter.py": "a_row_fusion_does_not_skip_an_update",
     "network/test_attention.py": "attention_of_three_tensors of_a_mask_that_hides_all_keys_is_0",
     "network/test_branches.py": "what_both_need_is_computed_before",
     "network/test_from_memory.py": "its_name_can_be_chosen",
@@ -73,10 +73,10 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "peers/test_onednn.py": "a_rival",
     "peers/test_peers.py": "bench_times_ours_where_the_peer_lacks_the_operator",
     "project/test_pickle.py": "another_process_computes_the_same",
-    "rank/test_packages.py": "a_fault_of_an_installed_ranker_names_its_package",
-    "rank/test_published.py": "padding_makes_nothing_larger",
-    "rank/test_rank.py": "estimates_are_finite_and_no_part_is_negative",
-    "rank/test_tiles.py": (
+    "cost/test_packages.py": "a_fault_of_an_installed_ranker_names_its_package",
+    "cost/test_published.py": "padding_makes_nothing_larger",
+    "cost/test_rank.py": "estimates_are_finite_and_no_part_is_negative",
+    "cost/test_tiles.py": (
         "rounding_stays_feasible every_proposal_can_be_generated a_faster_machine_is_never_slower"
     ),
     "runtime/test_build_faults.py": (

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from polysci.network.compile.compiled import Network, build_network, rebuild_network
-from polysci.network.compile.prepare import CompileOptions, prepare
-from polysci.network.frontends.onnx import importer, reference
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.graph import Graph
-from polysci.network.operators.lower import SUPPORTED
-from polysci.network.tools.debug import compare_tensors
+from polysci.frontends.onnx import importer, reference
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.graph import Graph
+from polysci.graph.operators.lower import SUPPORTED
+from polysci.network.compiled import Network, build_network, rebuild_network
+from polysci.network.debug import compare_tensors
+from polysci.network.prepare import CompileOptions, prepare
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.graphbound import bounds

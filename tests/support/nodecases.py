@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 
 Array = np.ndarray

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.network.frontends.onnx import importer, reference
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.operators.lower import SUPPORTED, lower
+from polysci.frontends.onnx import importer, reference
+from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.operators.lower import SUPPORTED, lower
 from tests.support.networks import network_of, read
 from tests.support.nodecases import difference
 

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from polysci.algorithms.algorithm import (
+from polysci.cost import Context
+from polysci.errors import UnsupportedError
+from polysci.explain import Explanation
+from polysci.lower.algorithm import (
     Algorithm,
     Candidate,
     EmitOptions,
@@ -19,15 +22,12 @@ from polysci.algorithms.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.algorithms.direct import Direct, LegalSchedule
-from polysci.codegen.emit import Source
-from polysci.errors import UnsupportedError
-from polysci.explain import Explanation
+from polysci.lower.direct.algorithm import Direct, LegalSchedule
+from polysci.lower.direct.emit import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule, Transform
-from polysci.rank import Context
 
 WORD = Transform("pointwise")
 DIRECT = Direct()

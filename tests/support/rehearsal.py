@@ -11,12 +11,12 @@ from zlib import crc32
 
 from distributed import get_worker
 
+from polysci.cost import Context
 from polysci.errors import PolysciError
 from polysci.farm import FarmTasks, tasks
 from polysci.measure.samples import Sample, Samples, samples_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
 from polysci.runtime.build.compiler import find_compiler
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

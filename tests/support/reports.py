@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from polysci.cost import Context
+from polysci.cost.shortlist import choices
 from polysci.ops import parse_problem
-from polysci.rank import Context
-from polysci.rank.shortlist import choices
 from polysci.report import Report
 from polysci.report.model import ReportLayer
 from polysci.runtime.measurement import Measurement

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
+from polysci.cost import Context
+from polysci.cost.shortlist import view_contexts
+from polysci.cost.ways import competitive_ways
 from polysci.errors import PolysciError
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import Context
-from polysci.rank.shortlist import view_contexts
-from polysci.rank.ways import competitive_ways
 from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve

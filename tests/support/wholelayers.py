@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polysci.codegen import interface
 from polysci.export import ExportedLayer
+from polysci.lower.direct import interface
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.tune import EmitOptions, emit

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from polysci.algorithms.winograd.emit import HEADERS as WINOGRAD
-from polysci.codegen import interface
-from polysci.codegen.emit import Source
 from polysci.errors import BuildError, SpecError, UnsupportedError
+from polysci.lower.direct import interface
+from polysci.lower.direct.emit import Source
+from polysci.lower.winograd.emit import HEADERS as WINOGRAD
 from polysci.network.codegen.emit import FUNCTION_HEADERS
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d

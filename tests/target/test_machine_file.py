@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polysci.cost.shortlist import choices
 from polysci.errors import SpecError
 from polysci.ops import parse_problem
-from polysci.rank.shortlist import choices
 from polysci.target import microkernels
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from polysci.algorithms.choice import resolve_algorithm
 from polysci.cli import main
+from polysci.cost import RANKERS
+from polysci.cost.shortlist import ranker_of
 from polysci.errors import SpecError
+from polysci.lower.choice import resolve_algorithm
 from polysci.numerics.dtypes import PRECISIONS, precision_named
 from polysci.ops import layer_lists, parse_problem
-from polysci.rank import RANKERS
-from polysci.rank.shortlist import ranker_of
 from polysci.target.isas import ISAS, isa_named
 from polysci.text.suggestions import suggest
 from polysci.tune import LEVELS, optimize

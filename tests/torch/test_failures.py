@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from polysci.errors import BuildError, SpecError, UnsupportedError, WisdomError  # noqa: E402
-from polysci.network.compile import compiled, planned, prepare  # noqa: E402
-from polysci.network.compile.compiled import compile_network  # noqa: E402
-from polysci.network.frontends.pytorch import program  # noqa: E402
+from polysci.frontends.pytorch import program  # noqa: E402
+from polysci.network import compiled, planned, prepare  # noqa: E402
+from polysci.network.compiled import compile_network  # noqa: E402
 from polysci.torch import (  # noqa: E402
     compiled_part,
     fallback,

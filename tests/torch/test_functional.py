@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from polysci.network.frontends.pytorch import functional
-from polysci.network.frontends.pytorch.functional import functional_graph
-from polysci.network.frontends.pytorch.program import program_of, run_program
+from polysci.frontends.pytorch import functional
+from polysci.frontends.pytorch.functional import functional_graph
+from polysci.frontends.pytorch.program import program_of, run_program
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

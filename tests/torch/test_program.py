@@ -9,7 +9,7 @@ import pytest
 import polysci
 from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError
-from polysci.network.frontends.pytorch.program import load_program
+from polysci.frontends.pytorch.program import load_program
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

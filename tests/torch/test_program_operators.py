@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.network.frontends.onnx import reference
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.frontends.pytorch.program import (
+from polysci.frontends.onnx import reference
+from polysci.frontends.onnx.simplify import simplify
+from polysci.frontends.pytorch.program import (
     load_program,
     read_program,
     run_program,
 )
-from polysci.network.operators.lower import lower
+from polysci.graph.operators.lower import lower
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

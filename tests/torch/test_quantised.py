@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from polysci.cli import main
-from polysci.network.compile.compiled import compile_network
+from polysci.network.compiled import compile_network
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

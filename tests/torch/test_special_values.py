@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 import polysci  # noqa: E402
 import polysci.torch as ps  # noqa: E402
-from polysci.network.frontends.pytorch.program import load_program  # noqa: E402
+from polysci.frontends.pytorch.program import load_program  # noqa: E402
 from tests.torch.test_program_operators import Functions  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
@@ -81,7 +81,7 @@ def test_norms_are_of_the_type_that_is_asked_for() -> None:
 
 def test_rules_that_make_another_type_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of the type that PyTorch promises would be too small."""
-    from polysci.network.frontends.pytorch import importer
+    from polysci.frontends.pytorch import importer
 
     wrong = {**importer.OPERATORS, "gt": lambda call, x, other: call.graph.add("Abs", (x,), (16,))}
     monkeypatch.setattr(importer, "OPERATORS", wrong)

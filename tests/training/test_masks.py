@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from polysci import layers, training
-from polysci.network.compile import retune
-from polysci.network.ir.stages import LayerStage, LoopStage
+from polysci.network import retune
+from polysci.program.stages import LayerStage, LoopStage
 from polysci.training.trainer import Trainer
 
 RNG = np.random.default_rng(0)

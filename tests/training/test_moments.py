@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from polysci import layers, training
-from polysci.network.compile import prepare, retune
-from polysci.network.compile.planned import plan_network
-from polysci.network.compile.prepare import CompileOptions
-from polysci.network.frontends.layers import build_model
-from polysci.network.frontends.onnx.simplify import simplify
-from polysci.network.ir.stages import LayerStage
+from polysci.frontends.layers import build_model
+from polysci.frontends.onnx.simplify import simplify
+from polysci.network import prepare, retune
+from polysci.network.planned import plan_network
+from polysci.network.prepare import CompileOptions
+from polysci.program.stages import LayerStage
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.training import Trainer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polysci.algorithms.algorithm import Candidate
+from polysci.lower.algorithm import Candidate
 from polysci.polyhedral.schedule import Schedule
 from polysci.tune.exploration import COMMON, Measured, choose_next, properties
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.cost.shortlist import as_family
+from polysci.cost.traffic import work
 from polysci.errors import CheckError
-from polysci.rank.shortlist import as_family
-from polysci.rank.traffic import work
 from polysci.target.host import detect
 from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
 from polysci.tune import fit

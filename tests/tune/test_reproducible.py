@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import polysci
-from polysci.algorithms.choice import key_of, parse_record_key, reproducible_schedule
-from polysci.algorithms.lowering import model_of
+from polysci.lower.choice import key_of, parse_record_key, reproducible_schedule
+from polysci.lower.lowering import model_of
 from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polysci.cost import RANKERS, Context, traffic
+from polysci.cost.features import features
+from polysci.cost.learned import score
+from polysci.cost.shortlist import as_family, cost_of, rank_all
+from polysci.cost.weights import LearnedScore, Weights, from_json
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import Schedule
-from polysci.rank import RANKERS, Context, traffic
-from polysci.rank.features import features
-from polysci.rank.learned import score
-from polysci.rank.shortlist import as_family, cost_of, rank_all
-from polysci.rank.weights import LearnedScore, Weights, from_json
 from polysci.tune.training import HeldOutScores, TrainingSample, cross_validate, judge_ranker, train
 from tests.support import samples
 
@@ -273,9 +273,9 @@ def test_without_scikit_learn_the_extra_is_named(
 RANKING = """
 import sys
 from dataclasses import replace
-from polysci.rank.shortlist import rank_all
+from polysci.cost.shortlist import rank_all
 from polysci.ops.conv2d import Conv2d
-from polysci.rank.weights import from_json
+from polysci.cost.weights import from_json
 from tests.support import samples
 sys.modules["sklearn"] = None
 context = samples.fixed_context(Conv2d(N=1, C=32, H=14, W=14, K=32, R=1, S=1))

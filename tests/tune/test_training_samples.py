@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from polysci.cli import main
+from polysci.cost.shortlist import predict_seconds
 from polysci.errors import SpecError, WisdomError
 from polysci.ops import parse_key, parse_problem
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
-from polysci.rank.shortlist import predict_seconds
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

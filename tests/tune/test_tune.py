@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from polysci import tune
-from polysci.codegen.emit import Source
+from polysci.cost.shortlist import choices
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
+from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule, parse
-from polysci.rank.shortlist import choices
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
 from polysci.target.host import Target, detect
@@ -192,7 +192,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
                 return replace(source, text=naive.text(problem, source.symbol, fault))
             return replace(source, text=f"{fault}\n{source.text}")
 
-        monkeypatch.setattr("polysci.algorithms.lowering.emit", emit)
+        monkeypatch.setattr("polysci.lower.lowering.emit", emit)
         monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))
         return list(broken)
 

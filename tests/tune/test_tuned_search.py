@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from polysci import tune
-from polysci.algorithms.direct import Direct
-from polysci.codegen.emit import Source
 from polysci.errors import SpecError
+from polysci.lower.direct.algorithm import Direct
+from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import Schedule
@@ -63,7 +63,7 @@ def test_crashes_and_hangs_fall_out(wisdom: Wisdom, monkeypatch: pytest.MonkeyPa
         fault = broken.get(schedule)
         return replace(source, text=naive.text(problem, source.symbol, fault)) if fault else source
 
-    monkeypatch.setattr("polysci.algorithms.lowering.emit", emit)
+    monkeypatch.setattr("polysci.lower.lowering.emit", emit)
     monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))
     result = optimize(TINY, wisdom=wisdom)
     trials = {trial.schedule: trial for trial in result.trials}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polysci.network.ir.expressions import Computed
+from polysci.loop_ir.expressions import Computed
 from polysci.polyhedral.affine import Affine
 
 

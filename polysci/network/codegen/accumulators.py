@@ -6,10 +6,10 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polysci.codegen import ctree as c
+from polysci.loop_ir.expressions import Guard, Reduce, combine
+from polysci.loop_ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, WHOLE
+from polysci.lower.direct import ctree as c
 from polysci.network.codegen.access import affine_text
-from polysci.network.ir.expressions import Guard, Reduce, combine
-from polysci.network.ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, WHOLE
 from polysci.polyhedral.affine import Affine
 
 MOST_TERMS = 4096  # of a sum in f32: the error of longer ones would grow with their length

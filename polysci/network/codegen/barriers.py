@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polysci.network.ir.control import ELSE, END, IF, BranchStage
-from polysci.network.ir.expressions import axis, loads
-from polysci.network.ir.stages import LoopStage, Program, RepeatStage, Stage
-from polysci.network.passes.arena import Arena
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import Spot
+from polysci.loop_ir.expressions import axis, loads
+from polysci.program.control import ELSE, END, IF, BranchStage
+from polysci.program.passes.arena import Arena
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import Spot
+from polysci.program.stages import LoopStage, Program, RepeatStage, Stage
 
 Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
 Loops = tuple[tuple[str, int], ...]  # iterators and extents, the outermost first

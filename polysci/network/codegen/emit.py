@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from polysci.codegen import ctree as c
-from polysci.codegen.definitions import trim
-from polysci.codegen.denormals import KEEP
-from polysci.codegen.emit import Source, assemble
-from polysci.codegen.interface import SCALES
-from polysci.codegen.panels import clear_bytes
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct.definitions import trim
+from polysci.lower.direct.denormals import KEEP
+from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.direct.interface import SCALES
+from polysci.lower.direct.panels import clear_bytes
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.sized_programs import (
@@ -31,18 +31,18 @@ from polysci.network.codegen.weights_file import (
     pieces_of,
     weights_file_of,
 )
-from polysci.network.passes.arena import Arena
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import (
+from polysci.numerics.arrays import round_up
+from polysci.polyhedral.schedule import Schedule
+from polysci.program.passes.arena import Arena
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import (
     LayerCall,
     SharedLayers,
     Spot,
     calls_of,
     packed_once,
 )
-from polysci.network.passes.thread_shares import SHARED, ThreadShares
-from polysci.numerics.arrays import round_up
-from polysci.polyhedral.schedule import Schedule
+from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
 from polysci.target.isas import least_of

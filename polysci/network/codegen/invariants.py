@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
+from polysci.loop_ir.expressions import Expr, Load, Position, Where, children, loads, walk
 from polysci.network.codegen.access import MemoryAccess
-from polysci.network.ir.expressions import Expr, Load, Position, Where, children, loads, walk
 
 
 def unchanged_parts(

@@ -7,17 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
-from polysci.codegen.sharing import Loop, run_once, share_loops
-from polysci.codegen.team import Team
-from polysci.network.codegen.access import MemoryAccess, affine_text
-from polysci.network.codegen.accumulators import Accumulator
-from polysci.network.codegen.invariants import unchanged_parts
-from polysci.network.codegen.rows_ahead import rows_ahead
-from polysci.network.codegen.transpositions import block_size, turn_iterator
-from polysci.network.ir.control import STEP
-from polysci.network.ir.expressions import (
+from polysci.loop_ir.expressions import (
     Apply,
     Computed,
     Expr,
@@ -33,7 +23,7 @@ from polysci.network.ir.expressions import (
     reductions,
     walk,
 )
-from polysci.network.ir.functions import (
+from polysci.loop_ir.functions import (
     EXACT,
     LONG,
     REAL,
@@ -45,10 +35,20 @@ from polysci.network.ir.functions import (
     kind_of_type,
     number,
 )
-from polysci.network.ir.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
-from polysci.network.passes.buffers import BufferPlace
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
+from polysci.lower.direct.sharing import Loop, run_once, share_loops
+from polysci.lower.direct.team import Team
+from polysci.network.codegen.access import MemoryAccess, affine_text
+from polysci.network.codegen.accumulators import Accumulator
+from polysci.network.codegen.invariants import unchanged_parts
+from polysci.network.codegen.rows_ahead import rows_ahead
+from polysci.network.codegen.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
+from polysci.program.control import STEP
+from polysci.program.passes.buffers import BufferPlace
+from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
 
 ROW = f"i{ROW_AXIS}"
 MASK = "mask"  # pointer to the bits that a stage writes

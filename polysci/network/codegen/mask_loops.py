@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.loop_ir.expressions import Load
+from polysci.loop_ir.functions import WHOLE, cast
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
 from polysci.network.codegen.accumulators import Accumulator
 from polysci.network.codegen.loops import MASK, LoopWriter
-from polysci.network.ir.expressions import Load
-from polysci.network.ir.functions import WHOLE, cast
-from polysci.network.ir.stages import BIT
+from polysci.program.stages import BIT
 
 STRIP = 8  # results whose bits share a byte
 

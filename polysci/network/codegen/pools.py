@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from polysci.codegen import openmp
-from polysci.codegen.interface import TEAM
-from polysci.codegen.team import Team
+from polysci.lower.direct import openmp
+from polysci.lower.direct.interface import TEAM
+from polysci.lower.direct.team import Team
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")

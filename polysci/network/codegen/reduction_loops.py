@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
+from polysci.loop_ir.functions import EXACT, PLACES, REAL, cast, kind_of
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     MOST_TERMS,
@@ -19,9 +21,7 @@ from polysci.network.codegen.accumulators import (
 from polysci.network.codegen.loops import ROW, LoopWriter
 from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.codegen.rows_ahead import rows_ahead
-from polysci.network.ir.expressions import Guard, Reduce, loads, reductions
-from polysci.network.ir.functions import EXACT, PLACES, REAL, cast, kind_of
-from polysci.network.ir.stages import JointLoops, LoopStage, Value, members_of
+from polysci.program.stages import JointLoops, LoopStage, Value, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams

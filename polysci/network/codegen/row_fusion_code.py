@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polysci.codegen import ctree as c
-from polysci.codegen.sharing import nest, share_loops
-from polysci.codegen.team import Team
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct.sharing import nest, share_loops
+from polysci.lower.direct.team import Team
 from polysci.network.codegen.loops import MEMBER
-from polysci.network.ir.stages import ROW_AXIS, RowFusion
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall
-from polysci.network.passes.operands import RowWindow
-from polysci.network.passes.row_windows import rows_read
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import LayerCall
+from polysci.program.passes.operands import RowWindow
+from polysci.program.passes.row_windows import rows_read
+from polysci.program.stages import ROW_AXIS, RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 RINGS = """\

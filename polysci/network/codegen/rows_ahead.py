@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from polysci.loop_ir.expressions import Load, loads
 from polysci.network.codegen.access import MemoryAccess
-from polysci.network.ir.expressions import Load, loads
-from polysci.network.ir.stages import Value
 from polysci.numerics.dtypes import C_TYPES
+from polysci.program.stages import Value
 
 LARGE: Final = 1 << 18  # bytes of a table whose rows L2 may not hold beside all else
 DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is read

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Protocol
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
 from polysci.network.codegen.barriers import Barriers
-from polysci.network.ir.stages import RepeatStage, Stage
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import Spot
-from polysci.network.passes.thread_shares import ThreadShares
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import Spot
+from polysci.program.passes.thread_shares import ThreadShares
+from polysci.program.stages import RepeatStage, Stage
 
 
 class StageWriter(Protocol):

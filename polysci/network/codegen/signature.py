@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from polysci.export.names import remark
-from polysci.network.ir.stages import Program, Value
 from polysci.numerics.dtypes import C_TYPES
+from polysci.program.stages import Program, Value
+from polysci.text.names import remark
 
 
 @dataclass(frozen=True, slots=True)

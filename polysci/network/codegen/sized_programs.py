@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from polysci.errors import UnsupportedError
-from polysci.export import names
 from polysci.network.codegen.signature import RunArgument, ports_of, signature_of, sizes_of
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import serial
-from polysci.network.passes.thread_shares import SHARED, ThreadShares
 from polysci.polyhedral.schedule import Schedule
-from polysci.text import templates
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import serial
+from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.text import names, templates
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
-from polysci.codegen.sharing import nest, run_once, share_loops, wait_for_all
-from polysci.codegen.team import Team
-from polysci.export.names import remark
+from polysci.loop_ir.expressions import reductions
+from polysci.loop_ir.functions import REAL, number
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
+from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
+from polysci.lower.direct.team import Team
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import MEMBER, LoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
@@ -17,10 +18,14 @@ from polysci.network.codegen.reduction_loops import writer_of
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
-from polysci.network.ir.control import BREAK, ELSE, END, STEP, BranchStage
-from polysci.network.ir.expressions import reductions
-from polysci.network.ir.functions import REAL, number
-from polysci.network.ir.stages import (
+from polysci.numerics.arrays import round_up
+from polysci.numerics.dtypes import C_TYPES
+from polysci.program.control import BREAK, ELSE, END, STEP, BranchStage
+from polysci.program.passes.arena import Arena, arrange
+from polysci.program.passes.buffers import BufferPlace, PlacedProgram
+from polysci.program.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
+from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.program.stages import (
     BIT,
     JointLoops,
     LayerStage,
@@ -31,14 +36,9 @@ from polysci.network.ir.stages import (
     Stage,
     UpdateStage,
 )
-from polysci.network.ir.windows import start_of
-from polysci.network.passes.arena import Arena, arrange
-from polysci.network.passes.buffers import BufferPlace, PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
-from polysci.network.passes.thread_shares import SHARED, ThreadShares
-from polysci.numerics.arrays import round_up
-from polysci.numerics.dtypes import C_TYPES
+from polysci.program.windows import start_of
 from polysci.target.isa import Isa
+from polysci.text.names import remark
 
 
 @dataclass(slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polysci.codegen import ctree as c
-from polysci.codegen import openmp
+from polysci.loop_ir.expressions import Load
+from polysci.lower.direct import ctree as c
+from polysci.lower.direct import openmp
 from polysci.network.codegen.loops import LoopWriter
-from polysci.network.ir.expressions import Load
-from polysci.network.ir.stages import LoopStage, UpdateStage
+from polysci.program.stages import LoopStage, UpdateStage
 
 
 @dataclass(slots=True)

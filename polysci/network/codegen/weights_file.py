@@ -9,12 +9,11 @@ from math import prod
 
 import numpy as np
 
-from polysci.network.ir.graph import Array
-from polysci.network.ir.stages import LayerStage, members_of
-from polysci.network.passes.buffers import PlacedProgram
-from polysci.network.passes.layer_calls import LayerCall, Spot, is_same, packed_once
-from polysci.numerics.arrays import round_up
+from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import to_stored
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.layer_calls import LayerCall, Spot, is_same, packed_once
+from polysci.program.stages import LayerStage, members_of
 
 LINE = 64  # bytes
 MAGIC = b"polysci weights "

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from statistics import median
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from polysci.errors import CheckError, SpecError
+from polysci.measure.network_samples import PAUSE_S
+from polysci.numerics.differences import Difference, compare_outputs
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
-from polysci.peers.networks.service import PAUSE_S, Array
+from polysci.peers.networks.service import Array
 from polysci.peers.process import FAILURES
 
 OURS: Final = "polysci"
@@ -40,34 +39,6 @@ class Contestant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Difference between outputs and others, all together.
-
-    ``error`` is max |ours - theirs| / max(1, max |theirs|), the largest of all outputs; infinite
-    where one side alone has a NaN or an infinity. ``finite`` elements are numbers on both sides,
-    ``alike`` the same NaN or infinity on both, ``apart`` not finite on one side, or not the same.
-    """
-
-    error: float = 0.0
-    finite: int = 0
-    alike: int = 0
-    apart: int = 0
-
-    @property
-    def number(self) -> float | None:
-        """The error; None where there is no finite one, or nothing was compared."""
-        compared = self.finite or not self.alike
-        return self.error if compared and not self.apart else None
-
-    def __str__(self) -> str:
-        """The error, and how many elements are no finite numbers."""
-        counts = [(self.alike, "in both"), (self.apart, "on one side or not the same")]
-        told = ", ".join(f"{count} {where}" for count, where in counts if count)
-        words = [] if self.number is None else [f"{self.number:.2g}"]
-        return "; ".join([*words, *[f"NaN or infinite: {told}"] * bool(told)])
-
-
-@dataclass(frozen=True, slots=True)
 class ContestResult:
     """One contestant's samples in seconds a run, and how far ours are from its outputs."""
 
@@ -75,7 +46,7 @@ class ContestResult:
     version: str
     choice: str
     peak_bytes: int
-    difference: Difference = Difference()
+    difference: Difference = field(default_factory=Difference)
 
     @property
     def latency_ms(self) -> float:
@@ -208,43 +179,3 @@ def _take_turn(
         if name == OURS:
             raise
         failed[name] = str(error)
-
-
-def compare_outputs(
-    ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer"
-) -> Difference:
-    """Return how far all outputs are from those of ``name``.
-
-    Raises CheckError where numbers or shapes of outputs differ.
-    """
-    if len(ours) != len(theirs):
-        raise CheckError(f"{name} has {len(theirs)} outputs, ours are {len(ours)}")
-    parts = list[Difference]()
-    for index, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-        if own.shape != other.shape:
-            raise CheckError(
-                f"output {index} of {name} has shape {list(other.shape)}, ours {list(own.shape)}"
-            )
-        parts.append(_difference(own.astype(np.float64), other.astype(np.float64)))
-    return Difference(
-        max((part.error for part in parts), default=0.0),
-        *(sum(getattr(part, count) for part in parts) for count in ("finite", "alike", "apart")),
-    )
-
-
-def largest_error(ours: Sequence[Array], theirs: Sequence[Array], name: str = "the peer") -> float:
-    """The error of ``compare_outputs``: NaNs and infinities in the same places are no error."""
-    return compare_outputs(ours, theirs, name).error
-
-
-def _difference(own: Array, other: Array) -> Difference:
-    finite = np.isfinite(own) & np.isfinite(other)
-    count = int(finite.sum())
-    alike = int((~finite & ((own == other) | (np.isnan(own) & np.isnan(other)))).sum())
-    if apart := own.size - count - alike:
-        return Difference(inf, count, alike, apart)
-    if not count:
-        return Difference(0.0, 0, alike)
-    largest = float(np.max(np.abs(other[finite])))
-    error = float(np.max(np.abs(own[finite] - other[finite])))
-    return Difference(error / max(1.0, largest), count, alike)

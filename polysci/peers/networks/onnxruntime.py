@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import UnsupportedError
-from polysci.peers.networks.service import LoadedModel, Service, TimingRequest, Way
+from polysci.measure.network_samples import LoadedModel, Way
+from polysci.peers.networks.service import Service, TimingRequest
 
 # ORT_ENABLE_ALL blocks channels for convolutions, at the price of reordering around them.
 _LEVELS: Final = ("ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import UnsupportedError
-from polysci.peers.networks.service import Array, LoadedModel, Service, TimingRequest, Way
+from polysci.measure.network_samples import LoadedModel, Way
+from polysci.peers.networks.service import Array, Service, TimingRequest
 
 _DEVICE: Final = "CPU"
 _PINNED: Final = MappingProxyType({"threads not pinned": False, "threads pinned": True})

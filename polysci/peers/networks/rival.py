@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import CheckError, SpecError
+from polysci.measure.network_samples import SAMPLE_S, WARM_UP_S
 from polysci.peers import Peer
-from polysci.peers.networks.service import SAMPLE_S, WARM_UP_S, Array
+from polysci.peers.networks.service import Array
 from polysci.peers.process import PeerProcess
 
 DTYPES: Final = ("f32", "bf16")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import CheckError, PolysciError, UnsupportedError
+from polysci.measure.network_samples import Way, mean_seconds, measure_samples
 from polysci.peers import REMEDY
 
 Array = NDArray[Any]
-
-PAUSE_S: Final = 50e-3  # the idle threads of ONNX Runtime spin for 35 ms where none disturbs them
-WARM_UP_S: Final = 20e-3
-SAMPLE_S: Final = 50e-3
-FIRST_RUNS: Final = 3  # until every buffer is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +35,6 @@ class TimingRequest:
         """Raise CheckError unless there is an array for each of the model's inputs."""
         if missing := [name for name in names if name not in self.inputs]:
             raise CheckError(f"{self.model}: input {missing[0]!r:.200} was not given")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model ready to run; ``outputs`` copies what the last run left, in the model's order."""
-
-    run: Callable[[], object]
-    outputs: Callable[[], list[Array]]
-
-
-Way = Callable[[], LoadedModel]
 
 
 class Service(ABC):
@@ -123,27 +107,6 @@ class Service(ABC):
             ) from error
 
 
-def measure_samples(way: Way) -> tuple[LoadedModel, int]:
-    """What was loaded, and the most memory in bytes that it and its first runs added."""
-    _forget_peak()
-    before = _memory("VmRSS")
-    loaded = way()
-    for _ in range(FIRST_RUNS):
-        loaded.run()
-    return loaded, max(0, _memory("VmHWM") - before)
-
-
-def mean_seconds(run: Callable[[], object], least_s: float) -> float:
-    """Seconds a run: the mean of one or more in a row that last at least ``least_s``."""
-    runs, start = 0, time.perf_counter()
-    while True:
-        run()
-        runs += 1
-        seconds = time.perf_counter() - start
-        if seconds >= least_s:
-            return seconds / runs
-
-
 def _read_request(
     *, model: str, dims: dict[str, int], threads: int, dtype: str, inputs: str, names: list[str]
 ) -> TimingRequest:
@@ -154,18 +117,3 @@ def _read_request(
 
 def _version(library: Any) -> str:
     return str(library.__version__).partition("-")[0]  # OpenVINO's has its build behind
-
-
-def _memory(member: str) -> int:
-    """Bytes of a member of /proc/self/status; ru_maxrss would begin with that of the parent."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == member:
-            return int(value.split()[0]) << 10
-    return 0
-
-
-def _forget_peak() -> None:
-    """Reset VmHWM: importing a library may need more memory than it keeps."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -9,8 +9,8 @@ import pytest
 
 from polysci import layers
 from polysci.errors import SpecError
-from polysci.network.frontends.layers import build_model
-from polysci.network.frontends.onnx import reference
+from polysci.frontends.layers import build_model
+from polysci.frontends.onnx import reference
 from tests.support.networks import network_of
 
 CNN = [

@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from polysci.algorithms.choice import candidates
-from polysci.algorithms.registry import AUTO, DEFAULT, algorithm_named, algorithm_of, names
+from polysci.cost import Context
 from polysci.errors import PolysciError
+from polysci.lower.choice import candidates
+from polysci.lower.registry import AUTO, DEFAULT, algorithm_named, algorithm_of, names
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Pack, Schedule
-from polysci.rank import Context
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples

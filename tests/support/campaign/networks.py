@@ -12,12 +12,12 @@ from unittest.mock import patch
 import numpy as np
 
 from polysci.errors import UnsupportedError
-from polysci.network.compile import network_cache
-from polysci.network.compile.compiled import Network, compile_network
-from polysci.network.frontends.onnx import reference
-from polysci.network.passes import row_fusion, thread_shares
-from polysci.network.tools.c_project import write_project
-from polysci.network.tools.freestanding import write_freestanding
+from polysci.export.networks.c_project import write_project
+from polysci.export.networks.freestanding import write_freestanding
+from polysci.frontends.onnx import reference
+from polysci.network import network_cache
+from polysci.network.compiled import Network, compile_network
+from polysci.program.passes import row_fusion, thread_shares
 from polysci.target.host import detect
 from tests.support.campaign.axes import Case, axis, one_of
 from tests.support.campaign.layers import FLAGS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from polysci import Scales
-from polysci.algorithms.registry import algorithm_of
+from polysci.lower.registry import algorithm_of
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays, difference
 from polysci.numerics.dtypes import Precision, precision_named, to_stored

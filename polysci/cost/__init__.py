@@ -1,0 +1,68 @@
+"""Rankers: each orders the schedules of a problem by a cost of its own; one row a ranker.
+
+An installed package adds a row by an entry point of the group ``polysci.rankers``, whose name is
+the ranker's and which names a ``Ranker``. In the package's pyproject.toml ::
+
+    [project.entry-points."polysci.rankers"]
+    bytes = "my_rankers:BYTES"
+
+and in ``my_rankers.py``, for a cost that is one number for each schedule of a family ::
+
+    from polysci.cost import Context, Family, Ranker, traffic
+
+    def packed_bytes(context: Context, family: Family) -> NDArray[np.float64]: ...
+
+    BYTES = Ranker("bytes of packed copies", packed_bytes)
+
+Then ``polysci rank --list`` shows it, ``--ranker bytes`` takes it, and every comparison of rankers
+has a line of it. A row whose package is broken, or whose name is taken, is left out with a logged
+warning; errors while it ranks name the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from polysci.cost.bottleneck import bottleneck
+from polysci.cost.constant import constant
+from polysci.cost.estimate import Context, Estimate
+from polysci.cost.learned import tournament
+from polysci.cost.packages import add_rankers
+from polysci.cost.polydl import polydl
+from polysci.cost.polyscientist import polyscientist
+from polysci.cost.random_order import random_order
+from polysci.cost.ranker import Ranker
+from polysci.cost.rules import rules
+from polysci.cost.tiles import families as tile_families
+from polysci.cost.traffic import traffic
+from polysci.space.enumerate import Family
+from polysci.target.extensions import Table
+
+_OWN: Mapping[str, Ranker] = MappingProxyType(
+    {
+        "traffic": Ranker(
+            "seconds by register-tile rates, traffic over the caches, packing and balance",
+            lambda context, family: traffic(context, family).seconds,
+        ),
+        "polyscientist": Ranker(
+            "working sets as published, pessimistically placed, times latency", polyscientist
+        ),
+        "polydl": Ranker(
+            "working sets as published, pessimistically placed, times latency over bandwidth",
+            polydl,
+        ),
+        "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", tournament),
+        "tiles": Ranker(
+            "the slowest level's seconds, at tile sizes found by continuous optimisation (MOpt)",
+            bottleneck,
+            tile_families,
+        ),
+        "constant": Ranker("distance to one schedule template, the same for every layer", constant),
+        "rules": Ranker("what a schedule breaks of a library's rules of thumb", rules),
+        "random": Ranker("a hash of the schedule's words", random_order),
+    }
+)
+RANKERS: Mapping[str, Ranker] = Table(_OWN, add_rankers)
+
+__all__ = ["RANKERS", "Context", "Estimate", "Family", "Ranker", "traffic"]

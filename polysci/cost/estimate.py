@@ -1,0 +1,54 @@
+"""A ranker's input (Context) and the traffic model's output (Estimate)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.cost.weights import Weights
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.footprint import Count, LevelTraffic
+from polysci.space.knobs import Strides
+from polysci.target.host import Target
+from polysci.target.machine import Machine
+from polysci.target.microkernels import ways
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A problem on a machine: everything that does not depend on the schedule."""
+
+    contraction: Contraction
+    strides: Strides
+    target: Target
+    machine: Machine
+    threads: int = 1
+    cold: bool = False  # whether the caches are empty before a call
+    plain: bool = False  # whether calls read B where it lies
+    weights: Weights | None = None  # of the ranker ``learned``
+
+    @property
+    def compute(self) -> str:
+        """The way to multiply inputs of these types whose kernels are the fastest here."""
+        several = ways("brgemm", self.target.isa.name, self.contraction.a.dtype)
+        return max((way[0].compute for way in several), key=self.machine.fastest)
+
+    @property
+    def peak(self) -> float:
+        """GFLOP/s of one core that does nothing but these multiplications."""
+        return self.machine.peak * self.machine.fastest(self.compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted seconds of every schedule of a family, and the parts they add up from.
+
+    ``levels`` is the traffic into L1, L2 and L3 in bytes, by operand.
+    """
+
+    seconds: Count
+    compute: Count
+    calls: Count
+    packing: Count
+    transfer: Count
+    imbalance: Count
+    levels: tuple[LevelTraffic, LevelTraffic, LevelTraffic]

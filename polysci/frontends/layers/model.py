@@ -1,0 +1,160 @@
+"""A list of layers -> a graph whose parameters are inputs, with their first values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from polysci.border.arguments import check_whole
+from polysci.errors import SpecError
+from polysci.frontends.layers.fields import check_elements
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.graph import Graph, Tensor
+from polysci.numerics.arrays import Array
+
+OPSET = 24
+INPUT = "x"
+Shape = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class LayerGraph(GrowingGraph):
+    """The graph of a model while its layers add to it.
+
+    ``parameters`` are what training changes by gradients; ``state`` is what a step itself replaces,
+    as running statistics, and ``replaced`` says by which tensor. ``training``: layers behave as
+    while a model learns.
+    """
+
+    training: bool = False
+    random: np.random.Generator = field(default_factory=np.random.default_rng)
+    parameters: dict[str, Array] = field(default_factory=dict)
+    state: dict[str, Array] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
+
+    def parameter(self, name: str, value: Array) -> str:
+        """An input that gradients change, and what it is at first."""
+        self.parameters[name] = np.ascontiguousarray(value, np.float32)
+        self.tensors[name] = Tensor(name, value.shape)
+        return name
+
+    def uniform(self, name: str, shape: Shape, fan: int) -> str:
+        """A parameter, at first uniform within ``1 / sqrt(fan)``: PyTorch's choice."""
+        check_elements(name, shape)
+        limit = 1 / np.sqrt(max(1, fan))
+        return self.parameter(name, self.random.uniform(-limit, limit, shape))
+
+    def keep(self, name: str, value: Array) -> str:
+        """An input that a step replaces."""
+        self.state[name] = value
+        self.tensors[name] = Tensor(name, value.shape, value.dtype.name)
+        return name
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """What a list of layers consists of."""
+
+    def extend(self, graph: LayerGraph, x: str, name: str) -> str:
+        """The tensor that the layer makes of ``x``; its parameters' names begin with ``name.``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayeredModel:
+    """A graph of the inputs x, parameters and state, and the first values of both.
+
+    Its output is the model's, behind it stand the tensors that replace state, by ``replaced``.
+    """
+
+    graph: Graph
+    parameters: Mapping[str, Array]
+    state: Mapping[str, Array]
+    replaced: Mapping[str, str]
+
+    def fixed(self, values: Mapping[str, Array] | None = None) -> Graph:
+        """The graph for inference: parameters and state are constants, ``values`` or the first.
+
+        Raises SpecError where ``values`` lack one of them or give it another shape.
+        """
+        first = {**self.parameters, **self.state}
+        chosen = first if values is None else {name: values.get(name) for name in first}
+        constants = {}
+        for name, array in chosen.items():
+            if array is None or np.shape(array) != first[name].shape:
+                shape = None if array is None else np.shape(array)
+                raise SpecError(f"{name}: expected shape {first[name].shape}, got {shape}")
+            constants[name] = np.ascontiguousarray(array, first[name].dtype)
+        return replace(
+            self.graph,
+            inputs=tuple(one for one in self.graph.inputs if one.name not in first),
+            outputs=self.graph.outputs[:1],
+            constants={**self.graph.constants, **constants},
+        )
+
+
+def build_model(
+    layers: Sequence[Layer], shape: Sequence[int], *, training: bool = False, seed: int = 0,
+    name: str = "model",
+) -> LayeredModel:  # fmt: skip
+    """The layers one after the other on an input of ``shape``, f32, images first.
+
+    Names of parameters are those of a ``torch.nn.Sequential``: ``0.weight``. Raises TypeError for
+    what is no layer and for sizes that are no whole numbers, SpecError for shapes that do not fit.
+    """
+    check_whole("seed", seed, 0)
+    for at, size in enumerate(shape):
+        check_whole(f"shape[{at}]", size, 0)
+    check_elements("shape", shape)
+    x = Tensor(INPUT, tuple(int(size) for size in shape))
+    empty = Graph(name, (x,), (), (), {}, {INPUT: x}, OPSET)
+    graph = LayerGraph(empty, training=training, random=np.random.default_rng(seed))
+    y = extend_all(graph, layers, INPUT)
+    if y == INPUT:
+        y = graph.add("Identity", (y,), graph.shape(y))
+    inputs = [x, *(graph.tensors[name] for name in (*graph.parameters, *graph.state))]
+    return LayeredModel(
+        graph.grown(inputs, [y, *graph.replaced.values()]), MappingProxyType(graph.parameters),
+        MappingProxyType(graph.state), MappingProxyType(graph.replaced),
+    )  # fmt: skip
+
+
+def extend_all(graph: LayerGraph, layers: Sequence[Layer], x: str, prefix: str = "") -> str:
+    """The layers one after the other."""
+    for number, layer in enumerate(layers):
+        if not isinstance(layer, Layer) or isinstance(layer, type):
+            raise TypeError(f"layer {prefix}{number}: expected a layer, got {layer!r:.80}")
+        try:
+            x = layer.extend(graph, x, f"{prefix}{number}")
+            check_elements("the result", graph.shape(x))
+        except SpecError as error:
+            if str(error).startswith("layer "):
+                raise
+            raise SpecError(f"layer {prefix}{number} {layer!r:.200}: {error}") from None
+    return x
+
+
+def check_axes(graph: LayerGraph, x: str, *ranks: int) -> Shape:
+    """The shape of x. Raises SpecError where it has another number of axes."""
+    shape = graph.shape(x)
+    if len(shape) not in ranks:
+        raise SpecError(f"expected {' or '.join(map(str, ranks))} axes, got {list(shape)}")
+    return shape
+
+
+def check_extent(name: str, expected: int, actual: int) -> None:
+    """Raise SpecError where an extent of x is not what a layer was made for."""
+    if expected != actual:
+        raise SpecError(f"{name}={expected}, but x has {actual}")
+
+
+def per_axis(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
+    """A number for all axes, or one for each."""
+    values = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),) * axes
+    if len(values) != axes:
+        raise SpecError(f"{name}={value!r:.80}: expected a whole number, or {axes} of them")
+    return values

@@ -1,0 +1,286 @@
+"""Tensors of which data decides the length: who makes them, and nodes that need their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.frontends.onnx.counting import Counting
+from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader
+from polysci.graph.graph import Node
+from polysci.program.stages import CountedAxis
+
+_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_LEAST, _MOST = ("ReduceMax", "ArgMax", "TopK"), ("ReduceMin", "ArgMin")
+
+
+def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
+    """What makes tensors of bounded length and their count, where the length is data."""
+    expand = _MAKERS.get(proto.op_type)
+    if proto.op_type == "Compress" and proto.input[1] in reader.table.values:
+        return None
+    return (
+        None
+        if expand is None
+        else (lambda reader, proto: expand(Counting(reader, proto, reader.node(proto))))
+    )
+
+
+def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
+    """What takes the place of a node that mixes what is counted with what lies behind it."""
+    expand = _READERS.get(proto.op_type)
+    if expand is None or not any(name in reader.counted for name in proto.input):
+        return None
+    counting = Counting(reader, proto, reader.node(proto))
+    return (lambda reader, proto: expand(counting)) if counting.mixes else None
+
+
+def _places_of(counting: Counting, name: str) -> tuple[str, str]:
+    """The places of what is not 0, one a column, and how many there are."""
+    reader, shape = counting.reader, counting.shape(name)
+    places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
+    reader.append(Node("NonZero", (name,), (places, count), name=counting.title), {
+        places: ("int64", (max(1, len(shape)), prod(shape))), count: ("int64", ())
+    })  # fmt: skip
+    return places, count
+
+
+def _non_zero(counting: Counting) -> None:
+    places, count = _places_of(counting, counting.replace_rest(counting.node.inputs[0], 0))
+    counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
+
+
+def _compress(counting: Counting) -> None:
+    """A Gather at the places where the condition holds."""
+    x, condition = counting.node.inputs
+    axis = counting.node.attributes.get("axis")
+    if axis is None:
+        if counting.counted_axis(x):
+            raise ExpansionError("all elements of a tensor of which data decides the length")
+        x, axis = counting.reshape(x, [prod(counting.shape(x))]), 0
+    rank, length = len(counting.shape(x)), counting.shape(condition)[0]
+    if not -rank <= axis < rank or length > counting.shape(x)[axis]:
+        raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
+    places, count = _places_of(counting, counting.replace_rest(condition, 0))
+    flat = counting.make("Reshape", (places, counting.reader.constant(
+        f"{counting.title}/shape", np.array([length], np.int64))), "int64", (length,))  # fmt: skip
+    shape = list(counting.shape(x))
+    shape[axis] = length
+    if (mark := counting.counted_axis(x)) and mark.axis != axis % rank:
+        raise ExpansionError("two axes of which data decides the length")
+    taken = counting.make("Gather", (x, flat), counting.dtype(x), shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
+
+
+def _suppress(counting: Counting) -> None:
+    """NonMaxSuppression: rows (image, class, box), and how many."""
+    reader, node = counting.reader, counting.node
+    boxes, scores = node.inputs[:2]
+    shape = counting.shape(scores)
+    if len(shape) != 3 or counting.shape(boxes) != (shape[0], shape[2], 4):
+        raise ExpansionError(f"boxes {list(counting.shape(boxes))}, scores {list(shape)}")
+    limit = np.array(0) if not node.input(2) else reader.table.values.get(node.input(2))
+    most = shape[2] if limit is None else min(max(int(limit.reshape(-1)[0]), 0), shape[2])
+    marks = [mark for name in (boxes, scores) if (mark := counting.counted_axis(name))]
+    if any(mark.count != marks[0].count for mark in marks) or any(
+        mark.axis != at
+        for at, name in ((1, boxes), (2, scores))
+        if (mark := counting.counted_axis(name))
+    ):
+        raise ExpansionError("data decides of how many images or classes")
+    inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
+    selected, count = node.outputs[0], reader.fresh(f"{counting.title}/count")
+    reader.append(
+        Node(
+            "NonMaxSuppression",
+            tuple(inputs),
+            (selected, count),
+            MappingProxyType({**node.attributes, "most": most}),
+            node.name,
+        ),
+        {selected: ("int64", (shape[0] * shape[1] * most, 3)), count: ("int64", ())},
+    )
+    reader.counted[selected] = CountedAxis(0, count)
+
+
+def _shape_of(counting: Counting) -> None:
+    """Constants, and the count among them."""
+    (x,), words = counting.node.inputs, counting.node.attributes
+    shape, mark = counting.shape(x), counting.counted_axis(x)
+    assert mark
+    places = range(len(shape))[words.get("start", 0) : words.get("end", len(shape))]
+    if not places:
+        counting.give(counting.reader.constant(x, np.zeros(0, np.int64)), counting.node.outputs[0])
+        return
+    parts = [
+        counting.reshape(mark.count, [1]) if at == mark.axis
+        else counting.reader.constant(f"{counting.title}/extent", np.array([shape[at]], np.int64))
+        for at in places
+    ]  # fmt: skip
+    counting.give(counting.make("Concat", parts, "int64", (len(parts),), axis=0),
+                  counting.node.outputs[0])  # fmt: skip
+
+
+def _size_of(counting: Counting) -> None:
+    (x,) = counting.node.inputs
+    mark, shape = counting.counted_axis(x), counting.shape(x)
+    assert mark
+    others = prod(size for at, size in enumerate(shape) if at != mark.axis)
+    counting.give(counting.count("Mul", mark.count, others), counting.node.outputs[0])
+
+
+def _reduce(counting: Counting) -> None:
+    """With what changes nothing behind the count."""
+    x, *others = counting.node.inputs
+    if counting.dtype(x) == "bool":
+        raise ExpansionError("truth values along an axis of which data decides the length")
+    neutral: float | str = 1 if counting.node.op == "ReduceProd" else 0
+    neutral = "least" if counting.node.op in _LEAST else neutral
+    neutral = "most" if counting.node.op in _MOST else neutral
+    (result,) = counting.again([counting.replace_rest(x, neutral), *others])
+    counting.give(result, counting.node.outputs[0])
+
+
+def _mean(counting: Counting) -> None:
+    """The sum, by how many there are."""
+    x, *others = counting.node.inputs
+    mark, dtype = counting.counted_axis(x), counting.dtype(x)
+    assert mark
+    if not dtype.startswith("float"):
+        raise ExpansionError(f"elements of {dtype} along an axis of which data decides the length")
+    bound = counting.shape(x)[mark.axis]
+    (mean,) = counting.again([counting.replace_rest(x, 0), *others])
+    attributes = {"to": int(counting.reader.table.types[x].tensor_type.elem_type)}
+    count = counting.make("Cast", (mark.count,), dtype, (), **attributes)
+    length = counting.reader.constant(f"{counting.title}/bound", np.array(bound, dtype))
+    share = counting.make("Div", (length, count), dtype, ())
+    made = counting.make("Mul", (mean, share), dtype, counting.shape(mean))
+    counting.give(made, counting.node.outputs[0])
+
+
+def _top(counting: Counting) -> None:
+    """The first of those that are counted; k may be data too, if it is no more than these."""
+    x, k = counting.node.inputs
+    mark = counting.counted_axis(x)
+    assert mark
+    largest = counting.node.attributes.get("largest", 1)
+    known = counting.reader.table.values.get(k)
+    bound = counting.shape(x)[mark.axis]
+    most = bound if known is None else min(bound, int(known.reshape(-1)[0]))
+    count = counting.reshape(k, []) if known is None else counting.number(most)
+    count = counting.count("Min", count, mark.count)
+    fixed = counting.reader.constant(f"{counting.title}/k", np.array([most], np.int64))
+    made = counting.again([counting.replace_rest(x, "least" if largest else "most"), fixed])
+    for name, output in zip(made, counting.node.outputs, strict=True):
+        counting.give(name, output, CountedAxis(mark.axis, count))
+
+
+def _gather(counting: Counting) -> None:
+    """Places that count from the end count from the last one there is."""
+    x, indices = counting.node.inputs
+    mark = counting.counted_axis(x)
+    known = counting.reader.table.values.get(indices)
+    assert mark
+    if known is None or np.any(known < 0):
+        shape, dtype = counting.shape(indices), counting.dtype(indices)
+        zero = counting.reader.constant(f"{counting.title}/zero", np.array(0, dtype))
+        count = counting.make("Cast", (mark.count,), dtype, (), to=int(
+            counting.reader.table.types[indices].tensor_type.elem_type))  # fmt: skip
+        behind = counting.make("Add", (indices, count), dtype, shape)
+        back = counting.make("Less", (indices, zero), "bool", shape)
+        moved = counting.make("Where", (back, behind, indices), dtype, shape)
+        if inner := counting.counted_axis(indices):
+            counting.reader.counted[moved] = inner
+        indices = moved
+    plain = counting.make("Identity", (x,), counting.dtype(x), counting.shape(x))
+    (taken,) = counting.again([plain, indices])
+    counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
+
+
+def _slice(counting: Counting) -> None:
+    """A part of what is there: ends below 0 count from its last element."""
+    x, *names = counting.node.inputs
+    mark, shape = counting.counted_axis(x), list(counting.shape(x))
+    assert mark
+    known = [counting.reader.table.values.get(name) for name in names]
+    if len(known) < 2 or any(value is None for value in known):
+        raise ExpansionError("a part that is not constant of an axis of which data decides")
+    starts, ends, axes, steps = (
+        value.reshape(-1).tolist() if value is not None else default
+        for value, default in zip(
+            [*known, None, None][:4], ([], [], [*range(len(shape))], []), strict=True
+        )
+    )
+    at = [axis % len(shape) for axis in axes].index(mark.axis)
+    if steps and steps[at] != 1:
+        raise ExpansionError(f"every {steps[at]}th along an axis of which data decides the length")
+    start, end, length = starts[at], ends[at], shape[mark.axis]
+    first, last = (_clip(counting, mark.count, place) for place in (start, end))
+    count = counting.count("Max", counting.count("Sub", last, first), 0)
+    most = (end if end >= 0 else end + length * (start >= 0)) - start
+    most = min(end, -start) if start < 0 <= end else most
+    most = max(0, min(most, length - max(start, 0)))
+    places = counting.reader.constant(f"{counting.title}/places", np.arange(most) + max(start, 0))
+    if start < 0:
+        places = counting.make("Add", (places, first), "int64", (most,))
+    shape[mark.axis] = most
+    part = counting.make("Gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
+    starts[at], ends[at] = 0, most
+    others = [np.array(values, np.int64) for values in (starts, ends, axes)]
+    others += [np.array(steps, np.int64)] if steps else []
+    (result,) = counting.again(
+        [part, *(counting.reader.constant(f"{counting.title}/ends", value) for value in others)]
+    )
+    counting.give(result, counting.node.outputs[0], CountedAxis(mark.axis, count))
+
+
+def _clip(counting: Counting, count: str, place: int) -> str:
+    """A place as Slice counts it, among ``count`` elements."""
+    if place >= 0:
+        return counting.count("Min", count, place)
+    return counting.count("Max", counting.count("Add", count, place), 0)
+
+
+def _concat(counting: Counting) -> None:
+    """Parts one behind the other, without what lies behind the count of each."""
+    names, (axis,) = counting.node.inputs, counting.axes
+    marks = [counting.counted_axis(name) for name in names]
+    if any(mark and mark.axis != axis for mark in marks):
+        raise ExpansionError("two axes of which data decides the length")
+    lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
+    total, shape = sum(lengths), list(counting.shape(names[0]))
+    shape[axis] = total
+    whole = counting.make("Concat", names, dtype, shape, axis=axis)
+    masks = [
+        counting.mask(length, mark.count if mark else counting.number(length), [length])
+        for length, mark in zip(lengths, marks, strict=True)
+    ]
+    mask = counting.make("Concat", masks, "bool", (total,), axis=0)
+    places, count = _places_of(counting, mask)
+    flat = counting.reshape(places, [total])
+    taken = counting.make("Gather", (whole, flat), dtype, shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
+
+
+_Maker = Callable[[Counting], None]
+_MAKERS: Mapping[str, _Maker] = MappingProxyType(
+    {"NonZero": _non_zero, "Compress": _compress, "NonMaxSuppression": _suppress}
+)
+_READERS: Mapping[str, _Maker] = MappingProxyType(
+    {
+        "Shape": _shape_of,
+        "Size": _size_of,
+        **dict.fromkeys(
+            (*_SUMS, "ReduceProd", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"), _reduce
+        ),
+        "ReduceMean": _mean,
+        "TopK": _top,
+        "Gather": _gather,
+        "Slice": _slice,
+        "Concat": _concat,
+    }
+)

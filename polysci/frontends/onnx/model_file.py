@@ -1,0 +1,224 @@
+"""An ONNX file as a model that can be trusted: whole, of one domain, in an order that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from polysci.border.files import read_named
+from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.onnx.renaming import nodes_below, subgraphs
+from polysci.text.lengths import cut_line
+
+if TYPE_CHECKING:
+    import onnx
+
+ModelSource: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
+IN_MEMORY = "model in memory"  # what messages call it
+INSTALL = "pip install 'polysci[onnx]'"
+MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
+MOST_NODES = 100_000
+DOMAINS = ("", "ai.onnx")
+OLDEST, NEWEST = 7, 28  # opsets that nodes follow; those of older models are replaced
+KNOWN = 23  # the opset whose attributes the operators here have
+# The first versions that ONNX's reference has, which compute what those before them do, and those
+# of operators that take the place of foreign ones.
+_FIRST = MappingProxyType(
+    {
+        **{"QuantizeLinear": 19, "DequantizeLinear": 19},
+        **{"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23},
+        "GroupNormalization": 21,
+    }
+)
+
+
+def onnx_module() -> Any:
+    """The onnx package. Raises UnsupportedError where it is not installed."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise UnsupportedError(f"reading an ONNX model needs onnx ({error}): {INSTALL}") from None
+    return onnx
+
+
+def is_implemented(op: str, opset: int) -> int:
+    """The version of the operators by which ONNX defines and computes a node of ``opset``."""
+    return max(opset, _FIRST.get(op, 0))
+
+
+def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
+    """A model, its graph checked; ``external``: weights may lie in files beside that of a path.
+
+    Raises SpecError for a file that cannot be read or a model that breaks ONNX's rules,
+    UnsupportedError for what is right but not read here: sparse weights, other opsets; TypeError
+    for what is neither a path nor a model.
+    """
+    if isinstance(model, str | PathLike):
+        return _read_file(Path(model), external)
+    memory = _in_memory(onnx_module(), model)
+    check_model(memory, IN_MEMORY)
+    for tensor in _tensors(memory):
+        if _lies_outside(onnx_module(), tensor):
+            raise SpecError(
+                f"{IN_MEMORY}: {tensor.name!r} lies in another file; give the path of the model, "
+                "or load its external data first"
+            )
+    return memory
+
+
+def _in_memory(onnx: Any, model: object) -> onnx.ModelProto:
+    if isinstance(model, bytes):
+        return _parse(onnx, model, IN_MEMORY)
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(
+            f"model: expected a path, an onnx.ModelProto or its bytes, got {type(model).__name__}"
+        )
+    return model
+
+
+def _read_file(path: Path, external: bool) -> onnx.ModelProto:
+    onnx = onnx_module()
+    model = _parsed(onnx, path)
+    check_model(model, str(path))
+    outside = [tensor for tensor in _tensors(model) if _lies_outside(onnx, tensor)]
+    if outside and not external:
+        raise SpecError(
+            f"{path}: {outside[0].name!r} lies in another file; external data is read on request"
+        )
+    for tensor in outside:
+        _load(onnx, path, tensor)
+    return model
+
+
+def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
+    try:
+        data = read_named(path, MOST_FILE)
+    except OSError as error:
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from None
+    return _parse(onnx, data, str(path))
+
+
+def _parse(onnx: Any, data: bytes, where: str) -> onnx.ModelProto:
+    try:
+        model: onnx.ModelProto = onnx.load_model_from_string(data)
+    except Exception as error:  # protobuf's own, which is no part of onnx
+        raise SpecError(f"{where}: no ONNX model, or a part of one: {error}") from None
+    return model
+
+
+def check_model(model: onnx.ModelProto, where: str) -> None:
+    """Raise for a model whose graph is not whole; ``where`` goes before the error."""
+    check_text(model, where)
+    graph = model.graph
+    if not graph.node or not graph.output:
+        raise SpecError(f"{where}: no ONNX model: its graph has no nodes or no outputs")
+    if len(graph.node) > MOST_NODES:
+        raise SpecError(f"{where}: {len(graph.node)} nodes; expected at most {MOST_NODES}")
+    if graph.sparse_initializer:
+        raise UnsupportedError(f"{where}: the model has sparse weights")
+    opset_of(model, where)
+    _check_names(graph, where)
+
+
+def opset_of(model: onnx.ModelProto, where: str) -> int:
+    """The version of ONNX's operators that a model follows; those of no node do not matter."""
+    versions = {int(entry.version) for entry in model.opset_import if entry.domain in DOMAINS}
+    if not versions:
+        raise SpecError(f"{where}: no ONNX model: it names no version of the operators")
+    if len(versions) > 1:
+        raise SpecError(f"{where}: several versions of the operators: {sorted(versions)}")
+    (opset,) = versions
+    newest = min(NEWEST, onnx_module().defs.onnx_opset_version())
+    if not 1 <= opset <= newest:
+        raise UnsupportedError(f"{where}: opset {opset} of the operators; expected 1 to {newest}")
+    return opset
+
+
+def _check_names(graph: onnx.GraphProto, where: str) -> None:
+    """Raise unless every name has one maker, before all of its readers."""
+    known: set[str] = set()
+    for tensors, what in ((graph.input, "inputs"), (graph.initializer, "initialisers")):
+        names = [tensor.name for tensor in tensors]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SpecError(f"{where}: two {what} are named {twice!r:.200}")
+        known.update(names)
+    for node in graph.node:
+        title = f"{node.op_type} {node.name or ', '.join(node.output)}"
+        if missing := [name for name in node.input if name and name not in known]:
+            raise SpecError(
+                f"{where}: {title!r:.200} reads {missing[0]!r:.200}, which nothing before it makes"
+            )
+        made = [name for name in node.output if name]
+        if twice := [name for name in made if name in known or made.count(name) > 1]:
+            raise SpecError(f"{where}: {title!r:.200} makes {twice[0]!r:.200} a second time")
+        known.update(made)
+    if lost := [output.name for output in graph.output if output.name not in known]:
+        raise SpecError(f"{where}: nothing makes the output {lost[0]!r:.200}")
+
+
+def check_text(message: Any, where: str, path: str = "") -> None:
+    """Raise SpecError for a string that is not UTF-8, in any field of ``message``."""
+    for field, value in message.ListFields():
+        name = f"{path}.{field.name}" if path else field.name
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        values = (
+            [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+        )
+        for index, part in enumerate(values):
+            place = name if values is not value else f"{name}[{index}]"
+            if field.type == field.TYPE_MESSAGE:
+                check_text(part, where, place)
+            elif isinstance(part, bytes):  # what protobuf gives for what it cannot decode
+                raise SpecError(f"{where}: {place} = {part!r:.80}: expected UTF-8 text")
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model, those of subgraphs and functions too."""
+    yield from model.graph.initializer
+    lists = (model.graph.node, *(function.node for function in model.functions))
+    for node in chain.from_iterable(map(nodes_below, lists)):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from graph.initializer
+
+
+def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
+    """Fetch a tensor's bytes from a regular file in the model's own folder or below it."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    where, home = f"{model}: external data of {tensor.name!r:.200}", model.parent.resolve()
+    try:
+        place = told["location"]
+        start, length = int(told.get("offset", 0)), int(told.get("length", -1))
+        path = (home / place).resolve()
+        if Path(place).is_absolute() or not path.is_relative_to(home):
+            raise SpecError(f"{where}: {place!r:.200} is outside the model's folder")
+        if not path.is_file() or start < 0:
+            raise SpecError(f"{where}: {place!r:.200} is no file, or its offset is negative")
+        size = path.stat().st_size
+        if start + max(length, 0) > size:
+            raise SpecError(
+                f"{where}: bytes {start} to {start + max(length, 0)}; {place!r:.200} has {size}"
+            )
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read(length if length >= 0 else -1)
+    except (KeyError, ValueError, OSError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError(f"{where}: {error}") from None
+    tensor.raw_data = data
+    del tensor.external_data[:]
+    tensor.data_location = onnx.TensorProto.DEFAULT

@@ -1,0 +1,297 @@
+"""Walks the nodes of a model once: every tensor gets a type, and a value where it can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.errors import SpecError
+from polysci.frontends.onnx.folding import fold
+from polysci.frontends.onnx.inference import Types, infer
+from polysci.frontends.onnx.model_file import DOMAINS
+from polysci.frontends.onnx.renaming import Body, rename_nodes
+from polysci.frontends.onnx.tensors import TensorTable
+from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
+from polysci.numerics.arrays import Array
+from polysci.program.stages import CountedAxis
+
+MOST_EXPANDED = 20_000
+MOST_DEPTH = 50  # of branches, loops and functions inside each other
+NO_OPERATOR = "polysci has no such operator"
+DEPENDS = "the shape of its output depends on data"
+TELLING: Mapping[str, slice] = MappingProxyType(
+    {  # the inputs that say a shape, of whatever type
+        **dict.fromkeys(("Compress", "Expand", "OneHot", "Tile", "TopK"), slice(1, 2)),
+        **dict.fromkeys(("Range", "Resize", "Upsample"), slice(None)),
+    }
+)
+UNSIZED: Mapping[str, str] = MappingProxyType(
+    {
+        "Unique": "how many elements differ depends on data",
+    }
+)
+
+
+class ExpansionError(Exception):
+    """Why no others can take the place of a node; ``needs``: tensors whose value it would take."""
+
+    def __init__(self, reason: str, *needs: str) -> None:
+        super().__init__(reason)
+        self.needs = needs
+
+
+# Adds nodes in place of one. Raises ExpansionError where it cannot.
+Expansion = Callable[["Reader", Any], None]
+# Tensors by name: the type of their elements, and their shape.
+Results = Mapping[str, tuple[str, Sequence[int]]]
+# The expansion of a node; ``last``: of one that polysci has no operator for.
+ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
+# Axes of a node's results of which data decides the length, by name; of results of these shapes.
+CountedAxesOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str, CountedAxis]]
+
+
+@dataclass(slots=True)
+class Reader:
+    """The nodes read so far; ``supported`` are operators that can be compiled, None: all."""
+
+    table: TensorTable
+    supported: Container[str] | None
+    expansion_of: ExpansionOf
+    functions: Mapping[tuple[str, str, str], Any]
+    counted_axes_of: CountedAxesOf
+    nodes: list[Node] = field(default_factory=list)
+    sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
+    counted: dict[str, CountedAxis] = field(default_factory=dict)  # of which data decides
+    made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
+    taken: set[str] = field(default_factory=set)  # names that occur in the model
+    refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
+    dequantised: dict[str, QuantisedConstant] = field(default_factory=dict)
+    expanded: int = 0  # nodes that took the place of others
+    depth: int = 0
+
+    def add(self, proto: Any) -> None:
+        """One node: left out if its results can be known now, or others take its place."""
+        self.expanded += self.depth > 0
+        if self.expanded > MOST_EXPANDED:
+            raise SpecError(
+                f"{self.table.where}: more than {MOST_EXPANDED} nodes in branches, loops and "
+                "functions"
+            )
+        node = self.node(proto)
+        self._claim(node)
+        try:
+            if not self._expand(proto, node, last=False):
+                self._add_plain(proto, node)
+        except ExpansionError as error:
+            self._refuse(node, str(error), error.needs)
+
+    def node(self, proto: Any) -> Node:
+        """The node with its attributes as Python's and NumPy's values, but for subgraphs."""
+        onnx, attributes = self.table.onnx, dict[str, Any]()
+        for attribute in proto.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, bytes):
+                value = value.decode("utf-8", "replace")
+            elif isinstance(value, onnx.TensorProto):
+                value = self.table.array(value)
+            if not isinstance(value, onnx.GraphProto):
+                attributes[attribute.name] = value
+        return Node(
+            operator_name(proto), tuple(proto.input), tuple(proto.output),
+            MappingProxyType(attributes), proto.name,
+        )  # fmt: skip
+
+    def _claim(self, node: Node) -> None:
+        """Raise for a node that reads what nothing makes, or makes what another does."""
+        names = [name for name in node.outputs if name]
+        if lost := [name for name in node.inputs if name and name not in self.made]:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200} reads {lost[0]!r:.200}, which nothing "
+                "before it makes"
+            )
+        if twice := [name for name in names if name in self.made or names.count(name) > 1]:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200} makes {twice[0]!r:.200} a second time"
+            )
+        self.made.update(names)
+
+    def _expand(self, proto: Any, node: Node, *, last: bool) -> bool:
+        """Whether other nodes took the place of this one."""
+        expansion = self.expansion_of(self, proto, last)
+        if expansion is None:
+            return False
+        if self.depth == MOST_DEPTH:
+            raise SpecError(
+                f"{self.table.where}: {str(node)!r:.200}: more than {MOST_DEPTH} branches, loops "
+                "and functions inside each other"
+            )
+        self.made.difference_update(node.outputs)  # the others make them
+        self.depth += 1
+        try:
+            expansion(self, proto)
+        finally:
+            self.depth -= 1
+            self.made.update(name for name in node.outputs if name)
+        return True
+
+    def _add_plain(self, proto: Any, node: Node) -> None:
+        if any(name and name not in self.table.types for name in node.inputs):
+            self.nodes.append(node)  # what depends on a refused node has no type either
+            return
+        if not self.table.onnx.defs.has(node.op):
+            raise ExpansionError(NO_OPERATOR)
+        if (values := fold(self.table, proto, node)) is not None:
+            for name, value in zip(node.outputs, values, strict=False):
+                if name:
+                    self.table.learn(name, value)
+            if node.op == "DequantizeLinear" and not node.attributes.get("block_size"):
+                self._note_numbers(node)
+            return
+        if self._expand(proto, node, last=True):
+            return
+        counted = any(name in self.counted for name in node.inputs)
+        kinds = self._infer_counted(proto, node) if counted else infer(self.table, proto, node)
+        self.table.types |= kinds
+        self.nodes.append(node)
+        if any(name and name not in kinds for name in node.outputs):
+            reason = UNSIZED.get(node.op, DEPENDS)
+            self.refusals[id(node)] = (reason, self._telling(node))
+
+    def _note_numbers(self, node: Node) -> None:
+        """What the constant that a DequantizeLinear makes stands for."""
+        numbers, scale, *zero = (self.table.values[name] for name in node.inputs if name)
+        self.dequantised[node.outputs[0]] = QuantisedConstant(
+            numbers, scale, zero[0] if zero else np.zeros(1, numbers.dtype),
+            node.attributes.get("axis", 1),
+        )  # fmt: skip
+
+    def _infer_counted(self, proto: Any, node: Node) -> Types:
+        """Types of results, some of whose axes are as long as data decides."""
+        try:
+            kinds = infer(self.table, proto, node)
+        except SpecError as error:
+            raise ExpansionError(f"data decides the length of its inputs: {error}") from None
+        if node.outputs[0] in kinds:
+            shapes = {name: self.table.tensor_of(name, kind).shape for name, kind in kinds.items()}
+            self.counted |= self.counted_axes_of(self, node, shapes)
+        return kinds
+
+    def _telling(self, node: Node) -> tuple[str, ...]:
+        """Inputs that may say a shape: those of TELLING, else lists and numbers of integers.
+
+        Those whose value is known are left out.
+        """
+        names, known = node.inputs[TELLING.get(node.op, slice(None))], self.table.values
+        tensors = {name: self.table.tensor(name) for name in names if name}
+        return tuple(
+            name for name, tensor in tensors.items()
+            if name not in known and len(tensor.shape) < 2
+            and (node.op in TELLING or _counts(tensor))
+        )  # fmt: skip
+
+    def needs_of(self, name: str) -> tuple[str, ...]:
+        """The tensors whose value would say the shape of one that has none."""
+        makers = {output: node for node in self.nodes for output in node.outputs}
+        told = [self.refusals.get(id(makers[one])) for one in ancestors([name], makers)
+                if one in makers]  # fmt: skip
+        return tuple(dict.fromkeys(need for refusal in told if refusal for need in refusal[1]))
+
+    def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:
+        self.nodes.append(node)
+        self.refusals[id(node)] = (reason, tuple(needs))
+
+    # What expansions build with
+
+    def append(self, node: Node, results: Results) -> None:
+        """Add a node whose results are of known types and shapes."""
+        self.declare(results)
+        self.nodes.append(node)
+
+    def declare(self, results: Results) -> None:
+        """Tensors that a node will make, by name."""
+        helper = self.table.onnx.helper
+        for name, (dtype, shape) in results.items():
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            self.table.types[name] = helper.make_tensor_type_proto(kind, list(shape))
+            self.made.add(name)
+
+    def snapshot(self) -> Any:
+        """What is known now, for ``restore``."""
+        known = (self.table.types, self.table.values, self.sequences, self.counted, self.refusals)
+        copies = [dict(part) for part in known]
+        return len(self.nodes), self.expanded, {*self.made}, {*self.taken}, copies
+
+    def restore(self, before: Any) -> None:
+        """Forget all since a snapshot."""
+        count, self.expanded, self.made, self.taken, known = before
+        del self.nodes[count:]
+        self.table.types, self.table.values, *others = known
+        self.sequences, self.counted, self.refusals = others
+
+    def inline(
+        self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str
+    ) -> None:
+        """Add a body's nodes; ``names`` of its inputs and ``outputs`` are those outside."""
+        inner, copies, made = dict(names), list[tuple[str, str]](), body.made
+        for result, output in zip(body.results, outputs, strict=False):
+            if output and result in made and result not in inner:
+                inner[result] = output
+            elif output:
+                copies.append((result, output))
+        for name in body.names:
+            if name not in inner:
+                inner[name] = self.fresh(f"{title}/{name}")
+        for tensor in body.initializers:
+            self.learn(inner[tensor.name], self.table.array(tensor))
+        for node in rename_nodes(body.nodes, inner):
+            node.name = f"{title}/{node.name or node.op_type}"
+            self.add(node)
+        for source, target in copies:
+            self.emit("Identity", [inner.get(source, source)], [target])
+
+    def fresh(self, base: str) -> str:
+        """A name that occurs nowhere."""
+        numbered = (f"{base}.{number}" for number in count(1))
+        name = next(name for name in chain([base], numbered) if name not in self.taken)
+        self.taken.add(name)
+        return name
+
+    def learn(self, name: str, value: Array) -> None:
+        """A new constant."""
+        self.made.add(name)
+        self.table.learn(name, value)
+
+    def constant(self, base: str, value: Array) -> str:
+        """A new constant under a name of its own."""
+        name = self.fresh(base)
+        self.learn(name, value)
+        return name
+
+    def keep(self, node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Add a node that ONNX lacks; its results are of f32."""
+        self._claim(node)
+        real, make = self.table.onnx.TensorProto.FLOAT, self.table.onnx.helper
+        for name, shape in zip(node.outputs, shapes, strict=False):
+            if name:
+                self.table.types[name] = make.make_tensor_type_proto(real, shape)
+        self.nodes.append(node)
+
+    def emit(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
+    ) -> None:
+        """Add a node of ONNX's operators."""
+        self.add(self.table.onnx.helper.make_node(op, inputs, outputs, outputs[0], **attributes))
+
+
+def operator_name(proto: Any) -> str:
+    """The type of a node; with its domain where that is not ONNX's."""
+    return proto.op_type if proto.domain in DOMAINS else f"{proto.domain}.{proto.op_type}"
+
+
+def _counts(tensor: Tensor) -> bool:
+    return "int" in tensor.dtype or tensor.dtype == "bool"

@@ -1,0 +1,338 @@
+"""The value of every tensor of a graph, by ONNX's reference implementation, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.onnx import sampling
+from polysci.frontends.onnx.model_file import is_implemented, onnx_module
+from polysci.frontends.onnx.older import as_newer
+from polysci.frontends.onnx.reductions import compute_reduction
+from polysci.frontends.onnx.reference_counts import COUNTED
+from polysci.frontends.onnx.reference_gradients import (
+    GRADIENTS,
+    conv_transpose,
+    says_windows,
+)
+from polysci.frontends.onnx.reference_indexing import (
+    gather_elements,
+    max_unpool,
+    with_places_inside,
+)
+from polysci.frontends.onnx.reference_pools import POOL_GRADIENTS, run_pool_gradient
+from polysci.frontends.onnx.reference_random import dropout_mask
+from polysci.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
+from polysci.frontends.onnx.reference_returning import run_recurrent_gradient
+from polysci.frontends.onnx.reference_roundings import ROUNDINGS, Nudge, nudged_inputs
+from polysci.frontends.onnx.regions import max_roi_pool
+from polysci.graph.graph import AFFINE, DROPOUT_MASK, ELEMENTS, LOOP_BEGIN, Graph, Node, end_of_loop
+from polysci.graph.recurrences import RECURRENT_GRADIENT
+from polysci.loop_ir.element_values import evaluate
+from polysci.numerics.arrays import Array
+from polysci.numerics.dtypes import from_bf16, to_bf16
+
+
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
+def run(
+    graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64", nudge: Nudge | None = None
+) -> dict[str, Array]:
+    """All tensors by name, floating point ones computed in ``dtype``.
+
+    A ``nudge`` moves what is rounded to 8 bits. Raises as ``run_outputs`` does.
+    """
+    tensors = _inputs(graph, inputs, dtype)
+    for name, value in graph.constants.items():
+        tensors[name] = _as(value, dtype)
+    _run_nodes(graph, graph.nodes, tensors, dtype, nudge)
+    return tensors
+
+
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
+def run_outputs(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    names: Collection[str],
+    dtype: str = "float64",
+    nudge: Nudge | None = None,
+) -> dict[str, Array]:
+    """Some tensors by name; all others, and constants in ``dtype``, go after their last use.
+
+    Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
+    that ONNX's reference does not have.
+    """
+    tensors = _inputs(graph, inputs, dtype)
+    units = [*_units(graph.nodes)]
+    read = [[name for node in unit for name in node.inputs] for unit in units]
+    last = {name: at for at, some in enumerate(read) for name in some}
+    for at, unit in enumerate(units):
+        for name in read[at]:
+            if name in graph.constants and name not in tensors:
+                tensors[name] = _as(graph.constants[name], dtype)
+        _run_nodes(graph, unit, tensors, dtype, nudge)
+        for name in (*read[at], *(name for node in unit for name in node.outputs)):
+            if last.get(name, at) <= at and name not in names:
+                tensors.pop(name, None)
+    fixed = {name: graph.constants[name] for name in names if name in graph.constants}
+    return {name: _as(fixed[name], dtype) if name in fixed else tensors[name] for name in names}
+
+
+def _inputs(graph: Graph, inputs: Mapping[str, Array], dtype: str) -> dict[str, Array]:
+    tensors: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        array = inputs.get(tensor.name)
+        if array is None or array.shape != tensor.shape:
+            actual = "none" if array is None else f"shape {array.shape}"
+            raise SpecError(f"input {tensor.name!r}: expected shape {tensor.shape}, got {actual}")
+        real = from_bf16(array) if tensor.dtype == "bf16" else array
+        tensors[tensor.name] = _as(real, dtype)
+    return tensors
+
+
+def _run_nodes(
+    graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str, nudge: Nudge | None
+) -> None:
+    """Add the results of nodes, of loops those of their last step."""
+    for unit in _units(nodes):
+        if unit[0].op == LOOP_BEGIN:
+            _run_loop(graph, unit, tensors, dtype, nudge)
+        else:
+            results = of_node(graph, unit[0], tensors, nudge)
+            made = [_as(np.asarray(value), dtype) for value in results]
+            tensors |= zip(unit[0].outputs, made, strict=False)
+
+
+def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
+    """Nodes one by one, those from the beginning of a loop to its end together."""
+    at = 0
+    while at < len(nodes):
+        end = end_of_loop(nodes, at) + 1 if nodes[at].op == LOOP_BEGIN else at + 1
+        yield nodes[at:end]
+        at = end
+
+
+def _run_loop(
+    graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str, nudge: Nudge | None
+) -> None:
+    """The steps of a loop, from the node that begins one to that which ends it."""
+    begin, *body, end = nodes
+    words, stacked = begin.attributes, end.attributes["stacked"]
+    trips, going, states = words["count"], True, words["states"]
+    trips = min(trips, int(tensors[begin.inputs[0]])) if begin.inputs[0] else trips
+    going = bool(tensors[begin.inputs[1]].any()) if begin.inputs[1] else True
+    values = [tensors[name] for name in begin.inputs[2 : 2 + states]]
+    scanned = [tensors[name] for name in begin.inputs[2 + states :]]
+    types = [graph.tensors[name] for name in end.outputs[states:]]
+    parts = [_as(np.zeros(kind.shape, kind.dtype), dtype) for kind in types[: len(stacked)]]
+    step = 0
+    while step < trips and going:
+        places = [words["count"] - 1 - step if back else step for _, back in words["slices"]]
+        slices = [
+            np.take(array, place, axis)
+            for array, place, (axis, _) in zip(scanned, places, words["slices"], strict=True)
+        ]
+        tensors |= zip(begin.outputs, [np.array(step), *values, *slices], strict=True)
+        _run_nodes(graph, body, tensors, dtype, nudge)
+        going = bool(tensors[end.inputs[1]].any()) if end.inputs[1] else True
+        values = [tensors[name] for name in end.inputs[2 : 2 + states]]
+        for part, name, (axis, back) in zip(parts, end.inputs[2 + states :], stacked, strict=True):
+            place = part.shape[axis] - 1 - step if back else step
+            part[(slice(None),) * axis + (place,)] = tensors[name]
+        step += 1
+    tensors |= zip(end.outputs, [*values, *parts, np.array(step)], strict=False)
+
+
+def _as(value: Array, dtype: str) -> Array:
+    return value.astype(dtype) if value.dtype.kind == "f" else value
+
+
+def _elements(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """The tensor whose elements an expression defines; it calls inputs by their numbers."""
+    tensor = graph.tensors[node.outputs[0]]
+    inputs = {str(at): known[name] for at, name in enumerate(node.inputs)}
+    value = evaluate(node.attributes["expr"], tensor.shape, inputs)
+    return value if value.dtype.kind == tensor.dtype[0] == "f" else value.astype(tensor.dtype)
+
+
+def _rounded(x: Array, dtype: str) -> Array:
+    """Real numbers as those of a type that holds fewer."""
+    return from_bf16(to_bf16(x)) if dtype == "bf16" else x.astype(dtype)
+
+
+@np.errstate(all="ignore")  # infinity, and no number, are results as well
+def of_node(
+    graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
+) -> list[Any]:
+    """The results of one node for the values that are known."""
+    if nudge and node.op in ROUNDINGS:
+        known = nudged_inputs(node, known, nudge)
+    if node.op == AFFINE:
+        x, scale, shift = (known[name] for name in node.inputs)
+        along = (-1, *[1] * (x.ndim - 2))
+        return [x * scale.reshape(along) + shift.reshape(along)]
+    if node.op == ELEMENTS:
+        return [_elements(graph, node, known)]
+    if node.op == "Cast" and "to" not in node.attributes:  # the tensors say what it makes
+        return [_rounded(known[node.inputs[0]], graph.tensors[node.outputs[0]].dtype)]
+    if node.op == "If":
+        condition, *names = node.inputs
+        half = len(names) // 2
+        return [known[name] for name in (names[:half] if known[condition].any() else names[half:])]
+    if node.op in COUNTED:
+        return list(COUNTED[node.op](node, known))
+    if node.op in GRADIENTS:
+        return list(GRADIENTS[node.op](node, known))
+    if node.op in RECURRENT:
+        return run_recurrent(node, known, nudge)
+    if node.op == RECURRENT_GRADIENT:
+        return run_recurrent_gradient(node, known)
+    if node.op in POOL_GRADIENTS:
+        return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
+    if node.op == DROPOUT_MASK:
+        return [dropout_mask(node, known[node.inputs[0]], graph.tensors[node.outputs[0]].shape)]
+    if node.op == "QLinearConv" or (
+        node.op == "QLinearMatMul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
+    ):
+        return [_linear_product(graph, node, known, nudge)]
+    node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
+    if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
+        return [own]
+    grouped = node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1
+    if grouped and not says_windows(node):
+        return [_grouped(graph, node, known)]
+    results = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
+    if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
+        return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
+    if node.op == "ConvTranspose" and says_windows(node):
+        return [conv_transpose(node, known, graph.tensors[node.outputs[0]].shape)]
+    return _evaluate(node, version, known)
+
+
+def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]:
+    """The results of a node by ONNX's reference. Raises UnsupportedError where it has none."""
+    helper = onnx_module().helper
+    from onnx.reference import ReferenceEvaluator
+
+    proto = helper.make_node(node.op, node.inputs, node.outputs, **_attributes(node))
+    feeds = {name: known[name] for name in node.inputs if name}
+    kind = helper.np_dtype_to_tensor_dtype
+    inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
+    opset = helper.make_opsetid("", is_implemented(node.op, version))
+    model = helper.make_model(
+        helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
+    )
+    try:
+        made = iter(ReferenceEvaluator(model).run(None, feeds))
+    except Exception as error:  # it has many of its own, for what it lacks
+        text = " ".join(str(error).split())
+        raise UnsupportedError(f"{node}: ONNX's reference cannot compute it: {text:.300}") from None
+    return [np.asarray(next(made)) if name else np.zeros(0) for name in node.outputs]
+
+
+def compute_by_own_rules(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
+    """The result of a node that ONNX's reference gets wrong; None for all others."""
+    if node.op == "GroupNormalization":
+        return _normalise_groups(node, *(known[name] for name in node.inputs))
+    if node.op == "LRN":
+        return _local_response(node, known[node.inputs[0]])
+    if node.op == "GatherElements":
+        return gather_elements(node, known)
+    if node.op == "GridSample" and sampling.differs(node):
+        return sampling.grid_sample(node, known)
+    if node.op == "MaxUnpool":
+        return max_unpool(node, known)
+    if node.op == "MaxRoiPool":
+        return max_roi_pool(node, known)
+    return compute_reduction(node, opset, known)
+
+
+def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+    """A transposed convolution group by group: ONNX's reference takes no more than one."""
+    groups = node.attributes["group"]
+    group = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
+    names = [name for name in node.inputs if name]
+    axes = (1, 0, 0)[: len(names)]  # of x, weights and bias
+    parts = [np.split(known[name], groups, axis) for name, axis in zip(names, axes, strict=True)]
+    made: list[Array] = []
+    for values in zip(*parts, strict=True):
+        made += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
+    return np.concatenate(made, 1)
+
+
+def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
+    """Return whether A of a QLinearMatMul has one scale and zero, and B is a matrix."""
+    return (
+        known[node.inputs[1]].size
+        == known[node.inputs[2]].size
+        == 1
+        == known[node.inputs[3]].ndim - 1
+    )
+
+
+def _linear_product(
+    graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None
+) -> Array:
+    """QLinearConv of any number of axes: ONNX's reference has two. QLinearMatMul with a bias."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
+        known[name] for name in node.inputs if name
+    )
+    op = node.op.removeprefix("QLinear")
+    behind = [1] * (w.ndim - (1 if op == "Conv" else 2))
+    whole = {
+        "x": x.astype(np.float64) - x_zero.reshape(()),
+        "w": w.astype(np.float64) - w_zero.reshape((-1, *behind) if w_zero.size > 1 else ()),
+    }
+    (sums,) = of_node(graph, replace(node, op=op, inputs=("x", "w")), whole)
+    behind = behind[: x.ndim - 2] if op == "Conv" else []
+    factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(-1, *behind)
+    total = sums + (bias[0].reshape(-1, *behind) if bias else 0)
+    limits = np.iinfo(y_zero.dtype)
+    scaled = total * factor
+    rounded: Array = np.rint(scaled + nudge(scaled.shape) if nudge else scaled) + y_zero
+    return np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype)
+
+
+def _normalise_groups(node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    """A scale and a bias a group, before opset 21, or a channel: ONNX's reference sums in f32."""
+    groups = node.attributes["num_groups"]
+    rows = x.reshape(len(x), groups, -1)
+    centred = rows - rows.mean(axis=2, keepdims=True)
+    variance = (centred**2).mean(axis=2, keepdims=True)
+    parts = centred / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    vectors = [np.repeat(value, x.shape[1] // len(value)) for value in (scale, bias)]
+    factor, shift = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in vectors)
+    normal: Array = parts.reshape(x.shape) * factor + shift
+    return normal
+
+
+def _local_response(node: Node, x: Array) -> Array:
+    """LRN of all channels: ONNX's reference treats as many as there are images."""
+    alpha, beta, bias = (
+        node.attributes.get(name, default)
+        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    size = node.attributes["size"]
+    wide = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
+    squares = np.pad(x * x, wide)
+    sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
+    response: Array = x / (bias + alpha / size * sums) ** beta
+    return response
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    """As ``make_node`` takes them."""
+    onnx = onnx_module()
+    words = {
+        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }
+    if node.op == "GridSample":  # whose modes had other names before opset 20
+        mode = words.get("mode", "linear")
+        words["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return words

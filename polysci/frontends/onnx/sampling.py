@@ -1,0 +1,46 @@
+"""GridSample as networks compute it where ONNX's reference moves points instead of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from polysci.graph.graph import Node
+from polysci.numerics.arrays import Array
+
+ALPHA = -0.75  # of Keys' cubic convolution
+
+
+def differs(node: Node) -> bool:
+    """Whether a node reads between pixels by cubics whose taps are moved to the border."""
+    cubic = node.attributes.get("mode") in ("cubic", "bicubic")
+    return cubic and node.attributes.get("padding_mode") == "border"
+
+
+def grid_sample(node: Node, known: Mapping[str, Array]) -> Array:
+    """The sum over four pixels along every axis, each of them inside."""
+    x, grid = known[node.inputs[0]], known[node.inputs[1]]
+    rank, images = x.ndim - 2, np.arange(len(x)).reshape(-1, *[1] * (grid.ndim - 2))
+    pixels, shares = list[Array](), list[Array]()
+    for at, size in enumerate(x.shape[2:]):
+        place = (grid[..., rank - 1 - at] + 1) / 2
+        place = place * (size - 1) if node.attributes.get("align_corners") else place * size - 0.5
+        low = np.floor(place)
+        taps = np.arange(-1, 3).reshape(-1, *[1] * place.ndim)
+        pixels.append(np.clip(low + taps, 0, size - 1).astype(np.int64))
+        shares.append(_share(np.abs(place - low - taps)))
+    y = 0.0
+    for chosen in product(range(4), repeat=rank):
+        where = tuple(pixel[tap] for pixel, tap in zip(pixels, chosen, strict=True))
+        weight = np.prod([share[tap] for share, tap in zip(shares, chosen, strict=True)], axis=0)
+        y = y + np.moveaxis(x[(images, slice(None), *where)], -1, 1) * weight[:, None]
+    return np.asarray(y, x.dtype)
+
+
+def _share(t: Array) -> Array:
+    """Keys' kernel, at a distance in pixels."""
+    near = ((ALPHA + 2) * t - (ALPHA + 3)) * t * t + 1
+    far = ((ALPHA * t - 5 * ALPHA) * t + 8 * ALPHA) * t - 4 * ALPHA
+    return np.asarray(np.where(t <= 1, near, far))

@@ -1,0 +1,204 @@
+"""Calls that treat every element alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
+from polysci.graph.gradients.formulas import derive
+
+# Operator -> the formula of its result; names are those of ATen's arguments.
+FORMULAS: Mapping[str, str] = MappingProxyType(
+    {
+        **{
+            name: f"{name.capitalize()}(x)"
+            for name in (
+                *("relu", "sigmoid", "tanh", "erf", "exp", "log", "sqrt", "neg", "abs", "sign"),
+                *("floor", "ceil", "reciprocal", "mish", "sin", "cos", "tan", "asin", "acos"),
+                *("atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+            )
+        },
+        "silu": "Swish(x)",
+        "hardswish": "HardSwish(x)",
+        "hardsigmoid": "Clip(x / 6 + 0.5, 0, 1)",
+        "hardtanh": "Clip(x, min_val, max_val)",
+        "relu6": "Clip(x, 0, 6)",
+        "log_sigmoid_forward": "-Softplus(-x)",
+        "softplus": "Where(x * beta > threshold, x, Softplus(x * beta) / beta)",
+        "elu": "scale * Where(x > 0, x, alpha * (Exp(x * input_scale) - 1))",
+        "_prelu_kernel": "PRelu(x, weight)",
+        "threshold": "Where(x <= threshold, value, x)",  # a NaN stays
+        "trunc": "Sign(x) * Floor(Abs(x))",
+        "rsqrt": "Reciprocal(Sqrt(x))",
+        "square": "x * x",
+        "exp2": "Exp(x * 0.6931471805599453)",  # log 2
+        # which loses nothing near 0, where Exp(x) - 1 would
+        "expm1": "Where(Abs(x) < 1, 2 * Sinh(x / 2) * Exp(x / 2), Exp(x) - 1)",
+        "log1p": "Where(Abs(x) < 0.5, 2 * Atanh(x / (x + 2)), Log(x + 1))",
+        "log2": "Log(x) * 1.4426950408889634",  # 1 / log 2
+        "log10": "Log(x) * 0.4342944819032518",  # 1 / log 10
+        "pow": "Pow(x, exponent)",
+        "clamp_min": "Max(x, min)",
+        "clamp_max": "Min(x, max)",
+        "where": "Where(condition, x, other)",
+        "masked_fill": "Where(mask, value, x)",
+        "eq": "x == other",
+        "ne": "Not(x == other)",
+        "lt": "x < other",
+        "le": "x <= other",
+        "gt": "x > other",
+        "ge": "x >= other",
+    }
+)
+_DEFAULTS = {
+    "min_val": -1, "max_val": 1, "beta": 1, "threshold": 20, "alpha": 1, "scale": 1,
+    "input_scale": 1,
+}  # fmt: skip
+_CONDITIONS = ("condition", "mask")
+# Operator -> ONNX's, and its attributes by the names of ATen's arguments.
+_WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
+        "gelu": ("Gelu", {"approximate": "approximate"}),
+        "isnan": ("IsNaN", {}),
+        "isinf": ("IsInf", {}),
+        "bitwise_not": ("BitwiseNot", {}),
+    }
+)
+_LOGICAL = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
+
+
+def formula(text: str, call: AtenCall, **arguments: Any) -> str:
+    """Tensors are first converted to the result's type, of a comparison to what they promote to."""
+    used = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)}
+    parts = {name: value for name, value in {**_DEFAULTS, **arguments}.items() if name in used}
+    numbers = [value for name, value in parts.items() if name not in _CONDITIONS]
+    dtype = call.common_dtype(*numbers) if call.dtype == "bool" else call.dtype
+    for name, value in parts.items():
+        if name not in _CONDITIONS and (isinstance(value, str) or dtype == "bool"):
+            parts[name] = call.cast(value, dtype)
+    if not any(isinstance(value, str) for value in parts.values()):
+        call.refuse("none of its operands is a tensor")
+    made = derive(call.graph, text, **parts)
+    return made if call.graph.shape(made) == call.shape else call.graph.expand(made, call.shape)
+
+
+def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **others: Any) -> str:
+    """One of ONNX's operators with attributes, whose defaults are ATen's."""
+    return call.add(op, x, **{name: others[own] for name, own in words.items() if own in others})
+
+
+def truth_or(word: str, text: str, call: AtenCall, x: Operand, other: Operand) -> str:
+    """Of truths, a logical operator; a formula of numbers."""
+    if call.dtype == "bool":
+        return logical(word, call, x, other)
+    return formula(text, call, x=x, other=other)
+
+
+def add(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
+    if call.dtype == "bool":
+        return logical("or", call, x, other) if alpha else call.cast(x)
+    return formula("x + other" if alpha == 1 else "x + other * alpha", call, x=x, other=other,
+                   alpha=alpha)  # fmt: skip
+
+
+def sub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
+    return formula("x - other" if alpha == 1 else "x - other * alpha", call, x=x, other=other,
+                   alpha=alpha)  # fmt: skip
+
+
+def rsub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
+    return sub(call, other, x, alpha)
+
+
+def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = None) -> str:
+    """With a rounding mode by the remainder: a quotient may round up to a whole number."""
+    if rounding_mode is None:
+        return formula("x / other", call, x=x, other=other)
+    real = "float" in call.dtype
+    if real and rounding_mode == "trunc":
+        return formula("Sign(q := x / other) * Floor(Abs(q))", call, x=x, other=other)
+    x, other = call.cast(x), call.cast(other)
+    if not real:
+        rest = call.add("Mod", x, other, fmod=int(rounding_mode == "trunc"))
+        return derive(call.graph, "(x - r) / other", x=x, other=other, r=rest)
+    text = "(q := (x - r) / other) - Where(Sign(r) * Sign(other) < 0, 1, 0)"
+    quotient = derive(call.graph, text, x=x, other=other, r=fmod(call, x, other))
+    text = "Where(other == 0, x / other, Where(q - (f := Floor(q)) > 0.5, f + 1, f))"
+    return formula(text, call, x=x, other=other, q=quotient)
+
+
+def floor_divide(call: AtenCall, x: Operand, other: Operand) -> str:
+    return div(call, x, other, "floor")
+
+
+def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
+    """Of the sign of the divisor, as in Python."""
+    x, other = call.cast(x), call.cast(other)
+    if "float" not in call.dtype:
+        return call.add("Mod", x, other)
+    text = "Where(Sign(r) * Sign(other) < 0, r + other, r)"
+    return derive(call.graph, text, r=fmod(call, x, other), other=other)
+
+
+def fmod(call: AtenCall, x: Operand, other: Operand) -> str:
+    return call.add("Mod", call.cast(x), call.cast(other), fmod=1)
+
+
+def clamp(
+    call: AtenCall,
+    x: str,
+    min: Operand | None = None,
+    max: Operand | None = None,
+) -> str:
+    """Between two bounds, each of which may be left out; tensors broadcast."""
+    bounds = {"min": min, "max": max}
+    if not any(isinstance(bound, str) for bound in bounds.values()):
+        sides = [None if bound is None else call.cast(bound) for bound in bounds.values()]
+        return call.add("Clip", call.cast(x), *sides)
+    text = "x" if min is None else "Max(x, min)"
+    return formula(text if max is None else f"Min({text}, max)", call, x=x, min=min, max=max)
+
+
+def round_values(call: AtenCall, x: str, decimals: int = 0) -> str:
+    if decimals:
+        call.refuse(f"decimals {decimals}")
+    return call.add("Round", x)
+
+
+def logical(word: str, call: AtenCall, x: Operand, other: Operand | None = None) -> str:
+    """Of whether elements are other than 0."""
+    return call.add(_LOGICAL[word], *(call.cast(v, "bool") for v in (x, other) if v is not None))
+
+
+def bitwise(word: str, call: AtenCall, x: Operand, other: Operand | None = None) -> str:
+    if call.dtype == "bool":
+        return logical(word, call, x, other)
+    op = f"Bitwise{_LOGICAL[word]}"
+    return call.add(op, *(call.cast(value) for value in (x, other) if value is not None))
+
+
+RULES: AtenRules = MappingProxyType(
+    {
+        **{name: partial(formula, text) for name, text in FORMULAS.items()},
+        **{name: partial(with_words, *row) for name, row in _WORDS.items()},
+        **{f"logical_{word}": partial(logical, word) for word in _LOGICAL},
+        **{f"bitwise_{word}": partial(bitwise, word) for word in _LOGICAL},
+        "mul": partial(truth_or, "and", "x * other"),
+        "maximum": partial(truth_or, "or", "Max(x, other)"),
+        "minimum": partial(truth_or, "and", "Min(x, other)"),
+        "add": add,
+        "sub": sub,
+        "rsub": rsub,
+        "div": div,
+        "floor_divide": floor_divide,
+        "remainder": remainder,
+        "fmod": fmod,
+        "clamp": clamp,
+        "round": round_values,
+    }
+)

@@ -1,0 +1,320 @@
+"""The calls of a program, in order, as nodes of a graph; what depends on weights alone is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.pytorch import (
+    elementwise,
+    layers,
+    moving,
+    quantised,
+    reductions,
+    training,
+)
+from polysci.frontends.pytorch.call import AtenCall, AtenRefusal, AtenRule
+from polysci.graph.builder import GrowingGraph
+from polysci.graph.graph import Graph, Tensor
+from polysci.graph.refusals import NodeRefusal, RefusedNodesError
+from polysci.numerics.arrays import Array
+
+OPSET: Final = 24
+MOST_FOLDED: Final = 1 << 30  # bytes that are computed ahead at once
+NO_RULE: Final = "polysci has no such operator"
+OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
+    {
+        **elementwise.RULES,
+        **moving.RULES,
+        **layers.RULES,
+        **reductions.RULES,
+        **quantised.RULES,
+        **training.RULES,
+    }
+)
+_PLACE = re.compile(r'File "([^"]*)", line ([0-9]+)')
+_DATA = "the shape of its output depends on data"
+
+
+@dataclass(slots=True)
+class AtenImporter:
+    """A graph that grows by the calls of a program.
+
+    ``values`` are tensors that are known, ``names`` those of the graph, by the program's node; a
+    node of several results has a tuple of them. ``refusals`` are calls that cannot be expressed.
+    """
+
+    graph: GrowingGraph
+    values: dict[Any, Any] = field(default_factory=dict)
+    names: dict[Any, Any] = field(default_factory=dict)
+    refusals: dict[Any, NodeRefusal] = field(default_factory=dict)
+    shared: dict[Any, str] = field(default_factory=dict)  # by place and type, a constant
+
+    def add_input(self, node: Any) -> Tensor:
+        """An input of the graph. Raises SpecError for one without a fixed shape."""
+        tensor = _tensor_of(node.name, node.meta["val"])
+        self.graph.tensors[node.name] = tensor
+        self.names[node] = node.name
+        return tensor
+
+    def add(self, node: Any) -> None:
+        """One call, or that its result is known, or why it cannot be expressed."""
+        if node.op != "call_function":
+            reason = f"{node.op} of {node.target}"
+            return self._refuse(node, reason)
+        if not hasattr(node.target, "_schema"):
+            return self._take_part(node)
+        if self._fold(node):
+            return None
+        rule = OPERATORS.get(operator_name(node.target))
+        if rule is None:
+            return self._refuse(node, NO_RULE)
+        start = len(self.graph.nodes)
+        try:
+            made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
+            _check_results(node, made)
+            self._check_types(node, [made] if isinstance(made, str) else made)
+        except (AtenRefusal, SpecError, UnsupportedError) as error:
+            del self.graph.nodes[start:]
+            return self._refuse(node, str(error))
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # of another kind
+            del self.graph.nodes[start:]
+            return self._refuse(node, f"arguments that no rule takes ({error})")
+        self.names[node] = self._title(node, start, made)
+        return None
+
+    def _check_types(self, node: Any, made: Sequence[str]) -> None:
+        """Raise AtenRefusal where a rule makes another type or shape than PyTorch.
+
+        Gradients that nobody wants are None to PyTorch, and may be empty names here.
+        """
+        values = node.meta["val"] if _several(node) else [node.meta["val"]]
+        for value, name in zip(values, made, strict=False):
+            if not name or not hasattr(value, "dtype"):
+                continue
+            own, result = self.graph.tensors[name], _tensor_of(node.name, value)
+            if (own.shape, own.dtype) != (result.shape, result.dtype):
+                raise AtenRefusal(f"elements of {result.dtype} here")
+
+    def name(self, node: Any) -> str:
+        """The tensor of a node; a constant, if it is known."""
+        if node not in self.names:
+            self.names[node] = self._learn(node.name, self.values[node])
+            if node.op == "call_function" and hasattr(node.target, "_schema"):
+                self._note_numbers(node)
+        name: str = self.names[node]
+        if not name:
+            raise AtenRefusal("an output of it that is not computed here")
+        return name
+
+    def _learn(self, name: str, value: Any) -> str:
+        """A constant; tensors that share all of their memory are one."""
+        memory = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
+        if value.numel() and memory in self.shared:
+            return self.shared[memory]
+        array = array_of(value)
+        self.shared[memory] = name
+        self.graph.constants[name] = array
+        self.graph.tensors[name] = Tensor(name, array.shape, array.dtype.name)
+        return name
+
+    def _note_numbers(self, node: Any) -> None:
+        """What whole numbers a constant stands for."""
+        if operator_name(node.target) in quantised.DEQUANTISE:
+            words = _words(node, lambda source: array_of(self.values[source]))
+            self.graph.dequantised[self.names[node]] = quantised.numbers_of(**words)
+
+    def _take_part(self, node: Any) -> None:
+        """One result of a call of several."""
+        source, *place = node.args
+        if node.target.__name__ != "getitem" or not isinstance(place[0], int):
+            return self._refuse(node, NO_RULE)
+        if source in self.values:
+            self.values[node] = self.values[source][place[0]]
+        else:
+            self.names[node] = self.names[source][place[0]]
+        return None
+
+    def _fold(self, node: Any) -> bool:
+        """Whether PyTorch can compute it now, as all of its inputs are known."""
+        sources = node.all_input_nodes
+        random = any("nondeterministic" in str(tag) for tag in node.target.tags)
+        if random or any(source not in self.values for source in sources):
+            return False
+        if sum(_bytes_of(value) for value in _leaves(node.meta["val"])) > MOST_FOLDED:
+            return False
+        self.values[node] = node.target(
+            *_mapped(node.args, self.values.__getitem__),
+            **_mapped(dict(node.kwargs), self.values.__getitem__),
+        )
+        return True
+
+    def _refuse(self, node: Any, reason: str) -> None:
+        module, place = module_path(node), source_place(node)
+        where = f"{node.name}{module and f' of {module}'}{place and f', {place}'}"
+        self.refusals[node] = NodeRefusal(str(node.target), where, reason)
+        parts = node.meta["val"] if _several(node) else [node.meta["val"]]
+        names = [node.name + f".{at}" * (len(parts) > 1) for at in range(len(parts))]
+        for name, part in zip(names, parts, strict=True):
+            if hasattr(part, "dtype"):
+                self.graph.tensors[name] = _tensor_of(name, part)
+        self.names[node] = tuple(names) if _several(node) else names[0]
+
+    def _title(self, node: Any, start: int, made: Any) -> Any:
+        """What a call makes under the names of the program; nodes are called as the call is."""
+        graph, titles = self.graph, dict[str, str]()
+        own = {name for part in graph.nodes[start:] for name in part.outputs}
+        parts = [made] if isinstance(made, str) else [*made]
+        for at, name in enumerate(parts):
+            if name in own and name not in titles:
+                titles[name] = node.name if not _several(node) else f"{node.name}.{at}"
+        for at in range(start, len(graph.nodes)):
+            part = graph.nodes[at]
+            inputs, outputs = (
+                tuple(titles.get(name, name) for name in names)
+                for names in (part.inputs, part.outputs)
+            )
+            graph.nodes[at] = replace(part, inputs=inputs, outputs=outputs, name=node.name)
+        for old, title in titles.items():
+            graph.tensors[title] = replace(graph.tensors.pop(old), name=title)
+        named = tuple(titles.get(name, name) for name in parts)
+        return named if _several(node) else named[0]
+
+
+def import_calls(
+    title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
+    values: Mapping[Any, Any],
+) -> tuple[Graph, AtenImporter]:  # fmt: skip
+    """The graph of calls between inputs and outputs, all of them nodes of a program.
+
+    ``values`` are the tensors that are known. What cannot be expressed is in the importer, and its
+    results have no maker.
+    """
+    empty = Graph(title, (), (), (), {}, {}, OPSET)
+    importer = AtenImporter(GrowingGraph(empty), dict(values))
+    tensors = [importer.add_input(node) for node in inputs]
+    for node in calls:
+        importer.add(node)
+    names = list[str]()
+    for node in outputs:
+        name = importer.name(node)
+        if name in names:
+            graph = importer.graph
+            name = graph.add("Identity", (name,), graph.shape(name), graph.dtype(name))
+        names.append(name)
+    return importer.graph.grown(tensors, names), importer
+
+
+def graph_of_calls(
+    title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
+    values: Mapping[Any, Any],
+) -> Graph:  # fmt: skip
+    """The same; raises RefusedNodesError, which lists all calls that cannot be expressed."""
+    graph, importer = import_calls(title, calls, inputs, outputs, values)
+    if importer.refusals:
+        raise RefusedNodesError(title, [*importer.refusals.values()])
+    return graph
+
+
+def operator_name(target: Any) -> str:
+    """The name of one of ATen's operators without its overload; of others with their library's."""
+    name = str(target._schema.name)
+    return name.removeprefix("aten::")
+
+
+def module_path(node: Any) -> str:
+    """The path of the submodule that calls it; empty for the module, and where none is known."""
+    stack = [*(node.meta.get("nn_module_stack") or {}).values()]
+    return str(stack[-1][0]) if stack else ""
+
+
+def source_place(node: Any) -> str:
+    """Where the source calls it; empty where the program does not say."""
+    places = _PLACE.findall(node.meta.get("stack_trace") or "")
+    return f"{places[-1][0].rsplit('/', 1)[-1]}:{places[-1][1]}" if places else ""
+
+
+def array_of(tensor: Any) -> Array:
+    """The elements of a tensor, shared where they can be.
+
+    Raises UnsupportedError for elements that NumPy lacks, or a tensor that is not in memory.
+    """
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.device.type != "cpu" or kind in ("bfloat16",) or tensor.layout.__repr__() != (
+        "torch.strided"
+    ):  # fmt: skip
+        raise UnsupportedError(
+            f"a tensor of {kind} on {tensor.device}: expected one of f32, f64, bool or integers "
+            "on the CPU; module.float() converts weights, and dtype='bf16' computes in bf16"
+        )
+    array: Array = tensor.detach().resolve_conj().resolve_neg().numpy()
+    return array
+
+
+def _tensor_of(name: str, value: Any) -> Tensor:
+    """Raises SpecError for a shape that is not fixed."""
+    if not all(isinstance(size, int) for size in value.shape):
+        raise SpecError(f"{name}: {_DATA}")
+    return Tensor(name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+
+
+def _results(node: Any) -> tuple[Tensor, ...]:
+    return tuple(_tensor_of(node.name, value) for value in _leaves(node.meta["val"]))
+
+
+def _check_results(node: Any, made: Any) -> None:
+    """Raise AtenRefusal where somebody reads a result that its rule does not make."""
+    if _several(node) and any(
+        reader.users and not made[reader.args[1]]
+        for reader in node.users if getattr(reader.target, "__name__", "") == "getitem"
+    ):  # fmt: skip
+        raise AtenRefusal("an output of it that is not computed here")
+
+
+def _several(node: Any) -> bool:
+    return isinstance(node.meta["val"], list | tuple)
+
+
+def _leaves(value: Any) -> list[Any]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return [part for part in values if hasattr(part, "dtype")]
+
+
+def _bytes_of(value: Any) -> int:
+    return int(np.prod(value.shape, dtype=np.int64)) * int(value.element_size())
+
+
+def _words(node: Any, value_of: Callable[[Any], Any]) -> dict[str, Any]:
+    """Arguments by the names of the schema; ``self`` and ``input`` are ``x``."""
+    names = [part.name for part in node.target._schema.arguments]
+    words = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {
+        "x" if word in ("self", "input") else word: _mapped(value, value_of)
+        for word, value in words.items()
+    }
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    """Arguments with the function of every node in place of it."""
+    if isinstance(value, list | tuple):
+        return [_mapped(part, function) for part in value]
+    if isinstance(value, dict):
+        return {name: _mapped(part, function) for name, part in value.items()}
+    return function(value) if hasattr(value, "all_input_nodes") else value
+
+
+def needed_calls(nodes: Sequence[Any], outputs: Iterable[Any]) -> Iterator[Any]:
+    """The calls on which outputs depend, in order."""
+    needed, queue = set[Any](), [*outputs]
+    while queue:
+        node = queue.pop()
+        if node not in needed:
+            needed.add(node)
+            queue += node.all_input_nodes
+    return (node for node in nodes if node in needed and node.op != "placeholder")

@@ -1,0 +1,363 @@
+"""Calls with weights and windows: products, convolutions, pools, attention, recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod, sqrt
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.frontends.pytorch.call import AtenCall, AtenRules, per_axis
+from polysci.graph.gradients.formulas import derive
+from polysci.numerics.arrays import Array
+
+
+def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
+    """``input @ weight' + bias`` over the last axis."""
+    *rows, columns = call.graph.shape(x)
+    x = call.graph.reshape(x, (prod(rows), columns))
+    y = call.add("Gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
+    return call.reshape(y)
+
+
+def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
+    words: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
+    (a, across), (b, back) = (_factor(call, name) for name in (mat1, mat2))
+    return call.add("Gemm", a, b, x if beta else None, transA=across, transB=back, **words)
+
+
+def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
+    mat2 = mat2 or others.get("other") or others["vec"]
+    (a, across), (b, back) = (_factor(call, name) for name in (x, mat2))
+    if (across or back) and len(call.shape) == 2:
+        return call.add("Gemm", a, b, transA=across, transB=back)
+    return call.add("MatMul", x, mat2)
+
+
+def _factor(call: AtenCall, x: str) -> tuple[str, int]:
+    """A matrix, and whether it is to be transposed: one that x is the transpose of, or x."""
+    nodes = call.graph.nodes
+    maker = next((node for node in reversed(nodes) if x in node.outputs), None)
+    turned = maker is not None and maker.op == "Transpose" and len(call.graph.shape(x)) == 2
+    return (maker.inputs[0], 1) if maker is not None and turned else (x, 0)
+
+
+def baddbmm(
+    call: AtenCall, x: str, batch1: str, batch2: str, beta: float = 1, alpha: float = 1
+) -> str:
+    y = call.add("MatMul", batch1, batch2)
+    text = ("y" if alpha == 1 else "y * alpha") + ("" if beta == 0 else " + x * beta")
+    text = text.replace(" * beta", "") if beta == 1 else text
+    return derive(call.graph, text, x=x, y=y, alpha=float(alpha), beta=float(beta))
+
+
+def einsum(call: AtenCall, equation: str, tensors: Sequence[str], **_: Any) -> str:
+    return call.add("Einsum", *tensors, equation=equation)
+
+
+def attention(
+    call: AtenCall, query: str, key: str, value: str, attn_mask: str | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:  # fmt: skip
+    """``softmax(query @ key' * scale + mask) @ value``."""
+    graph = call.graph
+    if dropout_p:
+        call.refuse("dropout while a model learns; call eval() on the module first")
+    if enable_gqa:
+        key, value = (_repeat_heads(call, name, graph.shape(query)[-3]) for name in (key, value))
+    shape, keys = graph.shape(query), graph.shape(key)[-2]
+    scaled = derive(graph, "q * s", q=query, s=1 / sqrt(shape[-1]) if scale is None else scale)
+    rank = len(graph.shape(key))
+    turned = graph.transpose(key, [*range(rank - 2), rank - 1, rank - 2])
+    wide = (*np.broadcast_shapes(shape[:-2], graph.shape(key)[:-2]), shape[-2], keys)
+    scores = call.add("MatMul", scaled, turned, shape=wide)
+    if is_causal:
+        below = np.tril(np.ones((shape[-2], keys), bool))
+        attn_mask = graph.constant(below)
+    if attn_mask is not None:
+        text = "Where(m, s, least)" if graph.dtype(attn_mask) == "bool" else "s + m"
+        scores = derive(graph, text, s=scores, m=attn_mask, least=float("-inf"))
+    shares = call.add("Softmax", scores, shape=graph.shape(scores), axis=-1)
+    y = call.add("MatMul", shares, value)
+    if attn_mask is None or not _may_hide_rows(graph.value(attn_mask)):
+        return y
+    real = "float32" if graph.dtype(attn_mask) == "bool" else graph.dtype(attn_mask)
+    rows = graph.shape(attn_mask)
+    told = call.whole([len(rows) - 1])
+    most = graph.add("ReduceMax", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
+    text = "Where(most > least, y, 0)"
+    least = 0.0 if graph.dtype(attn_mask) == "bool" else float("-inf")
+    return derive(graph, text, most=most, least=least, y=y)
+
+
+def _may_hide_rows(mask: Array | None) -> bool:
+    """Whether a query may see no key at all, whose result is 0 to PyTorch."""
+    if mask is None or not mask.shape[-1]:
+        return True
+    return not bool((mask if mask.dtype == bool else mask > -np.inf).any(-1).all())
+
+
+def _repeat_heads(call: AtenCall, x: str, heads: int) -> str:
+    """Every head as often as several of queries share it."""
+    *batch, own, length, size = call.graph.shape(x)
+    apart = call.graph.reshape(x, (*batch, own, 1, length, size))
+    wide = call.graph.expand(apart, (*batch, own, heads // own, length, size))
+    return call.graph.reshape(wide, (*batch, heads, length, size))
+
+
+def convolution(
+    call: AtenCall, x: str, weight: str, bias: str | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int,
+) -> str:  # fmt: skip
+    words = {"output_padding": output_padding} if transposed else {}
+    op = "ConvTranspose" if transposed else "Conv"
+    return convolve(
+        op, call, x, weight, bias, stride, padding, dilation=dilation, groups=groups, **words
+    )
+
+
+def convolve(
+    op: str, call: AtenCall, x: str, weight: str, bias: str | None = None,
+    stride: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, **words: Any,
+) -> str:  # fmt: skip
+    """Conv or ConvTranspose of images, or of one without an axis of images."""
+    graph, taps = call.graph, call.graph.shape(weight)[2:]
+    dilation, groups = per_axis(words.get("dilation", 1), len(taps)), words.get("groups", 1)
+    more = [d * (count - 1) for d, count in zip(dilation, taps, strict=True)]
+    attributes = convolution_words(
+        taps, stride, 0 if isinstance(padding, str) else padding, dilation, groups
+    )
+    if padding == "same":  # behind the image, where one of both sides is padded more
+        attributes["pads"] = [*(count // 2 for count in more), *(-(-count // 2) for count in more)]
+    if "output_padding" in words:
+        attributes["output_padding"] = per_axis(words["output_padding"], len(taps))
+    lead = [1] * (len(graph.shape(x)) == len(taps) + 1)
+    images = graph.reshape(x, (*lead, *graph.shape(x)))
+    return call.reshape(
+        call.add(op, images, weight, bias, shape=(*lead, *call.shape), **attributes)
+    )
+
+
+def convolution_words(
+    taps: Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
+    dilation: int | Sequence[int], groups: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Attributes of Conv and ConvTranspose."""
+    return {
+        "kernel_shape": [*taps], "strides": per_axis(stride, len(taps)),
+        "pads": per_axis(padding, len(taps)) * 2, "dilations": per_axis(dilation, len(taps)),
+        "group": groups,
+    }  # fmt: skip
+
+
+def pool(
+    op: str, axes: int, call: AtenCall, x: str, kernel_size: Sequence[int],
+    stride: Sequence[int] = (), padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """Over windows of the last axes; places of the largest elements only if they are asked for."""
+    if divisor_override:
+        call.refuse(f"divisor_override {divisor_override}")
+    words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
+    if op == "MaxPool":
+        words["dilations"] = per_axis(dilation, axes)
+    else:
+        words["count_include_pad"] = int(count_include_pad)
+    shape = call.graph.shape(x)
+    images = call.graph.reshape(x, (1, *shape)) if len(shape) == axes + 1 else x
+    wide = (1, *call.shape) if images != x else call.shape
+    y = call.reshape(call.add(op, images, shape=wide, **words))
+    return y if len(call.results) == 1 else (y, "")
+
+
+def pool_words(
+    axes: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    ceil_mode: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Attributes that pools of both kinds have."""
+    taps = per_axis(kernel_size, axes)
+    return {
+        "kernel_shape": taps, "strides": per_axis(stride, axes) if stride else taps,
+        "pads": per_axis(padding, axes) * 2, "ceil_mode": int(ceil_mode),
+    }  # fmt: skip
+
+
+def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Sequence[int]) -> Any:
+    """Windows of about the same size: where they are not, a mean is a product along each axis."""
+    before, after = call.graph.shape(x)[-axes:], call.shape[-axes:]
+    if not any(a % b for a, b in zip(before, after, strict=True)):
+        taps = [a // b for a, b in zip(before, after, strict=True)]
+        return pool(op, axes, call, x, taps)
+    if op == "MaxPool":
+        call.refuse(f"{list(before)} elements in {list(after)} windows")
+    for at, (size, windows) in enumerate(zip(before, after, strict=True)):
+        x = multiply_along(call, x, at - axes, shares_of_windows(size, windows))
+    return x
+
+
+def shares_of_windows(size: int, windows: int) -> Array:
+    """(size, windows): what each element is of the mean of each window."""
+    shares = np.zeros((size, windows))
+    for at in range(windows):
+        first, last = at * size // windows, -(-(at + 1) * size // windows)
+        shares[first:last, at] = 1 / (last - first)
+    return shares
+
+
+def multiply_along(call: AtenCall, x: str, axis: int, matrix: Array) -> str:
+    """The product of x along an axis, counted from the last, and a known matrix."""
+    order = [*range(len(call.graph.shape(x)))]
+    order[axis], order[-1] = order[-1], order[axis]
+    turned = call.graph.transpose(x, order)
+    shape = (*call.graph.shape(turned)[:-1], matrix.shape[1])
+    known = call.graph.constant(matrix.astype(call.dtype))
+    return call.graph.transpose(call.add("MatMul", turned, known, shape=shape), order)
+
+
+def upsample(
+    mode: str, way: str, call: AtenCall, output_size: Sequence[int] | None = None,
+    align_corners: bool = False, scale_factors: Sequence[float] | None = None, **words: Any,
+) -> str:  # fmt: skip
+    """Places in x follow from factors where they are told, else from sizes."""
+    x = words["x"]
+    told = [words[name] for name in ("scales", "scales_d", "scales_h", "scales_w") if name in words]
+    factors = scale_factors or (None if None in told else told)
+    way = "align_corners" if align_corners else way
+    names: tuple[str | None, ...] = (None, None, call.whole(call.shape))
+    if factors and not align_corners:
+        scales = np.array([1, 1, *factors], np.float32)
+        names = (None, call.graph.constant(scales))
+    words = {"mode": mode, "coordinate_transformation_mode": way}
+    if mode == "nearest":
+        words["nearest_mode"] = "floor"
+    if mode == "cubic":
+        words["cubic_coeff_a"] = -0.75
+    return call.add("Resize", x, *names, **words)
+
+
+def grid_sampler(
+    call: AtenCall, x: str, grid: str, interpolation_mode: int, padding_mode: int,
+    align_corners: bool,
+) -> str:  # fmt: skip
+    return call.add(
+        "GridSample", x, grid, mode=("linear", "nearest", "cubic")[interpolation_mode],
+        padding_mode=("zeros", "border", "reflection")[padding_mode],
+        align_corners=int(align_corners),
+    )  # fmt: skip
+
+
+# Operator -> ONNX's, and its gates in PyTorch's order.
+_CELLS = {"lstm": ("LSTM", "ifgo"), "gru": ("GRU", "rzn"), "rnn_tanh": ("RNN", "n"),
+          "rnn_relu": ("RNN", "n")}  # fmt: skip
+
+
+def recurrent(
+    name: str, call: AtenCall, x: str, hx: str | Sequence[str], params: Sequence[str],
+    has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
+    batch_first: bool,
+) -> tuple[str, ...]:  # fmt: skip
+    """Layers one above the other; states as PyTorch has them, (layers * directions, batch, n)."""
+    op, order = _CELLS[name]
+    graph, count = call.graph, 1 + bidirectional
+    if train and dropout and num_layers > 1:
+        call.refuse("dropout while a model learns; call eval() on the module first")
+    if len(params) != num_layers * count * (2 + 2 * has_biases):
+        call.refuse("projections of the hidden state")
+    words: dict[str, Any] = {"order": order} if len(order) > 1 else {}
+    words |= {"linear_before_reset": 1} if op == "GRU" else {}
+    words |= {"activations": ["Relu"] * count} if name == "rnn_relu" else {}
+    words["direction"] = "bidirectional" if bidirectional else "forward"
+    if batch_first:
+        x = graph.transpose(x, (1, 0, 2))
+    states = [hx] if isinstance(hx, str) else [*hx]
+    hidden = graph.shape(states[0])[-1]
+    ends: list[list[str]] = [[] for _ in states]
+    each = 2 + 2 * has_biases
+    for layer in range(num_layers):
+        own = [params[each * (count * layer + at) :][:each] for at in range(count)]
+        inputs = [x, *_stacked_weights(call, own, has_biases), ""]
+        inputs += [_slice_rows(call, state, layer * count, count) for state in states]
+        steps, batch, _ = graph.shape(x)
+        types: list[tuple[Sequence[int], str]] = [((steps, count, batch, hidden), call.dtype)]
+        types += [((count, batch, hidden), call.dtype)] * len(states)
+        y, *last = graph.add_many(op, inputs, types, hidden_size=hidden, **words)
+        if count > 1:
+            y = graph.transpose(y, (0, 2, 1, 3))
+        x = graph.reshape(y, (steps, batch, count * hidden))
+        for end, state in zip(ends, last, strict=True):
+            end.append(state)
+    whole = [graph.shape(state) for state in states]
+    joined = [
+        call.add("Concat", *end, shape=shape, axis=0) if num_layers > 1 else end[0]
+        for end, shape in zip(ends, whole, strict=True)
+    ]
+    return (graph.transpose(x, (1, 0, 2)) if batch_first else x, *joined)
+
+
+def _stacked_weights(
+    call: AtenCall, directions: Sequence[Sequence[str]], has_biases: bool
+) -> list[str]:
+    """W, R and both biases, behind an axis of directions."""
+
+    def stack(names: Sequence[str]) -> Array:
+        values = [value for name in names if (value := call.graph.value(name)) is not None]
+        if len(values) < len(names):
+            call.refuse("weights that are no constants")
+        return np.stack(values)
+
+    parts = [stack(names) for names in zip(*directions, strict=True)]
+    biases = [np.concatenate(parts[2:], 1)] if has_biases else []
+    names = [call.graph.constant(part) for part in (*parts[:2], *biases)]
+    return names if has_biases else [*names, ""]
+
+
+def _slice_rows(call: AtenCall, state: str, first: int, count: int) -> str:
+    """The states of a layer; none where all are 0."""
+    value = call.graph.value(state)
+    if value is not None and not value.any():
+        return ""
+    rows, *rest = call.graph.shape(state)
+    if rows == count:
+        return state
+    told = [call.whole([number]) for number in (first, first + count, 0)]
+    return call.graph.add("Slice", (state, *told), (count, *rest), call.dtype)
+
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
+          "bicubic": "cubic"}  # fmt: skip
+_UPSAMPLES = {
+    **{f"upsample_nearest{axes}d": ("nearest", "asymmetric") for axes in (1, 2, 3)},
+    **{
+        f"upsample_{mode}{axes}d": (_MODES[mode], "pytorch_half_pixel")
+        for mode, axes in (("linear", 1), ("bilinear", 2), ("trilinear", 3))
+    },
+    "upsample_bicubic2d": ("cubic", "half_pixel"),
+}
+RULES: AtenRules = MappingProxyType(
+    {
+        "linear": linear,
+        "addmm": addmm,
+        **dict.fromkeys(("mm", "bmm", "matmul", "mv"), product),
+        "baddbmm": baddbmm,
+        "einsum": einsum,
+        "scaled_dot_product_attention": attention,
+        "convolution": convolution,
+        **{f"conv{axes}d": partial(convolve, "Conv") for axes in (1, 2, 3)},
+        **{f"conv_transpose{axes}d": partial(convolve, "ConvTranspose") for axes in (1, 2, 3)},
+        **{f"max_pool{axes}d": partial(pool, "MaxPool", axes) for axes in (1, 2, 3)},
+        **{f"max_pool{axes}d_with_indices": partial(pool, "MaxPool", axes) for axes in (2, 3)},
+        **{f"avg_pool{axes}d": partial(pool, "AveragePool", axes) for axes in (1, 2, 3)},
+        **{f"{prefix}adaptive_avg_pool{axes}d": partial(adaptive_pool, "AveragePool", axes)
+           for axes in (1, 2, 3) for prefix in ("", "_")},
+        **{f"adaptive_max_pool{axes}d": partial(adaptive_pool, "MaxPool", axes)
+           for axes in (1, 2, 3)},
+        **{name: partial(upsample, *row) for name, row in _UPSAMPLES.items()},
+        "grid_sampler_2d": grid_sampler,
+        **{name: partial(recurrent, name) for name in _CELLS},
+    }
+)  # fmt: skip

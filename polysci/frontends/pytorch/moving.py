@@ -1,0 +1,328 @@
+"""Calls that move, repeat, choose or leave out elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
+
+
+def reshape(call: AtenCall, x: str, **_: Any) -> str:
+    """The same elements, in the shape and of the type of the result."""
+    return call.reshape(call.cast(x))
+
+
+def dropout(call: AtenCall, x: str, p: float, train: bool | None = False, **_: Any) -> Any:
+    if train and p:
+        call.refuse("dropout while a model learns; call eval() on the module first")
+    return x if len(call.results) == 1 else (x, "")
+
+
+def permute(call: AtenCall, x: str, dims: Sequence[int]) -> str:
+    return call.graph.transpose(x, [call.axis(at) for at in dims])
+
+
+def transpose(call: AtenCall, x: str, dim0: int = 0, dim1: int = 1) -> str:
+    order = [*range(len(call.shape))]
+    if order:
+        first, second = call.axis(dim0), call.axis(dim1)
+        order[first], order[second] = order[second], order[first]
+    return call.graph.transpose(x, order) if len(order) > 1 else x
+
+
+def expand(call: AtenCall, x: str, **_: Any) -> str:
+    return call.graph.expand(x, call.shape)
+
+
+def copy(call: AtenCall, x: str, src: str, **_: Any) -> str:
+    return call.graph.expand(call.cast(src), call.shape)
+
+
+def repeat(call: AtenCall, x: str, repeats: Sequence[int]) -> str:
+    shape = call.graph.shape(x)
+    wide = call.graph.reshape(x, (*[1] * (len(repeats) - len(shape)), *shape))
+    return call.add("Tile", wide, call.whole(repeats))
+
+
+def cat(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
+    """Lists without elements count for nothing, whatever the others' axes."""
+    parts = [call.cast(x) for x in tensors if call.graph.shape(x) != (0,) or call.shape == (0,)]
+    return call.add("Concat", *parts, axis=call.axis(dim))
+
+
+def stack(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
+    at = call.axis(dim)
+    shape = tuple(1 if axis == at else size for axis, size in enumerate(call.shape))
+    parts = [call.graph.reshape(call.cast(x), shape) for x in tensors]
+    return call.add("Concat", *parts, axis=at)
+
+
+def split(call: AtenCall, x: str, *_: Any, dim: int = 0, **__: Any) -> Sequence[str]:
+    """Parts along an axis; their sizes are those of the results."""
+    at = call.axis(dim)
+    sizes = [tensor.shape[at] for tensor in call.results]
+    return call.add_all("Split", x, call.whole(sizes), axis=at)
+
+
+def unbind(call: AtenCall, x: str, dim: int = 0) -> Sequence[str]:
+    return [select(call, x, dim, at) for at in range(len(call.results))]
+
+
+def cut(
+    call: AtenCall, x: str, axis: int, first: int | None, last: int | None, step: int = 1
+) -> str:
+    """Elements along an axis, named as Python's slices name them."""
+    shape = list(call.graph.shape(x))
+    places = range(shape[axis])[first:last:step]
+    if places == range(shape[axis]):
+        return x
+    shape[axis] = len(places)
+    stop = places.stop if places.stop >= 0 else -(1 << 31)
+    told = [call.whole([number]) for number in (places.start, stop, axis, step)]
+    return call.graph.add("Slice", (x, *told), shape, call.graph.dtype(x))
+
+
+def slices(
+    call: AtenCall, x: str, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> str:  # fmt: skip
+    return cut(call, x, call.axis(dim), start, end, step)
+
+
+def select(call: AtenCall, x: str, dim: int, index: int) -> str:
+    axis = call.axis(dim, x)
+    index %= call.graph.shape(x)[axis]
+    return call.reshape(cut(call, x, axis, index, index + 1))
+
+
+def slice_scatter(
+    call: AtenCall, x: str, src: str, dim: int = 0, start: int | None = None,
+    end: int | None = None, step: int = 1,
+) -> str:  # fmt: skip
+    """x with other elements in a range of an axis."""
+    axis = call.axis(dim)
+    places = range(call.shape[axis])[start:end:step]
+    if places.step != 1:
+        call.refuse(f"step {step}")
+    if places == range(call.shape[axis]):
+        return src
+    parts = [cut(call, x, axis, 0, places.start), src, cut(call, x, axis, places.stop, None)]
+    return call.add("Concat", *(part for part in parts if call.graph.shape(part)[axis]), axis=axis)
+
+
+def select_scatter(call: AtenCall, x: str, src: str, dim: int, index: int) -> str:
+    axis = call.axis(dim)
+    index %= call.shape[axis]
+    shape = tuple(1 if at == axis else size for at, size in enumerate(call.shape))
+    return slice_scatter(call, x, call.graph.reshape(src, shape), dim, index, index + 1)
+
+
+def flip(call: AtenCall, x: str, dims: Sequence[int]) -> str:
+    for dim in dims:
+        x = cut(call, x, call.axis(dim), None, None, -1)
+    return x
+
+
+def roll(call: AtenCall, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> str:
+    """Elements that leave an axis at its end enter at its beginning."""
+    if not dims:
+        call.refuse("no dims")
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = call.axis(dim)
+        if middle := -shift % call.shape[axis]:
+            parts = [cut(call, x, axis, middle, None), cut(call, x, axis, 0, middle)]
+            x = call.add("Concat", *parts, axis=axis)
+    return x
+
+
+def index(call: AtenCall, x: str, indices: Sequence[str | None]) -> str:
+    """Elements by tensors of places, which broadcast; of neighbouring axes."""
+    first, taken = _neighbours(call, indices)
+    if len(taken) == 1:
+        return call.add("Gather", x, taken[0], axis=first)
+    places, broad = _vectors(call, taken)
+    shape = call.graph.shape(x)
+    moved = _to_front(first, len(taken), len(shape))
+    if first:
+        x = call.graph.transpose(x, moved)
+    rest = (shape[at] for at in moved[len(taken) :])
+    made = call.add("GatherND", x, places, shape=(*broad, *rest))
+    back = np.argsort(_to_front(first, len(broad), len(call.shape)))
+    return call.graph.transpose(made, [int(at) for at in back]) if first else made
+
+
+def index_put(
+    call: AtenCall, x: str, indices: Sequence[str | None], values: str, accumulate: bool = False
+) -> str:
+    """x with other elements at places, or with these added."""
+    first, taken = _neighbours(call, indices)
+    places, broad = _vectors(call, taken)
+    shape = call.shape
+    wide = (*shape[:first], *broad, *shape[first + len(taken) :])
+    values = call.graph.expand(call.cast(values), wide)
+    moved = _to_front(first, len(taken), len(shape))
+    if first:
+        x = call.graph.transpose(x, moved)
+        values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
+    reduction = "add" if accumulate else "none"
+    made = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), reduction=reduction)
+    return call.graph.transpose(made, [int(at) for at in np.argsort(moved)]) if first else made
+
+
+def _neighbours(call: AtenCall, indices: Sequence[str | None]) -> tuple[int, list[str]]:
+    """The first of the axes that have tensors of places, and these."""
+    axes = [at for at, name in enumerate(indices) if name is not None]
+    taken = [name for name in indices if name is not None]
+    if any(call.graph.dtype(name) in ("bool", "uint8") for name in taken):
+        call.refuse("a mask decides how many elements there are")
+    if axes[-1] - axes[0] + 1 != len(axes):
+        call.refuse("places of axes that are no neighbours")
+    return axes[0], taken
+
+
+def _vectors(call: AtenCall, places: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    """Tensors of places as one of vectors, and the shape that they broadcast to."""
+    broad = np.broadcast_shapes(*map(call.graph.shape, places))
+    columns = [
+        call.graph.reshape(call.graph.expand(call.cast(name, "int64"), broad), (*broad, 1))
+        for name in places
+    ]
+    wide = (*broad, len(columns))
+    return call.graph.add("Concat", columns, wide, "int64", axis=-1), broad
+
+
+def _to_front(first: int, count: int, rank: int) -> list[int]:
+    """The order of axes in which some from one on are the first."""
+    return [*range(first, first + count), *range(first), *range(first + count, rank)]
+
+
+def scatter(
+    reduction: str, call: AtenCall, x: str, dim: int, index: str, src: str | None = None,
+    value: Operand = 0, reduce: str = "",
+) -> str:  # fmt: skip
+    """x with other elements, or one number, at places along an axis."""
+    shape = call.graph.shape(index)
+    if src is None:
+        src = call.graph.expand(call.cast(value), shape)
+    for axis, size in enumerate(shape):
+        src = cut(call, src, axis, 0, size)
+    reduction = {"multiply": "mul"}.get(reduce, reduce) or reduction
+    axis = call.axis(dim)
+    return call.add("ScatterElements", x, index, src, axis=axis, reduction=reduction)
+
+
+def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
+    """Windows along an axis, whose elements are the last axis."""
+    axis, rank = call.axis(dimension, x), len(call.shape)
+    shape = call.graph.shape(x)
+    windows = np.arange(call.shape[axis])[:, None] * step + np.arange(size)
+    wide = (*shape[:axis], *windows.shape, *shape[axis + 1 :])
+    made = call.add("Gather", x, call.graph.constant(windows), shape=wide, axis=axis)
+    return call.graph.transpose(made, [*(at for at in range(rank) if at != axis + 1), axis + 1])
+
+
+def index_select(call: AtenCall, x: str, dim: int, index: str) -> str:
+    return call.add("Gather", x, index, axis=call.axis(dim))
+
+
+def gather(call: AtenCall, x: str, dim: int, index: str, sparse_grad: bool = False) -> str:
+    return call.add("GatherElements", x, index, axis=call.axis(dim))
+
+
+def embedding(call: AtenCall, weight: str, indices: str, **_: Any) -> str:
+    return call.add("Gather", weight, indices, axis=0)
+
+
+def triangle(upper: int, call: AtenCall, x: str, diagonal: int = 0) -> str:
+    return call.add("Trilu", x, call.whole([diagonal]), upper=upper)
+
+
+def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
+    """Sizes come in pairs, those of the last axis first; negative ones leave elements out."""
+    sizes = words.get("pad") or words["padding"]
+    rank = len(call.shape)
+    around = [0] * (2 * rank)
+    for at, pair in enumerate(zip(sizes[::2], sizes[1::2], strict=True)):
+        before, after = (max(0, size) for size in pair)
+        around[rank - 1 - at], around[2 * rank - 1 - at] = before, after
+        x = cut(call, x, rank - 1 - at, max(0, -pair[0]), min(0, pair[1]) or None)
+    value = call.cast(words.get("value") or 0) if mode == "constant" else None
+    return call.add("Pad", x, call.whole(around), value, mode=mode)
+
+
+def full_like(call: AtenCall, fill_value: Operand = 0, **_: Any) -> str:
+    """A constant; that of a call without a value is 0."""
+    if isinstance(fill_value, str):
+        return call.graph.expand(call.cast(fill_value), call.shape)
+    return call.graph.constant(np.full(call.shape, fill_value, call.dtype))
+
+
+def ones_like(call: AtenCall, **_: Any) -> str:
+    return full_like(call, 1)
+
+
+def top_k(
+    call: AtenCall,
+    x: str,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+) -> Sequence[str]:
+    words = {"axis": call.axis(dim), "largest": int(largest), "sorted": int(sorted)}
+    return call.add_all("TopK", x, call.whole([k]), **words)
+
+
+def sort(
+    call: AtenCall, x: str, dim: int = -1, descending: bool = False, **_: Any
+) -> Sequence[str]:
+    return top_k(call, x, call.shape[call.axis(dim)], dim, descending)
+
+
+_RESHAPES = (
+    *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "clone"),
+    *("alias", "detach", "contiguous", "lift_fresh_copy", "_to_copy", "to", "view_as"),
+)
+RULES: AtenRules = MappingProxyType(
+    {
+        **dict.fromkeys(_RESHAPES, reshape),
+        **dict.fromkeys(("dropout", "native_dropout"), dropout),
+        "permute": permute,
+        **dict.fromkeys(("transpose", "t"), transpose),
+        **dict.fromkeys(("expand", "broadcast_to"), expand),
+        "copy": copy,
+        "repeat": repeat,
+        "cat": cat,
+        "stack": stack,
+        **dict.fromkeys(("split_with_sizes", "split", "chunk"), split),
+        "unbind": unbind,
+        "slice": slices,
+        "select": select,
+        "slice_scatter": slice_scatter,
+        "select_scatter": select_scatter,
+        "flip": flip,
+        "roll": roll,
+        "index": index,
+        "index_put": index_put,
+        "scatter": partial(scatter, "none"),
+        "scatter_add": partial(scatter, "add"),
+        "unfold": unfold,
+        "index_select": index_select,
+        "gather": gather,
+        "embedding": embedding,
+        "tril": partial(triangle, 0),
+        "triu": partial(triangle, 1),
+        "constant_pad_nd": partial(pad, "constant"),
+        **{f"reflection_pad{axes}d": partial(pad, "reflect") for axes in (1, 2, 3)},
+        **{f"replication_pad{axes}d": partial(pad, "edge") for axes in (1, 2, 3)},
+        **dict.fromkeys(("full_like", "zeros_like", "empty_like"), full_like),
+        "ones_like": ones_like,
+        "topk": top_k,
+        "sort": sort,
+    }
+)

@@ -1,0 +1,207 @@
+"""Calls that sum or compare over axes, and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf, prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.frontends.pytorch.call import AtenCall, AtenRules
+from polysci.frontends.pytorch.elementwise import formula
+from polysci.graph.gradients.formulas import derive
+
+Axes = int | Sequence[int] | None
+
+
+def reduce(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = False,
+           **_: Any) -> str:  # fmt: skip
+    """Over some axes, or all; in the result's type."""
+    return _reduced(call, op, call.cast(x), call.axes(dim, x))
+
+
+def _reduced(call: AtenCall, op: str, x: str, axes: Sequence[int]) -> str:
+    shape = tuple(1 if at in axes else size for at, size in enumerate(call.graph.shape(x)))
+    if not axes:
+        return call.reshape(x)
+    dtype = call.graph.dtype(x)
+    told = call.whole(axes)
+    return call.reshape(call.graph.add(op, (x, told), shape, dtype, keepdims=1))
+
+
+def extreme(word: str, call: AtenCall, x: str, **words: Any) -> Any:
+    """Of two tensors, of all elements, or along an axis with the places."""
+    if "other" in words:
+        return formula(f"{word}(x, other)", call, x=x, **words)
+    if len(call.results) == 1:
+        return reduce(f"Reduce{word}", call, x)
+    values = reduce(f"Reduce{word}", call, x, words["dim"])
+    places = replace_first(call)
+    return values, argument(f"Arg{word}", places, x, words["dim"])
+
+
+def replace_first(call: AtenCall) -> AtenCall:
+    """The call of the second result alone."""
+    return AtenCall(call.graph, call.results[1:])
+
+
+def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: bool = False) -> str:
+    """The place of the first largest or smallest element."""
+    if dim is None:
+        x, dim = call.graph.reshape(x, (prod(call.graph.shape(x)),)), 0
+    axis = call.axis(dim, x)
+    shape = tuple(1 if at == axis else size for at, size in enumerate(call.graph.shape(x)))
+    return call.reshape(call.add(op, x, shape=shape, axis=axis, keepdims=1))
+
+
+def truth(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = False) -> str:
+    """Whether any, or all, are other than 0."""
+    told = call.cast(call.cast(x, "bool"), "int32")
+    return call.cast(_reduced(call, op, told, call.axes(dim, x)))
+
+
+def variance(
+    root: bool, call: AtenCall, x: str, dim: Axes = None, correction: float | None = None,
+    keepdim: bool = False, unbiased: bool = True,
+) -> Any:  # fmt: skip
+    """The mean of squares around the mean, less ``correction`` elements."""
+    axes = call.axes(dim, x)
+    shape = call.graph.shape(x)
+    small = tuple(1 if at in axes else size for at, size in enumerate(shape))
+    mean = call.graph.add("ReduceMean", (x, call.whole(axes)), small, call.dtype, keepdims=1)
+    squares = derive(call.graph, "(d := x - m) * d", x=x, m=mean)
+    less = (1.0 if unbiased else 0.0) if correction is None else float(correction)
+    count = prod(shape[at] for at in axes)
+    made = derive(
+        call.graph, "s / n", s=_reduced(call, "ReduceSum", squares, axes), n=max(0, count - less)
+    )
+    made = derive(call.graph, "Sqrt(s)", s=made) if root else made
+    return made if len(call.results) == 1 else (made, call.reshape(mean))
+
+
+def norm(
+    call: AtenCall,
+    x: str,
+    ord: float = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    **_: Any,
+) -> str:
+    x, axes = call.cast(x), call.axes(dim, x)
+    if ord in (1, 2):
+        return _reduced(call, f"ReduceL{int(ord)}", x, axes)
+    if abs(ord) != inf:
+        call.refuse(f"norm of order {ord}")
+    size = derive(call.graph, "Abs(x)", x=x)
+    return _reduced(call, "ReduceMax" if ord > 0 else "ReduceMin", size, axes)
+
+
+def along(op: str, call: AtenCall, x: str, dim: int, **_: Any) -> str:
+    """Softmax and LogSoftmax."""
+    return call.add(op, call.cast(x), axis=call.axis(dim))
+
+
+def cumulative(op: str, call: AtenCall, x: str, dim: int, **_: Any) -> str:
+    return call.add(op, call.cast(x), call.graph.constant(np.array(call.axis(dim), np.int64)))
+
+
+def batch_norm(
+    call: AtenCall, x: str, weight: str | None, bias: str | None, running_mean: str | None,
+    running_var: str | None, momentum: float, eps: float, training: bool = False, **_: Any,
+) -> Any:  # fmt: skip
+    if training or running_mean is None or running_var is None:
+        call.refuse("statistics of the batch; call eval() on the module first")
+    channels = call.shape[1:2]
+    scale, shift = scale_and_shift(call, weight, bias, channels)
+    y = call.add("BatchNormalization", x, scale, shift, running_mean, running_var, epsilon=eps)
+    return _first(call, y)
+
+
+def scale_and_shift(
+    call: AtenCall, weight: str | None, bias: str | None, shape: Sequence[int]
+) -> tuple[str, str]:
+    """Both, or 1 and 0 for each of as many channels."""
+    ones = np.ones(tuple(shape), call.dtype)
+    return weight or call.graph.constant(ones), bias or call.graph.constant(0 * ones)
+
+
+def _first(call: AtenCall, y: str) -> Any:
+    """What normalisations make beside y is for training, and empty of batch norm in inference."""
+    others = [
+        "" if result.size else call.graph.constant(np.zeros(result.shape, result.dtype))
+        for result in call.results[1:]
+    ]
+    return (y, *others) if others else y
+
+
+def layer_norm(
+    call: AtenCall, x: str, normalized_shape: Sequence[int], weight: str | None = None,
+    bias: str | None = None, eps: float = 1e-5, **_: Any,
+) -> Any:  # fmt: skip
+    scale, shift = scale_and_shift(call, weight, bias, normalized_shape)
+    words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": eps}
+    made = call.add_all("LayerNormalization", x, scale, shift, **words)
+    return made[0] if len(made) == 1 else made
+
+
+def rms_norm(
+    call: AtenCall, x: str, normalized_shape: Sequence[int], weight: str | None = None,
+    eps: float | None = None,
+) -> Any:  # fmt: skip
+    scale, _ = scale_and_shift(call, weight, None, normalized_shape)
+    epsilon = float(np.finfo(call.dtype).eps) if eps is None else eps
+    words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": epsilon}
+    return _first(call, call.add("RMSNormalization", x, scale, **words))
+
+
+def group_norm(
+    call: AtenCall, x: str, num_groups: int, weight: str | None = None, bias: str | None = None,
+    eps: float = 1e-5, **_: Any,
+) -> str:  # fmt: skip
+    scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
+    words: dict[str, Any] = {"num_groups": num_groups, "epsilon": eps}
+    return call.add("GroupNormalization", x, scale, shift, **words)
+
+
+def instance_norm(
+    call: AtenCall, x: str, weight: str | None, bias: str | None, running_mean: str | None,
+    running_var: str | None, use_input_stats: bool, momentum: float, eps: float,
+    cudnn_enabled: bool,
+) -> str:  # fmt: skip
+    if not use_input_stats:
+        return str(batch_norm(call, x, weight, bias, running_mean, running_var, momentum, eps))
+    scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
+    return call.add("InstanceNormalization", x, scale, shift, epsilon=eps)
+
+
+RULES: AtenRules = MappingProxyType(
+    {
+        **{name: partial(reduce, f"Reduce{op}") for name, op in (
+            ("sum", "Sum"), ("mean", "Mean"), ("prod", "Prod"), ("amax", "Max"), ("amin", "Min"),
+            ("logsumexp", "LogSumExp"),
+        )},
+        "max": partial(extreme, "Max"),
+        "min": partial(extreme, "Min"),
+        "argmax": partial(argument, "ArgMax"),
+        "argmin": partial(argument, "ArgMin"),
+        "any": partial(truth, "ReduceMax"),
+        "all": partial(truth, "ReduceMin"),
+        **dict.fromkeys(("var", "var_mean"), partial(variance, False)),
+        "std": partial(variance, True),
+        "linalg_vector_norm": norm,
+        **dict.fromkeys(("softmax", "_softmax"), partial(along, "Softmax")),
+        **dict.fromkeys(("log_softmax", "_log_softmax"), partial(along, "LogSoftmax")),
+        "cumsum": partial(cumulative, "CumSum"),
+        "cumprod": partial(cumulative, "CumProd"),
+        **dict.fromkeys(
+            ("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm"), batch_norm
+        ),
+        **dict.fromkeys(("layer_norm", "native_layer_norm"), layer_norm),
+        **dict.fromkeys(("rms_norm", "_fused_rms_norm"), rms_norm),
+        "group_norm": group_norm,
+        "instance_norm": instance_norm,
+    }
+)  # fmt: skip

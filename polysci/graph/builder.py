@@ -1,0 +1,152 @@
+"""A graph that grows: constants, nodes, and moves that many of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.graph.graph import Graph, Node, QuantisedConstant, Tensor
+from polysci.numerics.arrays import Array
+
+
+@dataclass(slots=True)
+class GrowingGraph:
+    """A graph to whose end nodes are added."""
+
+    graph: Graph
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    scalars: dict[tuple[float, str], str] = field(default_factory=dict)
+    dequantised: dict[str, QuantisedConstant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.nodes += self.graph.nodes
+        self.constants |= self.graph.constants
+        self.tensors |= self.graph.tensors
+        self.dequantised |= self.graph.dequantised
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.tensors[name].shape
+
+    def dtype(self, name: str) -> str:
+        return self.tensors[name].dtype
+
+    def value(self, name: str) -> Array | None:
+        """The value of a tensor that is known ahead."""
+        return self.constants.get(name)
+
+    def add(
+        self, op: str, inputs: Sequence[str], shape: Sequence[int], dtype: str = "float32",
+        **attributes: Any,
+    ) -> str:  # fmt: skip
+        """A node of one output, whose name this is."""
+        return self.add_many(op, inputs, [(shape, dtype)], **attributes)[0]
+
+    def add_many(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[tuple[Sequence[int], str]],
+        **attributes: Any,
+    ) -> tuple[str, ...]:  # fmt: skip
+        """A node of outputs of such shapes and element types, whose names these are."""
+        names = []
+        for shape, dtype in outputs:
+            names.append(self.fresh(op))
+            self.tensors[names[-1]] = Tensor(names[-1], tuple(map(int, shape)), dtype)
+        self.nodes.append(Node(op, tuple(inputs), tuple(names), MappingProxyType(attributes)))
+        return tuple(names)
+
+    def put(self, op: str, inputs: Sequence[str], output: Tensor, **attributes: Any) -> str:
+        """A node that makes a tensor of a name that is free."""
+        self.tensors[output.name] = output
+        self.nodes.append(Node(op, tuple(inputs), (output.name,), MappingProxyType(attributes)))
+        return output.name
+
+    def fresh(self, base: str) -> str:
+        """A name that no tensor has."""
+        numbered = (f"{base}.{number}" for number in count(len(self.tensors)))
+        return next(name for name in numbered if name not in self.tensors)
+
+    def constant(self, array: Array) -> str:
+        """A tensor of a value that is known."""
+        name = self.fresh("constant")
+        self.constants[name] = array
+        self.tensors[name] = Tensor(name, array.shape, array.dtype.name)
+        return name
+
+    def number(self, value: float, dtype: str = "float32") -> str:
+        """A constant without axes; the same one for the same value."""
+        key = (float(value), dtype)
+        if key not in self.scalars:
+            self.scalars[key] = self.constant(np.array(value, dtype))
+        return self.scalars[key]
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        if self.shape(x) == tuple(shape):
+            return x
+        told = self.constant(np.array(shape, np.int64))
+        return self.add("Reshape", (x, told), shape, self.dtype(x))
+
+    def transpose(self, x: str, order: Sequence[int]) -> str:
+        shape = [self.shape(x)[at] for at in order]
+        return self.add("Transpose", (x,), shape, self.dtype(x), perm=list(order))
+
+    def expand(self, x: str, shape: Sequence[int]) -> str:
+        """To a shape that this one broadcasts to."""
+        if self.shape(x) == tuple(shape):
+            return x
+        told = self.constant(np.array(shape, np.int64))
+        return self.add("Expand", (x, told), shape, self.dtype(x))
+
+    def total(self, x: str, axes: Iterable[int], *, keep: bool = False) -> str:
+        """The sum over axes, which stay with one element where ``keep`` says so."""
+        axes = sorted(axes)
+        if not axes:
+            return x
+        shape = [
+            1 if at in axes else size
+            for at, size in enumerate(self.shape(x))
+            if keep or at not in axes
+        ]
+        told = self.constant(np.array(axes, np.int64))
+        return self.add("ReduceSum", (x, told), shape, self.dtype(x), keepdims=int(keep))
+
+    def unbroadcast(self, x: str, shape: Sequence[int]) -> str:
+        """The sum over the axes along which a tensor of ``shape`` was repeated."""
+        own = self.shape(x)
+        extra = len(own) - len(shape)
+        axes = [
+            at for at, size in enumerate(own)
+            if at < extra or (shape[at - extra] == 1 and size != 1)
+        ]  # fmt: skip
+        return self.reshape(self.total(x, axes), shape)
+
+    def grown(self, inputs: Sequence[Tensor], outputs: Sequence[str]) -> Graph:
+        """The graph with all nodes, these inputs and these outputs."""
+        return replace(
+            self.graph, inputs=tuple(inputs), outputs=tuple(self.tensors[name] for name in outputs),
+            nodes=tuple(self.nodes), constants=dict(self.constants), tensors=dict(self.tensors),
+            dequantised=dict(self.dequantised),
+        )  # fmt: skip
+
+
+def rewrite_nodes(graph: Graph, rule: Callable[[GrowingGraph, Node], str]) -> Graph:
+    """The graph with other nodes in place of some.
+
+    The rule adds them, and returns what the last of them makes instead of the node's first output,
+    under whose name it is known; an empty name where the node stays.
+    """
+    growing = GrowingGraph(replace(graph, nodes=()))
+    for node in graph.nodes:
+        start, made = len(growing.nodes), rule(growing, node)
+        if not made:
+            growing.nodes.append(node)
+            continue
+        del growing.tensors[made]
+        growing.nodes[-1] = replace(growing.nodes[-1], outputs=node.outputs[:1])
+        growing.nodes[start:] = [replace(part, name=node.name) for part in growing.nodes[start:]]
+    return growing.grown(graph.inputs, [tensor.name for tensor in graph.outputs])

@@ -1,0 +1,192 @@
+"""A network as data: tensors of fixed shapes, and operations on them in an order that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from polysci.graph.recurrences import RECURRENT_GRADIENT
+from polysci.numerics.arrays import Array
+from polysci.numerics.dtypes import array_type
+from polysci.program.stages import CountedAxis
+
+# What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
+# begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
+# whether it goes on, states, parts) -> (states, stacked parts, number of steps).
+LOOP_BEGIN, LOOP_END = "LoopBegin", "LoopEnd"
+AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
+
+# An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
+# or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
+QUANTISED_LSTM = "QuantisedLSTM"
+# (x, dy) of a Conv, with its attributes: the gradient of its weights. Of a ConvTranspose (dy, x).
+CONV_WEIGHTS_GRADIENT = "ConvWeightsGradient"
+# The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
+MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
+# (seed and step, int64[2]) -> bools, false with probability ``ratio``; ``key`` tells masks apart.
+DROPOUT_MASK = "DropoutMask"
+# Any tensors -> the elements that the expression ``expr`` defines; it calls the first tensor "0".
+ELEMENTS = "Elements"
+OWN = (  # operators that ONNX lacks
+    *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
+    *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT, DROPOUT_MASK),
+    ELEMENTS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A name, a shape and an element type: NumPy's name of it, or ``bf16``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * array_type(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation, by ONNX's name of its type; an input that is left out is an empty name."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    name: str = ""
+
+    def input(self, index: int) -> str:
+        """The name of an input; empty where there is none."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name or ', '.join(self.outputs)}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedConstant:
+    """Whole numbers that stand for real ones, ``(numbers - zero) * scale``.
+
+    Scales and zeros are one, or one for each position along ``axis``.
+    """
+
+    numbers: Array
+    scale: Array
+    zero: Array
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
+
+    ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
+    the version of ONNX's operators that the nodes follow; those of OWN are none of them.
+    ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
+    behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
+    ``dequantised`` says of constants which whole numbers they stand for, by name.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    tensors: Mapping[str, Tensor]
+    opset: int
+    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    dequantised: Mapping[str, QuantisedConstant] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    @property
+    def model_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs without counts."""
+        counts = {mark.count for mark in self.counted.values()}
+        return tuple(tensor for tensor in self.outputs if tensor.name not in counts)
+
+    def constant(self, name: str) -> Array | None:
+        """The value of a tensor that is known ahead."""
+        return self.constants.get(name)
+
+    def makers(self) -> dict[str, Node]:
+        """Tensor -> the node that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def readers(self) -> dict[str, list[Node]]:
+        """Tensor -> the nodes that read it, in order."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    readers.setdefault(name, []).append(node)
+        return readers
+
+    def small_sources(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The inputs on which tensors depend; none where one of them is more than a list."""
+        seen = ancestors(names, self.makers())
+        inputs = [tensor for tensor in self.inputs if tensor.name in seen]
+        small = all(len(tensor.shape) < 2 for tensor in inputs)
+        return tuple(tensor.name for tensor in inputs) if small else ()
+
+    def lines(self) -> Iterator[str]:
+        """One line a node, for people."""
+        for node in self.nodes:
+            made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
+            yield f"{node.op}({', '.join(node.inputs)}) -> {made}"
+
+
+def rebuild(
+    graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Array] | None = None
+) -> Graph:
+    """The graph of other nodes, without those and the constants that no output needs.
+
+    New constants come with ``constants``; what new nodes make had a name and a shape before.
+    """
+    known = {**graph.constants, **(constants or {})}
+    needed, kept = {tensor.name for tensor in graph.outputs}, list[Node]()
+    for node in reversed(list(nodes)):
+        if needed & set(node.outputs):
+            needed.update(name for name in node.inputs if name)
+            kept.append(node)
+    kept.reverse()
+    made = {name for node in kept for name in node.outputs if name}
+    tensors = {name: graph.tensors[name] for name in made if name in graph.tensors}
+    tensors |= {tensor.name: tensor for tensor in graph.inputs}
+    used = {name: value for name, value in known.items() if name in needed}
+    tensors |= {name: Tensor(name, v.shape, v.dtype.name) for name, v in used.items()}
+    return replace(graph, nodes=tuple(kept), constants=used, tensors=tensors)
+
+
+def end_of_loop(nodes: Sequence[Node], begin: int) -> int:
+    """Where the node stands that ends the steps that another one begins."""
+    number = nodes[begin].outputs[0]
+    return next(
+        at for at in range(begin, len(nodes))
+        if nodes[at].op == LOOP_END and nodes[at].inputs[0] == number
+    )  # fmt: skip
+
+
+def ancestors(names: Iterable[str], makers: Mapping[str, Node]) -> set[str]:
+    """Tensors, and all those that they are computed from."""
+    seen, queue = set[str](), list(names)
+    while queue:
+        name = queue.pop()
+        if name and name not in seen:
+            seen.add(name)
+            queue += makers[name].inputs if name in makers else ()
+    return seen

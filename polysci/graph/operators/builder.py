@@ -1,0 +1,142 @@
+"""What the functions of operators build with: names, shapes, and the stages made so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from polysci.errors import UnsupportedError
+from polysci.graph.graph import Graph, Node
+from polysci.loop_ir.expressions import Expr, Load, Number, axis, constant
+from polysci.loop_ir.functions import FUNCTIONS, kind_of_type
+from polysci.numerics.arrays import Array
+from polysci.program.stages import LoopStage, Stage, Value
+
+FLOATS = ("float32", "float64")
+NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool")
+# What inputs and outputs hold; of 16 bits casts alone read and make them, and products read bf16.
+STORED = (*NUMBERS, "float16", "bf16")
+
+
+class Refusal(Exception):  # noqa: N818 - becomes part of one UnsupportedError for all nodes
+    """Why one node cannot be computed; ``needs`` are tensors that would have to be constant."""
+
+    def __init__(self, reason: str, *needs: str) -> None:
+        super().__init__(reason)
+        self.needs = needs
+
+
+@dataclass(slots=True)
+class Builder:
+    """A graph on its way to stages."""
+
+    graph: Graph
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    moments: dict[str, tuple[str, str]] = field(default_factory=dict)  # as a program's
+
+    def __post_init__(self) -> None:
+        for name, tensor in self.graph.tensors.items():
+            self.values[name] = Value(name, tensor.shape, tensor.dtype)
+        self.constants |= self.graph.constants
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.values[name].shape
+
+    def dtype(self, name: str) -> str:
+        return self.values[name].dtype
+
+    def constant(self, name: str) -> Array | None:
+        """The value of a tensor that is known ahead."""
+        return self.constants.get(name)
+
+    def refuse(self, reason: str, *needs: str) -> NoReturn:
+        """This node cannot be computed; constant ``needs`` would change that."""
+        raise Refusal(reason, *needs)
+
+    def known(self, node: Node, position: int, what: str) -> Array | None:
+        """A constant input, None where it is left out; refuses one that is computed."""
+        name = node.input(position)
+        if not name:
+            return None
+        value = self.constant(name)
+        if value is None:
+            self.refuse(f"{what} is not constant", name)
+        return value
+
+    def fresh(
+        self, base: str, shape: Sequence[int], dtype: str = "float32", order: tuple[int, ...] = ()
+    ) -> str:
+        """A new tensor."""
+        name, number = base, 1
+        while name in self.values:
+            name, number = f"{base}.{number}", number + 1
+        self.values[name] = Value(name, tuple(shape), dtype, order)
+        return name
+
+    def number(self, base: str, value: Array) -> str:
+        """A new constant."""
+        name = self.fresh(base, value.shape, value.dtype.name)
+        self.constants[name] = value
+        return name
+
+    def define(self, node: Node, expr: Expr, output: str | None = None) -> str:
+        """A tensor, by default the node's first output, element by element."""
+        name = output or node.outputs[0]
+        self.stages.append(LoopStage(str(node), name, expr))
+        return name
+
+    def load(self, name: str, like: str) -> Expr:
+        """An element of ``name`` beside one of ``like``, to whose shape it broadcasts.
+
+        A constant of one element is the number itself.
+        """
+        value = self.constants.get(name)
+        if value is not None and value.size == 1 and _fits_number(value):
+            return Number(float(value.reshape(-1)[0]))
+        shape, rank = self.shape(name), len(self.shape(like))
+        skip = rank - len(shape)
+        index = (axis(skip + at) if size > 1 else constant(0) for at, size in enumerate(shape))
+        return Load(name, tuple(index))
+
+    def along(self, name: str, number: int) -> Load:
+        """An element of a vector that runs along an axis."""
+        return Load(name, (axis(number) if self.shape(name)[0] > 1 else constant(0),))
+
+    def check_numbers(self, node: Node, *names: str) -> None:
+        """Refuses element types that no loop computes with."""
+        for name in names:
+            if name and self.dtype(name) not in NUMBERS:
+                self.refuse(f"elements of {self.dtype(name)}")
+
+    def check_function(self, function: str, *names: str) -> None:
+        """Refuses element types whose kind of number lacks a function."""
+        for name in names:
+            dtype = self.dtype(name)
+            if dtype not in NUMBERS or function not in FUNCTIONS[kind_of_type(dtype)]:
+                self.refuse(f"elements of {dtype}")
+
+    def check_floats(self, node: Node, *names: str) -> None:
+        """Refuses all but real numbers."""
+        for name in names:
+            if name and self.dtype(name) not in FLOATS:
+                self.refuse(f"elements of {self.dtype(name)}")
+
+
+def _fits_number(value: Array) -> bool:
+    """Whether the only element is a number, and one that a double holds."""
+    if value.dtype.name not in NUMBERS:
+        return False
+    return value.dtype.kind in "bf" or abs(int(value.reshape(-1)[0])) <= 1 << 53
+
+
+def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front; none may come twice."""
+    axes = tuple(int(value) + rank * (value < 0) for value in values)
+    if any(not 0 <= number < rank for number in axes):
+        raise UnsupportedError(f"axes {tuple(values)} of a tensor of {rank} axes")
+    if len(set(axes)) < len(axes):
+        raise UnsupportedError(f"axes {tuple(values)} name an axis twice")
+    return axes

@@ -1,0 +1,204 @@
+"""Operators that treat every element alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from polysci.graph.graph import AFFINE, Node
+from polysci.graph.operators.builder import FLOATS, Builder
+from polysci.loop_ir.conversions import convert
+from polysci.loop_ir.expressions import Expr, Number, apply
+from polysci.loop_ir.functions import FUNCTIONS, kind_of_type
+
+# Operator -> function of functions.FUNCTIONS, the attributes that it takes and their defaults.
+# Elements are of any type whose kind of number has the function.
+_ALPHA = (("alpha", 1.0),)
+_UNARY: Mapping[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    **{
+        name: (name.lower(), ())
+        for name in (
+            *("Relu", "Sigmoid", "Tanh", "Erf", "Sqrt", "Exp", "Log", "Neg", "Abs", "Reciprocal"),
+            *("Floor", "Ceil", "Sign", "Softplus", "Softsign", "Mish", "IsNaN", "Not"),
+            *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"),
+            *("Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+        )
+    },
+    "LeakyRelu": ("leaky", (("alpha", 0.01),)),
+    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "HardSwish": ("hard_swish", ()),
+    "Round": ("rint", ()),
+    "BitwiseNot": ("bit_not", ()),
+    "Elu": ("elu", _ALPHA),
+    "Celu": ("celu", _ALPHA),
+    "Swish": ("swish", _ALPHA),
+}
+MOST_TERMS = 32  # of a sum that is computed at once
+_BINARY = {
+    **{"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Sum": "add", "Mean": "add"},
+    **{"And": "and", "Or": "or", "Xor": "xor"},
+    **{"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"},
+    **{"Equal": "equal", "Less": "less", "Greater": "greater"},
+    **{"LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal"},
+}
+_SELU = (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))
+# Constant exponents that have a function of their own.
+_POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
+
+
+def unary(build: Builder, node: Node) -> None:
+    """A function of one tensor."""
+    function, attributes = _UNARY[node.op]
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_function(function, x)
+    numbers = [float(node.attributes.get(name, default)) for name, default in attributes]
+    build.define(node, apply(function, build.load(x, y), *numbers))
+
+
+def selu(build: Builder, node: Node) -> None:
+    """``gamma * elu(x)``."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_function("elu", x)
+    alpha, gamma = (float(node.attributes.get(name, default)) for name, default in _SELU)
+    build.define(node, apply("mul", apply("elu", build.load(x, y), alpha), gamma))
+
+
+def gelu(build: Builder, node: Node) -> None:
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_function("gelu", x)
+    tanh = node.attributes.get("approximate", "none") == "tanh"
+    build.define(node, apply("gelu_tanh" if tanh else "gelu", build.load(x, y)))
+
+
+def binary(build: Builder, node: Node) -> None:
+    """A function of two tensors that broadcast, or of several one after the other."""
+    function, y = _BINARY[node.op], node.outputs[0]
+    build.check_function(function, *node.inputs)
+    parts = [build.load(name, y) for name in node.inputs]
+    expr: Expr = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        if number % MOST_TERMS == 0:
+            made = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
+            expr = build.load(build.define(node, expr, made), y)
+        expr = apply(function, expr, part)
+    build.define(node, apply("div", expr, len(parts)) if node.op == "Mean" else expr)
+
+
+def extreme(build: Builder, node: Node) -> None:
+    """Min and Max, two and two: compilers take seconds for long chains of choices."""
+    function, y = node.op.lower(), node.outputs[0]
+    build.check_function(function, *node.inputs)
+    parts = [build.load(name, y) for name in node.inputs]
+    numbers = [part for part in parts if isinstance(part, Number)]
+    parts = [part for part in parts if not isinstance(part, Number)]
+    while len(parts) > 1:
+        rest = parts[len(parts) // 2 * 2 :]
+        parts = [apply(function, *pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
+        parts += rest
+    parts += numbers  # the last ones: a layer can do what ends with a number
+    build.define(node, reduce(partial(apply, function), parts))
+
+
+def power(build: Builder, node: Node) -> None:
+    """``x ^ y`` of any two types, of x's type: in double where y is real and x is not."""
+    (x, y), output = node.inputs, node.outputs[0]
+    build.check_numbers(node, x, y)
+    own, other = build.dtype(x), build.dtype(y)
+    base, exponent = build.load(x, output), build.load(y, output)
+    if isinstance(exponent, Number) and exponent.value in _POWERS:
+        function = _POWERS[exponent.value]
+        if function in FUNCTIONS[kind_of_type(own)]:
+            build.define(node, apply(function, base))
+            return
+    inner = own
+    if own not in FLOATS:
+        inner = "float64" if other in FLOATS else max(own, other, key=_widths)
+    elif other == "float64":
+        inner = other
+    value = apply("pow", convert(base, own, inner), convert(exponent, other, inner))
+    build.define(node, convert(value, inner, own))
+
+
+def _widths(dtype: str) -> int:
+    """Types of whole numbers by how much they hold."""
+    return ("int64", "uint64").index(dtype) if dtype.endswith("int64") else -1
+
+
+def remainder(build: Builder, node: Node) -> None:
+    """Mod: of the divisor's sign, or with ``fmod`` of the dividend's."""
+    function = "remainder" if node.attributes.get("fmod", 0) else "mod"
+    build.check_function(function, *node.inputs)
+    y = node.outputs[0]
+    build.define(node, apply(function, *(build.load(name, y) for name in node.inputs)))
+
+
+def shift_bits(build: Builder, node: Node) -> None:
+    """BitShift; all bits are gone after as many as there are."""
+    direction, y = node.attributes.get("direction"), node.outputs[0]
+    if direction not in ("LEFT", "RIGHT"):
+        build.refuse(f"direction {direction!r:.40}: expected LEFT or RIGHT")
+    function = f"shift_{direction.lower()}"
+    build.check_function(function, *node.inputs)
+    build.define(node, apply(function, *(build.load(name, y) for name in node.inputs)))
+
+
+def clip(build: Builder, node: Node) -> None:
+    """Bounds are attributes, or inputs since opset 11."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_function("max", x)
+    if any(build.values[name].size != 1 for name in node.inputs[1:] if name):
+        build.refuse("a bound of several numbers")
+    expr = build.load(x, y)
+    lowest: Any = node.attributes.get("min")
+    highest: Any = node.attributes.get("max")
+    if node.input(1):
+        lowest = build.load(node.input(1), y)
+    if node.input(2):
+        highest = build.load(node.input(2), y)
+    if lowest is not None:
+        expr = apply("max", expr, lowest)
+    if highest is not None:
+        expr = apply("min", expr, highest)
+    build.define(node, expr)
+
+
+def affine(build: Builder, node: Node) -> None:
+    """``x * scale + shift``, a number a channel."""
+    x, scale, shift = node.inputs
+    names = [
+        build.number(f"{name}.f32", build.constants[name].astype(np.float32))
+        for name in (scale, shift)
+    ]
+    first, second = (build.along(name, 1) for name in names)
+    product = apply("mul", build.load(x, node.outputs[0]), first)
+    build.define(node, apply("add", product, second))
+
+
+def same(build: Builder, node: Node) -> None:
+    """Identity, and Dropout where nothing is learned."""
+    trains = node.input(2) and build.known(node, 2, "training_mode")
+    if node.op == "Dropout" and trains is not None and bool(np.any(trains)):
+        build.refuse("training")
+    build.check_numbers(node, node.inputs[0])
+    build.define(node, build.load(node.inputs[0], node.outputs[0]))
+    if len(node.outputs) > 1 and node.outputs[1]:
+        build.define(node, apply("add", 1.0, 0.0), node.outputs[1])
+
+
+OPERATORS = {
+    **dict.fromkeys(_UNARY, unary),
+    **dict.fromkeys(_BINARY, binary),
+    **dict.fromkeys(("Min", "Max"), extreme),
+    "Selu": selu,
+    "Gelu": gelu,
+    "Pow": power,
+    "Mod": remainder,
+    "BitShift": shift_bits,
+    "Clip": clip,
+    "Identity": same,
+    "Dropout": same,
+    AFFINE: affine,
+}

@@ -1,0 +1,184 @@
+"""The backward pass of LSTM, GRU and RNN: from the last step to the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from polysci.graph.graph import Node
+from polysci.graph.operators.activations import slopes
+from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.convolution import Matrix
+from polysci.graph.operators.recurrent import (
+    CELLS,
+    Direction,
+    last_of,
+    mask_of,
+    multiply,
+    order_of,
+    places_of,
+    time_axis,
+)
+from polysci.graph.operators.steps import Steps, slice_at, whole
+from polysci.graph.recurrences import KEPT, RECURRENT_GRADIENT
+from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, constant
+from polysci.program.control import CarriedTensor
+
+_FIRST_KEPT, _FIRST_MADE = 6, 2  # inputs before what a forward pass kept, outputs before gradients
+_LAST = (3, 5)  # inputs: gradients of the last hidden state and of the last memory
+
+
+@dataclass(slots=True)
+class ReturningDirection(Direction):
+    """The backward pass of one direction; ``functions`` are slopes by a function's value."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.node.attributes["cell"])
+
+    @property
+    def late(self) -> bool:
+        """Whether it is a GRU that resets products of the state, not the state."""
+        return self.kind == "GRU" and bool(self.node.attributes.get("linear_before_reset"))
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Gradients of what the gates' functions take: by x, and by h where it differs."""
+        count = 1 + self.late
+        return self.node.outputs[_FIRST_MADE + self.number * count :][:count]
+
+    def kept(self, letters: str) -> list[Load]:
+        """Elements of tensors that the forward pass kept."""
+        names = self.node.inputs[_FIRST_KEPT + self.number * len(KEPT[self.kind]) :]
+        outer = [names[KEPT[self.kind].index(letter)] for letter in letters]
+        return [whole(self.build, self.part(name, self.steps.read)) for name in outer]
+
+    def write(self, letter: str, value: Expr, side: int = 0) -> Expr:
+        """The gradient of what the function of a gate takes: 0 where a sequence has ended."""
+        if self.mask:
+            value = apply("select", Load(self.mask, (axis(0),)), value, 0.0)
+        first = order_of(self.node).index(letter) * self.hidden
+        part = self.part(self.made[side], self.steps.write, first, self.hidden)
+        return whole(self.build, self.steps.define(part, value))
+
+    def total(self, held: CarriedTensor) -> Expr:
+        """The gradient of the hidden state behind a step, by the step behind it and by Y."""
+        dy, value = self.node.inputs[0], whole(self.build, held.inner)
+        if not dy:
+            return value
+        own: Expr = whole(self.build, self.y_part(dy, self.steps.read))
+        if self.mask:
+            own = apply("select", Load(self.mask, (axis(0),)), own, 0.0)
+        name = self.build.fresh(f"{held.inner}.total", self.build.shape(held.inner), self.dtype)
+        return whole(self.build, self.steps.define(name, apply("add", value, own)))
+
+    @property
+    def dtype(self) -> str:
+        return self.build.dtype(self.node.inputs[2])
+
+    def gradient_of_state(self, held: CarriedTensor, first: int = 0, gates: int = 0) -> Expr:
+        """The product of all or some gates' gradients with R: that of the state before a step."""
+        first, columns = first * self.hidden, gates * self.hidden
+        gradients = self.part(self.made[-1], self.steps.read, first, columns)
+        rows, x = self.build.shape(gradients)[1], Matrix(gradients, (0,), 1)
+        weights = self.weights(2, first, rows)
+        shape, base = self.build.shape(held.inner), f"{gradients}.product"
+        return whole(
+            self.build, multiply(self.build, self.node, x, weights, shape, base, across=True)
+        )
+
+    def through_peephole(self, value: Expr, gradient: Expr, number: int) -> Expr:
+        """A gradient of the memory, with what reaches it through a peephole, if there are any."""
+        if not self.node.inputs[1]:
+            return value
+        weight = self.own(self.node.inputs[1], number * self.hidden)
+        return apply("add", value, apply("mul", gradient, weight))
+
+
+def lstm(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
+    """Of ``c' = f * c + i * g`` and ``h' = o * function(c')``."""
+    hidden, memory = carried
+    build, (sigmoid, tanh, out) = cell.build, cell.functions
+    i, o, f, g, c, before = cell.kept("iofgcd")
+    total, seen = cell.total(hidden), apply("tanh", c)
+    direct = apply("mul", apply("mul", total, o), out(seen))
+    by_o = cell.write("o", apply("mul", apply("mul", total, seen), sigmoid(o)))
+    through = cell.through_peephole(direct, by_o, 1)
+    name = build.fresh(f"{memory.inner}.total", build.shape(memory.inner), cell.dtype)
+    cell.steps.define(name, apply("add", whole(build, memory.inner), through))
+    summed = whole(build, name)
+    by_i = cell.write("i", apply("mul", apply("mul", summed, g), sigmoid(i)))
+    by_f = cell.write("f", apply("mul", apply("mul", summed, before), sigmoid(f)))
+    cell.write("g", apply("mul", apply("mul", summed, i), tanh(g)))
+    kept = cell.through_peephole(apply("mul", summed, f), by_i, 0)
+    cell.keep(memory, cell.through_peephole(kept, by_f, 2))
+    cell.keep(hidden, cell.gradient_of_state(hidden))
+
+
+def gru(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
+    """Of ``n = function(x + r * q)`` or ``x + R (r * h)``, and ``h' = (1 - z) * n + z * h``."""
+    (hidden,) = carried
+    sigmoid, tanh = cell.functions
+    z, r, n, q, before = cell.kept("zrnqh")
+    total = cell.total(hidden)
+    entering = apply("mul", total, apply("sub", 1.0, z))
+    new = cell.write("n", apply("mul", entering, tanh(n)))
+    kept = apply("mul", apply("mul", total, apply("sub", before, n)), sigmoid(z))
+    stays, update = apply("mul", total, z), cell.write("z", kept)
+    if not cell.late:
+        through = cell.gradient_of_state(hidden, 2, 1)
+        cell.write("r", apply("mul", apply("mul", through, before), sigmoid(r)))
+        stays = apply("add", stays, apply("mul", through, r))
+        cell.keep(hidden, apply("add", cell.gradient_of_state(hidden, 0, 2), stays))
+        return
+    cell.write("n", apply("mul", new, r), 1)
+    reset = cell.write("r", apply("mul", apply("mul", new, q), sigmoid(r)))
+    cell.write("r", reset, 1)
+    cell.write("z", update, 1)
+    cell.keep(hidden, apply("add", cell.gradient_of_state(hidden), stays))
+
+
+def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
+    """Of ``h' = function(W x + R h + bias)``."""
+    (hidden,) = carried
+    (n,) = cell.kept("n")
+    cell.write("n", apply("mul", cell.total(hidden), cell.functions[0](n)))
+    cell.keep(hidden, cell.gradient_of_state(hidden))
+
+
+_STEPS: Mapping[str, Callable[[ReturningDirection, Sequence[CarriedTensor]], None]] = (
+    MappingProxyType({"LSTM": lstm, "GRU": gru, "RNN": rnn})
+)
+
+
+def recurrent_gradient(build: Builder, node: Node) -> None:
+    """A loop over the steps for each direction, against the order of its forward pass."""
+    build.check_floats(node, *(node.inputs[at] for at in (0, 1, 2, 3, 5)))
+    kind, time = str(node.attributes["cell"]), time_axis(node)
+    shape = build.shape(node.inputs[_FIRST_KEPT])
+    count, state = shape[time], (shape[1 - time], shape[2])
+    mask, places = mask_of(build, node, node.inputs[4], count), places_of(node, count, returns=True)
+    states = 1 + (kind == "LSTM")
+    functions = slopes(build, node, len(places), CELLS[kind].activations)
+    every: list[list[CarriedTensor]] = []
+    for number, place in enumerate(places):
+        steps = Steps(build, str(node), count)
+        cell = ReturningDirection(build, node, steps, number, place, functions[number], "")
+        every.append([])
+        for position, at in enumerate(_LAST[:states]):
+            first: Expr = Number(0.0)
+            if node.inputs[at]:
+                first = Load(node.inputs[at], slice_at(constant(number), time, 3))
+            base = f"{node.outputs[_FIRST_MADE]}.{position}"
+            every[-1].append(steps.carry(base, first, state, cell.dtype))
+        if mask:
+            cell.mask = steps.read(mask, (place, axis(0)), build.shape(mask)[1:])
+        steps.begin()
+        _STEPS[kind](cell, every[-1])
+        steps.end()
+    for position in range(states):
+        last_of(build, node, position, [held[position] for held in every])
+
+
+OPERATORS = {RECURRENT_GRADIENT: recurrent_gradient}

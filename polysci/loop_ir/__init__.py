@@ -1,0 +1,1 @@
+"""What one element is, and the loops over elements."""

@@ -1,0 +1,197 @@
+"""What an algorithm is: its schedules and their cost, its code, its numerics, its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from polysci.lower.direct.team import Team
+from polysci.text.tables import pairs, paragraph, time_text
+
+if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
+    from polysci.cost import Context
+    from polysci.explain import Explanation, MeasuredTime
+    from polysci.lower.direct.emit import Source
+    from polysci.lower.direct.extras import Extras
+    from polysci.numerics.arrays import Doubles
+    from polysci.ops.problem import Problem
+    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.summation import SummationOrder
+
+SYMBOL: Final = "primitive"
+Lowered = TypeVar("Lowered")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule and its predicted seconds."""
+
+    schedule: Schedule
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """The ranker that orders a space, and its size: register tiles, dimensions with cache blocks.
+
+    Beside the best candidates, the best of ``kinds`` other kinds are taken.
+    An algorithm with a cost model and a small space of its own needs none of them.
+    """
+
+    ranker: str = "traffic"
+    tiles: int = 8
+    blocks: int = 2
+    kinds: int = 0
+    order: SummationOrder | None = None  # of all sums; None: any
+
+
+@dataclass(frozen=True, slots=True)
+class EmitOptions:
+    """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
+
+    ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
+    than the problem says; ``extras`` are what else it takes. With ``caches``, a thread's bytes of
+    L1, L2 and L3, a comment at each loop says what it works on and which cache holds that.
+    """
+
+    symbol: str = SYMBOL
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    team: Team = Team.OWN
+    by_rows: bool = False
+    extras: Extras | None = None
+    caches: tuple[int, ...] = ()
+
+
+PLAIN: Final = EmitOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ExactInputs:
+    """Integers for which an algorithm rounds nothing, in any order of its sums.
+
+    ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
+    then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
+    (0: all of them).
+    """
+
+    largest: int | None = None
+    scale: int = 1
+    channels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTerms:
+    """The bound of an f32 result: gamma of ``roundings`` times ``sizes``, element by element."""
+
+    sizes: Doubles
+    roundings: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """Which schedule to explain, where it comes from (``origin``) and its time, if measured.
+
+    ``ranker`` orders the rivals that it is compared with; None: the schedule alone.
+    """
+
+    title: str
+    problem: Problem
+    schedule: Schedule
+    context: Context
+    origin: str = "given"
+    measured: MeasuredTime | None = None
+    ranker: str | None = "traffic"
+
+    def render(self, seconds: float, sections: Mapping[str, str], width: int | None) -> str:
+        """The schedule with its predicted ``seconds``, and ``sections`` with a heading each."""
+        rows = [("schedule", str(self.schedule)), ("from", self.origin)]
+        rows += [("machine", str(self.context.target)), ("predicted", self._speed(seconds))]
+        if self.measured:
+            rows.append(("measured", self._speed(self.measured.seconds)))
+            rows += [("", remark) for remark in self.measured.remarks]
+        parts = {"Schedule": pairs(rows, width), **sections}
+        body = (f"\n{head}\n{text}" for head, text in parts.items())
+        return "\n".join([paragraph(self.title, width, ""), *body])
+
+    def _speed(self, seconds: float) -> str:
+        rate = self.problem.flops / seconds * 1e-9
+        needed = self.problem.multiplied_flops / seconds * 1e-9
+        share = needed / self.context.peak / self.context.threads
+        return (
+            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, {share:.2f} of "
+            "the peak for direct multiplications, none with padding"
+        )
+
+    def members(self, seconds: float) -> dict[str, Any]:
+        """The same as JSON members; times in seconds."""
+        from polysci.explain.measured_time import quality_members
+
+        return {
+            "title": self.title, "schedule": str(self.schedule),
+            "threads": self.context.threads, "predicted": seconds,
+            "measured": self.measured.seconds if self.measured else None,
+            **quality_members(self.measured),
+        }  # fmt: skip
+
+
+class ScheduleExplanation(Protocol):
+    """An explanation as text and as JSON members; ``nest`` is None where no loop nest is run."""
+
+    @property
+    def nest(self) -> Explanation | None: ...
+
+    def render(self, width: int | None = None) -> str:
+        """Text in ``width`` columns; None: as wide as its tables are."""
+
+    def members(self) -> dict[str, Any]: ...
+
+
+class Algorithm(Protocol[Lowered]):
+    """A way to compute problems; ``registry`` has one row for each.
+
+    All schedules of an algorithm but the default one hold a transform of its name,
+    ``name(numbers)``; what the numbers and the loops mean is its own affair. ``Lowered`` is a
+    schedule resolved for one problem.
+    """
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        """Inputs for which results equal the reference bit for bit."""
+
+    def refusal(self, problem: Problem) -> str:
+        """Why it does not compute the problem; empty where it does."""
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> Sequence[Candidate]:
+        """The best ``count`` schedules of its space (None: all), best first.
+
+        Raises UnsupportedError for a problem that it refuses or where nothing fits.
+        """
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        """Predicted seconds of one schedule. Raises as ``lower`` does."""
+
+    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+        """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
+
+    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> Lowered:
+        """The schedule resolved for the problem.
+
+        Raises IllegalScheduleError, SpecError or UnsupportedError for one that does not fit.
+        """
+
+    def emit(self, lowered: Lowered, options: EmitOptions) -> Source:
+        """C source with the interface of every primitive. Raises SpecError, UnsupportedError."""
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        """The error bound for these operands; ``numbers`` are those of the transform."""
+
+    def explain(self, request: ExplainRequest) -> ScheduleExplanation:
+        """Why this schedule. Raises as ``lower`` does."""

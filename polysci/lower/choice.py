@@ -1,0 +1,175 @@
+"""Which algorithms a search may choose, and their schedules in one order by predicted seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import merge
+from itertools import chain
+from typing import Any, Final
+
+from polysci.cost import Context
+from polysci.errors import SpecError, UnsupportedError
+from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
+from polysci.lower.lowering import model_of
+from polysci.lower.registry import (
+    AUTO,
+    DEFAULT,
+    algorithm_named,
+    algorithm_of,
+    name_of,
+    names,
+    options,
+)
+from polysci.ops.parsing import parse_key
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.summation import SummationOrder
+from polysci.target.host import Target
+from polysci.target.machine import assume_rates
+from polysci.text.suggestions import suggest
+
+TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out
+REPRODUCIBLE: Final = "reproducible"  # the last word of keys of such records
+SOUGHT: Final = 32  # schedules of an algorithm among which those of one order of sums are kept
+LEAST: Final = 2  # of each algorithm that auto measures, however they are predicted
+
+FindCandidates = Callable[..., list[Candidate]]  # as ``candidates`` does
+
+
+def resolve_algorithm(problem: Problem, algorithm: str) -> str:
+    """The algorithm to search with: the only one that applies where no other does.
+
+    The default is that one as well, where it does not compute the problem itself.
+
+    Raises SpecError for a name that does not exist, UnsupportedError for an algorithm that does not
+    compute the problem.
+    """
+    if algorithm == AUTO or (algorithm == DEFAULT and algorithm_named(DEFAULT).refusal(problem)):
+        applicable = [name for name in names() if not algorithm_named(name).refusal(problem)]
+        return applicable[0] if len(applicable) == 1 else AUTO
+    if algorithm not in names():
+        known = f"{', '.join(options())}{suggest(algorithm, options())}"
+        raise SpecError(f"algorithm {algorithm!r}: expected one of {known}")
+    if reason := algorithm_named(algorithm).refusal(problem):
+        raise UnsupportedError(f"{problem}: algorithm {algorithm}: {reason}")
+    return algorithm
+
+
+def key_of(problem: Problem, algorithm: str, *, reproducible: bool = False) -> str:
+    """Under which records of a search are kept: those of direct searches hold direct schedules."""
+    chosen = resolve_algorithm(problem, algorithm)
+    words = [problem.key, *[chosen] * (chosen != DEFAULT), *[REPRODUCIBLE] * reproducible]
+    return " ".join(words)
+
+
+def parse_record_key(key: str) -> tuple[Problem, str]:
+    """The problem and the algorithm whose ``key_of`` is this. Raises SpecError where none is."""
+    plain = key.removesuffix(f" {REPRODUCIBLE}")
+    words, _, last = plain.rpartition(" ")
+    text, algorithm = (words, last) if last in options() else (plain, DEFAULT)
+    problem = parse_key(text)
+    own = key_of(problem, algorithm, reproducible=plain != key)
+    if own != key:
+        raise SpecError(f"problem {key!r}: its records are under {own!r}")
+    return problem, algorithm
+
+
+def keys_of(problem: Problem) -> tuple[str, ...]:
+    """All keys under which searches of a problem keep their records."""
+    others = (name for name in options() if name != DEFAULT)
+    keys = (problem.key, *(f"{problem.key} {name}" for name in others))
+    return (*keys, *(f"{key} {REPRODUCIBLE}" for key in keys))
+
+
+def admits(algorithm: str, schedule: Schedule) -> bool:
+    """Whether a search with ``algorithm`` may take the schedule. Raises as ``name_of`` does."""
+    return name_of(schedule) == algorithm or algorithm == AUTO
+
+
+def candidates(
+    problem: Problem,
+    context: Context,
+    count: int | None,
+    algorithm: str = DEFAULT,
+    *,
+    ranker: str = "traffic",
+    tiles: int = 8,
+    blocks: int = 2,
+    kinds: int = 0,
+    order: SummationOrder | None = None,
+) -> list[Candidate]:
+    """The best ``count`` schedules of an algorithm (None: all); with auto, of all in one order.
+
+    Beside them come the best of ``kinds`` other kinds, and one along a curve where that is near.
+
+    Raises as ``Algorithm.candidates`` and ``resolve_algorithm`` do.
+    """
+    chosen = resolve_algorithm(problem, algorithm)
+    limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
+    algorithms = [algorithm_named(name) for name in (names() if chosen == AUTO else [chosen])]
+    ranked = [
+        _in_order(algorithm, problem, context, count, limits)
+        for algorithm in algorithms
+        if not algorithm.refusal(problem)
+    ]
+    return _merge(ranked, None if count is None else count + kinds)
+
+
+def _in_order(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    context: Context,
+    count: int | None,
+    limits: SpaceLimits,
+) -> Sequence[Candidate]:
+    """Of one algorithm; with an order of sums those that have it, which may be none."""
+    order = limits.order
+    if order is None:
+        return algorithm.candidates(problem, context, count, limits)
+    sought = count  # the default looks for them itself
+    if algorithm is not algorithm_named(DEFAULT):
+        sought = SOUGHT if count is None else max(count, SOUGHT)
+    try:
+        ranked = algorithm.candidates(problem, context, sought, limits)
+    except UnsupportedError:
+        return []
+    sums = [SummationOrder.of(context.contraction, option.schedule) for option in ranked]
+    own = [option for option, its in zip(ranked, sums, strict=True) if its == order]
+    return own if count is None else own[: count + limits.kinds]
+
+
+def reproducible_schedule(problem: Problem, target: Target, algorithm: str = DEFAULT) -> Schedule:
+    """The schedule whose order of sums reproducible searches keep, whatever threads there are.
+
+    It is the model's choice for ``TYPICAL_THREADS`` threads on a typical machine with the
+    target's instruction set and caches, so that nothing measured decides.
+    """
+    _, roles, strides = model_of(problem)
+    context = Context(roles, strides, target, assume_rates(target), TYPICAL_THREADS)
+    return candidates(problem, context, 1, algorithm)[0].schedule
+
+
+def _merge(ranked: Sequence[Sequence[Candidate]], count: int | None) -> list[Candidate]:
+    """The best LEAST of each, so that whatever is measured first compares them; then the rest.
+
+    Each keeps its ranker's order. Ties go to the algorithm whose row comes first.
+    """
+    if count is None or len(ranked) == 1:
+        return _by_seconds(ranked)
+    first = _by_seconds([part[:LEAST] for part in ranked])
+    rest = _by_seconds([part[LEAST:] for part in ranked])
+    return list(chain(first, rest))[:count]
+
+
+def _by_seconds(ranked: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+    return list(merge(*ranked, key=lambda candidate: candidate.seconds))
+
+
+def other_form(problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+    """The schedule with or without prefetches of weights; None where that cannot pay."""
+    return algorithm_of(schedule).other_form(problem, context, schedule)
+
+
+def predict_seconds(problem: Problem, context: Context, schedule: Schedule) -> float:
+    """Predicted seconds of one schedule of any algorithm. Raises as ``Algorithm.lower`` does."""
+    return algorithm_of(schedule).predict_seconds(problem, context, schedule)

@@ -1,0 +1,153 @@
+"""Tile loops of the problem's own nest around the microkernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polysci import explain
+from polysci.cost import Context, shortlist
+from polysci.cost.call_forms import predict_all
+from polysci.cost.curve_groups import best_curve
+from polysci.cost.lower_bound import lower_bound
+from polysci.cost.panel_copies import part_forms
+from polysci.errors import UnsupportedError
+from polysci.explain import Explanation
+from polysci.lower.algorithm import (
+    Algorithm,
+    Candidate,
+    EmitOptions,
+    ErrorTerms,
+    ExactInputs,
+    ExplainRequest,
+    SpaceLimits,
+)
+from polysci.lower.direct.emit import Source
+from polysci.lower.direct.emit import emit as emit_nest
+from polysci.lower.lowering import model_of, swapped_model_of
+from polysci.numerics.arrays import Doubles
+from polysci.ops.backward_data import BackwardData
+from polysci.ops.problem import Problem
+from polysci.polyhedral import legality
+from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.schedule import Schedule
+from polysci.space.knobs import Strides
+
+FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
+GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing is measured
+
+
+def _seconds_to_beat(candidate: Candidate) -> float:
+    return candidate.seconds / (GAIN if candidate.schedule.hilbert else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LegalSchedule:
+    """A schedule that isl has found legal for the contraction."""
+
+    contraction: Contraction
+    strides: Strides
+    schedule: Schedule
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class NestExplanation:
+    """What the model counts of the nest's loops."""
+
+    nest: Explanation
+
+    def render(self, width: int | None = None) -> str:
+        return explain.render(self.nest, width)
+
+    def members(self) -> dict[str, Any]:
+        return explain.members(self.nest)
+
+
+class Direct(Algorithm[LegalSchedule]):
+    """Every problem whose nest writes an element in one place; the default."""
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        return ExactInputs()
+
+    def refusal(self, problem: Problem) -> str:
+        strided = isinstance(problem, BackwardData) and problem.scatters
+        return "it scatters into its result: strides set neighbouring sums apart" if strided else ""
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> list[Candidate]:
+        space: dict[str, Any] = {
+            "ranker": limits.ranker, "tiles": limits.tiles, "blocks": limits.blocks,
+            "order": limits.order,
+        }  # fmt: skip
+        spare = max(0, FORMED - (count or 0)) if context.contraction.packs_b else 0
+        ranked = (
+            () if limits.order and limits.order.plain
+            else shortlist.rank_all(context, **space) if count is None
+            else shortlist.choices(context, count + spare, kinds=limits.kinds, **space)
+        )  # fmt: skip
+        chosen = [Candidate(choice.schedule, choice.seconds) for choice in ranked]
+        kept = len(chosen) if count is None else max(count, len(chosen) - spare)
+        if count is None or limits.ranker != shortlist.SECONDS:
+            return chosen[:kept]
+        plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
+        parts = part_forms(context, (candidate.schedule for candidate in chosen))
+        forms = [*plain, *parts]
+        others = map(Candidate, forms, predict_all(context, forms))
+        best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
+        curve = (
+            Candidate(*near)
+            for first in best[:1]
+            for near in best_curve(context, first.schedule, first.seconds)
+        )
+        return sorted([*best, *curve], key=_seconds_to_beat)
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        return shortlist.predict_seconds(context, schedule)
+
+    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
+        return shortlist.other_form(context, schedule)
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        return float(lower_bound(*shortlist.as_family(context, schedule))[0])
+
+    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
+        if why := self.refusal(problem):
+            raise UnsupportedError(f"{problem}: algorithm direct: {why}")
+        scop, roles, strides = model_of(problem)
+        legality.check(*(swapped_model_of(roles) if schedule.swap else (scop, roles)), schedule)
+        return LegalSchedule(roles, strides, schedule, threads)
+
+    def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:
+        return emit_nest(
+            lowered.contraction,
+            {**lowered.strides, **options.strides},
+            lowered.schedule,
+            symbol=options.symbol,
+            threads=lowered.threads,
+            team=options.team,
+            by_rows=options.by_rows,
+            extras=options.extras,
+            comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
+            if options.caches
+            else (),
+        )
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        """``|W| * |X|``, and the products in one sum; a factor of it rounds, and is rounded."""
+        scaled = 2 * (problem.factors[0] != 1)
+        return ErrorTerms(abs(problem.reference(abs(x), abs(w))), problem.terms + scaled)
+
+    def explain(self, request: ExplainRequest) -> NestExplanation:
+        it, scop = request, model_of(request.problem)[0]
+        told: dict[str, Any] = {"origin": it.origin, "measured": it.measured}
+        if it.ranker is None:
+            return NestExplanation(explain.account(it.title, scop, it.context, it.schedule, **told))
+        return NestExplanation(
+            explain.explain(it.title, scop, it.context, it.schedule, ranker=it.ranker, **told)
+        )

@@ -1,0 +1,92 @@
+"""The algorithms, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final
+
+from polysci.errors import SpecError
+from polysci.lower.algorithm import Algorithm
+from polysci.polyhedral.schedule import Schedule
+
+DEFAULT: Final = "direct"  # the algorithm of schedules without a transform
+AUTO: Final = "auto"  # not an algorithm: all that apply
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmRow:
+    """``location`` is ``module:Class`` of an ``Algorithm``, imported when it is first needed."""
+
+    location: str
+    summary: str
+
+
+ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
+    {
+        DEFAULT: AlgorithmRow(
+            "polysci.lower.direct.algorithm:Direct", "sums products exactly as written"
+        ),
+        "winograd": AlgorithmRow(
+            "polysci.lower.winograd.algorithm:Winograd",
+            "rounds more, within a bound, and needs fewer of them",
+        ),
+        "residues": AlgorithmRow(
+            "polysci.lower.residues.algorithm:Residues",
+            "computes gradients of strided inputs, each residue class of pixels by itself",
+        ),
+    }
+)
+
+
+@cache
+def load(location: str) -> Algorithm[Any]:
+    """The algorithm at ``module:Class``."""
+    module, _, name = location.partition(":")
+    algorithm: Algorithm[Any] = getattr(import_module(module), name)()
+    return algorithm
+
+
+def algorithm_named(name: str) -> Algorithm[Any]:
+    """The algorithm of a row."""
+    return load(ALGORITHMS[name].location)
+
+
+def name_of(schedule: Schedule) -> str:
+    """Whose schedule it is. Raises SpecError for a transform that no algorithm has."""
+    transform = schedule.transform
+    if transform is None:
+        return DEFAULT
+    if transform.name == DEFAULT or transform.name not in ALGORITHMS:
+        known = ", ".join(name for name in ALGORITHMS if name != DEFAULT)
+        raise SpecError(f"schedule {schedule}: {transform}: expected a transform named {known}")
+    return transform.name
+
+
+def algorithm_of(schedule: Schedule) -> Algorithm[Any]:
+    """The algorithm that a schedule is written for. Raises as ``name_of`` does."""
+    return algorithm_named(name_of(schedule))
+
+
+def location_of(schedule: Schedule) -> str:
+    """Where the schedule's algorithm is, for another process. Raises as ``name_of`` does."""
+    return ALGORITHMS[name_of(schedule)].location
+
+
+def names() -> tuple[str, ...]:
+    """The algorithms, in the order of their rows."""
+    return tuple(ALGORITHMS)
+
+
+def options() -> tuple[str, ...]:
+    """What a search may be asked for."""
+    return (*names(), AUTO)
+
+
+def help_text() -> str:
+    """The rows as the command line tells of them."""
+    rows = [f"{name} {row.summary}" for name, row in ALGORITHMS.items()]
+    return f"{'; '.join(rows)}; {AUTO} takes the faster one ({DEFAULT})"

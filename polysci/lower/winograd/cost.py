@@ -1,0 +1,201 @@
+"""Predicted seconds of a Winograd schedule: transforms, GEMMs, and what the caches move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polysci.cost import Context
+from polysci.lower.winograd.plan import WinogradPlan
+from polysci.target.host import Target
+from polysci.target.machine import Machine
+
+# Vector operations' time of one tile of one vector of channels, in caches; counted in the compiled
+# code and confirmed by timing: (m, channels are neighbours) -> (into V, from M).
+SLOTS = {(2, True): (60, 44), (2, False): (136, 64), (4, True): (174, 130), (4, False): (370, 192)}
+HELD = 0.75  # of a cache: what takes more does not stay there
+SCATTERED = 2.0  # times a stream: lines of x that are read tile by tile
+LOADS = 0.97  # of a load each FMA: above it loads wait for lines that arrive
+AGAIN = 0.75  # of the time of a panel's second read, from L2: the part that shows
+ITEM = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradEstimate:
+    """Seconds of a call by parts, of the thread that has most to do; bytes of U, V and M.
+
+    ``weights`` is what reading U takes beyond the GEMMs that hide it.
+    """
+
+    into: float
+    gemm: float
+    weights: float
+    back: float
+    threads: float
+    sizes: tuple[int, int, int]
+
+    @property
+    def seconds(self) -> float:
+        return self.into + self.gemm + self.weights + self.back + self.threads
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {
+            "input transform": self.into, "GEMMs": self.gemm, "weights": self.weights,
+            "output transform": self.back, "threads": self.threads,
+        }  # fmt: skip
+
+
+def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
+    """The prediction for one plan by the machine's own rates; cold filters come from memory."""
+    return _Cost(plan, context).estimate()
+
+
+def exceeds_l2(plan: WinogradPlan, context: Context) -> bool:
+    """Whether a call does not find the filters in L2: it pays to prefetch them."""
+    return _Cost(plan, context)._u_far()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    plan: WinogradPlan
+    context: Context
+
+    @property
+    def machine(self) -> Machine:
+        return self.context.machine
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
+
+    def estimate(self) -> WinogradEstimate:
+        plan = self.plan
+        into, back = self._transforms()
+        gemm, weights = self._gemm(), self._weights()
+        hidden = self.machine.hidden_l3 if self._u_far() else 0.0
+        if self.context.cold or self._u_bytes() + self._images() > self.target.l3:
+            hidden = self.machine.hidden_memory
+        shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
+        regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
+        sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
+        fork = regions * self.machine.fork_us * 1e-6
+        return WinogradEstimate(into, gemm, shown + self._read_again(), back, fork, sizes)
+
+    def _share(self, dims: str) -> float:
+        """Of the work along these dimensions, what the busiest thread has."""
+        plan = self.plan
+        parallel = [loop.dim for loop in plan.schedule.parallel] if plan.teams > 1 else []
+        if not set(dims) & set(parallel):
+            return 1.0
+        all_, task = {"t": plan.tiles, "k": plan.filters}, {"t": plan.t, "k": plan.k}
+        tasks = prod(-(-all_[dim] // task[dim]) for dim in parallel)
+        most = -(-tasks // plan.teams) * prod(task[dim] / all_[dim] for dim in parallel)
+        return min(1.0, most)
+
+    def _gemm(self) -> float:
+        """Register tiles at their measured rates, with calls, runs and stores of M."""
+        plan = self.plan
+        full, last = divmod(plan.tiles, plan.t)
+        panels = plan.filters // plan.kernel.cols
+        total = full * self._panel(plan.t) + (self._panel(last) if last else 0.0)
+        return plan.points * panels * total * self._share("tk")
+
+    def _panel(self, tiles: int) -> float:
+        """One point of ``tiles`` tiles by one panel of filters."""
+        whole, rest = divmod(tiles, self.plan.kernel.rows)
+        return whole * self._call(self.plan.kernel.rows) + (self._call(rest) if rest else 0.0)
+
+    def _call(self, rows: int) -> float:
+        kernel, machine = self.plan.kernel, self.machine
+        name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{kernel.cols}"
+        rate = machine.peak * machine.of_kernel(name, rows, kernel.vecs)
+        fma = rows * kernel.vecs
+        crowd = max(1.0, (rows + kernel.vecs) / fma / LOADS) if fma >= 8 else 1.0
+        compute = 2.0 * rows * kernel.cols * self.plan.problem.C / rate * crowd
+        events = machine.call_ns + machine.run_ns + machine.store_ns * fma
+        return (compute + events) * 1e-9
+
+    def _transforms(self) -> tuple[float, float]:
+        plan, conv, lanes = self.plan, self.plan.problem, self.plan.kernel.lanes
+        slots = SLOTS[plan.m, conv.layout == "nhwc"]
+        slot = 2e-9 * lanes / self.machine.peak
+        far = self._rate(self._images() + (self._u_bytes() if self._u_far() else 0))
+        near = [-(-count // lanes) * plan.tiles * n * slot
+                for count, n in zip((conv.C, conv.K), slots, strict=True)]  # fmt: skip
+        halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
+        x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
+        moved = [SCATTERED * halo * x / far, 2 * y / far]
+        if self._block() > HELD * self.target.l2:  # V and M are written and fetched once more
+            spilled = self._rate(self._block())
+            width = {"t": plan.tiles, "k": plan.filters}
+            moved[0] += 2.0 * ITEM * plan.points * width["t"] * plan.v_tile / spilled
+            moved[1] += 2.0 * ITEM * plan.points * width["t"] * width["k"] / spilled
+        into = (near[0] + moved[0]) * (self._share("t") if plan.fused else 1.0 / plan.teams)
+        return into, (near[1] + moved[1]) * self._share("tk")
+
+    def _weights(self) -> float:
+        """Reading U: once a block of tiles, or once where a block of filters stays meanwhile."""
+        again = self._reads()
+        near = (again - 1) * self._u_bytes() / self._rate(self._u_bytes() + self._block())
+        share = self._share("k") if again == 1 else self._share("tk")
+        return (self._u_bytes() / self._u_rate() + near) * share
+
+    def _reads(self) -> int:
+        """How often U comes from beyond L2."""
+        order = [loop.dim for loop in self.plan.schedule.loops]
+        stays = order[:1] == ["k"] and self._k_bytes() < HELD * self.target.l2
+        return 1 if stays else -(-self.plan.tiles // self.plan.t)
+
+    def _u_rate(self) -> float:
+        """Bytes a second at which U comes for the first time."""
+        if not self._u_far():
+            return self._rate(0)
+        everything = self._u_bytes() + self._images()
+        return self._rate(max(everything, self.target.l3 + 1) if self.context.cold else everything)
+
+    def _read_again(self) -> float:
+        """What later calls wait for panels in L2 while the next ones arrive there."""
+        if not self._u_far():
+            return 0.0
+        full, last = divmod(self.plan.tiles, self.plan.t)
+        calls = full * self.plan.calls + -(-last // self.plan.kernel.rows)
+        seconds = (calls - self._reads()) * self._u_bytes() / (self.machine.l2 * 1e9)
+        return AGAIN * max(0.0, seconds) * self._share("tk")
+
+    def _arrival(self) -> float:
+        """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
+        plan = self.plan
+        _, first, end = plan.prefetch
+        busy = end - first if plan.schedule.ahead else 1
+        return busy / plan.calls if self._u_far() else 1.0
+
+    def _u_bytes(self) -> int:
+        return ITEM * self.plan.packed
+
+    def _k_bytes(self) -> int:
+        """U of one block of filters."""
+        return ITEM * self.plan.points * self.plan.problem.C * self.plan.k
+
+    def _u_far(self) -> bool:
+        """Whether U is not in L2."""
+        return self.context.cold or self._u_bytes() + self._block() > HELD * self.target.l2
+
+    def _block(self) -> int:
+        """Bytes of V and M that one block works on, and of one panel of U."""
+        plan = self.plan
+        panel = plan.problem.C * plan.kernel.cols
+        return ITEM * (plan.points * plan.v_tile * plan.v_tiles + plan.m_size + panel)
+
+    def _images(self) -> int:
+        conv = self.plan.problem
+        return ITEM * (prod(conv.x_shape) + prod(conv.y_shape))
+
+    def _rate(self, size: float) -> float:
+        """Bytes a second of one thread from the level that holds so many bytes."""
+        machine, teams = self.machine, self.plan.teams
+        if size <= HELD * self.target.l2:
+            return machine.l2 * 1e9
+        if size <= self.target.l3:
+            return min(machine.l3, machine.l3_all / teams) * 1e9
+        return min(machine.memory, machine.memory_all / teams) * 1e9

@@ -1,0 +1,324 @@
+"""A tuner's search of a whole network: schedules of all layers, fusions, orders of axes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from polysci.errors import CheckError, NoCompilerError, PolysciError
+from polysci.graph.operators.lower import lower
+from polysci.lower import choice
+from polysci.lower.registry import algorithm_of
+from polysci.measure.bench import Bench
+from polysci.measure.samples import worse
+from polysci.measure.trials import build_trials
+from polysci.network.build import library_of
+from polysci.network.codegen.emit import Code
+from polysci.network.network_process import time_networks
+from polysci.network.network_records import NetworkRecords
+from polysci.network.pipeline import (
+    PASSES,
+    PassChoices,
+    PassContext,
+    run_passes,
+)
+from polysci.network.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    generate_code,
+    machine_for,
+    options_of,
+    prepare,
+)
+from polysci.network.retune import fuse_with_schedules
+from polysci.network.rivals import rivals
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule, parse
+from polysci.program.passes.fused_updates import AUTO, step_products
+from polysci.program.passes.fusion import fuse_loops
+from polysci.program.passes.layer_calls import problems, refuse_schedule
+from polysci.program.passes.layouts import free_orders
+from polysci.program.stages import Program, RowFusion
+from polysci.runtime.measurement import host_of
+from polysci.space.summation import SummationOrder
+from polysci.tune import Progress, Result, context_of, optimize
+from polysci.tune.individuals import AS_COSTS, LAYER, OTHERWISE
+from polysci.tune.tuned_trials import KNOWN, state_path
+from polysci.tune.tuners import (
+    Decision,
+    Genome,
+    Outcome,
+    Space,
+    TunerOptions,
+    TunerState,
+    choose_options,
+    drive,
+    state_of,
+)
+from polysci.tune.wisdom import Wisdom
+
+OPTIONS: Final = 24  # schedules of each layer that the model prefers
+SAMPLES: Final = 5  # of an individual
+FINALISTS: Final = 4
+FINAL_SAMPLES: Final = 11
+
+
+@dataclass(frozen=True, slots=True)
+class TunedNetwork:
+    """An individual: a network after all passes, the schedules of its layers, and its C."""
+
+    prepared: PreparedNetwork
+    schedules: Mapping[str, Schedule]
+    code: Code
+
+    @property
+    def built(self) -> tuple[Code, Path]:
+        """Its C, and the library of that."""
+        return self.code, library_of(self.code)
+
+
+@dataclass
+class NetworkTuner:
+    """Decides about a network what ``retune`` does: ``chosen`` are its schedules, the first seed.
+
+    ``prepared`` is a network before passes that need schedules, ``results`` are those of searches
+    of its layers alone. ``until`` is when time is up, by ``time.monotonic``.
+    """
+
+    prepared: PreparedNetwork
+    results: dict[str, Result]
+    chosen: Mapping[str, Schedule]
+    options: CompileOptions
+    name: str
+    wisdom: Wisdom
+    progress: Callable[[Progress], None] | None = None
+    until: float | None = None
+    variants: dict[PassChoices, PreparedNetwork] = field(default_factory=dict)
+    seconds: dict[Path, float] = field(default_factory=dict)  # different choices may be one code
+    least: float = 0.0
+
+    @cached_property
+    def records(self) -> NetworkRecords:
+        """Of the network in wisdom, by whose names decisions are called."""
+        return NetworkRecords(self.prepared.graph, self.options, self.wisdom)
+
+    def run(self, tuner: TunerOptions) -> TunedNetwork:
+        """The fastest individual whose layers are right; after Ctrl-C, of those measured."""
+        state = state_of(self._path(tuner), tuner, self._space)
+        self.least, whole = self._lower_bound(state.space), True
+        try:
+            drive(state, lambda genomes: self._measure(state, genomes), lambda: self._enough(state))
+            whole = not self._late()
+            ranked = self._compare(state)
+        except KeyboardInterrupt:
+            if not state.ranked:
+                raise
+            ranked, whole = state.ranked, False
+        faults = [] if ranked else state.faults
+        for genome in ranked:
+            network = self.network_of(texts := state.space.texts(genome))
+            if not (fault := self._fault(network)):
+                said = {name: text for name, text in texts.items() if text != AS_COSTS}
+                self.records.keep(said, state.seconds(genome), whole=whole)
+                return network
+            faults.append(fault)
+        raise CheckError(
+            f"{self.name}: no individual of the tuner survived: {'; '.join(faults[:3])}"
+        )
+
+    def _path(self, tuner: TunerOptions) -> Path:
+        """Of the state: it depends on the network and the machine."""
+        host, threads = host_of(self.options.target), str(self.options.threads)
+        passes = str(self.prepared.fuse), self.prepared.optimize
+        return state_path([self.records.key, host, threads, *passes, str(tuner.members())])
+
+    def _space(self) -> Space:
+        """Schedules of every layer; what passes may decide otherwise than their costs say."""
+        program = self.prepared.program
+        todo, wanted = problems(program), options_of(program, self.options)
+        decisions = [
+            Decision.of(f"{LAYER} {key}", self._schedules(key, problem, wanted[key]))
+            for key, problem in todo.items()
+        ]
+        decisions += [
+            Decision.of(f"{kind} {self.records.numbers.get(tensor, tensor)}", (AS_COSTS, OTHERWISE))
+            for kind, tensors in self._free().items()
+            for tensor in tensors
+        ]
+        plain = Space(tuple(decisions))
+        seeds = [(0,) * len(decisions)]
+        seeds += [choose_options(plain, its) for its in self.records.seeds(list(todo), KNOWN)]
+        return replace(plain, seeds=tuple(dict.fromkeys(seeds)))
+
+    def _schedules(self, key: str, problem: Problem, options: CompileOptions) -> list[str]:
+        """What a layer chooses from: what won, alone or inside, its rivals, the model's best."""
+        result = self.results[key]
+        context = context_of(problem, options.threads, options.target)
+        order = SummationOrder.of(context.contraction, result.schedule)
+        ranked = choice.candidates(
+            problem, context, OPTIONS, options.algorithm,
+            order=order if options.reproducible else None,
+        )  # fmt: skip
+        known = rivals(problem, result, options, self.wisdom)
+        every = [self.chosen[key], *known, *(candidate.schedule for candidate in ranked)]
+        fitting = (its for its in every if not refuse_schedule(key, its, self.prepared.placed))
+        return list(dict.fromkeys(map(str, fitting)))
+
+    def _free(self) -> dict[str, list[str]]:
+        """By the members of ``PassChoices`` the tensors that they may name."""
+        context = PassContext(
+            self.options.dtype, self.options.target, machine_for(self.options.target)
+        )
+        names = list(PASSES)
+
+        def before(name: str) -> Program:
+            skip = {*names[names.index(name) :], *(() if self.prepared.fuse else ("fuse loops",))}
+            return run_passes(lower(self.prepared.graph), context, skip)[0]
+
+        loops = fuse_loops(before("fuse loops"))[1] if self.prepared.fuse else ()
+        whole = self._arrange(self.prepared, self.chosen)
+        inside = [stage.internal for stage in whole.program.stages if isinstance(stage, RowFusion)]
+        return {
+            "apart": list(dict.fromkeys(fusion.tensor for fusion in loops if fusion.done)),
+            "turned": free_orders(before("axis orders"), context.machine),
+            "updates": [
+                product.layer.output
+                for product in step_products(before("fused updates"))
+                if self.prepared.choices.update == AUTO
+            ],
+            "no_rows": list(chain.from_iterable(inside)),
+        }
+
+    def network_of(self, texts: Mapping[str, str]) -> TunedNetwork:
+        """An individual of these options by the names of decisions.
+
+        Raises PolysciError where they do not go together.
+        """
+        schedules, otherwise = dict[str, Schedule](), dict[str, set[str]]()
+        tensors = {number: name for name, number in self.records.numbers.items()}
+        for name, text in texts.items():
+            kind, _, what = name.partition(" ")
+            if kind == LAYER:
+                schedules[what] = parse(text)
+            elif text == OTHERWISE:
+                otherwise.setdefault(kind, set()).add(tensors.get(what, what))
+        kinds: dict[str, Any] = {kind: frozenset(names) for kind, names in otherwise.items()}
+        choices = PassChoices(**kinds, update=self.prepared.choices.update)
+        prepared = self._variant(choices)
+        wanted = options_of(prepared.program, self.options)
+        for key, problem in problems(prepared.program).items():
+            if key not in schedules:
+                schedules[key] = self._unforeseen(key, problem, wanted[key])
+        arranged = self._arrange(prepared, schedules)
+        code = generate_code(arranged.placed, schedules, self.name, self.options)
+        return TunedNetwork(arranged, schedules, code)
+
+    def _variant(self, choices: PassChoices) -> PreparedNetwork:
+        """The network that passes make of these choices."""
+        own = replace(choices, no_rows=frozenset())
+        if own not in self.variants:
+            self.variants[own] = (
+                self.prepared if own == self.prepared.choices else prepare(
+                    self.prepared.graph, self.options.dtype, fuse=self.prepared.fuse,
+                    target=self.options.target, optimize=self.prepared.optimize, choices=own,
+                )
+            )  # fmt: skip
+        return replace(self.variants[own], choices=choices)
+
+    def _unforeseen(self, key: str, problem: Problem, options: CompileOptions) -> Schedule:
+        """The model's choice for a layer that another order of axes makes another problem."""
+        if key not in self.results:
+            self.results[key] = optimize(
+                problem, "estimate", options.threads, target=options.target, wisdom=self.wisdom,
+                algorithm=options.algorithm, reproducible=options.reproducible, quick=True,
+            )  # fmt: skip
+        return self.results[key].schedule
+
+    def _arrange(
+        self, prepared: PreparedNetwork, schedules: Mapping[str, Schedule]
+    ) -> PreparedNetwork:
+        seconds = {key: result.predicted for key, result in self.results.items()}
+        refused = dict.fromkeys(prepared.choices.no_rows, "it shall stay")
+        return fuse_with_schedules(prepared, schedules, seconds, self.options, refused)
+
+    def _measure(
+        self, state: TunerState, genomes: Sequence[Genome]
+    ) -> Iterator[tuple[Genome, Outcome]]:
+        for genome in genomes:
+            if self.progress:
+                total = state.limit
+                self.progress(Progress("tuning", len(state.outcomes), total, state.best))
+            yield genome, self._time(state.space, genome)
+
+    def _time(self, space: Space, genome: Genome) -> Outcome:
+        try:
+            code, library = self.network_of(space.texts(genome)).built
+            if library not in self.seconds:
+                (samples,) = time_networks([(code, library)], self.options.threads, SAMPLES)
+                self.seconds[library] = min(samples.seconds)
+            return Outcome(self.seconds[library])
+        except NoCompilerError:  # it is gone, and would be for each of them
+            raise
+        except PolysciError as error:
+            return Outcome(None, str(error))
+
+    def _enough(self, state: TunerState) -> bool:
+        """Whether time is up, or the fastest individual is at the bound of all."""
+        return state.best is not None and (self._late() or state.best < self.least)
+
+    def _late(self) -> bool:
+        return self.until is not None and time.monotonic() > self.until
+
+    def _lower_bound(self, space: Space) -> float:
+        """Seconds that the layers of any individual take at least, whatever their schedules."""
+        least, wanted = dict[str, float](), options_of(self.prepared.program, self.options)
+        for decision in space.decisions:
+            kind, _, key = decision.name.partition(" ")
+            if kind != LAYER or key not in wanted:
+                continue
+            problem = problems(self.prepared.program)[key]
+            context = context_of(problem, wanted[key].threads, self.options.target)
+            schedules = [parse(text) for text in decision.options]
+            least[key] = min(algorithm_of(its).lower_bound(context, its) for its in schedules)
+        return sum(least[layer.problem.key] for layer in self.prepared.program.layers())
+
+    def _compare(self, state: TunerState) -> list[Genome]:
+        """The fastest individuals, timed in turns; the seed stays where none is faster."""
+        if self.progress:
+            self.progress(Progress("comparing", 0, 1, state.best))
+        seed = state.space.seeds[0]
+        names = list(dict.fromkeys([seed, *state.ranked[:FINALISTS]]))
+        built = [self.network_of(state.space.texts(genome)).built for genome in names]
+        try:
+            timed = time_networks(built, self.options.threads, FINAL_SAMPLES)
+        except CheckError:  # one crashes now and then: the times that are known must do
+            return state.ranked
+        order = sorted(range(len(names)), key=lambda at: timed[at].median)
+        best = timed[order[0]]
+        near = [at for at in sorted(order) if not worse(timed[at], best)]
+        return [names[at] for at in dict.fromkeys((*near, *order))]
+
+    def _fault(self, network: TunedNetwork) -> str:
+        """Why a layer's code is wrong, by exact integers between guard pages; empty where none is.
+
+        What its own search measured was checked there.
+        """
+        wanted = options_of(network.prepared.program, self.options)
+        for key, problem in problems(network.prepared.program).items():
+            schedule, result = network.schedules[key], self.results[key]
+            if result.measurement and schedule == result.schedule:
+                continue
+            (trial,) = build_trials(problem, [schedule], wanted[key].threads)
+            try:
+                if trial.error:
+                    raise trial.error
+                with Bench(problem, wanted[key].threads) as bench:
+                    bench.check(*trial.candidate, schedule)
+            except PolysciError as error:
+                return f"{problem}: {schedule}: {error}"
+        return ""

@@ -1,0 +1,269 @@
+"""From a model to a placed program, and a schedule for each of its layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.layers.model import LayeredModel
+from polysci.frontends.layers.words import backward_of, describes_model, model_of, with_rows
+from polysci.frontends.onnx import importer, simplify
+from polysci.frontends.onnx.model_file import ModelSource
+from polysci.frontends.pytorch.program import is_program, load_program
+from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.graph import Graph
+from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.lower.choice import candidates, reproducible_schedule
+from polysci.lower.registry import DEFAULT
+from polysci.network.codegen.emit import Code, code_of
+from polysci.network.codegen.pools import OPENMP
+from polysci.network.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Schedule
+from polysci.program.control import BranchStage
+from polysci.program.passes.buffers import PlacedProgram, place_buffers
+from polysci.program.passes.fused_updates import UPDATES
+from polysci.program.passes.fusion import Fusion
+from polysci.program.passes.layer_calls import problems, refuse_schedule
+from polysci.program.passes.stage_order import order_for_memory
+from polysci.program.passes.thread_shares import (
+    SHARED,
+    ThreadShares,
+    serial_problems,
+    share_stages,
+)
+from polysci.program.passes.weights_ahead import with_weights_ahead
+from polysci.program.stages import Program
+from polysci.space.summation import SummationOrder
+from polysci.target.host import Target, detect
+from polysci.target.machine import Machine, assume_rates
+from polysci.tune import Progress, Result, context_of, optimize
+from polysci.tune.calibrate import load_rates
+from polysci.tune.wisdom import Wisdom
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Model: TypeAlias = "ModelSource | LayeredModel | ExportedProgram"
+DTYPES = ("f32", "bf16")
+AIMS = ("speed", "memory")
+OTHERS: Final = 60  # schedules that the model prefers, where the best has no code in a network
+NOTATION = ".tc"  # files of comprehensions
+Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """The search's level and algorithm, threads, element type between layers, and the machine.
+
+    ``flush_denormals``: a run takes numbers below the smallest normal one for 0. ``machine`` has
+    the rates of one that need not be this one; nothing is measured then.
+    """
+
+    level: str
+    threads: int
+    dtype: str
+    algorithm: str
+    target: Target
+    flush_denormals: bool = True
+    machine: Machine | None = None
+    reproducible: bool = False
+
+    @property
+    def rates(self) -> Machine:
+        """What is known of the machine."""
+        return self.machine or machine_for(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedNetwork:
+    """A network ready for code: the simplified graph, stages in their places, fusions.
+
+    The other members are what ``prepare`` was asked for.
+    """
+
+    graph: Graph
+    placed: PlacedProgram
+    fusions: tuple[Fusion, ...]
+    fuse: bool = True
+    optimize: str = "speed"
+    choices: PassChoices = AS_COSTS_SAY
+
+    @property
+    def program(self) -> Program:
+        return self.placed.program
+
+
+def graph_of(
+    model: Model,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    external: bool = False,
+) -> Graph:
+    """The simplified graph of an ONNX model: its path, itself, or its bytes.
+
+    Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2. Or
+    of the last comprehension of a file that ends in .tc; ``dims`` are its sizes.
+
+    A model of layers, or the words of one, has its first parameters as constants; of ``mlp:``
+    words, ``dims`` may have other ``rows``. Those of words
+    with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
+    """
+    if isinstance(model, str) and (whole := backward_of(model)):
+        wanted = [tensor.name for tensor in whole.graph.inputs]
+        return simplify.simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
+    if isinstance(model, str) and describes_model(model):
+        model, dims = model_of(with_rows(model, dims or {})), None
+    if isinstance(model, LayeredModel):
+        if dims or values:
+            raise SpecError("dims, values: a model of layers has every extent fixed")
+        return simplify.simplify(model.fixed())
+    if is_program(model):
+        return simplify.simplify(load_program(model, dims, values))
+    if isinstance(model, str | PathLike) and str(model).endswith(NOTATION):
+        from polysci.frontends.notation.graphs import (
+            load_notation,
+        )  # the parser costs 0.2 s
+
+        return simplify.simplify(load_notation(model, dims or {}))
+    graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
+    return simplify.simplify(graph)
+
+
+def prepare(
+    graph: Graph,
+    dtype: str = "f32",
+    *,
+    fuse: bool = True,
+    target: Target | None = None,
+    machine: Machine | None = None,
+    optimize: str = "speed",
+    choices: PassChoices = AS_COSTS_SAY,
+) -> PreparedNetwork:
+    """Stages, fused and placed, for a machine's rates, by default those known of the target.
+
+    For ``memory`` they are in the order in which tensors take least of it at a time. With
+    ``choices`` passes decide otherwise than their costs say. Raises
+    SpecError for another dtype than DTYPES, another aim than AIMS, or update than UPDATES.
+    """
+    for option, value, known in (
+        ("dtype", dtype, DTYPES), ("optimize", optimize, AIMS), ("update", choices.update, UPDATES),
+    ):  # fmt: skip
+        if value not in known:
+            raise SpecError(f"{option} {value!r}: a network has {' or '.join(known)}")
+    own = target or detect()
+    context = PassContext(dtype, own, machine or machine_for(own), choices)
+    program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
+    if optimize == "memory":
+        program = order_for_memory(program)
+    placed = with_weights_ahead(place_buffers(program))
+    return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
+
+
+def machine_for(target: Target) -> Machine:
+    """What is known of this machine; nothing is measured for it."""
+    return load_rates(target) or assume_rates(target)
+
+
+def shares_of(program: Program, options: CompileOptions, pool: str = OPENMP) -> ThreadShares:
+    """Which stages all threads of a network share: every one that a pool or a branch runs."""
+    branches = any(isinstance(stage, BranchStage) for stage in program.stages)
+    if options.threads == 1 or pool != OPENMP or branches:
+        return SHARED
+    return share_stages(program, options.threads, options.rates, options.target.l2)
+
+
+def options_of(program: Program, options: CompileOptions) -> Mapping[str, CompileOptions]:
+    """By key of a problem: for one thread, where one alone computes it."""
+    alone = serial_problems(program, shares_of(program, options))
+    single = replace(options, threads=1)
+    return {key: single if key in alone else options for key in problems(program)}
+
+
+def generate_code(
+    placed: PlacedProgram,
+    schedules: Mapping[str, Schedule],
+    name: str,
+    options: CompileOptions,
+    *,
+    apart: bool = False,
+    timed: bool = False,
+    pool: str = OPENMP,
+) -> Code:
+    """The C of a placed program; ``apart``, ``timed`` and ``pool`` as ``code_of`` takes them."""
+    return code_of(
+        placed, schedules, name, options.target.isa, options.threads,
+        apart=apart, timed=timed, flush_denormals=options.flush_denormals,
+        pool=pool, shares=shares_of(placed.program, options, pool),
+    )  # fmt: skip
+
+
+def search_schedules(
+    prepared: PreparedNetwork,
+    options: CompileOptions,
+    *,
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Result]:
+    """The best schedule of every layer, by the key of its problem.
+
+    What remains of ``time_limit`` is shared evenly by the layers that are left. Ctrl-C ends it;
+    what was measured until then is in ``wisdom``.
+    """
+    results: dict[str, Result] = {}
+    todo, start = problems(prepared.program), time.monotonic()
+    wanted = options_of(prepared.program, options)
+    for key, problem in todo.items():
+        limit = None
+        if time_limit is not None:
+            left = max(0.01, time_limit - (time.monotonic() - start))
+            limit = left / (len(todo) - len(results))
+        results[key] = optimize(
+            problem,
+            options.level,
+            wanted[key].threads,
+            target=options.target,
+            wisdom=wisdom,
+            machine=options.machine,
+            algorithm=options.algorithm,
+            reproducible=options.reproducible,
+            progress=partial(watch, problem) if watch else None,
+            time_limit=limit,
+            quick=True,  # a layer's code is part of the network's
+        )
+        if refuse_schedule(key, results[key].schedule, prepared.placed):
+            results[key] = _with_code(prepared.placed, results[key], wanted[key])
+        if watch:
+            watch(problem, results[key])
+        if results[key].interrupted:
+            raise KeyboardInterrupt
+    return results
+
+
+def _with_code(placed: PlacedProgram, result: Result, options: CompileOptions) -> Result:
+    """The model's best schedule with which every layer of a problem has code in its program.
+
+    Where the algorithm has none, it is one of the default algorithm.
+    """
+    problem, threads = result.problem, options.threads
+    context = context_of(problem, threads, options.target, machine=options.machine)
+    for algorithm in dict.fromkeys((options.algorithm, DEFAULT)):
+        order = None
+        if options.reproducible:
+            kept = reproducible_schedule(problem, options.target, algorithm)
+            order = SummationOrder.of(context.contraction, kept)
+        for candidate in candidates(problem, context, OTHERS, algorithm, order=order):
+            if not refuse_schedule(problem.key, candidate.schedule, placed):
+                return optimize(
+                    problem, options.level, threads, target=options.target,
+                    machine=options.machine, algorithm=algorithm, schedule=candidate.schedule,
+                )  # fmt: skip
+    why = refuse_schedule(problem.key, result.schedule, placed)
+    raise UnsupportedError(f"{problem}: no schedule has code in this network: {why}")

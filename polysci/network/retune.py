@@ -1,0 +1,189 @@
+"""Schedules compared where they will run: weights come from memory, tensors from the last layer.
+
+Alone, a layer finds its weights and its input in the caches from the call before. In a network it
+does not, and another order of loops may win. So the best few of every layer, ``rivals``, are timed
+once more, all layers at once, in networks that time their stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from polysci.cost.second_reads import moments_gain
+from polysci.network.build import runner_of
+from polysci.network.codegen.emit import Code
+from polysci.network.example_inputs import inputs_of
+from polysci.network.prepare import (
+    CompileOptions,
+    PreparedNetwork,
+    generate_code,
+    options_of,
+)
+from polysci.network.rivals import rivals
+from polysci.polyhedral.schedule import Schedule
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.fusion import Fusion
+from polysci.program.passes.joint_loops import join_loops
+from polysci.program.passes.layer_calls import problems, refuse_extras, refuse_schedule
+from polysci.program.passes.layer_moments import take_moments
+from polysci.program.passes.relu_masks import mask_relus
+from polysci.program.passes.row_fusion import Setting, fuse_rows
+from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of
+from polysci.target import microkernels
+from polysci.tune import LEVELS, Result
+from polysci.tune.wisdom import Wisdom
+
+TIE = 0.01  # of the time: within it the schedule that was best alone stays
+RUNS = 9
+WARM_UP = 2  # runs
+
+
+def retune(
+    prepared: PreparedNetwork,
+    results: Mapping[str, Result],
+    options: CompileOptions,
+    name: str,
+    wisdom: Wisdom | None = None,
+) -> tuple[PreparedNetwork, dict[str, Schedule]]:
+    """The network with row fusions, masks and moments, and the schedule of every problem, by key.
+
+    At a level that measures, both are timed in the whole network; else the model decides.
+    """
+    chosen = {key: result.schedule for key, result in results.items()}
+    measures = LEVELS[options.level].measured != 0 and bool(chosen) and not options.machine
+    if measures:
+        chosen = in_place(prepared.placed, results, options, name, wisdom)
+    seconds = {key: result.predicted for key, result in results.items()}
+    slower = dict[str, str]()
+    if measures:
+        setting = Setting(chosen, seconds, options.target, options.rates)
+        placed, _ = fuse_rows(prepared.placed, setting)
+        slower = slower_fusions(prepared.placed, placed, chosen, options, name)
+    return fuse_with_schedules(prepared, chosen, seconds, options, slower), chosen
+
+
+def fuse_with_schedules(
+    prepared: PreparedNetwork,
+    chosen: Mapping[str, Schedule],
+    seconds: Mapping[str, float],
+    options: CompileOptions,
+    refused: Mapping[str, str],
+) -> PreparedNetwork:
+    """The network after the passes that need its layers' schedules and predicted seconds.
+
+    ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
+    """
+    setting = Setting(chosen, seconds, options.target, options.rates)
+    placed, considered = fuse_rows(prepared.placed, setting, refused)
+    refuse = partial(refuse_extras, chosen)
+    placed, masks = mask_relus(placed, refuse)
+    taken: tuple[Fusion, ...] = ()
+    if not options.reproducible:  # whose sums have an order that no schedule decides
+        placed, taken = take_moments(
+            placed, options.threads, refuse, partial(gain_of_moments, setting, options.threads)
+        )
+    placed, joined = join_loops(placed)
+    fusions = (*prepared.fusions, *considered, *masks, *taken, *joined)
+    return replace(prepared, placed=placed, fusions=fusions)
+
+
+def gain_of_moments(setting: Setting, threads: int, layer: LayerStage, elements: int) -> float:
+    """Seconds that so many results save where a layer's tiles sum them, and no pass behind it."""
+    kernel = microkernels.find(setting.schedules[layer.problem.key].kernel)
+    return moments_gain(setting.machine, setting.target, threads, elements, kernel.rows)
+
+
+def in_place(
+    placed: PlacedProgram,
+    results: Mapping[str, Result],
+    options: CompileOptions,
+    name: str,
+    wisdom: Wisdom | None = None,
+) -> dict[str, Schedule]:
+    """The schedule of every problem, by key, that takes least time in the whole network."""
+    known = wisdom if wisdom is not None else Wisdom()
+    wanted = options_of(placed.program, options)
+    tried = {
+        key: [
+            schedule for schedule in rivals(problem, results[key], wanted[key], known)
+            if not refuse_schedule(key, schedule, placed)
+        ]
+        for key, problem in problems(placed.program).items()
+    }  # fmt: skip
+    rounds = max((len(schedules) for schedules in tried.values()), default=1)
+    spent: dict[str, list[float]] = {key: [] for key in tried}
+    for number in range(rounds):
+        chosen = {
+            key: schedules[min(number, len(schedules) - 1)] for key, schedules in tried.items()
+        }
+        code = generate_code(placed, chosen, name, options, timed=True)
+        times = _by_problem(code)
+        for key in tried:
+            spent[key].append(times[key])
+    return {key: schedules[_best(spent[key][: len(schedules)])] for key, schedules in tried.items()}
+
+
+def slower_fusions(
+    apart: PlacedProgram,
+    fused: PlacedProgram,
+    chosen: Mapping[str, Schedule],
+    options: CompileOptions,
+    name: str,
+) -> dict[str, str]:
+    """Why row fusions slower than their members apart are refused, by internal tensor."""
+    if not any(isinstance(stage, RowFusion) for stage in fused.program.stages):
+        return {}
+    times = []
+    for placed in (apart, fused):
+        code = generate_code(placed, chosen, name, options, timed=True)
+        runs = seconds_of(code, RUNS)
+        seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
+        stages = zip(placed.program.stages, seconds, strict=True)
+        times.append({name: spent for stage, spent in stages for name in stage.outputs})
+    reasons: dict[str, str] = {}
+    for stage in fused.program.stages:
+        if not isinstance(stage, RowFusion):
+            continue
+        alone = sum(times[0][member.output] for member in stage.members)
+        together = times[1][stage.output]
+        if together > alone:
+            reason = f"measured {together * 1e6:.0f} us together, {alone * 1e6:.0f} us apart"
+            reasons |= dict.fromkeys(stage.internal, reason)
+    return reasons
+
+
+def _best(seconds: Sequence[float]) -> int:
+    """The first one unless another is faster by more than a tie."""
+    least = int(np.argmin(seconds))
+    return least if seconds[least] < seconds[0] * (1 - TIE) else 0
+
+
+def _by_problem(code: Code) -> dict[str, float]:
+    """Seconds a run of all stages of each problem."""
+    runs = seconds_of(code, RUNS)
+    seconds: dict[str, float] = {}
+    for at, stage in enumerate(code.placed.program.stages):
+        if isinstance(stage, LayerStage | RepeatStage):
+            least = sorted(run[at] for run in runs)[1]  # the second best: a neighbour can only add
+            layers = [part for part in members_of(stage) if isinstance(part, LayerStage)]
+            for key in dict.fromkeys(layer.problem.key for layer in layers):
+                seconds[key] = seconds.get(key, 0.0) + least
+    return seconds
+
+
+def seconds_of(code: Code, runs: int) -> list[list[float]]:
+    """Seconds of every stage in each of some runs; the code must time itself."""
+    runner = runner_of(code)
+    inputs = inputs_of(runner.inputs)
+    arrays = [inputs[port.name] for port in runner.inputs]
+    context, count = runner.context(), len(code.placed.program.stages)
+    run = runner.bind(context, arrays, runner.results())
+    seconds = []
+    for _ in range(runs + WARM_UP):
+        run()
+        seconds.append(runner.stage_seconds(context, count))
+    return seconds[WARM_UP:]

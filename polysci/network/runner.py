@@ -1,0 +1,308 @@
+"""A compiled network as a Python callable: NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.errors import PolysciError
+from polysci.numerics import arrays as aligned
+from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type
+from polysci.program.value_ranges import ValueRange
+from polysci.runtime.arguments import as_stored, plain
+from polysci.runtime.backend import CPU
+from polysci.runtime.build.library import Library
+
+Array = NDArray[Any]
+SHORT: Final = 4096  # bytes of a result: lines that its vectors cross cost less than to align it
+_ndarray, _empty = np.ndarray, np.empty  # so many look-ups less a call
+# Of the library of a network NAME: it defines NAME_load, and so on.
+FUNCTIONS: Final = (
+    *("load", "load_parts", "unload", "model_size", "model_data"),
+    *("new", "free", "run", "context_size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPort:
+    """An input or output: its name in the model, shape and element type, as a tensor's.
+
+    Arrays of ``bf16`` are uint16, its bits.
+    ``counted``: the axis of an output along which data decides the length, whose extent is the most
+    that can be, and the place among the outputs of that which says how many there are.
+    ``range``: which numbers an example of an input may hold, where not any.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    counted: tuple[int, int] | None = None
+    range: ValueRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortAccess:
+    """An input or output as calls use it.
+
+    ``pointer`` makes the argument for C. ``room`` is in bytes, for a result that begins a line of
+    the cache; 0 for one that is so short that NumPy's own alignment will do.
+    """
+
+    port: TensorPort
+    shape: tuple[int, ...]
+    kind: np.dtype[Any]
+    pointer: Callable[[Array], Any]
+    room: int
+
+    @staticmethod
+    def of(library: Library, port: TensorPort) -> PortAccess:
+        kind = array_type(port.dtype)
+        size = prod(port.shape) * kind.itemsize
+        room = size + aligned.ALIGNMENT - 1 if size > SHORT else 0
+        return PortAccess(port, port.shape, kind, library.pointer(C_TYPES[port.dtype]), room)
+
+    def check(self, value: object) -> Array:
+        """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+        if type(value) is _ndarray and value.dtype is self.kind and value.shape == self.shape:
+            array: Array = value
+            if array.flags.carray:
+                return array
+        return check_inputs(self.port, value)
+
+    def new(self) -> Array:
+        """An array for a result."""
+        if not self.room:
+            return _empty(self.shape, self.kind)
+        memory = _empty(self.room, np.uint8)
+        start = memory.__array_interface__["data"][0]
+        return _ndarray(self.shape, self.kind, memory, -start % aligned.ALIGNMENT)
+
+
+class Runner:
+    """A loaded library of a network: checked calls, one context for each that is under way.
+
+    ``weights`` are their file, or its arrays one by one.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        name: str,
+        declarations: str,
+        weights: Sequence[Array] | Path,
+        inputs: Sequence[TensorPort],
+        outputs: Sequence[TensorPort],
+    ) -> None:
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+        self.library: Library = CPU.load(library, declarations)
+        self._ffi, lib = self.library.ffi, self.library.lib
+        self._run = getattr(lib, f"{name}_run")
+        self._new, self._free = getattr(lib, f"{name}_new"), getattr(lib, f"{name}_free")
+        why = self._ffi.new("const char **")
+        if isinstance(weights, Path):
+            model = getattr(lib, f"{name}_load")(str(weights).encode(), why)
+        else:
+            data = [self._ffi.from_buffer(array) for array in weights]
+            parts = self._ffi.new("const void *[]", data)
+            model = getattr(lib, f"{name}_load_parts")(parts, why)
+        if model == self._ffi.NULL:
+            raise PolysciError(f"{name}: {self._ffi.string(why[0]).decode()}")
+        unload = getattr(lib, f"{name}_unload")
+        self._model = self._ffi.gc(model, partial(_end, unload, (self.library,)))
+        self.model_bytes = int(getattr(lib, f"{name}_model_size")())
+        self.context_bytes = int(getattr(lib, f"{name}_context_size")())
+        self._idle: list[Any] = []
+        self._inputs, self._outputs = (
+            [PortAccess.of(self.library, port) for port in ports]
+            for ports in (self.inputs, self.outputs)
+        )
+        self._single = len(self.inputs) == len(self.outputs) == 1
+        self._counted = any(port.counted for port in self.outputs)
+        self._names = [port.name for port in self.outputs]
+        self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
+        addresses = ", uintptr_t" * len(self._pointers)
+        self._run_at = self._ffi.cast(f"void (*)(void *{addresses})", self._run)
+
+    def packed_weights(self) -> memoryview:
+        """Constants and packed weights, as the library reads them; valid as long as this object."""
+        data = getattr(self.library.lib, f"{self.name}_model_data")(self._model)
+        return memoryview(self._ffi.buffer(data, self.model_bytes))
+
+    def context(self) -> Any:
+        """A context that nobody uses; give it back to ``release``."""
+        try:  # a suppress() takes half a microsecond
+            return self._idle.pop()
+        except IndexError:  # more runs are under way than ever before
+            pass
+        made = self._new(self._model)
+        if made == self._ffi.NULL:
+            raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
+        return self._ffi.gc(made, partial(_end, self._free, (self.library, self._model)))
+
+    def release(self, context: Any) -> None:
+        self._idle.append(context)
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Outputs in order, for inputs in order."""
+        results = self.results()
+        self.into(arrays, results)
+        return results
+
+    def run_in_order(self, inputs: Sequence[object]) -> list[Array]:
+        """The same for a caller's arrays, each checked."""
+        return self([access.check(x) for access, x in zip(self._inputs, inputs, strict=True)])
+
+    def call(self, inputs: object, out: object = None) -> Any:
+        """What a network's caller gets: arrays checked; one for one, else by name."""
+        if type(inputs) is _ndarray and out is None and self._single:
+            (read,), (written,) = self._inputs, self._outputs
+            x, y = read.check(inputs), written.new()
+            context = self.context()  # where a pointer cannot be made it is given back for good
+            self._run(context, read.pointer(x), written.pointer(y))
+            self._idle.append(context)
+            return y
+        arrays = self.order(inputs)
+        if out is not None:
+            self.into(arrays, self.targets(out, arrays))
+            return out
+        results = self(arrays)
+        if self._counted:
+            outputs = cut_results(self.outputs, results)
+        else:
+            outputs = dict(zip(self._names, results, strict=True))
+        if len(outputs) == 1 and not _is_mapping(inputs):
+            return next(iter(outputs.values()))
+        return outputs
+
+    def order(self, inputs: object) -> list[Array]:
+        """The inputs in order, each checked. Raises TypeError or ValueError that name them."""
+        return _order(self._inputs, inputs, "inputs")
+
+    def targets(self, out: object, arrays: Sequence[Array]) -> list[Array]:
+        """A caller's arrays for the outputs, in order, for inputs in order. Raises as ``order``."""
+        results = _order(self._outputs, out, "out")
+        for at, (port, result) in enumerate(zip(self.outputs, results, strict=True)):
+            if result is not array_of(port, out) or not result.flags.carray:
+                raise ValueError(
+                    f"out: {port.name}: expected a writable, aligned, C-contiguous numpy.ndarray"
+                )
+            for other in (*arrays, *results[:at]):
+                if np.may_share_memory(result, other):
+                    raise ValueError(f"out: {port.name}: expected memory apart from other arrays")
+        return results
+
+    def results(self) -> list[Array]:
+        """Arrays for the outputs of a run."""
+        return [access.new() for access in self._outputs]
+
+    def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """The same into arrays that are there; both of the right shapes and types."""
+        context = self.context()
+        try:
+            self._run(context, *map(_point, self._pointers, (*arrays, *results)))
+        finally:
+            self._idle.append(context)
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """The same on memory at addresses, of inputs and then outputs; nothing is checked.
+
+        It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others.
+        """
+        context = self.context()
+        try:
+            self._run_at(context, *addresses)
+        finally:
+            self._idle.append(context)
+
+    def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """The same in a given context."""
+        self.bind(context, arrays, results)()
+
+    def bind(
+        self, context: Any, arrays: Sequence[Array], results: Sequence[Array]
+    ) -> Callable[[], None]:
+        """What runs the network on these very arrays, each time it is called."""
+        return partial(self._run, context, *map(_point, self._pointers, (*arrays, *results)))
+
+    def stage_seconds(self, context: Any, stages: int) -> list[float]:
+        """Seconds of each stage in the context's last run; the code must time itself."""
+        times = getattr(self.library.lib, f"{self.name}_times")(context)
+        return [times[at + 1] - times[at] for at in range(stages)]
+
+
+def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
+    """Give memory back with a function of a library; what that uses lives until then."""
+    function(memory)
+
+
+def _point(pointer: Callable[[Array], Any], array: Array) -> Any:
+    return pointer(array)
+
+
+def _is_mapping(arrays: object) -> bool:
+    return type(arrays) is dict or (type(arrays) is not _ndarray and isinstance(arrays, Mapping))
+
+
+def array_of(port: TensorPort, arrays: Any) -> object:
+    """What a caller gave for an input or output: the array, or one of a mapping by name."""
+    return arrays[port.name] if _is_mapping(arrays) else arrays
+
+
+def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array]:
+    """``order_inputs``, in half of its time where nothing is wrong."""
+    if type(arrays) is _ndarray and len(accesses) == 1:
+        return [accesses[0].check(arrays)]
+    if type(arrays) is dict and len(arrays) == len(accesses):
+        try:
+            return [access.check(arrays[access.port.name]) for access in accesses]
+        except KeyError:  # which ``order_inputs`` explains
+            pass
+    return order_inputs([access.port for access in accesses], arrays, what)
+
+
+def check_inputs(port: TensorPort, value: object) -> Array:
+    """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+    bits = port.dtype == "bf16"
+    array = plain(port.name, as_stored(value, DTYPES["bf16"]) if bits else value, "a NumPy array")
+    if array.dtype != (kind := array_type(port.dtype)):
+        how = " (the bits of bf16; polysci.to_bf16 makes them)" if bits else ""
+        raise TypeError(f"{port.name}: expected dtype {kind}{how}, got {array.dtype}")
+    if array.shape != port.shape:
+        raise ValueError(f"{port.name}: expected shape {port.shape}, got {array.shape}")
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.require(array, requirements=("C", "A"))
+
+
+def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[str, Array]:
+    """The outputs of the model by name, each as long as its count says; counts are left out."""
+    counts = {port.counted[1] for port in ports if port.counted}
+    outputs = dict[str, Array]()
+    for place, (port, array) in enumerate(zip(ports, results, strict=True)):
+        if port.counted:
+            axis, count = port.counted
+            array = array[(slice(None),) * axis + (slice(int(results[count])),)]
+        if place not in counts:
+            outputs[port.name] = array
+    return outputs
+
+
+def order_inputs(ports: Sequence[TensorPort], inputs: object, what: str = "inputs") -> list[Array]:
+    """The inputs in order, from one array, or from a mapping by name."""
+    if isinstance(inputs, Mapping):
+        names = {port.name for port in ports}
+        if set(inputs) != names:
+            raise ValueError(f"{what}: expected {sorted(names)}, got {sorted(map(str, inputs))}")
+        return [check_inputs(port, inputs[port.name]) for port in ports]
+    if len(ports) != 1:
+        raise TypeError(
+            f"{what}: this network has {len(ports)}: give a dict of {[p.name for p in ports]}"
+        )
+    return [check_inputs(ports[0], inputs)]

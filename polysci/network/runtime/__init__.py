@@ -1,1 +1,0 @@
-"""A compiled network in this process."""

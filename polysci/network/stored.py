@@ -1,0 +1,69 @@
+"""What another process needs to run a network: its library, its weights, and a signature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from polysci.network.runner import Array, Runner, TensorPort
+from polysci.program.value_ranges import ValueRange
+
+_SIGNATURE, _WEIGHTS = "signature.json", "weights"
+Ports = tuple[Sequence[TensorPort], Sequence[TensorPort]]  # inputs and outputs
+
+
+def save(
+    folder: Path,
+    library: Path,
+    name: str,
+    declarations: str,
+    weights: Iterable[bytes | memoryview],
+    ports: Ports,
+) -> None:
+    """Write it into a directory of its own; the library stays in the cache.
+
+    ``weights`` are the pieces of their file, ``ports`` inputs and outputs.
+    """
+    with (folder / _WEIGHTS).open("wb") as file:
+        file.writelines(weights)
+    signature = {"library": str(library), **signature_of(name, declarations, ports)}
+    (folder / _SIGNATURE).write_text(json.dumps(signature), encoding="utf-8")
+
+
+def signature_of(name: str, declarations: str, ports: Ports) -> dict[str, Any]:
+    """What ``restore_runner`` takes, as JSON has it."""
+    inputs, outputs = ([asdict(port) for port in its] for its in ports)
+    return {"name": name, "declarations": declarations, "inputs": inputs, "outputs": outputs}
+
+
+def restore(folder: Path) -> Runner:
+    """The network that ``save`` wrote."""
+    told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return restore_runner(Path(told["library"]), told, folder / _WEIGHTS)
+
+
+def restore_runner(
+    library: Path, signature: Mapping[str, Any], weights: Sequence[Array] | Path
+) -> Runner:
+    """A network of a library, what ``signature_of`` tells of it, and its weights."""
+    inputs, outputs = (
+        [
+            TensorPort(
+                port["name"],
+                tuple(port["shape"]),
+                port["dtype"],
+                tuple(port["counted"]) if port["counted"] else None,
+                _range_of(port["range"]),
+            )
+            for port in signature[which]
+        ]
+        for which in ("inputs", "outputs")
+    )
+    return Runner(library, signature["name"], signature["declarations"], weights, inputs, outputs)
+
+
+def _range_of(told: Mapping[str, Any] | None) -> ValueRange | None:
+    return None if told is None else ValueRange(**{**told, "without": tuple(told["without"])})

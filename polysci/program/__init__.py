@@ -1,0 +1,1 @@
+"""Programs: stages in an order that runs, and the passes over them."""

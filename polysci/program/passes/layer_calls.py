@@ -1,0 +1,301 @@
+"""Layers as calls of primitives: symbols, strides, pointers, and the order with its barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from polysci.errors import PolysciError, UnsupportedError
+from polysci.lower.algorithm import SYMBOL, EmitOptions
+from polysci.lower.direct.emit import Source
+from polysci.lower.direct.extras import Extras, MomentRows, images_in_row
+from polysci.lower.direct.team import Team
+from polysci.numerics.arrays import Array, round_up
+from polysci.ops.problem import Problem
+from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.program.passes.buffers import BufferPlace, PlacedProgram
+from polysci.program.passes.operands import operands_of, row_dim
+from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.program.passes.weights_ahead import keeps_weights
+from polysci.program.stages import LayerStage, Program, RowFusion, Window, members_of
+from polysci.program.windows import start_of, stretch
+from polysci.runtime.backend import CPU
+
+Strides = dict[str, tuple[int, ...]]
+Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
+HEAD = 64  # elements that are compared first
+LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """A layer, the code that computes it, and where its packed weights are.
+
+    ``packed_at`` is None for weights that are computed. ``shared``: its threads share the work;
+    else one of them does all.
+    """
+
+    layer: LayerStage
+    source: Source
+    schedule: Schedule
+    packed_at: int | None
+    shared: bool
+
+    @property
+    def packs(self) -> bool:
+        """Whether weights are packed on every run, before calls; other calls read them."""
+        return self.packed_at is None and self.layer.problem.w_kind == "constant"
+
+
+def calls_of(
+    placed: PlacedProgram,
+    schedules: Mapping[str, Schedule],
+    name: str,
+    threads: int,
+    team: Team = Team.OPENMP,
+    shares: ThreadShares = SHARED,
+    layers: SharedLayers | None = None,
+) -> dict[Spot, LayerCall]:
+    """By position of the stage, and inside it; layers that share code share a symbol.
+
+    ``layers`` are those of other programs of the same library.
+    """
+    calls: dict[Spot, LayerCall] = {}
+    layers = layers or SharedLayers()
+    sources, constants = layers.sources, placed.program.constants
+    for spot, layer, fused in _spots(placed.program):
+        several = 1 if fused or shares.one_thread(spot[0]) else threads
+        schedule = schedules[layer.problem.key]
+        code = LayerCode.of(layer, placed, schedule, fused=fused, alone=several < threads)
+        key = code.key
+        if key not in sources:
+            sources[key] = code.emit(f"{name}_l{len(sources)}", several, team)
+        source = sources[key]
+        fixed = layer.weights in placed.program.constants and not layer.stack
+        shared = several > 1 and bool(code.schedule.parallel)
+        at = layers.place(layer, source, constants[layer.weights]) if fixed else None
+        calls[spot] = LayerCall(layer, source, code.schedule, at, shared)
+    return calls
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCode:
+    """What the code of a layer depends on in its program; passes ask ``refuse_code`` first.
+
+    ``fused``: it computes some rows at a time, in one thread.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    strides: Strides
+    extras: Extras
+    fused: bool
+
+    @classmethod
+    def of(
+        cls, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False,
+        alone: bool = False,
+    ) -> Self:  # fmt: skip
+        """Take a layer under its schedule; ``alone``: one of several threads calls it.
+
+        Raises UnsupportedError for a schedule that cannot compute it some rows at a time.
+        """
+        schedule = plain(schedule)
+        if fused:
+            schedule = by_rows(schedule, row_dim(layer))
+        elif alone:
+            schedule = serial(schedule)
+        strides, extras = strides_of(layer, placed), extras_of(layer, placed)
+        return cls(layer.problem, schedule, strides, extras, fused)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Layers of the same key share code."""
+        words = f"{self.fused} {self.extras}", repr(sorted(self.strides.items()))
+        return (self.problem.key, str(self.schedule), *words)
+
+    def emit(self, symbol: str, threads: int, team: Team) -> Source:
+        """The C, for so many threads. Raises as ``Backend.emit`` does."""
+        own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
+        options = EmitOptions(symbol, self.strides, own, self.fused, self.extras)
+        return CPU.emit(self.problem, self.schedule, threads, options)
+
+
+def refuse_code(
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False
+) -> str:
+    """Why there is no code of a layer as it stands in a program; empty where there is.
+
+    What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
+    """
+    try:
+        LayerCode.of(layer, placed, schedule, fused=fused).emit(SYMBOL, 1, Team.OWN)
+    except PolysciError as error:
+        return str(error)
+    return ""
+
+
+def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
+    """The calls whose weights are packed ahead, one for each place; layers may share weights."""
+    places: dict[int, LayerCall] = {}
+    for call in calls:
+        if call.packed_at is not None:
+            places.setdefault(call.packed_at, call)
+    return [*places.values()]
+
+
+def packed_ahead(placed: PlacedProgram, at: int, calls: Mapping[Spot, LayerCall]) -> list[Spot]:
+    """The layers of a repeated stage whose weights are computed, but before all steps."""
+    stage = placed.program.stages[at]
+    return [
+        spot
+        for spot, call in calls.items()
+        if spot[0] == at
+        and call.packs
+        and not call.layer.copies
+        and keeps_weights(placed, stage, call.layer)
+    ]
+
+
+@dataclass(slots=True)
+class SharedLayers:
+    """Code of layers by what it depends on, and where packed weights are, ``size`` bytes in all.
+
+    Layers whose weights are equal and packed alike share them.
+    """
+
+    sources: dict[tuple[str, ...], Source] = field(default_factory=dict)
+    size: int = 0
+    places: dict[tuple[str, ...], list[tuple[Array, int]]] = field(default_factory=dict)
+
+    def place(self, layer: LayerStage, source: Source, weights: Array) -> int:
+        """Bytes before the packed weights of a layer."""
+        own = (source.key, source.packing) if source.packing else (
+            layer.problem.key, str(source.schedule), str(layer.w)
+        )  # fmt: skip
+        others = self.places.setdefault((*own, f"{layer.x_zero} {source.packed}"), [])
+        for array, at in others:
+            if is_same(array, weights):
+                return at
+        others.append((weights, self.size))
+        self.size += round_up(source.packed)
+        return others[-1][1]
+
+
+def is_same(array: Array, other: Array) -> bool:
+    """Whether the elements of two arrays are the same, in order."""
+    if array is other:
+        return True
+    a, b = array.reshape(-1), other.reshape(-1)
+    return a.dtype == b.dtype and bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
+
+
+def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
+    """Every layer, where it stands, and whether that is inside a row fusion."""
+    for position, stage in enumerate(program.stages):
+        for inside, member in enumerate(members_of(stage)):
+            if isinstance(member, LayerStage):
+                yield (position, inside), member, isinstance(stage, RowFusion)
+
+
+def serial(schedule: Schedule) -> Schedule:
+    """The same schedule for one thread; private copies stay, so that sums are the same."""
+    if schedule.private:
+        return schedule
+    steps = tuple(
+        replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
+    )
+    return replace(schedule, steps=steps)
+
+
+def by_rows(schedule: Schedule, row: str) -> Schedule:
+    """The same schedule with the loop over rows, ``row``, around all others, in one thread.
+
+    What was packed once before all loops is packed once for every few rows. Raises
+    UnsupportedError where a call takes all rows.
+    """
+    if schedule.private:
+        raise UnsupportedError(f"schedule {schedule}: its private copies are of the whole result")
+    schedule = serial(schedule)
+    steps = schedule.steps
+    loops = [step for step in steps if isinstance(step, Loop)]
+    rows = [loop for loop in loops if loop.dim == row]
+    if not rows:
+        raise UnsupportedError(f"schedule {schedule}: no loop over rows")
+    first = steps[0]
+    if isinstance(first, Loop) and first.dim == row:
+        return schedule
+    inner = rows[0].step
+    height = inner * max(1, -(-LEAST_ROWS // inner))
+    outer = [step for step in steps if step != rows[0] or inner != height]
+    return replace(schedule, steps=(Loop(row, height), *outer))
+
+
+def plain(schedule: Schedule) -> Schedule:
+    """Without stores past the caches: the next layer reads what this one writes."""
+
+    return replace(schedule, stream=False) if schedule.stream else schedule
+
+
+def extras_of(layer: LayerStage, placed: PlacedProgram) -> Extras:
+    """What the code of a layer takes beside its operands."""
+    moments = None
+    if layer.moments:
+        rows, _, channels = placed.program.values[layer.moments].shape
+        images = images_in_row(placed.program.values[layer.output].shape)
+        moments = MomentRows(rows, channels, images * placed.places[layer.output].strides[0])
+    places = placed.places
+    adds = bool(layer.residual) and places[layer.residual] == places[layer.output]
+    return Extras(bool(layer.gate or layer.mask), moments, adds)
+
+
+def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
+    """Why some layer of a problem, by its key, has no code under a schedule; empty where all have.
+
+    A search knows the problem alone: its schedules have code where that says how arrays are stored.
+    """
+    layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
+    other = (it for it in layers if strides_of(it, placed) or extras_of(it, placed))
+    return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
+
+
+def refuse_extras(
+    schedules: Mapping[str, Schedule], layer: LayerStage, placed: PlacedProgram
+) -> str:
+    """Why the code of a layer under its schedule has no masks, or moments; empty if it has."""
+    if layer.y.start or layer.y.step or layer.stack or layer.scales:
+        return "it writes part of a tensor, or integers"
+    return refuse_code(layer, placed, schedules[layer.problem.key])
+
+
+def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
+    """How the arrays of a layer are stored, where its problem does not say so."""
+    x, w, y = operands_of(layer.problem)
+    stored: Strides = {}
+    for operand, window in ((x, layer.x), (y, layer.y)):
+        value, place = placed.program.values[window.tensor], placed.places[window.tensor]
+        steps = stretch(window, value.shape, place.strides)
+        if steps is None:
+            raise PolysciError(f"{layer.name}: {operand.array} does not run on")
+        strides = tuple(
+            own if extent == 1 else step
+            for own, extent, step in zip(operand.strides, operand.shape, steps, strict=True)
+        )
+        if strides != operand.strides:
+            stored[operand.array] = strides
+    if layer.w:
+        stored[w.array] = layer.w
+    return stored
+
+
+def first_of(window: Window, place: BufferPlace) -> int:
+    """Elements of the buffer before a window."""
+    return place.first + start_of(window, place.strides)
+
+
+def problems(program: Program) -> dict[str, Problem]:
+    """The distinct problems of a program, by key, in order."""
+    return {layer.problem.key: layer.problem for layer in reversed(program.layers())}

@@ -1,0 +1,138 @@
+"""Long sums with few results in parts: threads share these, and short sums lose few digits.
+
+How a sum is split depends on shapes alone, so that any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from polysci.loop_ir.expressions import (
+    Apply,
+    Expr,
+    Guard,
+    Load,
+    Lookup,
+    Reduce,
+    axis,
+    combine,
+    loads,
+    reductions,
+    rewrite,
+    shift,
+)
+from polysci.polyhedral.affine import Affine
+from polysci.program.stages import LoopStage, Program, Stage, Value
+
+LEAST_TERMS: Final = 1 << 15  # of all results together, from which on threads are of use
+MOST_RESULTS: Final = 1 << 13  # more of them share out well as they are
+PARTS: Final = 16
+MOST_TERMS: Final = 1024  # of one part
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Iterators of a reduction that number its parts; the last of them goes in blocks."""
+
+    whole: tuple[tuple[str, int], ...]
+    name: str
+    blocks: int
+    block: int
+    extent: int
+    rest: tuple[tuple[str, int], ...]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (*(extent for _, extent in self.whole), self.blocks)
+
+
+def split_sums(program: Program) -> Program:
+    """The program with long sums as sums of parts."""
+    values, stages = dict(program.values), list[Stage]()
+    for stage in program.stages:
+        split = _split_of(stage, program) if isinstance(stage, LoopStage) else None
+        if split is None:
+            stages.append(stage)
+        else:
+            assert isinstance(stage, LoopStage)
+            stages += _apart(stage, split, values)
+    return replace(program, values=values).with_stages(tuple(stages))
+
+
+def _split_of(stage: LoopStage, program: Program) -> _Split | None:
+    """How to split the sum of a stage; None where that is of no use."""
+    sums = reductions(stage.expr)
+    results = program.values[stage.output].size
+    if len(sums) != 1 or sums[0].function != "add" or sums[0].guards:
+        return None
+    if program.values[stage.output].dtype != "float32" or not 0 < results <= MOST_RESULTS:
+        return None
+    terms = prod(extent for _, extent in sums[0].over)
+    if terms * results < LEAST_TERMS or terms < 4 * PARTS:
+        return None
+    if results >= PARTS and not _side_by_side(stage, sums[0], program):
+        return None  # every thread reads its own
+    return _split(sums[0].over, max(PARTS, -(-terms // MOST_TERMS)))
+
+
+def _side_by_side(stage: LoopStage, total: Reduce, program: Program) -> bool:
+    """Whether neighbouring results are of neighbouring elements of what is read."""
+    out = program.values[stage.output]
+    last = (out.order or range(len(out.shape)))[-1]
+    reduced = {name for name, _ in total.over}
+    for load in loads(total.body):
+        if not any(name in reduced for name in _iterators(load)):
+            continue  # the same in all terms
+        value = program.values[load.tensor]
+        fastest = (value.order or range(len(value.shape)))[-1] if value.shape else None
+        if fastest is not None and load.index[fastest] == axis(last):
+            return True
+    return False
+
+
+def _iterators(load: Load) -> set[str]:
+    """Those of its subscripts, where these are no data."""
+    forms = [index.at if isinstance(index, Lookup) else index for index in load.index]
+    return {name for form in forms if isinstance(form, Affine) for name, _ in form.terms}
+
+
+def _split(over: Sequence[tuple[str, int]], wanted: int) -> _Split:
+    """Into so many parts, or somewhat more; the first iterators are the slowest in memory."""
+    parts = 1
+    for at, (name, extent) in enumerate(over):
+        if parts * extent >= wanted or at == len(over) - 1:
+            blocks = min(extent, -(-wanted // parts))
+            block = -(-extent // blocks)
+            blocks = -(-extent // block)
+            return _Split(tuple(over[:at]), name, blocks, block, extent, tuple(over[at + 1 :]))
+        parts *= extent
+    raise AssertionError("a reduction over nothing")
+
+
+def _apart(stage: LoopStage, split: _Split, values: dict[str, Value]) -> list[Stage]:
+    """The stage of the parts, and that of their sum."""
+    (total,) = reductions(stage.expr)
+    out, count = values[stage.output], len(split.parts)
+    rank = len(out.shape)
+    moved = {f"i{at}": axis(at + count) for at in range(rank)}
+    moved |= {name: axis(at) for at, (name, _) in enumerate(split.whole)}
+    place = combine({f"i{count - 1}": split.block, split.name: 1})
+    guards = (Guard(place, split.extent),) if split.extent % split.block else ()
+    over = ((split.name, split.block), *split.rest)
+    body = Reduce("add", over, shift(total.body, moved | {split.name: place}), guards)
+    order = tuple(at + count for at in out.order or range(rank))
+    name = f"{stage.output}.parts"
+    values[name] = Value(name, (*split.parts, *out.shape), "float64", (*range(count), *order))
+    numbers = [(f"p{at}", size) for at, size in enumerate(split.parts)]
+    index = [combine({number: 1}) for number, _ in numbers]
+    index += [axis(at) for at in range(rank)]
+    whole = Reduce("add", tuple(numbers), Load(name, tuple(index)))
+
+    def change(part: Expr) -> Expr:
+        return Apply("real", (whole,)) if part == total else part
+
+    joined = replace(stage, expr=rewrite(stage.expr, change))
+    return [LoopStage(f"{stage.name}, parts", name, body), joined]

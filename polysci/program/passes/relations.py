@@ -1,0 +1,73 @@
+"""Which elements a stage reads, as isl relations, and what fusing may conclude from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import islpy as isl
+
+from polysci.loop_ir.expressions import Guard, Load, Reduce
+from polysci.polyhedral.affine import Affine
+
+Extents = tuple[tuple[str, int], ...]
+
+
+def iterators(shape: Sequence[int]) -> Extents:
+    """The iterators of a stage that writes a tensor, and how far they run."""
+    return tuple((f"i{number}", size) for number, size in enumerate(shape))
+
+
+@lru_cache(maxsize=4096)
+def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ...] = ()) -> isl.Map:
+    """``{ [iterators] -> [element] }`` of one read."""
+    names = ", ".join(name for name, _ in domain)
+    bounds = [f"0 <= {name} < {size}" for name, size in domain]
+    bounds += [f"0 <= {guard.at} < {guard.extent}" for guard in guards]
+    places = ", ".join(map(str, index))
+    return isl.Map(f"{{ [{names}] -> [{places}] : {' and '.join(bounds) or 'true'} }}")
+
+
+def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Map | None:
+    """The relation of a read, the iterators of the reduction around it included.
+
+    None where a table or data stands between, which isl does not see through.
+    """
+    index = [subscript for subscript in load.index if isinstance(subscript, Affine)]
+    if len(index) < len(load.index):
+        return None
+    if around:
+        domain = (*domain, *around.over)
+    return relation(domain, tuple(index), around.guards if around else ())
+
+
+def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
+    """Whether every iteration reads the element of its own place, and all elements are read.
+
+    Then the only dependence between producer and consumer is from each iteration to itself: they
+    may share a loop, whatever its order.
+    """
+    reads = of_load(load, domain)
+    if reads is None or len(load.index) != len(domain):
+        return False
+    own = relation(iterators(shape), tuple(Affine(((name, 1),)) for name, _ in iterators(shape)))
+    return bool(reads.is_equal(own))
+
+
+def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
+    """Whether no element is read by two iterations: then nothing is computed twice in its place."""
+    reads = of_load(load, domain, around)
+    return reads is not None and bool(reads.is_injective())
+
+
+def reads_within(
+    load: Load, domain: Extents, around: Reduce | None, *, axis: int, low: Affine, extent: int
+) -> bool:
+    """Whether every read lies, along an axis, in the ``extent`` elements from ``low`` on."""
+    reads = of_load(load, domain, around)
+    if reads is None:
+        return False
+    names = ", ".join(name for name, _ in (*domain, *(around.over if around else ())))
+    elements = ", ".join(f"h{number}" for number in range(len(load.index)))
+    window = isl.Map(f"{{ [{names}] -> [{elements}] : {low} <= h{axis} < {low} + {extent} }}")
+    return bool(reads.is_subset(window))

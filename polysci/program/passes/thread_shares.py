@@ -1,0 +1,228 @@
+"""Which stages all threads share, and which one thread computes: to wait for others takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from polysci.loop_ir.expressions import Apply, Expr, reductions, walk
+from polysci.program.control import BranchStage, StepView
+from polysci.program.stages import (
+    ConcatStage,
+    JointLoops,
+    LayerStage,
+    LoopStage,
+    Program,
+    RepeatStage,
+    RowFusion,
+    Stage,
+    ViewStage,
+    members_of,
+)
+from polysci.target.machine import Machine
+
+WAIT_US: Final = 1.0  # at a barrier, where all threads come at the same time
+FUNCTION_NS: Final = 0.2  # a function of one element, in vectors
+OTHER_NS: Final = 1.0  # an element of a stage that does not run in vectors
+TEAM_US: Final = 5.0  # what a team must save: its threads may sleep
+SPIN_US: Final = 50.0  # for which a waiting thread spins, and then it sleeps
+WAKE_US: Final = 50.0  # until one that sleeps runs
+WAITS: Final = 2  # in a step, for each of its layers
+BALANCED: Final = 0.9  # of the time in which all threads multiply, where they share a stack
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadShares:
+    """By position of stages: ``alone`` are those that the first thread computes.
+
+    ``beside`` are neighbours that run at the same time, each by one thread. ``split`` are stacks of
+    products, each of which one thread computes. All threads share the other stages.
+    """
+
+    alone: frozenset[int] = frozenset()
+    beside: tuple[range, ...] = ()
+    split: frozenset[int] = frozenset()
+
+    def serial(self, position: int) -> bool:
+        """Whether one thread computes a stage."""
+        return position in self.alone or self.neighbours(position) is not None
+
+    def one_thread(self, position: int) -> bool:
+        """Whether a layer there is called by one thread, others or not."""
+        return position in self.split or self.serial(position)
+
+    def neighbours(self, position: int) -> range | None:
+        """The stages that run at the same time as this one."""
+        return next((stages for stages in self.beside if position in stages), None)
+
+
+SHARED: Final = ThreadShares()
+
+
+def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> ThreadShares:
+    """What takes least time by a rough model; ``l2`` is in bytes.
+
+    Where waking the other threads takes longer than they save, the first computes everything.
+    All threads take the same branch.
+    """
+    branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
+    clock = StageClock(program, machine, l2)
+    split = {at for at, stage in enumerate(program.stages) if is_split(stage, threads)}
+    serial = [clock.serial(stage) for stage in program.stages]
+    shared = [clock.shared(stage, threads) for stage in program.stages]
+    beside = list[range]()
+    for stages in independent_loops(program):
+        together = max(serial[at] for at in stages) * -(-len(stages) // threads)
+        apart = sum(min(serial[at], shared[at]) for at in stages)
+        if together < apart and threads <= 2 * len(stages):
+            beside.append(stages)
+            for at in stages:
+                shared[at] = together / len(stages)
+    inside = frozenset(at for stages in beside for at in stages)
+    alone, saved, idle = frozenset[int](), 0.0, 0.0
+    for _ in range(2):  # the second time as where one run follows another
+        alone, saved, idle = first_alone(serial, shared, inside, idle)
+    if saved < TEAM_US:
+        return ThreadShares(frozenset(range(len(serial))))
+    alone -= branches
+    return ThreadShares(alone, tuple(beside), frozenset(split - alone))
+
+
+def is_split(stage: Stage, threads: int) -> bool:
+    """Whether threads share the products of a stack: these go into nearly equal parts."""
+    if not isinstance(stage, LayerStage) or threads == 1:
+        return False
+    count = len(stage.stack)
+    return count >= BALANCED * threads * -(-count // threads) > 0
+
+
+def first_alone(
+    serial: Sequence[float], shared: Sequence[float], inside: frozenset[int], idle: float
+) -> tuple[frozenset[int], float, float]:
+    """The stages of the first thread, what the others save, and how long they are idle at the end.
+
+    They were for ``idle`` before, and then sleep. Those ``inside`` run beside each other. All times
+    are in microseconds.
+    """
+    alone, saved = set[int](), 0.0
+    for at, (lone, together) in enumerate(zip(serial, shared, strict=True)):
+        gain = lone - together - (WAKE_US if idle > SPIN_US else 0.0)
+        if gain > 0 or at in inside:
+            saved, idle = saved + gain, 0.0
+        else:
+            alone.add(at)
+            idle += lone
+    return frozenset(alone), saved, idle
+
+
+def serial_problems(program: Program, shares: ThreadShares) -> frozenset[str]:
+    """Keys of the problems that one thread computes wherever they stand."""
+    keys: dict[bool, set[str]] = {True: set(), False: set()}
+    for at, stage in enumerate(program.stages):
+        layers = [part for part in members_of(stage) if isinstance(part, LayerStage)]
+        keys[shares.one_thread(at)] |= {layer.problem.key for layer in layers}
+    return frozenset(keys[True] - keys[False])
+
+
+def independent_loops(program: Program) -> list[range]:
+    """Loops over steps, one behind the other, of which none needs what another one makes."""
+    runs, first = list[range](), 0
+    for at, (stage, following) in enumerate(pairwise((*program.stages, None))):
+        members = program.stages[first : at + 1]
+        both = isinstance(stage, RepeatStage) and isinstance(following, RepeatStage)
+        if not both or not _independent([*members, following]):
+            if len(members) > 1:
+                runs.append(range(first, at + 1))
+            first = at + 1
+    return runs
+
+
+def _independent(stages: Sequence[Stage | None]) -> bool:
+    loops = [stage for stage in stages if isinstance(stage, RepeatStage)]
+    return all(
+        not {*one.outputs} & {*other.inputs}
+        and not {*other.outputs} & {*one.inputs}
+        and not {held.state for held in one.carried} & {*other.outputs}
+        and all(_apart(mine, its) for mine in one.writes for its in other.writes)
+        for one, other in combinations(loops, 2)
+    )
+
+
+def _apart(one: StepView, other: StepView) -> bool:
+    """Whether slices have no element in common: they lie at other places of an axis."""
+    return one.outer != other.outer or any(
+        not a.terms and not b.terms and a.const != b.const
+        for a, b in zip(one.index, other.index, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageClock:
+    """Roughly how many microseconds stages take."""
+
+    program: Program
+    machine: Machine
+    l2: int
+
+    def shared(self, stage: Stage, threads: int) -> float:
+        """By all threads, with their waiting."""
+        waits = 1
+        if isinstance(stage, RepeatStage):
+            layers = [member for member in stage.members if isinstance(member, LayerStage)]
+            waits = stage.count * WAITS * max(1, len(layers))
+        elif isinstance(stage, LayerStage) and not is_split(stage, threads):
+            waits = WAITS * len(stage.stack) or 1
+        return self.serial(stage) / threads + waits * WAIT_US
+
+    def serial(self, stage: Stage) -> float:
+        """By one thread."""
+        match stage:
+            case LayerStage():
+                return self.layers([stage])
+            case RepeatStage() | RowFusion():
+                layers = [part for part in stage.members if isinstance(part, LayerStage)]
+                others = [part for part in stage.members if not isinstance(part, LayerStage)]
+                times = stage.count if isinstance(stage, RepeatStage) else 1
+                return times * (self.layers(layers) + sum(map(self.serial, others)))
+            case JointLoops():
+                return sum(map(self.serial, stage.members))
+            case LoopStage(output=output, expr=expr):
+                return self.size(output) * functions(expr) * FUNCTION_NS * 1e-3
+            case ViewStage() | ConcatStage():
+                return 0.0
+            case _:
+                return sum(map(self.size, (*stage.outputs, *stage.inputs))) * OTHER_NS * 1e-3
+
+    def size(self, name: str) -> int:
+        return self.program.values[name].size
+
+    def layers(self, layers: Sequence[LayerStage]) -> float:
+        """Of layers that find their weights where they left them: in L2 if all fit there."""
+        sizes = [
+            prod(layer.problem.w_shape) * np.dtype(np.float32).itemsize * max(1, len(layer.stack))
+            for layer in layers
+        ]
+        rate = self.machine.l2 if sum(sizes) <= self.l2 else self.machine.l3
+        flops = [layer.problem.flops * max(1, len(layer.stack)) for layer in layers]
+        return sum(
+            max(count / self.machine.peak, size / rate) * 1e-3
+            for count, size in zip(flops, sizes, strict=True)
+        )
+
+
+def functions(expr: Expr) -> int:
+    """How many functions an element takes, those of sums as often as they run."""
+    inside = sum(
+        prod(size for _, size in reduction.over) * (1 + _applied(reduction.body))
+        for reduction in reductions(expr)
+    )
+    return 1 + _applied(expr) + inside
+
+
+def _applied(expr: Expr) -> int:
+    return sum(isinstance(part, Apply) for part in walk(expr))

@@ -1,0 +1,412 @@
+"""What a network computes, step by step: layers by primitives, loops, views, concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+
+from polysci.loop_ir.expressions import Expr, Index, Load, loads
+from polysci.numerics.arrays import Array
+from polysci.numerics.dtypes import array_type
+from polysci.numerics.quantization import Scales
+from polysci.ops.problem import Problem
+from polysci.polyhedral.affine import Affine
+from polysci.program.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
+from polysci.program.value_ranges import ValueRange
+
+CLAMP = tuple[float, float]
+BIT = "bit"  # element type of masks: eight elements, side by side in memory, share a byte
+ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: extents, element type (NumPy's name, ``bf16`` or ``bit``), axes, slowest first."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    order: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return array_type(self.dtype).itemsize
+
+    @property
+    def bytes(self) -> int:
+        return -(-self.size // 8) if self.dtype == BIT else self.size * self.item
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements, of a buffer of its own."""
+        strides, step = [0] * len(self.shape), 1
+        for at in reversed(self.order or range(len(self.shape))):
+            strides[at], step = step, step * self.shape[at]
+        return tuple(strides)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Axis 1 behind all others."""
+    return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Part of a tensor as a problem sees it: for each of its axes those of the tensor.
+
+    Axes of the tensor that run on together count as one; none is an extent of 1. ``start`` and
+    ``step`` are by axis of the tensor.
+    """
+
+    tensor: str
+    axes: tuple[tuple[int, ...], ...]
+    start: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    step: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStage:
+    """A problem by a primitive: ``y = clamp(gate * (problem(x, w) + bias + residual))``.
+
+    ``weights`` names a constant of the problem's ``w_shape``, or a tensor that is packed on every
+    run; ``w`` are its strides in elements where they are not row-major. ``w_axes`` are the axes
+    of such a tensor, as a window has them, where it may lie in any order. It runs once for each
+    position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
+    and y lie behind the first ones there. ``gate`` and ``mask`` have a bit for each element of y,
+    in the order of its memory: where one of the gate, if there is one, is 0, the result is 0; those
+    of the mask are written, 1 where the result is above 0; ``moments`` as ``MomentRows`` says.
+    """
+
+    name: str
+    problem: Problem
+    x: Window
+    y: Window
+    weights: str
+    bias: str = ""
+    residual: str = ""
+    clamp: CLAMP | None = None
+    scales: Scales | None = None
+    x_zero: int = 0
+    w: tuple[int, ...] = ()
+    w_axes: tuple[tuple[int, ...], ...] = ()
+    stack: tuple[tuple[int, ...], ...] = ()
+    copies: tuple[tuple[int, int, int], ...] = ()
+    gate: str = ""
+    mask: str = ""
+    moments: str = ""
+
+    @property
+    def output(self) -> str:
+        return self.y.tensor
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output, *(name for name in (self.mask, self.moments) if name))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        names = (self.x.tensor, self.weights, self.bias, self.residual, self.gate)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+@dataclass(frozen=True, slots=True)
+class StageOfOne:
+    """What makes one tensor."""
+
+    name: str
+    output: str
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStage(StageOfOne):
+    """A tensor defined element by element, and its ``mask``, as a layer's, if that has a name."""
+
+    expr: Expr
+    mask: str = ""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output, *[self.mask] * bool(self.mask))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(load.tensor for load in loads(self.expr)))
+
+
+@dataclass(frozen=True, slots=True)
+class JointLoops:
+    """Tensors of one shape, made element by element in one loop; all reduce alike, or none.
+
+    Each reads of what those before it made no more than the element of its own place.
+    """
+
+    members: tuple[LoopStage, ...]
+
+    @property
+    def name(self) -> str:
+        return " & ".join(member.name for member in self.members)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(member.output for member in self.members)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for member in self.members for name in member.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStage(StageOfOne):
+    """Elements of a tensor that has values already, changed one after the other.
+
+    ``output[index] = expr`` at every place of a box of ``extents``, whose iterators are those of a
+    loop; places in row-major order where they change the same element.
+    """
+
+    extents: tuple[int, ...]
+    index: tuple[Index, ...]
+    expr: Expr
+
+    @property
+    def reads(self) -> list[Load]:
+        """All elements that are read, those for subscripts included."""
+        return [*loads(Load(self.output, self.index))[1:], *loads(self.expr)]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.output, *(load.tensor for load in self.reads))))
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineStage(StageOfOne):
+    """A tensor by a function of ``microkernels/routines.h``, called once for each of its items.
+
+    It gets the item's number, the output, the inputs and ``numbers``; tensors in row-major order.
+    Calls for different items write different elements.
+    """
+
+    inputs: tuple[str, ...]
+    routine: str
+    items: int
+    numbers: tuple[int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStage(StageOfOne):
+    """Another name for elements of a tensor: ``output[i..] = source[index(i..)]``.
+
+    Without ``index`` the elements in row-major order (a reshape).
+    """
+
+    source: str
+    index: tuple[Affine, ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatStage(StageOfOne):
+    """Tensors one behind the other along an axis."""
+
+    parts: tuple[str, ...]
+    axis: int
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class RowFusion:
+    """Layers and loops that run together, some rows at a time, each on what the one before made."""
+
+    members: tuple[LayerStage | LoopStage, ...]
+
+    @property
+    def name(self) -> str:
+        return " > ".join(member.name for member in self.members)
+
+    @property
+    def output(self) -> str:
+        return self.members[-1].output
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output,)
+
+    @property
+    def internal(self) -> tuple[str, ...]:
+        """The tensors between them."""
+        return tuple(member.output for member in self.members[:-1])
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        names = [name for member in self.members for name in member.inputs]
+        return tuple(name for name in dict.fromkeys(names) if name not in self.internal)
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatStage:
+    """Stages that run ``count`` times, one step after the other.
+
+    They read and write slices of tensors around them, and what the step before carried over;
+    other tensors that they read are the same in all steps. Their own tensors last for a step.
+    """
+
+    name: str
+    count: int
+    members: tuple[Stage, ...]
+    reads: tuple[StepView, ...]
+    writes: tuple[StepView, ...]
+    carried: tuple[CarriedTensor, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        names = (*(view.outer for view in self.writes), *(held.state for held in self.carried))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def breaks(self) -> bool:
+        """Whether data may end it before ``count`` steps."""
+        return any(isinstance(part, BranchStage) and part.part == BREAK for part in self.members)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The tensors that a step makes for others."""
+        made = (*(view.inner for view in self.writes), *(held.following for held in self.carried))
+        return tuple(dict.fromkeys(made))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The tensors that differ from step to step and that a step begins with."""
+        return (*(view.inner for view in self.reads), *(held.inner for held in self.carried))
+
+    @property
+    def internal(self) -> tuple[str, ...]:
+        """The tensors of a step."""
+        made = [name for member in self.members for name in member.outputs]
+        return tuple(dict.fromkeys((*self.arguments, *self.results, *made)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        inside = {*self.internal}
+        names = [view.outer for view in self.reads] + [held.state for held in self.carried]
+        names += [name for member in self.members for name in member.inputs if name not in inside]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def border(self) -> tuple[str, ...]:
+        """The tensors around a step and inside one that share memory."""
+        return tuple(dict.fromkeys(
+            (*self.arguments, *self.results, *self.outputs, *(view.outer for view in self.reads))
+        ))  # fmt: skip
+
+    def as_program(self, around: Program) -> Program:
+        """One step as a program by itself, with the tensors of the one around it."""
+        return replace(
+            around, name=self.name, inputs=self.arguments, outputs=self.results,
+            titles=self.results, stages=self.members,
+        )  # fmt: skip
+
+
+Stage = (
+    LayerStage | LoopStage | JointLoops | UpdateStage | RoutineStage | ViewStage | ConcatStage
+    | RowFusion | RepeatStage | ChoiceStage | BranchStage
+)  # fmt: skip
+
+
+def members_of(stage: Stage) -> tuple[Stage, ...]:
+    """The stages inside a stage that is made of some, else itself."""
+    return stage.members if isinstance(stage, JointLoops | RowFusion | RepeatStage) else (stage,)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedAxis:
+    """An axis of which data decides how much is used: its extent is the most that can be.
+
+    ``count`` names a tensor, one whole number of 64 bits: how many elements along the axis there
+    are. What lies behind them means nothing.
+    """
+
+    axis: int
+    count: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Stages in an order that runs, and the tensors that they make and read.
+
+    ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
+    those of which data decides the length. ``in_place``, by output: the input whose memory it takes
+    (one argument). ``moments``: mean and variance by channel. ``ranges``: those of example inputs.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    titles: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    values: Mapping[str, Value]
+    constants: Mapping[str, Array]
+    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    moments: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs that are only read."""
+        return tuple(name for name in self.inputs if name not in self.in_place.values())
+
+    def readers(self) -> dict[str, list[Stage]]:
+        """Tensor -> the stages that read it, in order."""
+        readers: dict[str, list[Stage]] = {}
+        for stage in self.stages:
+            for name in stage.inputs:
+                readers.setdefault(name, []).append(stage)
+        return readers
+
+    def makers(self) -> dict[str, list[Stage]]:
+        """Tensor -> the stages that write it; several, where each writes a part."""
+        makers: dict[str, list[Stage]] = {}
+        for stage in self.stages:
+            for name in stage.outputs:
+                makers.setdefault(name, []).append(stage)
+        return makers
+
+    def layers(self) -> list[LayerStage]:
+        """All layers, those inside row fusions and repeated stages included, in order."""
+        parts = (part for stage in self.stages for part in members_of(stage))
+        return [part for part in parts if isinstance(part, LayerStage)]
+
+    def border(self) -> tuple[str, ...]:
+        """Tensors whose memory is shared with what is around: callers, and steps."""
+        inside = [name for it in self.stages if isinstance(it, RepeatStage) for name in it.border]
+        return tuple(dict.fromkeys((*self.inputs, *self.outputs, *inside)))
+
+    def with_stages(self, stages: tuple[Stage, ...]) -> Program:
+        """The program of other stages, without tensors that none of them knows."""
+        used = {*self.inputs, *self.outputs}
+        for stage in stages:
+            used |= {*stage.outputs, *stage.inputs}
+            if isinstance(stage, RowFusion | RepeatStage):
+                used.update(stage.internal, *(member.inputs for member in stage.members))
+        values = {name: value for name, value in self.values.items() if name in used}
+        constants = {name: value for name, value in self.constants.items() if name in used}
+        return replace(self, stages=stages, values=values, constants=constants)

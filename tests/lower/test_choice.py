@@ -1,0 +1,324 @@
+"""Direct or Winograd: words, rules, the error bound, the model's choice, records, commands."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci import tune
+from polysci.cli import main
+from polysci.errors import SpecError, UnsupportedError, WisdomError
+from polysci.lower.choice import candidates, key_of, resolve_algorithm
+from polysci.lower.registry import algorithm_named, options
+from polysci.lower.winograd import bound
+from polysci.lower.winograd.cost import estimate
+from polysci.lower.winograd.integers import EXACT
+from polysci.lower.winograd.plan import resolve
+from polysci.lower.winograd.rules import SIZES, refusal
+from polysci.lower.winograd.space import rank_schedules, schedules
+from polysci.measure.check import check
+from polysci.measure.error_bound import Reals
+from polysci.measure.integer_reference import exact_weights
+from polysci.ops.conv2d import Conv2d
+from polysci.ops.layer_lists import load
+from polysci.ops.nest import Nest
+from polysci.polyhedral.schedule import parse
+from polysci.runtime.measurement import host_of
+from polysci.target.host import detect
+from polysci.tune.wisdom import Wisdom
+from tests.support.samples import FIXED, fixed_context
+
+CONV = Conv2d(N=1, C=16, H=8, W=8, K=48, R=3, S=3, pad=1)
+WIDE = Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1)
+KERNEL = "brgemm_avx512_f32_2x16"
+MATMUL = Nest("""
+float O[4][8], A[4][6], B[6][8];
+#pragma scop
+for (int i = 0; i < 4; i++)
+  for (int j = 0; j < 8; j++)
+    for (int k = 0; k < 6; k++)
+      O[i][j] += A[i][k] * B[k][j];
+#pragma endscop
+""")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"winograd(4) > {KERNEL}",
+        f"t:2* winograd(2) k:16 > {KERNEL}",
+        f"winograd(4) k:16* t:2* > {KERNEL}",
+    ],
+)
+def test_schedules_round_trip(text: str) -> None:
+    assert str(parse(text)) == text
+    assert parse(str(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("winograd(2) winograd(4)", SpecError, "'winograd(4)': one transform at most"),
+        ("winograd()", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
+        ("winograd(2,4)", UnsupportedError, "expected winograd(m); m is one of (2, 4)"),
+        ("winograd(3)", UnsupportedError, "m is one of (2, 4)"),
+        ("k:16 winograd(4)", UnsupportedError, "only a loop over t may enclose winograd(4)"),
+        ("t:4 winograd(4) t:2", UnsupportedError, "one loop over t and one over k at most"),
+        ("t:2* winograd(4) k:16*", UnsupportedError, "loops inside winograd(4) cannot be parallel"),
+        ("winograd(4) k:24", UnsupportedError, "k:24 is no multiple of 16 columns"),
+        ("t:1 winograd(4)", UnsupportedError, "2 rows exceed the 1 tiles of a block"),
+        ("winograd(4) p", SpecError, "no dimension 'p' among t, k"),
+        ("t:5 winograd(4)", SpecError, "step 5 exceeds the 4 of 't'"),
+        ("winograd(4) pack(A) t:2", UnsupportedError, "packs, streams and swaps nothing"),
+        ("winograd(4) stream(C)", UnsupportedError, "packs, streams and swaps nothing"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str) -> None:
+    with pytest.raises(error) as refused:
+        resolve(CONV, parse(f"{text} > {KERNEL}"))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
+        (CONV.with_(dilation=2, pad=2), "dilation=(2, 2): expected (1, 1)"),
+        (CONV.with_(groups=2), "groups=2: expected 1"),
+        (CONV.with_(R=5, S=3), "filter=(5, 3): expected (3, 3)"),
+        (MATMUL, "it is a loop nest"),
+    ],
+)
+def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -> None:
+    assert told in refusal(problem)
+    assert resolve_algorithm(problem, "auto") == "direct"
+    assert key_of(problem, "auto") == problem.key
+    with pytest.raises(UnsupportedError) as refused:
+        tune.optimize(problem, "estimate", algorithm="winograd", target=detect("portable"))
+    assert told in str(refused.value)
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(
+        SpecError, match="algorithm 'fft': expected one of direct, winograd, residues, auto"
+    ):
+        tune.optimize(CONV, "estimate", algorithm="fft")
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_the_matrices_are_a_convolution(m: int) -> None:
+    random = np.random.default_rng(m)
+    x, w = random.integers(-9, 10, (m + 2, m + 2)), 576 * random.integers(-9, 10, (3, 3))
+    into, g, back = bound.INPUT[m], bound.FILTER[m], bound.OUTPUT[m]
+    y = back @ ((g @ w @ g.T) * (into @ x @ into.T)) @ back.T
+    expected = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(m)] for i in range(m)]
+    assert np.array_equal(np.rint(y), expected)
+    assert np.allclose(y, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("m", SIZES)
+def test_sizes_are_those_of_plain_loops(m: int, layout: str) -> None:
+    problem = Conv2d(N=2, C=3, H=6, W=5, K=2, R=3, S=3, pad=(1, 2), layout=layout)
+    random = np.random.default_rng(m)
+    x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
+    got = bound.sizes(problem, x, w, m)
+    assert got.shape == problem.y_shape
+    got = got if layout == "nchw" else got.transpose(0, 3, 1, 2)
+    x = x if layout == "nchw" else x.transpose(0, 3, 1, 2)
+    into, g, back = (abs(matrix[m]) for matrix in (bound.INPUT, bound.FILTER, bound.OUTPUT))
+    for n, k, p, q in np.ndindex(2, 2, problem.P, problem.Q):
+        tile = np.zeros((3, m + 2, m + 2))
+        for i, j in np.ndindex(m + 2, m + 2):
+            row, col = p // m * m + i - 1, q // m * m + j - 2
+            if 0 <= row < 6 and 0 <= col < 5:
+                tile[:, i, j] = abs(x[n, :, row, col])
+        points = sum((g @ abs(w[k, c]) @ g.T) * (into @ tile[c] @ into.T) for c in range(3))
+        assert np.isclose(got[n, k, p, q], (back @ points @ back.T)[p % m, q % m])
+
+
+def test_the_bound_is_wider_than_that_of_direct_sums_and_no_wider_than_stated() -> None:
+    winograd = algorithm_named("winograd")
+    f2, f4 = (Reals.of(CONV, 0, winograd, (m,)) for m in SIZES)
+    direct = Reals.of(CONV, 0, algorithm_named("direct"))
+    assert (f2.sizes > direct.sizes).all() and (f4.sizes > f2.sizes).all()
+    assert (f2.terms, f4.terms) == (CONV.C + 8, CONV.C + 14)
+    assert np.array_equal(direct.sums, f4.sums)
+    wrong = (direct.sums + 1e-3 * abs(f4.sizes)).astype(np.float32)
+    assert f4.fault("plain", wrong)
+
+
+def test_every_schedule_of_the_space_can_be_generated() -> None:
+    for problem in (CONV, CONV.with_(C=3, K=5), CONV.with_(N=3, H=5)):
+        for isa in ("portable", "avx2", "avx512"):
+            for threads in (1, 2):
+                plans = list(schedules(problem, isa, threads))
+                assert plans
+                for plan in plans:
+                    resolve(problem, plan, threads)
+                    assert bool(plan.parallel) == (threads > 1) or not plan.loops
+
+
+def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -> None:
+    context = fixed_context(WIDE)
+    first = rank_schedules(WIDE, context, 8)
+    assert [str(x.schedule) for x in first] == [
+        str(x.schedule) for x in rank_schedules(WIDE, context, 8)
+    ]
+    assert len({one.schedule.kernel for one in first}) >= 4
+    every = rank_schedules(WIDE, context)
+    assert first[0] == every[0]
+    assert [one.seconds for one in every] == sorted(one.seconds for one in every)
+
+
+def test_filters_beyond_the_cache_are_prefetched() -> None:
+    context = fixed_context(WIDE)
+    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, context, 8))
+    large = replace(context, target=replace(FIXED, l2=64 << 20))
+    assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, 8))
+    cold = replace(large, cold=True)
+    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, cold, 8))
+    plain = parse("winograd(2) > brgemm_avx512_f32_8x32")
+    waits, ahead = (
+        estimate(resolve(WIDE, replace(plain, ahead=mark)), context).weights
+        for mark in (False, True)
+    )
+    assert ahead < waits
+
+
+def test_the_model_takes_winograd_where_products_rule_and_direct_where_transforms_do() -> None:
+    wide = candidates(WIDE, fixed_context(WIDE), 4, "auto")
+    assert wide[0].schedule.transform
+    assert any(one.schedule.transform is None for one in wide)
+    thin = Conv2d(N=1, C=2, H=64, W=64, K=4, R=3, S=3, pad=1)
+    assert candidates(thin, fixed_context(thin), 4, "auto")[0].schedule.transform is None
+    for algorithm_, winograd in (("direct", False), ("winograd", True)):
+        some = candidates(WIDE, fixed_context(WIDE), 4, algorithm_)
+        assert {bool(one.schedule.transform) for one in some} == {winograd}
+
+
+def test_fewer_calls_a_panel_are_predicted_faster_where_filters_exceed_l2() -> None:
+    context = fixed_context(WIDE)
+    plans = [
+        resolve(WIDE, parse(f"winograd(2) ahead(B) > brgemm_avx512_f32_{rows}x32"))
+        for rows in (4, 8, 14)
+    ]
+    assert len({plan.calls for plan in plans}) == 3
+    weights = [estimate(plan, context).weights for plan in plans]
+    assert weights == sorted(weights, reverse=True) and weights[0] > 1.5 * weights[2]
+    near = replace(context, target=replace(FIXED, l2=64 << 20))
+    assert estimate(plans[0], near).weights < weights[0] / 4
+    slower = replace(near, cold=True)
+    assert estimate(plans[0], slower).weights > estimate(plans[0], near).weights
+
+
+def test_threads_share_the_predicted_work() -> None:
+    one, two = (
+        rank_schedules(WIDE, fixed_context(WIDE, threads), 1)[0].seconds for threads in (1, 2)
+    )
+    assert 0.4 * one < two < 0.75 * one
+    plan = resolve(WIDE, parse("t:14 winograd(4) > brgemm_avx512_f32_14x32"))
+    parts = estimate(plan, fixed_context(WIDE))
+    assert parts.seconds == pytest.approx(sum(parts.parts.values()))
+    assert parts.sizes == (4 * 36 * 128 * 128, 4 * 36 * 14 * (128 + 16), 4 * 36 * 14 * (128 + 16))
+
+
+def test_every_3x3_layer_of_vgg_has_a_prediction() -> None:
+    for layer in load("vgg16"):
+        if not refusal(layer):
+            best = candidates(layer, fixed_context(layer), 1, "winograd")[0]
+            assert 0 < best.seconds < layer.flops
+
+
+TARGET = detect("portable")
+
+
+def test_records_of_direct_searches_and_others_stay_apart(tmp_path: Path) -> None:
+    wisdom = Wisdom(tmp_path / "wisdom.sqlite")
+    options: dict[str, Any] = {"target": TARGET, "wisdom": wisdom}
+    won = tune.optimize(CONV, algorithm="winograd", **options)
+    assert won.schedule.transform and won.measurement
+    assert all(trial.schedule.transform for trial in won.trials)
+    with pytest.raises(WisdomError, match="no record"):
+        tune.optimize(CONV, "wisdom-only", **options)
+    with pytest.raises(WisdomError, match="no record"):
+        tune.optimize(CONV, "wisdom-only", algorithm="auto", **options)
+    again = tune.optimize(CONV, "wisdom-only", algorithm="winograd", **options)
+    assert again.schedule == won.schedule and again.predicted == won.predicted
+    found = tune.optimize(CONV, algorithm="auto", **options)
+    assert {bool(trial.schedule.transform) for trial in found.trials} == {False, True}
+
+
+def test_a_direct_search_never_takes_a_winograd_record(tmp_path: Path) -> None:
+    wisdom = Wisdom(tmp_path / "wisdom.sqlite")
+    for host in (host_of(TARGET), "0" * 12):
+        wisdom.record(
+            CONV.key, 1, TARGET.isa.features, "exhaustive", "winograd(4) > brgemm_portable_f32_4x4",
+            1e-9, host=host,
+        )  # fmt: skip
+    result = tune.optimize(CONV, "measure", target=TARGET, wisdom=wisdom)
+    assert result.schedule.transform is None
+    assert not any(trial.schedule.transform for trial in result.trials)
+
+
+def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
+    plans = [parse(f"winograd({m}) > brgemm_portable_f32_4x4") for m in SIZES]
+    verdicts = list(check(CONV, plans))
+    assert [(one.mode, one.fault) for one in verdicts] == [("exact", ""), ("bound", "")] * 2
+    assert all(one.worst is not None and 0 < one.worst < 1 for one in verdicts[1::2])
+
+
+def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
+    w = np.ones((9, 40, 3, 3), np.float32)
+    some, count = exact_weights(w, EXACT), EXACT.channels
+    assert set(np.unique(some)) == {0, 576}
+    assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
+    assert (exact_weights(w[:, :5], EXACT) == 576).all()
+    largest = [
+        (abs(bound.OUTPUT[m]) @ (abs(bound.FILTER[m]).sum(1) * abs(bound.INPUT[m]).sum(1))).max()
+        for m in SIZES
+    ]
+    assert EXACT.channels * EXACT.scale * max(largest) ** 2 + 2 < 2**24
+
+
+SPEC = "mb1ic16ih8oc48oh8kh3ph1"
+PORTABLE = "t:2 winograd(4) k:16 > brgemm_portable_f32_2x4"
+
+
+def test_explain_tells_of_tiles_buffers_and_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explain", SPEC, "--schedule", PORTABLE, "--isa", "portable"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for told in (
+        "F(4x4, 3x3): 36 products for 144",
+        "1 x 2 x 2 = 4 of 4x4",
+        "block",
+        "GEMMs",
+        "sum",
+    ):
+        assert told in text
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sizes"]["U"] == 4 * 36 * 16 * 48
+    assert told["predicted"] == pytest.approx(sum(told["terms"].values()))
+
+
+def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    some = [SPEC, "--isa", "portable", "--algorithm", "winograd", "--level", "estimate"]
+    assert main(["optimize", *some]) == 0
+    assert "winograd(" in capsys.readouterr().out
+    assert main(["check", *some]) == 0
+    assert "2 passed, 0 failed" in capsys.readouterr().out
+    assert main(["export", *some, "-o", str(tmp_path / "c")]) == 0
+    assert main(["report", *some, "-o", str(tmp_path / "page.html")]) == 0
+    assert "winograd(" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    strided = "mb1ic8ih9oc8oh5kh3ph1sh2"
+    assert main(["optimize", strided, *some[1:]]) == 1
+    assert "stride=(2, 2): expected (1, 1)" in capsys.readouterr().out
+
+
+def test_names_of_algorithms_are_those_of_the_option() -> None:
+    assert options() == ("direct", "winograd", "residues", "auto")

@@ -1,0 +1,271 @@
+"""Winograd convolutions as run: every padding and tail, both layouts, threads, guard pages."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci.errors import CheckError
+from polysci.export import ExportedLayer, export_c
+from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.winograd.integers import EXACT
+from polysci.measure.bench import bound_of
+from polysci.ops.conv2d import Conv2d
+from polysci.polyhedral.schedule import Loop, Schedule, Transform, parse
+from polysci.runtime.build import cache
+from polysci.runtime.build.library import load
+from polysci.runtime.build.process import Child
+from polysci.runtime.primitive import Primitive
+from polysci.target import microkernels
+from polysci.target.host import detect
+from polysci.tune import EmitOptions, emit
+from tests.support.flags import QUICK
+
+BEST = detect().isa.name
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 48)
+
+
+def sizes() -> list[Conv2d]:
+    """Every height and width from 1 to 9 in some problem, with every padding that may meet it."""
+    found = []
+    for at, (size, pad) in enumerate(product(range(1, 10), range(3))):
+        high, wide = size, 1 + (size * 4 + pad) % 9
+        if min(high, wide) + 2 * pad < 3:
+            continue
+        found.append(
+            Conv2d(
+                N=1 + at % 2, C=CHANNELS[at % 13], H=high, W=wide, K=CHANNELS[at * 5 % 13],
+                R=3, S=3, pad=(pad, (pad + at) % 3 if wide >= 3 else pad),
+                layout=("nhwc", "nchw")[at // 2 % 2],
+            )
+        )  # fmt: skip
+    return found
+
+
+PROBLEMS = [
+    *sizes(),
+    Conv2d(N=1, C=6, H=9, W=40, K=5, R=3, S=3, pad=1, layout="nchw"),
+    Conv2d(N=1, C=4, H=9, W=9, K=8, R=3, S=3, pad=1, P=12, Q=11),
+    Conv2d(N=1, C=4, H=12, W=12, K=10, R=3, S=3, pad=1, P=5, Q=7, layout="nchw"),
+    Conv2d(N=3, C=33, H=5, W=6, K=34, R=3, S=3, pad=4),
+    Conv2d(N=3, C=33, H=5, W=6, K=34, R=3, S=3, pad=4, layout="nchw"),
+]
+
+
+def plan_of(problem: Conv2d, m: int, isa: str, threads: int, form: int) -> Schedule:
+    """One of the forms of loops around and inside the transform, with blocks that leave tails."""
+    lanes = microkernels.lanes(isa)
+    tiles = problem.N * -(-problem.P // m) * -(-problem.Q // m)
+    cols = lanes * (2 if form % 2 and lanes < problem.K else 1)
+    filters = -(-problem.K // cols) * cols
+    (way,) = microkernels.ways("brgemm", isa, "f32")
+    kernels = {kernel.rows: str(kernel) for kernel in way if kernel.cols == cols}
+    t = max(1, min(tiles - 1, (tiles + 2) // 2 if form % 3 else 5))
+    rows = max(1, min(t, max(kernels), 2 + form % 4))
+    shared, word = threads > 1, Transform("winograd", (m,))
+    over_t = [Loop("t", t, shared)] if t < tiles else []
+    over_k = [Loop("k", cols, shared)] if cols < filters else []
+    serial = [Loop("k", cols)] if cols < filters else []
+    orders: Sequence[tuple[Any, ...]] = (
+        (*over_t, word, *serial),
+        (word, *over_k, *over_t),
+        (word, *over_t, *serial),
+        (word,),
+    )
+    steps = orders[form % 4]
+    return Schedule(steps, kernels[min(rows, tiles)])
+
+
+class Judge:
+    """One worker process for all problems: bound mode between guard pages, or exact mode."""
+
+    def __init__(self) -> None:
+        self._child = Child([sys.executable, "-m", "polysci.measure.worker"])
+
+    def prepare(self, problem: Conv2d) -> None:
+        if not self._child.alive:
+            self._child.restart()
+        self.ask(op="prepare", problem=str(problem), layout=problem.layout, seed=0)
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        answer = self._child.ask(question, 60)
+        if "fault" in answer:
+            raise CheckError(answer["fault"])
+        return answer
+
+    def close(self) -> None:
+        self._child.close()
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    found = Judge()
+    yield found
+    found.close()
+
+
+def sources_of(isa: str, m: int) -> list[Source]:
+    """The problems' code for an instruction set: for the best one that runs here all of them."""
+    sources = []
+    for at, problem in enumerate(PROBLEMS):
+        if (isa != BEST and at % 4) or (m == 2 and at % 3):
+            continue
+        threads = 1 + (at + m // 2) % 2
+        plan = plan_of(problem, m, isa, threads, at // 2 + m)
+        sources.append(emit(problem, plan, threads, EmitOptions(f"p{at}_{m}")))
+    return sources
+
+
+@pytest.mark.parametrize("m", [2, 4])
+@pytest.mark.parametrize(
+    "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("portable", "avx2", "avx512")]
+)
+def test_results_are_within_the_bound_between_guard_pages(judge: Judge, isa: str, m: int) -> None:
+    sources = sources_of(isa, m)
+    path = cache.build(assemble(sources), flags=QUICK)
+    for source in sources:
+        problem = PROBLEMS[int(source.symbol[1:-2])]
+        judge.prepare(problem)
+        binary = {"so": str(path), "symbol": source.symbol}
+        worst = judge.ask(op="bound", **binary, **bound_of(source.schedule))["worst"]
+        assert worst <= 1, f"{problem} {source.schedule}"
+        judge.ask(op="check", **binary, exact=asdict(EXACT))
+
+
+def primitive(problem: Conv2d, text: str) -> Primitive:
+    source = emit(problem, parse(text))
+    library = load(cache.build(source.file, flags=QUICK), source.declarations)
+    return Primitive(problem, source.schedule, source, library, "primitive")
+
+
+@pytest.mark.isa("avx2")
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_weights_that_24_divides_twice_give_exact_results(layout: str) -> None:
+    problem = Conv2d(N=1, C=9, H=9, W=10, K=11, R=3, S=3, pad=1, layout=layout)
+    random = np.random.default_rng(3)
+    x = random.integers(-1, 2, problem.x_shape).astype(np.float32)
+    w = 576 * random.integers(-1, 2, problem.w_shape).astype(np.float32)
+    run = primitive(problem, "t:4 winograd(4) k:8 > brgemm_avx2_f32_3x8")
+    assert (run(x, run.pack_weights(w)) == problem.reference(x, w)).all()
+
+
+@pytest.mark.isa("avx2")
+def test_every_subset_of_the_epilogue() -> None:
+    problem = Conv2d(N=1, C=5, H=6, W=7, K=11, R=3, S=3, pad=1)
+    random = np.random.default_rng(5)
+    x, w, residual = (
+        random.standard_normal(shape, np.float32)
+        for shape in (problem.x_shape, problem.w_shape, problem.y_shape)
+    )
+    bias = random.standard_normal(problem.K, np.float32)
+    for layout in ("nhwc", "nchw"):
+        turned = problem.with_(layout=layout)
+        run = primitive(turned, "winograd(4) > brgemm_avx2_f32_4x16")
+        axes = (0, 1, 2, 3) if layout == "nhwc" else (0, 3, 1, 2)
+        move = [np.ascontiguousarray(a.transpose(axes)) for a in (x, residual)]
+        wp = run.pack_weights(w)
+        for chosen in product((False, True), repeat=3):
+            options: dict[str, Any] = {"bias": bias, "residual": move[1], "clamp": (-0.25, 1.0)}
+            options = {k: v for (k, v), on in zip(options.items(), chosen, strict=True) if on}
+            expected = turned.reference(move[0].astype(float), w.astype(float), **options)
+            assert np.allclose(run(move[0], wp, **options), expected, atol=1e-4), options
+
+
+@pytest.mark.isa("avx2")
+def test_a_nan_reaches_its_tile_and_no_other() -> None:
+    problem = Conv2d(N=1, C=3, H=12, W=12, K=4, R=3, S=3, pad=1)
+    run = primitive(problem, "winograd(4) > brgemm_avx2_f32_3x8")
+    x = np.ones(problem.x_shape, np.float32)
+    x[0, 5, 5, 1] = np.nan
+    y = run(x, run.pack_weights(np.ones(problem.w_shape, np.float32)), activation="relu")
+    assert np.isnan(y[0, 4:7, 4:7]).all()
+    assert not np.isnan(y[0, :3]).any() and not np.isnan(y[0, :, 9:]).any()
+
+
+# Changes of the headers that must be noticed, or the tests above prove nothing.
+FAULTS = {
+    "a wrong constant into V": ("ps_splat(-5.0f), d[2]", "ps_splat(-5.001f), d[2]"),
+    "a wrong constant of U": ("1.0 / 12, 1.0 / 6", "1.001 / 12, 1.0 / 6"),
+    "a wrong constant back": ("ps_splat(8.0f)", "ps_splat(8.004f)"),
+    "reads past the channels": (
+        "part->lanes == PS_LANES ? ps_load(x + at) : ps_load_first(x + at, part->lanes)",
+        "ps_load(x + at)",
+    ),
+    "writes past the filters": ("ps_store_first(y + at, x, to.lanes)", "ps_store(y + at, x)"),
+    "reads above the image": ("part->rows >> i & ", ""),
+    "writes below the image": ("if (2 * i + half >= to.rows)", "if (0)"),
+    "forgets the bias": ("x = ps_add(x, bias);", ""),
+}
+
+
+@pytest.mark.isa("avx2")
+def test_faults_are_noticed(judge: Judge) -> None:
+    problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=3, S=3, pad=1)
+    source = emit(problem, parse("winograd(4) > brgemm_avx2_f32_4x16"))
+    texts = []
+    for before, after in FAULTS.values():
+        assert before in source.file
+        texts.append(source.file.replace(before, after))
+    paths = cache.build_many(texts, flags=QUICK)
+    judge.prepare(problem)
+    for fault, path in zip(FAULTS, paths, strict=True):
+        question = {"op": "bound", "so": str(path), "symbol": "primitive"}
+        try:
+            judge.ask(**question, **bound_of(source.schedule))
+        except CheckError:
+            judge.prepare(problem)  # the worker may have crashed
+        else:
+            pytest.fail(f"not noticed: {fault}")
+
+
+def test_a_workspace_is_v_and_m_once_a_thread() -> None:
+    problem = Conv2d(N=1, C=16, H=8, W=8, K=32, R=3, S=3, pad=1)
+    kernel, points = "brgemm_avx512_f32_2x16", 36
+    tiles, block, depth, width = 4, 2, 16, 16
+    expected = {
+        ("winograd(4)", 1): tiles * (depth + 32),
+        ("t:2 winograd(4) k:16", 1): block * (depth + width),
+        ("t:2* winograd(4) k:16", 3): 3 * block * (depth + width),
+        ("winograd(4) k:16* t:2", 2): tiles * depth + 2 * block * width,
+    }
+    for (words, threads), size in expected.items():
+        text = emit(problem, parse(f"{words} > {kernel}"), threads).text
+        assert f"return {4 * points * size};" in text, words
+    assert f"return {4 * points * prod((16, 32))};" in text
+
+
+EXPORTS = [("portable", "-O1 -fsanitize=address,undefined", "gcc"), ("portable", "-O1", "clang")]
+EXPORTS += [("avx2", "-O1", cc) for cc in ("gcc", "clang")]
+
+
+@pytest.mark.parametrize(("isa", "flags", "cc"), EXPORTS)
+def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: str, cc: str) -> None:
+    if not shutil.which(cc) or isa not in {runs.name for runs in detect().allowed}:
+        pytest.skip(f"no {cc}, or no CPU with {isa}")
+    lanes = microkernels.lanes(isa)
+    conv = Conv2d(N=2, C=17, H=9, W=8, K=lanes + 3, R=3, S=3, pad=1)
+    layers = [
+        ExportedLayer(conv, parse(f"t:5 winograd(4) k:{lanes} > brgemm_{isa}_f32_4x{lanes}")),
+        ExportedLayer(
+            conv.with_(layout="nchw"), parse(f"winograd(4) t:4 > brgemm_{isa}_f32_3x{lanes}")
+        ),
+        ExportedLayer(
+            conv.with_(layout="nchw"),
+            parse(f"winograd(2) ahead(B) > brgemm_{isa}_f32_4x{2 * lanes}"),
+        ),
+    ]
+    export_c(layers, tmp_path / "net", name="net")
+    words = [cc, *STRICT, *flags.split(), "net.c", "selftest.c", "-o", "selftest", "-lm"]
+    built = subprocess.run(words, cwd=tmp_path / "net", capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    ran = subprocess.run(["./selftest"], cwd=tmp_path / "net", capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "6 passed, 0 failed\n"), ran.stderr
