@@ -24,7 +24,7 @@ from training_steps import MODELS
 
 from polysci.errors import SpecError
 from polysci.frontends.layers.model import build_model
-from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.simplify import simplify
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of

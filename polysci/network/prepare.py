@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
 from polysci.frontends.layers.words import backward_of, describes_model, model_of, with_rows
-from polysci.frontends.onnx import importer, simplify
+from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import ModelSource
 from polysci.frontends.pytorch.program import is_program, load_program
 from polysci.graph.gradients.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.graph.simplify import simplify
 from polysci.lower.choice import candidates, reproducible_schedule
 from polysci.lower.registry import DEFAULT
 from polysci.network.codegen.emit import Code, code_of
@@ -117,23 +118,23 @@ def graph_of(
     """
     if isinstance(model, str) and (whole := backward_of(model)):
         wanted = [tensor.name for tensor in whole.graph.inputs]
-        return simplify.simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
+        return simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
     if isinstance(model, str) and describes_model(model):
         model, dims = model_of(with_rows(model, dims or {})), None
     if isinstance(model, LayeredModel):
         if dims or values:
             raise SpecError("dims, values: a model of layers has every extent fixed")
-        return simplify.simplify(model.fixed())
+        return simplify(model.fixed())
     if is_program(model):
-        return simplify.simplify(load_program(model, dims, values))
+        return simplify(load_program(model, dims, values))
     if isinstance(model, str | PathLike) and str(model).endswith(NOTATION):
         from polysci.frontends.notation.graphs import (
             load_notation,
         )  # the parser costs 0.2 s
 
-        return simplify.simplify(load_notation(model, dims or {}))
+        return simplify(load_notation(model, dims or {}))
     graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
-    return simplify.simplify(graph)
+    return simplify(graph)
 
 
 def prepare(

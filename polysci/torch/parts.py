@@ -10,7 +10,6 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from polysci.frontends.onnx.simplify import simplify
 from polysci.frontends.pytorch import moving
 from polysci.frontends.pytorch.importer import (
     graph_of_calls,
@@ -23,6 +22,7 @@ from polysci.graph.builder import GrowingGraph
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network
 from polysci.network.debug import FACTOR, LEAST, bound_of
 from polysci.numerics.arrays import Array

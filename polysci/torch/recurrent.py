@@ -14,9 +14,9 @@ from torch.compiler import is_dynamo_compiling
 from polysci.errors import UnsupportedError
 from polysci.frontends.layers.model import INPUT, OPSET, LayerGraph
 from polysci.frontends.layers.recurrent import GRU, LSTM
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph import graph as ir
 from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings
 from polysci.torch.direct_layers import DirectLayers, is_plain

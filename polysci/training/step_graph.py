@@ -9,9 +9,9 @@ import numpy as np
 
 from polysci.errors import SpecError
 from polysci.graph.builder import GrowingGraph
+from polysci.graph.formulas import derive
 from polysci.graph.gradients.backward import Backward
 from polysci.graph.gradients.differentiate import add_gradients, dependents
-from polysci.graph.gradients.formulas import derive
 from polysci.graph.gradients.losses import LOSSES
 from polysci.graph.gradients.optimizers import Optimizer, limit_norm
 from polysci.graph.graph import Graph, Tensor

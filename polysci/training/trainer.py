@@ -17,11 +17,11 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.gradients.differentiate import differentiate
 from polysci.graph.gradients.losses import IGNORED
 from polysci.graph.gradients.optimizers import SGD, Optimizer
 from polysci.graph.graph import Graph
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.network.example_inputs import inputs_of
 from polysci.network.runner import check_inputs

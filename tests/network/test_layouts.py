@@ -8,8 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from polysci.frontends.onnx import importer, simplify
+from polysci.frontends.onnx import importer
 from polysci.graph.operators.lower import lower
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.program.passes import layouts
 from polysci.program.stages import Program, channels_last
@@ -24,7 +25,7 @@ MACHINE = assume_rates(detect("portable"))
 
 def program_of(nodes: list, weights: dict, shape: tuple[int, ...] = (1, 8, 12, 12)) -> Program:
     one = model(nodes, {"x": list(shape)}, {"y": None}, weights)
-    return lower(simplify.simplify(importer.graph_of(one)))
+    return lower(simplify(importer.graph_of(one)))
 
 
 def orders(program: Program) -> dict[str, str]:

@@ -13,9 +13,9 @@ import pytest
 from onnx import numpy_helper
 
 from polysci.frontends.onnx import importer
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import build_network, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors
 from polysci.network.prepare import CompileOptions, prepare

@@ -16,9 +16,9 @@ from polysci.errors import PolysciError
 from polysci.export.networks.c_project import write_project
 from polysci.export.networks.freestanding import write_freestanding
 from polysci.frontends.onnx import reference
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.gradients.differentiate import pull_back
 from polysci.graph.graph import Graph
+from polysci.graph.simplify import simplify
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compiled import Network, build_network
 from polysci.network.planned import use_pool

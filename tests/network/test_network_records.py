@@ -13,8 +13,8 @@ from polysci.errors import SpecError, WisdomError
 from polysci.frontends.notation.elaborate import elaborate
 from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.graph import Graph
+from polysci.graph.simplify import simplify
 from polysci.network import network_tuner
 from polysci.network.network_records import NetworkRecords
 from polysci.network.prepare import CompileOptions

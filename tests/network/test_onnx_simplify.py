@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.frontends.onnx.importer import graph_of
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.graph import AFFINE, Graph
+from polysci.graph.simplify import simplify
 from tests.network.test_onnx_import import LIGHT, load
 from tests.support.onnxmodels import model, node, reals
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from polysci.errors import PolysciError
-from polysci.frontends.onnx import importer, simplify
+from polysci.frontends.onnx import importer
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.peers.networks.conformance import merge_graphs
 from tests.support.flags import QUICK
@@ -22,7 +23,7 @@ Result = list[np.ndarray]
 def graph_of(case: OperatorCase) -> Graph | None:
     """None where it is refused."""
     try:
-        graph = simplify.simplify(importer.graph_of(case.model(), supported=SUPPORTED))
+        graph = simplify(importer.graph_of(case.model(), supported=SUPPORTED))
         lower(graph)
     except PolysciError:
         return None

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.frontends.onnx import importer, reference, simplify
+from polysci.frontends.onnx import importer, reference
 from polysci.graph.graph import Graph
+from polysci.graph.simplify import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.network import compiled, prepare
 from polysci.network.codegen import row_fusion_code
@@ -45,7 +46,7 @@ def inverted_bottleneck(size: int, stride: int) -> Graph:
         "zero": np.float32(0), "six": np.float32(6),
     }  # fmt: skip
     one = model(nodes, {"x": [1, 8, size, size]}, {"y": None}, weights)
-    return simplify.simplify(importer.graph_of(one))
+    return simplify(importer.graph_of(one))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from onnx import ModelProto
 
 from polysci.errors import SpecError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.operators.lower import lower
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.network.pipeline import PassContext, run_passes
 from polysci.network.prepare import machine_for

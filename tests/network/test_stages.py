@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.operators.lower import lower
+from polysci.graph.simplify import simplify
 from polysci.loop_ir.expressions import (
     Apply,
     Guard,

@@ -9,13 +9,13 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.frontends.onnx import reference
-from polysci.frontends.onnx.simplify import simplify
 from polysci.frontends.pytorch.program import (
     load_program,
     read_program,
     run_program,
 )
 from polysci.graph.operators.lower import lower
+from polysci.graph.simplify import simplify
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

@@ -7,7 +7,7 @@ import pytest
 
 from polysci import layers, training
 from polysci.frontends.layers import build_model
-from polysci.frontends.onnx.simplify import simplify
+from polysci.graph.simplify import simplify
 from polysci.network import prepare, retune
 from polysci.network.planned import plan_network
 from polysci.network.prepare import CompileOptions

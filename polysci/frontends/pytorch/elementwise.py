@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
-from polysci.graph.gradients.formulas import derive
+from polysci.graph.formulas import derive
 
 # Operator -> the formula of its result; names are those of ATen's arguments.
 FORMULAS: Mapping[str, str] = MappingProxyType(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, per_axis
-from polysci.graph.gradients.formulas import derive
+from polysci.graph.formulas import derive
 from polysci.numerics.arrays import Array
 
 

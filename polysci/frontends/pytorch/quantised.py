@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
-from polysci.graph.gradients.formulas import derive
+from polysci.graph.formulas import derive
 from polysci.graph.graph import QuantisedConstant
 from polysci.numerics.arrays import Array
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules
 from polysci.frontends.pytorch.elementwise import formula
-from polysci.graph.gradients.formulas import derive
+from polysci.graph.formulas import derive
 
 Axes = int | Sequence[int] | None
 

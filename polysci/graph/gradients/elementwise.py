@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from polysci.graph.formulas import derive
 from polysci.graph.gradients.backward import Backward, Rules
-from polysci.graph.gradients.formulas import derive
 from polysci.graph.graph import Node
 
 # Operator -> the gradient of x where that of y is dy, and the attributes in it with their defaults.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from polysci.errors import SpecError
 from polysci.graph.builder import GrowingGraph
-from polysci.graph.gradients.formulas import Part, derive
+from polysci.graph.formulas import Part, derive
 
 IGNORED = -100  # the label that PyTorch's cross entropy leaves out
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 from polysci.errors import UnsupportedError
 from polysci.graph.builder import GrowingGraph
+from polysci.graph.formulas import derive
 from polysci.graph.gradients.backward import Backward, Rules
-from polysci.graph.gradients.formulas import derive
 from polysci.graph.graph import Node
 
 

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from polysci.border.arguments import check_real, check_type
 from polysci.errors import SpecError
 from polysci.graph.builder import GrowingGraph
-from polysci.graph.gradients.formulas import Part, derive
+from polysci.graph.formulas import Part, derive
 
 _TO_REAL = 1  # ONNX's numbers of element types
 _TO_DOUBLE = 11

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import UnsupportedError
+from polysci.graph.formulas import derive
 from polysci.graph.gradients.backward import Backward, Rules
-from polysci.graph.gradients.formulas import derive
 from polysci.graph.gradients.moving import cut
 from polysci.graph.gradients.products import multiply
 from polysci.graph.graph import Node, Tensor

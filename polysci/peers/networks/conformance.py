@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import PolysciError
-from polysci.frontends.onnx import importer, simplify
+from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import DOMAINS, onnx_module, opset_of
 from polysci.graph.graph import Graph, Node, Tensor
 from polysci.graph.operators.builder import STORED
 from polysci.graph.operators.lower import SUPPORTED, lower
 from polysci.graph.refusals import RefusedNodesError
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.numerics.arrays import Array
 
@@ -219,7 +220,7 @@ def read_case(case: NodeCase) -> ReadCase:
     while True:
         try:
             graph = importer.graph_of(model, values=bound, supported=SUPPORTED)
-            graph = simplify.simplify(graph)
+            graph = simplify(graph)
             lower(graph)
         except RefusedNodesError as error:
             asked = {name for refusal in error.refusals for name in refusal.inputs} - bound.keys()

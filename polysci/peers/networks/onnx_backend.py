@@ -9,8 +9,9 @@ import numpy as np
 from onnx.backend.base import Backend, BackendRep
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.onnx import importer, model_file, simplify
+from polysci.frontends.onnx import importer, model_file
 from polysci.graph.operators.lower import SUPPORTED
+from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.numerics.arrays import Array
 
@@ -60,7 +61,7 @@ class PolysciBackend(Backend):  # type: ignore[misc]
             raise SpecError(f"device {device!r}: expected 'CPU'")
         model_file.check_model(model, "model")
         graph = importer.graph_of(model, values=fixed, supported=SUPPORTED)
-        return PolysciRep(compile_network(simplify.simplify(graph), **options))
+        return PolysciRep(compile_network(simplify(graph), **options))
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:

@@ -17,8 +17,8 @@ from polysci.frontends.layers import (
 )
 from polysci.frontends.onnx import importer, reference
 from polysci.graph.builder import GrowingGraph
+from polysci.graph.formulas import derive
 from polysci.graph.gradients.differentiate import differentiate
-from polysci.graph.gradients.formulas import derive
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED
 from tests.graph.gradients.test_rules import CASES, Case, loss_of

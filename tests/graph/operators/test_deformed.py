@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.operators.lower import lower
+from polysci.graph.simplify import simplify
 from tests.support.networks import read
 from tests.support.onnxmodels import reals
 from tests.support.operatorcases import OperatorCase, faults, joined

@@ -7,9 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from polysci.errors import UnsupportedError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.graph import AFFINE
 from polysci.graph.operators.elementwise import OPERATORS
+from polysci.graph.simplify import simplify
 from polysci.network.prepare import prepare
 from tests.support.networks import read
 from tests.support.nodecases import Case, faults, model_of

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.frontends.onnx.simplify import simplify
 from polysci.graph.operators.scans import BLOCK
+from polysci.graph.simplify import simplify
 from polysci.network.prepare import prepare
 from tests.support.networks import network_of, read
 from tests.support.nodecases import Case, faults, model_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from polysci.graph.builder import GrowingGraph, rewrite_nodes
-from polysci.graph.gradients.formulas import derive
+from polysci.graph.formulas import derive
 from polysci.graph.graph import Graph, Node, QuantisedConstant, rebuild
 from polysci.numerics.arrays import Array
 

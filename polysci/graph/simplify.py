@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.frontends.onnx.dequantised import RESHAPES, with_integer_products
-from polysci.frontends.onnx.integers import with_known_zeros
+from polysci.graph.dequantised import RESHAPES, with_integer_products
 from polysci.graph.graph import AFFINE, Graph, Node, rebuild
+from polysci.graph.known_zeros import with_known_zeros
 from polysci.numerics.arrays import Array
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")  # their weights can hold a scale a channel
