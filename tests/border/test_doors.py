@@ -241,6 +241,7 @@ def test_methods_of_problems(door: Door) -> None:
     check(door)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in options()])
 def test_options(door: Door) -> None:
     check(door)

@@ -19,12 +19,14 @@ def shell(redirection: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60, env=dict(os.environ))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
 def test_a_command_without_standard_error_prints_its_table(closed: str) -> None:
     ran = shell(closed)
     assert ran.returncode == 0 and "traffic" in ran.stdout
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("lost", "why"),
     [(">&-", "Bad file descriptor"), ("<&- >&-", "Bad file descriptor"),

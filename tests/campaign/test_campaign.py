@@ -37,6 +37,7 @@ def test_a_few_cases(campaign: Campaign, kind: str, part: int) -> None:
     run(campaign, cases(kind, f"few {part}", FEW[kind]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", KINDS)
 def test_cases_of_the_day(

@@ -54,6 +54,7 @@ def uncalibrated(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
     return calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS)
 def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, command: str) -> None:
     words = COMMANDS[command](saved(tiny(), tmp_path / "tiny.onnx"), tmp_path)
@@ -66,6 +67,7 @@ def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, comma
     assert uncalibrated == ["f32"] * (1 + count) + ["bf16"] * (command == "bf16")
 
 
+@pytest.mark.exhaustive
 def test_another_type_is_told_as_well(uncalibrated: list[str]) -> None:
     words = ("optimize", LAYERS[0], "--level", "estimate", *QUICK)
     for dtype in ("f32", "bf16", "u8:s8:u8", "f32"):

@@ -53,6 +53,7 @@ def test_optimize_prints_json_lines_and_a_summary() -> None:
     assert summary["summary"]["network_seconds"] == pytest.approx(4 * first["seconds"])
 
 
+@pytest.mark.exhaustive
 def test_optimize_prints_a_table_and_reuses_wisdom(tmp_path: Path) -> None:
     done("optimize", LAYER)
     table = tmp_path / "table.txt"
@@ -164,6 +165,7 @@ def test_explain_shows_the_whole_reasoning() -> None:
     assert json.loads(done("explain", LAYER, "--json"))["roles"].startswith("m=")
 
 
+@pytest.mark.exhaustive
 def test_check_prints_lines_that_reproduce_themselves() -> None:
     lines = done("check", LAYER, "--all", "2").splitlines()
     assert lines[-1] == "4 passed, 0 failed"
@@ -172,6 +174,7 @@ def test_check_prints_lines_that_reproduce_themselves() -> None:
     assert done(*shlex.split(command)[1:]).splitlines()[0] == lines[0]
 
 
+@pytest.mark.exhaustive
 def test_exported_code_builds_and_tests_itself(tmp_path: Path) -> None:
     out = tmp_path / "net"
     done("export", LAYER, 'mb1ic4ih5oc6kh1n"../x*/"', "-o", str(out), "--level", "estimate")
@@ -182,6 +185,7 @@ def test_exported_code_builds_and_tests_itself(tmp_path: Path) -> None:
     assert again.returncode == 2 and "Traceback" not in again.stderr  # other people's files
 
 
+@pytest.mark.exhaustive
 def test_wisdom_travels(tmp_path: Path) -> None:
     done("optimize", LAYER)
     assert LAYER in done("wisdom", "list")
@@ -200,6 +204,7 @@ def test_machine_and_doctor(tmp_path: Path) -> None:
     assert "compiler" in polysci("doctor").stdout
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_measured() -> None:
     words = ("optimize", LAYER, 'mb1ic16ih30oc40kh3ph1n"b"', "--level", "exhaustive", "--json")
     with started(sys.executable, "-m", "polysci", *words, "--time-limit", "4") as search:
@@ -214,6 +219,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
     assert all(row["seconds"] > 0 for row in rows)
 
 
+@pytest.mark.exhaustive
 def test_a_closed_pipe_is_quiet() -> None:
     command = f"{shlex.quote(sys.executable)} -m polysci explain {LAYER} | head -n 1"
     ran = subprocess.run(command, shell=True, capture_output=True, text=True)

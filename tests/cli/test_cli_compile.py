@@ -47,6 +47,7 @@ def test_a_tuner_that_cannot_be_imported_is_told_first(
         assert told.startswith("polysci: error: tuner 'bayesian': optuna cannot be imported")
 
 
+@pytest.mark.exhaustive
 def test_a_table_of_stages(path: Path) -> None:
     ran = process("compile", path, *FAST, "--dim", "N=1", "--wide")
     assert ran.returncode == 0, ran.stderr
@@ -63,6 +64,7 @@ def test_a_table_of_stages(path: Path) -> None:
     assert ran.stderr.count("\n") == 4 and "[3/3]" in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_json_and_a_file(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.jsonl"
     words = [*FAST, "--dim", "N=1", "--json", "--output", str(out)]
@@ -104,6 +106,7 @@ def test_explain_takes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"polysci compile {path}" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "bound"), [("f32", "1.00e-04"), ("bf16", "3.00e-02")])
 def test_every_tensor_beside_the_reference(
     path: Path, capsys: pytest.CaptureFixture[str], dtype: str, bound: str
@@ -117,6 +120,7 @@ def test_every_tensor_beside_the_reference(
     assert said.count(bound) == (0 if dtype == "f32" else 5) and "all 5 tensors are right" in said
 
 
+@pytest.mark.exhaustive
 def test_errors_that_f32_does_not_explain_are_wrong(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +141,7 @@ def test_errors_that_f32_does_not_explain_are_wrong(
     assert last["first_wrong"].startswith("Conv Conv of c")
 
 
+@pytest.mark.exhaustive
 def test_the_first_wrong_stage_is_named(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +171,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(folder.parent))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("runtime")
 def test_a_comparison(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*FAST, "--dim", "N=1", "--compare", "onnxruntime,openvino", "--rounds", "9"]
@@ -180,6 +186,7 @@ def test_a_comparison(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "openvino is left out" in said.err and "polysci[peers]" in said.err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="it has bf16 on Arm")
 @pytest.mark.usefixtures("runtime")
 def test_no_peer_in_bf16(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +240,7 @@ def test_no_peer_at_all(
     assert "no peer to compare with (onnxruntime, openvino): pip install 'polysci[peers]'" in said
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_measured(path: Path) -> None:
     words = [str(path), "--dim", "N=1", "--level", "patient", *FAST[2:]]
     with started(sys.executable, "-m", "polysci", "compile", *words) as search:

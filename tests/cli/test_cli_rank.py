@@ -100,6 +100,7 @@ def test_a_layer_that_no_ranker_can_order_fails(described: str) -> None:
     assert "sum.c" in ran.stdout + ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_measured_choices_are_scored(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     words = ("--measure", "--top", "2", "--ranker", "traffic", "--ranker", "random")
@@ -115,6 +116,7 @@ def test_measured_choices_are_scored(tmp_path: Path) -> None:
         assert summary["summary"]["rankers"][name]["layers"] == 1
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_measured() -> None:
     words = ("rank", LAYER, "vgg16", "--measure", "--json")
     options = ("--top", "6", "--ranker", "random", "--ranker", "traffic")

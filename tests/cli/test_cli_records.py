@@ -40,6 +40,7 @@ def test_explain_says_that_a_time_is_from_a_record() -> None:
     assert (members["recorded"], members["disturbed"], members["dropped"]) == (True, False, 0.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [(), ("--schedule", PLAN)])
 def test_explain_marks_a_disturbed_record(words: tuple[str, ...]) -> None:
     record(dropped=0.9, speed=0.5)

@@ -31,6 +31,7 @@ def test_optimize(dtype: str) -> None:
     assert any(f"_{compute}_" in kernel for compute in COMPUTES[dtype])
 
 
+@pytest.mark.exhaustive
 def test_measured_results_are_kept_apart(fresh_cache: Path) -> None:
     """One layer in two precisions: two problems, two records."""
     words = ("optimize", "mb1ic16ih4oc16kh1", "--level", "measure", "--json")
@@ -46,6 +47,7 @@ def test_measured_results_are_kept_apart(fresh_cache: Path) -> None:
     assert ran.returncode == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [*TYPES, "f16", "s8:s8:s32"])
 def test_check_prints_a_command_that_repeats_it(dtype: str) -> None:
     rows = [
@@ -66,6 +68,7 @@ def test_a_verdict_names_the_precision(dtype: str) -> None:
     assert dtype == "f32" or words[words.index("--dtype") + 1] == dtype
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", TYPES)
 def test_explain(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("matplotlib")
@@ -83,6 +86,7 @@ def test_explain(tmp_path: Path, dtype: str) -> None:
     assert kinds == [row.x.name, row.w.name, row.y.name]
 
 
+@pytest.mark.exhaustive
 def test_explain_counts_the_bytes_of_the_types() -> None:
     sizes = {}
     for dtype in ("f32", "bf16", "int8"):
@@ -104,6 +108,7 @@ def test_report(tmp_path: Path, dtype: str) -> None:
         assert f"{compute} peak" in text and "FMA" not in text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rank(dtype: str) -> None:
     told = done("rank", LAYER, "--dtype", dtype)
@@ -126,6 +131,7 @@ def test_an_unknown_precision_is_named(command: str, tmp_path: Path) -> None:
     assert "dtype 'f64': expected one of f32, bf16, bf16:bf16:f32" in ran.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_a_measured_search_says_how_near_the_peak_it_is(dtype: str) -> None:
     problem = Conv2d(N=1, C=32, H=6, W=6, K=32, R=1, S=1, dtype=dtype)

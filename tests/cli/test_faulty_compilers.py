@@ -60,6 +60,7 @@ def commands(model: Path, out: Path) -> dict[str, tuple[str | Path, ...]]:
 COMMANDS = tuple(commands(Path(), Path()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_library_without_symbols(fake: Compiler, model: Path, tmp_path: Path, command: str):
     path = fake(fakecompiler.EMPTY)
@@ -84,6 +85,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return reached
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_compiler_that_hangs(
     fake: Compiler, model: Path, tmp_path: Path, waits: list[float], command: str
@@ -97,6 +99,7 @@ def test_a_compiler_that_hangs(
     assert waits == [20] * 3 or detect().isa.name == "portable"  # no headers are compiled ahead
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_compiler_that_hangs_at_some_texts(
     fake: Compiler, model: Path, tmp_path: Path, waits: list[float], command: str
@@ -109,6 +112,7 @@ def test_a_compiler_that_hangs_at_some_texts(
     assert waits[0] == limit and len(waits) in (3, 6)  # one text, or two beside each other
 
 
+@pytest.mark.exhaustive
 def test_a_compiler_that_hangs_where_nothing_was_calibrated(
     fake: Compiler, model: Path, tmp_path: Path, waits: list[float], fresh_cache: Path,
     caplog: pytest.LogCaptureFixture,
@@ -130,6 +134,7 @@ def test_a_compiler_that_hangs_where_nothing_was_calibrated(
     assert waits == reached
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("body", "check"), [(BUILDS, "builds"), (ANYTHING, "compiler")])
 def test_doctor_and_a_compiler_that_hangs(
     fake: Compiler, waits: list[float], body: str, check: str

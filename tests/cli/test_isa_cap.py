@@ -63,6 +63,7 @@ def records(*isas: str) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("option", "variable", "taken"),
     [
@@ -90,6 +91,7 @@ def test_a_record_belongs_to_its_instruction_set(cache: Path) -> None:
     assert json.loads(told.stdout)["schedule"] == PLANS["avx2"], told.stderr
 
 
+@pytest.mark.exhaustive
 @avx512
 def test_a_better_ones_record_is_neither_taken_nor_tried(cache: Path) -> None:
     records("avx512")
@@ -100,6 +102,7 @@ def test_a_better_ones_record_is_neither_taken_nor_tried(cache: Path) -> None:
     assert "avx512" not in result.source.file
 
 
+@pytest.mark.exhaustive
 def test_the_peak_is_that_of_the_capped_one(cache: Path) -> None:
     """The higher of what was calibrated and what is measured now: here the former."""
     target = detect("portable")
@@ -177,6 +180,7 @@ def test_wisdom_lists_what_is_allowed(cache: Path) -> None:
     assert len(told.splitlines()) == 1 + 2 and "avx512" not in told
 
 
+@pytest.mark.exhaustive
 def test_from_python(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prim = compile(LAYER, "estimate", isa="portable")
     assert "_portable_" in prim.schedule.kernel
@@ -190,6 +194,7 @@ def test_from_python(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert detect().allowed == up_to(ISAS["portable"]) and ISAS["avx2"] in detect().hidden
 
 
+@pytest.mark.exhaustive
 @avx512
 def test_an_export_of_several_obeys_the_cap(cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "net"

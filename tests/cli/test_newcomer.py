@@ -62,6 +62,7 @@ def test_misspelt_words_of_a_layer(text: str, told: str) -> None:
     assert ran.returncode == 2 and told in ran.stderr.splitlines()[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [("float32", "_f32_"), ("FP32", "_f32_"), ("half", "_f16_"), ("BFloat16", "_bf16_")],

@@ -53,6 +53,7 @@ def test_a_family_costs_what_its_members_do(
             assert one == pytest.approx(together[index], rel=1e-12), str(family.schedule(index))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("problem", [LAYER, GROUPED, nest("batch"), nest("two batches")], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gathered_schedules_cost_what_each_does(problem: Conv2d, threads: int) -> None:
@@ -70,6 +71,7 @@ def test_gathered_schedules_cost_what_each_does(problem: Conv2d, threads: int) -
     assert problem is GROUPED or texts == {i: str(plan) for i, plan in enumerate(schedules)}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("threads", [1, 2])

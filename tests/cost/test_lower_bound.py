@@ -47,6 +47,7 @@ def test_the_model_never_predicts_less(problem: Conv2d, threads: int) -> None:
         assert (lower_bound(context, family) <= traffic(context, family).seconds * (1 + 1e-9)).all()
 
 
+@pytest.mark.exhaustive
 def test_a_full_search_discards_only_what_is_slower(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_full_search_discards_only_what_is_slower(
             assert float(lower_bound(*as_family(context, trial.schedule))[0]) > best
 
 
+@pytest.mark.exhaustive
 def test_a_bound_of_zero_discards_nothing_and_a_huge_one_all_but_the_first(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_an_installed_ranker_is_listed_and_what_does_not_fit_is_named(site: Path
     assert done.stderr.splitlines() == [head.format(*item) for item in LEFT_OUT.items()]
 
 
+@pytest.mark.exhaustive
 def test_an_installed_ranker_chooses(site: Path) -> None:
     words = ["-m", "polysci", "rank", LAYER, "--machine", "machine.toml", "--top", "1"]
     done = run_with(site, *words, "--ranker", "slowest", "--ranker", "traffic", "--json")
@@ -66,6 +67,7 @@ def test_an_installed_ranker_chooses(site: Path) -> None:
     assert '"ranker": "slowest"' in done.stdout and '"ranker": "traffic"' in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_fault_of_an_installed_ranker_names_its_package(site: Path) -> None:
     words = ["-m", "polysci", "rank", LAYER, "--machine", "machine.toml", "--ranker", "wrong"]
     done = run_with(site, *words)

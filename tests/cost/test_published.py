@@ -163,6 +163,7 @@ def windows(draw: st.DrawFn) -> Conv2d:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(windows(), st.sampled_from(CONVENTIONS), st.data())
 def test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest(
@@ -181,6 +182,7 @@ def test_the_closed_form_of_a_window_is_exact_as_published_and_bounds_the_rest(
         assert true[1] <= mine[1] <= whole
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(samples.convolutions(most=6), st.data())
 def test_padding_makes_nothing_larger(problem: Conv2d, data: st.DataObject) -> None:
@@ -317,6 +319,7 @@ def started(*words: str | Path) -> CompletedProcess[str]:
     return run_script(SCRIPT, *words)
 
 
+@pytest.mark.exhaustive
 def test_the_experiment_ranks_a_file_of_that_form(tmp_path: Path) -> None:
     """Speeds are made up: the first order is best everywhere, so `constant` is perfect."""
     file, versions = tmp_path / "file.csv", ((2, 90), (3, 60), (4, 80), (5, 70))

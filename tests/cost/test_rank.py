@@ -54,6 +54,7 @@ def estimates(context: Context) -> list[tuple[Family, Estimate]]:
     return [(f, traffic(context, f)) for f in samples.families(context)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_estimates_are_finite_and_no_part_is_negative(layout: str, threads: int) -> None:
@@ -76,6 +77,7 @@ def test_a_faster_machine_is_never_slower(rate: str) -> None:
     assert (after < before).any()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", ["l3", "memory"])
 def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
     context = replace(samples.fixed_context(LAYER), cold=True)
@@ -89,6 +91,7 @@ def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
 UNUSED = ("prefetch_ns", "beside_l3")  # by LAYER: no weights ahead, and compute hides L2
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("price", [name for name in COEFFICIENTS if name not in UNUSED])
 def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
@@ -100,6 +103,7 @@ def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
     assert (after > before).any() == (layout != copies)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cache", ["l1", "l2", "l3"])
 def test_a_larger_cache_is_never_slower(cache: str) -> None:
     context = samples.fixed_context(load("resnet50")[2])

@@ -32,6 +32,7 @@ LAYER = Conv2d(N=1, C=64, H=28, W=28, K=64, R=3, S=3, pad=1, layout="nchw")
 CONTEXT = samples.fixed_context(LAYER)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_choice_is_the_best_of_the_space(threads: int) -> None:
     context = samples.fixed_context(LAYER, threads)
@@ -52,6 +53,7 @@ def test_few_are_alike_but_for_the_steps() -> None:
     assert len(chosen) == 20 and max(shapes.values()) == ALIKE
 
 
+@pytest.mark.exhaustive
 def test_other_kinds_are_each_the_best_of_theirs_and_near() -> None:
     few, many = choices(CONTEXT, 5), choices(CONTEXT, 5, kinds=40)
     assert {choice.schedule for choice in few} <= {choice.schedule for choice in many}

@@ -96,6 +96,7 @@ def every_problem(context: Context) -> list[tuple[tiles.Shape, Blocks]]:
     return found
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("problem", LAYERS[:6], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_real_sizes_beat_every_lattice(problem: Conv2d, threads: int) -> None:
@@ -159,6 +160,7 @@ def test_the_continuous_model_is_that_of_the_volumes() -> None:
             assert into[level + 1, 0] - 1 == pytest.approx((moves[0] + moves[1] + 2 * moves[2])[0])
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(samples.convolutions(most=40, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_rounding_stays_feasible(problem: Conv2d, threads: int, data: st.DataObject) -> None:
@@ -184,6 +186,7 @@ def proposed(context: Context) -> list[tuple[Context, space.Family]]:
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("layout", "threads"), [("nhwc", 2), ("nchw", 1)])
 @pytest.mark.parametrize("problem", LAYERS, ids=str)
 def test_every_proposal_can_be_generated(problem: Conv2d, layout: str, threads: int) -> None:
@@ -196,6 +199,7 @@ def test_every_proposal_can_be_generated(problem: Conv2d, layout: str, threads: 
         emit(problem, choice.schedule, threads)  # isl finds it legal
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(samples.convolutions(most=40, layouts=("nhwc", "nchw")), st.integers(1, 3))
 def test_every_member_resolves(problem: Conv2d, threads: int) -> None:
@@ -209,6 +213,7 @@ def test_every_member_resolves(problem: Conv2d, threads: int) -> None:
             assert threads > 1 or not schedule.parallel
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", NESTS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_users_nest_has_proposals_as_well(name: str, threads: int) -> None:
@@ -219,6 +224,7 @@ def test_a_users_nest_has_proposals_as_well(name: str, threads: int) -> None:
     assert 0 < choice.cost < 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ISAS)
 def test_every_instruction_set_has_proposals(isa: str) -> None:
     target = replace(SMALL_CACHES, isa=ISAS[isa])
@@ -284,6 +290,7 @@ def test_the_slowest_level_decides() -> None:
     assert small > 2 * good and split > good
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rate", ["peak", "l2", "l3", "memory", "copy_ns"])
 def test_a_faster_machine_is_never_slower(rate: str) -> None:
     context = context_of(LAYERS[1])

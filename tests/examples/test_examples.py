@@ -36,12 +36,14 @@ def run(script: str, *words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_checks_its_own_result(script: str) -> None:
     words = ["estimate"] if "[LEVEL]" in (EXAMPLES / script).read_text() else []
     assert SCRIPTS[script] in run(script, *words)
 
 
+@pytest.mark.exhaustive
 def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> None:
     build = [sys.executable, "-W", "error", EXAMPLES / "microcontroller" / "build.py", tmp_path]
     built = subprocess.run(build, capture_output=True, text=True, check=False)
@@ -56,6 +58,7 @@ def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> Non
     assert len(sizes) == 10 and all(size in main for size in sizes)
 
 
+@pytest.mark.exhaustive
 def test_resnet50_is_written_as_a_model(tmp_path: Path) -> None:
     """25.5 million weights without batch normalisation and biases, and 53 convolutions."""
     file = tmp_path / "resnet50.onnx"
@@ -65,11 +68,13 @@ def test_resnet50_is_written_as_a_model(tmp_path: Path) -> None:
     assert file.stat().st_size == pytest.approx(4 * 25.5e6, rel=0.01)
 
 
+@pytest.mark.exhaustive
 def test_a_model_learns() -> None:
     printed = run("train.py", "mlp", 60)
     assert re.search(r"mlp: loss 2\.\d+, after 60 steps 1\.", printed), printed
 
 
+@pytest.mark.exhaustive
 def test_two_processes_learn_as_one_does() -> None:
     pytest.importorskip("torch")
     script = [sys.executable, "-W", "ignore", str(EXAMPLES / "two_processes.py")]

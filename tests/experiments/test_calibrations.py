@@ -51,6 +51,7 @@ def caches(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return list(script.calibrated(tmp_path, 3))
 
 
+@pytest.mark.exhaustive
 def test_winners_of_different_calibrations_are_timed_together(
     script: ModuleType, caches: list[Path]
 ) -> None:
@@ -60,6 +61,7 @@ def test_winners_of_different_calibrations_are_timed_together(
     assert "2x8" in row["slowest_schedule"] and "2x8" not in row["fastest_schedule"]
 
 
+@pytest.mark.exhaustive
 def test_a_layer_that_fails_does_not_end_the_others(
     script: ModuleType, caches: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,7 @@ def test_help_says_what_a_script_shows_and_writes(name: str) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least(tmp_path: Path) -> None:
     path = write(tmp_path / "sample.jsonl", as_predicted)
     write(path, the_other_way, cold=True, mode="a")
@@ -162,6 +163,7 @@ def test_a_perfect_ranker_scores_one_and_a_reversed_one_the_least(tmp_path: Path
     assert (tmp_path / "rank_quality.png").stat().st_size > 1000
 
 
+@pytest.mark.exhaustive
 def test_every_ranker_is_scored_or_its_reason_told(sample: Path, tmp_path: Path) -> None:
     done = run("rank_quality", "--quick", "--sample", sample, "--output", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -181,6 +183,7 @@ def test_every_ranker_is_scored_or_its_reason_told(sample: Path, tmp_path: Path)
             assert row["against_constant"] == ""
 
 
+@pytest.mark.exhaustive
 def test_what_one_knob_decides_is_its_share(tmp_path: Path) -> None:
     path = write(tmp_path / "sample.jsonl", packing_costs)
     done = run("order_or_knobs", "--quick", "--sample", path, "--output", tmp_path)
@@ -208,6 +211,7 @@ def test_what_one_knob_decides_is_its_share(tmp_path: Path) -> None:
     assert (tmp_path / "order_or_knobs-quick.png").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_line_that_a_crash_cut_off_is_left_out(sample: Path, tmp_path: Path) -> None:
     text = sample.read_text(encoding="utf-8")
     sample.write_text(text[:-100], encoding="utf-8")
@@ -258,6 +262,7 @@ def test_an_archive_that_is_damaged_gets_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.exhaustive
 def test_searches_are_timed_and_their_winners_compared(tmp_path: Path) -> None:
     words = ("mb1ic16ih6oc16kh1", "--quick", "--samples", "3", "--limit", "0.1")
     methods = ("estimate", "top-3")
@@ -275,6 +280,7 @@ def test_searches_are_timed_and_their_winners_compared(tmp_path: Path) -> None:
     assert "AutoTVM" in done.stdout and "geomean" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_roofline_follows_from_the_records(tmp_path: Path, own_cache: Path) -> None:
     problem, where, network = LAYERS["one"], target(), tmp_path / "net.txt"
     plan = str(samples.members(samples.fixed_context(problem, target=where), 1)[0])
@@ -303,6 +309,7 @@ def test_a_roofline_follows_from_the_records(tmp_path: Path, own_cache: Path) ->
     assert (tmp_path / "roofline_net.png").stat().st_size > 1000
 
 
+@pytest.mark.exhaustive
 def test_residue_classes_are_predicted_to_be_faster_than_inserted_zeros(tmp_path: Path) -> None:
     words = ("mb1ic16ih14oc16kh3ph1", 'mb1ic16ih14oc16kh3sh2ph1n"strided"')
     done = run("backward_data", *words, "--level", "estimate", "--output", tmp_path)
@@ -316,6 +323,7 @@ def test_residue_classes_are_predicted_to_be_faster_than_inserted_zeros(tmp_path
     assert (tmp_path / "backward_data.png").stat().st_size > 1000
 
 
+@pytest.mark.exhaustive
 def test_kinds_of_weight_gradients_are_told_apart(tmp_path: Path) -> None:
     words = ("mb8ic8ih28oc8kh3ph1", "--level", "estimate", "--count", "50", "--threads", "1", "8")
     done = run("update_strategies", *words, "--output", tmp_path)

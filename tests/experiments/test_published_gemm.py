@@ -27,6 +27,7 @@ def write(path: Path, sizes: list[tuple[int, int, int]]) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_a_choice_of_register_tile_is_that_of_the_larger_one(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")

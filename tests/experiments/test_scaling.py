@@ -64,6 +64,7 @@ def test_rows_are_the_models_choices(tmp_path: Path, machine: str, network: str)
     assert "efficiency" in ran.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_bad_machine_is_one_line(tmp_path: Path, network: str) -> None:
     ran = run(tmp_path, "--machine", str(tmp_path / "no.toml"), "--network", network)
     assert ran.returncode == 2 and "no.toml: cannot be read" in ran.stderr

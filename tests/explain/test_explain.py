@@ -212,6 +212,7 @@ def test_text_has_every_section_and_json_the_same() -> None:
     assert [one["working_set"] for one in told["inside"]] == [o.working_set for o in found.inside]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "measured", [None, MeasuredTime(1e-3), MeasuredTime(1e-3, True, 0.9, 0.7, True)]
 )
@@ -255,6 +256,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
         check(tmp_path / "x.png")
 
 
+@pytest.mark.exhaustive
 def test_the_command_draws_one_picture_a_layer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,6 +270,7 @@ def test_the_command_draws_one_picture_a_layer(
     assert ".png or .svg" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_a_tried_schedule_is_shown_with_its_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

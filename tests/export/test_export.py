@@ -63,6 +63,7 @@ BUILDS = [(cc, isa, flags) for cc in COMPILERS for isa in KINDS for flags in ("-
 SPECIAL = [("gcc", "portable", "-O1 -fopenmp"), ("gcc", "portable", "-fsanitize=address,undefined")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("cc", "isa", "flags"), BUILDS + SPECIAL)
 def test_c_compiles_without_warnings_and_passes_its_own_test(
     projects: dict[str, Path], tmp_path: Path, cc: str, isa: str, flags: str
@@ -76,6 +77,7 @@ def test_c_compiles_without_warnings_and_passes_its_own_test(
         assert done.returncode == 77 and "lacks one of these features: avx2 fma" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cxx", [cxx for cxx in ("g++", "clang++") if shutil.which(cxx)])
 @pytest.mark.parametrize("standard", ["c++98", "c++20"])
 def test_the_header_is_cpp(project: Path, cxx: str, standard: str) -> None:
@@ -93,6 +95,7 @@ def test_the_header_is_cpp(project: Path, cxx: str, standard: str) -> None:
     assert run(project / "use", cwd=project).returncode == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_make_check(project: Path, cc: str) -> None:
     done = run("make", "check", f"CC={cc}", "CFLAGS=-O1 -Werror", cwd=project)
@@ -104,6 +107,7 @@ def test_make_check(project: Path, cc: str) -> None:
     assert {path.name for path in project.iterdir()} == C_FILES
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 def test_ctest(project: Path) -> None:
     configured = run("cmake", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug", cwd=project)
@@ -114,6 +118,7 @@ def test_ctest(project: Path) -> None:
     assert "14 passed, 0 failed" in tested.stdout and tested.returncode == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -236,6 +241,7 @@ def test_sizes_are_constants_and_what_the_functions_return(project: Path) -> Non
     assert run(project / "sizes", cwd=project).returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_the_stack_is_what_the_header_says(projects: dict[str, Path], tmp_path: Path) -> None:
     """The frames of all functions of a layer together, each layer has few."""
     for isa, folder in projects.items():

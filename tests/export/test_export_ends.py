@@ -31,11 +31,13 @@ def check(folder: Path) -> str:
     return run("make", "check", "CFLAGS=-O1", cwd=folder).stdout
 
 
+@pytest.mark.exhaustive
 def test_the_self_test_knows_activations(tmp_path: Path) -> None:
     export_c(layers(*ACTIVATIONS), tmp_path / "net")
     assert f"{2 * len(ACTIVATIONS)} passed, 0 failed" in check(tmp_path / "net")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("wrong", ["ps_f_exp(z)", "ps_f_exp(-1.0001f * z)"])
 def test_a_wrong_function_fails(tmp_path: Path, wrong: str) -> None:
     export_c(layers("silu"), tmp_path / "net")

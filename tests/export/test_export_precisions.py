@@ -61,6 +61,7 @@ def outcome(folder: Path, cc: str, *flags: str, warnings: Sequence[str] = STRICT
     return f"{done.returncode}\n{done.stdout}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("cc", "dtype"), BUILDS)
 def test_every_instruction_set_passes(tmp_path: Path, cc: str, dtype: str) -> None:
     isas = kinds(dtype)
@@ -75,6 +76,7 @@ def test_every_instruction_set_passes(tmp_path: Path, cc: str, dtype: str) -> No
         assert re.search(r"[1-9]\d* passed, 0 failed$" if runs else "skipped: this CPU lacks", line)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cc", "flags"),
     [*((cc, "-O3") for cc in COMPILERS),
@@ -94,6 +96,7 @@ def test_several_precisions_in_a_project(tmp_path: Path, cc: str, flags: str) ->
     assert made.returncode == 0 and made.stdout.endswith("10 passed, 0 failed\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f32", "u8:s8:u8"])
 def test_what_strides_scatter_is_tested_too(tmp_path: Path, dtype: str) -> None:
     """The self-test's plain loops leave out what padding cuts off the result."""
@@ -127,6 +130,7 @@ def test_what_the_header_says_of_types(tmp_path: Path) -> None:
     assert "polysci_scales" not in text and "x_zero" not in text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cxx", [cxx for cxx in ("g++", "clang++") if shutil.which(cxx)])
 def test_headers_of_two_projects_are_cpp(tmp_path: Path, cxx: str) -> None:
     for name in ("net", "other"):
@@ -176,6 +180,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.sampled(every=27)
 @pytest.mark.parametrize(("dtype", "old", "new", "said"), FAULTS)
 def test_the_self_test_finds_faults(
     tmp_path: Path, dtype: str, old: str, new: str, said: str
@@ -201,6 +206,7 @@ def test_the_same_layers_give_the_same_bytes(tmp_path: Path) -> None:
         assert text == (tmp_path / "b" / file).read_text() and str(tmp_path) not in text
 
 
+@pytest.mark.exhaustive
 def test_what_may_be_replaced_before_units_are_known(tmp_path: Path) -> None:
     some = layers("avx512", dtype="u8:s8:u8")
     for _ in range(2):
@@ -242,6 +248,7 @@ def python(site: Path, package: Path, script: str, *arguments: str) -> str:
     return f"{done.returncode}{done.stdout}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [*USUAL, "bf16:bf16:f32", "s8:s8:s32", "s8:s8:s8"])
 def test_a_python_package_computes_the_same(tmp_path: Path, site: Path, dtype: str) -> None:
     isa = next(isa for isa in kinds(dtype) if isa in RUNS)
@@ -272,6 +279,7 @@ def test_a_python_package_of_whole_numbers_checks_arguments(tmp_path: Path, site
     assert python(site, tmp_path / "net", "exported_whole.py") == "0"
 
 
+@pytest.mark.exhaustive
 def test_a_python_package_of_several_precisions(tmp_path: Path) -> None:
     for name in ("a", "b"):
         paths = export_python(mixed("portable"), tmp_path / name / "net")

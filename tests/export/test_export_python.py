@@ -92,6 +92,7 @@ print(y.max())
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["truncated", "absent", "foreign"])
 def test_compiles_what_does_not_load(
     package: Path, site: Path, tmp_path: Path, damage: str
@@ -118,6 +119,7 @@ def test_compiles_what_does_not_load(
     assert again.stdout == "72.0\n" and kept.stat().st_mtime_ns == stamp
 
 
+@pytest.mark.exhaustive
 def test_survives_a_damaged_or_shared_cache(package: Path, site: Path, tmp_path: Path) -> None:
     (package / "net" / "_native.so").unlink()
     home = tmp_path / "home"
@@ -141,6 +143,7 @@ def given_away(folder: Path) -> None:
         pytest.skip("only root may give links away")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("change", "used"),
     [

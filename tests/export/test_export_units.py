@@ -93,11 +93,13 @@ def counts(*able: str) -> str:
     return "\n".join(["0", *lines, f"{19 + 10 * len(able)} passed, 0 failed\n"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("cc", "flags"), [*((cc, ()) for cc in COMPILERS), ("gcc", ("-fopenmp",))])
 def test_every_instruction_set_passes(project: Path, cc: str, flags: tuple[str, ...]) -> None:
     assert built(project, "selftest.c", cc, *flags) == counts(*RUNS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("gone", "how"),
     [
@@ -129,6 +131,7 @@ def test_the_compiler_can_leave_one_out(project: Path) -> None:
     assert "_mm256" not in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_replaced_object_changes_the_choice(project: Path) -> None:
     """Another definition of the question, as of a CPU without the feature, linked before ours."""
     if BEST == "portable" or not shutil.which("objcopy"):
@@ -145,6 +148,7 @@ def test_a_replaced_object_changes_the_choice(project: Path) -> None:
     assert run(project / "program", cwd=project).stdout == counts(*RUNS[:-1])[2:]
 
 
+@pytest.mark.exhaustive
 def test_where_none_runs(tmp_path: Path) -> None:
     export_c(layers(*UNITS[:2])[3:4], tmp_path, name="net")
     for unit in UNITS[:2]:
@@ -156,6 +160,7 @@ def test_where_none_runs(tmp_path: Path) -> None:
     assert said.startswith("77\nchoice: skipped: this CPU lacks") and "passed" not in said
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
@@ -189,6 +194,7 @@ def test_the_self_test_finds_faults(
     assert done.returncode == 1 and said in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 def test_make_and_ctest(project: Path) -> None:
     done = run("make", "check", "CFLAGS=-O1 -Werror", cwd=project)
@@ -202,6 +208,7 @@ def test_make_and_ctest(project: Path) -> None:
     assert tested.returncode == 0 and "choice: 19 passed, 0 failed" in tested.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")),
     reason="no compiler or emulator for aarch64",
@@ -225,6 +232,7 @@ def test_the_headers_are_cpp(exported: Path, tmp_path: Path, cxx: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.exhaustive
 def test_the_same_bytes_whatever_the_order(exported: Path, tmp_path: Path) -> None:
     for path in export_c(layers(*UNITS), tmp_path / "again", name="net"):
         assert path.read_bytes() == (exported / path.name).read_bytes()
@@ -244,6 +252,7 @@ def test_one_instruction_set_is_one_file(tmp_path: Path) -> None:
         assert path.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_layers_of_several_kinds_without_a_choice(tmp_path: Path) -> None:
     mixed = [layers("avx2")[0], *layers("portable")[1:4], layers("avx2", "portable")[4]]
     export_c(mixed, tmp_path, name="net")
@@ -263,6 +272,7 @@ def test_layers_of_several_kinds_without_a_choice(tmp_path: Path) -> None:
         assert found.startswith("0\n") and found.endswith("\n15 passed, 0 failed\n")
 
 
+@pytest.mark.exhaustive
 def test_names_leave_room_for_the_units(tmp_path: Path) -> None:
     hostile = ["conv", "avx2_conv", "AVX2_supported", "conv_isa", "without_avx2", "Units_h", "isa"]
     found = names.layers(hostile, "net", ("avx2", "portable"))

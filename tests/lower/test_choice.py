@@ -226,6 +226,7 @@ def test_threads_share_the_predicted_work() -> None:
     assert parts.sizes == (4 * 36 * 128 * 128, 4 * 36 * 14 * (128 + 16), 4 * 36 * 14 * (128 + 16))
 
 
+@pytest.mark.exhaustive
 def test_every_3x3_layer_of_vgg_has_a_prediction() -> None:
     for layer in load("vgg16"):
         if not refusal(layer):
@@ -236,6 +237,7 @@ def test_every_3x3_layer_of_vgg_has_a_prediction() -> None:
 TARGET = detect("portable")
 
 
+@pytest.mark.exhaustive
 def test_records_of_direct_searches_and_others_stay_apart(tmp_path: Path) -> None:
     wisdom = Wisdom(tmp_path / "wisdom.sqlite")
     options: dict[str, Any] = {"target": TARGET, "wisdom": wisdom}
@@ -252,6 +254,7 @@ def test_records_of_direct_searches_and_others_stay_apart(tmp_path: Path) -> Non
     assert {bool(trial.schedule.transform) for trial in found.trials} == {False, True}
 
 
+@pytest.mark.exhaustive
 def test_a_direct_search_never_takes_a_winograd_record(tmp_path: Path) -> None:
     wisdom = Wisdom(tmp_path / "wisdom.sqlite")
     for host in (host_of(TARGET), "0" * 12):
@@ -264,6 +267,7 @@ def test_a_direct_search_never_takes_a_winograd_record(tmp_path: Path) -> None:
     assert not any(trial.schedule.transform for trial in result.trials)
 
 
+@pytest.mark.exhaustive
 def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
     plans = [parse(f"winograd({m}) > brgemm_portable_f32_4x4") for m in SIZES]
     verdicts = list(check(CONV, plans))
@@ -306,6 +310,7 @@ def test_explain_tells_of_tiles_buffers_and_parts(capsys: pytest.CaptureFixture[
     assert told["predicted"] == pytest.approx(sum(told["terms"].values()))
 
 
+@pytest.mark.exhaustive
 def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     some = [SPEC, "--isa", "portable", "--algorithm", "winograd", "--level", "estimate"]
     assert main(["optimize", *some]) == 0

@@ -89,6 +89,7 @@ def test_the_taps_of_a_class_are_every_few() -> None:
     assert [it.taps for it in dilated] == [9, 0, 0, 0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_code_of_the_first_choices_is_right(words: str, isa: str) -> None:
@@ -103,6 +104,7 @@ def test_code_of_the_first_choices_is_right(words: str, isa: str) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("steps", "threads"),
     [

@@ -46,6 +46,7 @@ def test_its_rules_decide_what_auto_considers() -> None:
     assert {text.startswith("pointwise() ") for text in texts[:4]} == {False, True}
 
 
+@pytest.mark.exhaustive
 def test_a_search_records_and_reuses_its_schedules(tmp_path: Path) -> None:
     wisdom = Wisdom(tmp_path / "wisdom.sqlite")
     won = tune.optimize(CONV, algorithm="pointwise", target=TARGET, wisdom=wisdom)
@@ -57,6 +58,7 @@ def test_a_search_records_and_reuses_its_schedules(tmp_path: Path) -> None:
     assert direct.schedule.transform is None
 
 
+@pytest.mark.exhaustive
 def test_a_check_takes_its_integers_and_its_bound() -> None:
     schedule = tune.optimize(CONV, "estimate", algorithm="pointwise", target=TARGET).schedule
     assert [(it.mode, it.fault) for it in check(CONV, [schedule])] == [("exact", ""), ("bound", "")]
@@ -73,6 +75,7 @@ def test_wrong_code_is_found_with_its_integers() -> None:
         bench.check(path, tune.SYMBOL, result.schedule)
 
 
+@pytest.mark.exhaustive
 def test_the_commands_know_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["explain", *SPEC]) == 0
     assert "Pointwise\n  pointwise() " in capsys.readouterr().out

@@ -125,6 +125,7 @@ def sources_of(isa: str, m: int) -> list[Source]:
     return sources
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("m", [2, 4])
 @pytest.mark.parametrize(
     "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("portable", "avx2", "avx512")]
@@ -147,6 +148,7 @@ def primitive(problem: Conv2d, text: str) -> Primitive:
     return Primitive(problem, source.schedule, source, library, "primitive")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_weights_that_24_divides_twice_give_exact_results(layout: str) -> None:
@@ -158,6 +160,7 @@ def test_weights_that_24_divides_twice_give_exact_results(layout: str) -> None:
     assert (run(x, run.pack_weights(w)) == problem.reference(x, w)).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 def test_every_subset_of_the_epilogue() -> None:
     problem = Conv2d(N=1, C=5, H=6, W=7, K=11, R=3, S=3, pad=1)
@@ -207,6 +210,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 def test_faults_are_noticed(judge: Judge) -> None:
     problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=3, S=3, pad=1)
@@ -247,6 +251,7 @@ EXPORTS = [("portable", "-O1 -fsanitize=address,undefined", "gcc"), ("portable",
 EXPORTS += [("avx2", "-O1", cc) for cc in ("gcc", "clang")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("isa", "flags", "cc"), EXPORTS)
 def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: str, cc: str) -> None:
     if not shutil.which(cc) or isa not in {runs.name for runs in detect().allowed}:

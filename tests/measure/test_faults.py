@@ -104,6 +104,7 @@ def benches() -> Iterator[Callable[[str], Bench]]:
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "fault"), cases())
 def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: str) -> None:
     """Wrong results in both modes."""
@@ -120,6 +121,7 @@ def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: 
             bench.bound(*candidate)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_samples_are_seconds_a_call(benches: Callable[[str], Bench], dtype: str) -> None:
     sound = build(dtype, ""), symbol("")

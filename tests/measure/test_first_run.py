@@ -63,6 +63,7 @@ def spoil(tmp_path_factory, monkeypatch):
     return use
 
 
+@pytest.mark.sampled
 def test_code_is_checked_once(cache, checks):
     primitive = polysci.compile(LAYER, "estimate")
     assert len(checks) == 1 and has_run(primitive.library.path)
@@ -74,6 +75,7 @@ def test_code_is_checked_once(cache, checks):
     assert len(checks) == 2 and first_run._kept.bench.pid == worker  # other code, the same process
 
 
+@pytest.mark.exhaustive
 def test_an_option_turns_it_off(cache, checks):
     polysci.compile(LAYER, "estimate", verify=False)
     assert not checks
@@ -81,6 +83,7 @@ def test_an_option_turns_it_off(cache, checks):
         polysci.compile(LAYER, "estimate", verify=1)
 
 
+@pytest.mark.exhaustive
 def test_what_was_measured_is_not_checked_again(cache, checks):
     result = optimize(parse_problem(LAYER), "measure", time_limit=1)
     count = len(checks)
@@ -88,6 +91,7 @@ def test_what_was_measured_is_not_checked_again(cache, checks):
     assert len(checks) == count
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mark", [b"", b"{", b"0" * 64])
 def test_damaged_notes_mean_that_it_is_checked_again(cache, checks, mark):
     path = polysci.compile(LAYER, "estimate").library.path
@@ -97,6 +101,7 @@ def test_damaged_notes_mean_that_it_is_checked_again(cache, checks, mark):
     assert len(checks) == 2 and has_run(path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("command", "said"), [(WRONG, "wrong result"), (CRASH, "crashed with SIG(ILL|TRAP)")]
 )
@@ -108,6 +113,7 @@ def test_faulty_code_is_an_error(cache, spoil, caplog, command, said):
     assert 1 < len(tried) <= 5
 
 
+@pytest.mark.exhaustive
 def test_a_schedule_that_was_asked_for(cache, spoil):
     chosen = str(optimize(parse_problem(LAYER), "estimate").schedule)
     spoil(WRONG)
@@ -115,6 +121,7 @@ def test_a_schedule_that_was_asked_for(cache, spoil):
         polysci.compile(LAYER, schedule=chosen)
 
 
+@pytest.mark.exhaustive
 def test_the_next_choice_is_taken(cache, monkeypatch, caplog):
     check, faults = first_run._Kept.check, []
 
@@ -131,6 +138,7 @@ def test_the_next_choice_is_taken(cache, monkeypatch, caplog):
     assert f"{LAYER}: {best}: its first run failed" in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_threads_take_turns(cache, checks):
     layers = [f"mb1ic{c}ih9oc7kh3ph1" for c in (3, 5, 6)]
     done = []
@@ -145,6 +153,7 @@ def test_threads_take_turns(cache, checks):
     assert len(done) == len(checks) == 3
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_died_is_started_again(cache, checks):
     polysci.compile(LAYER, "estimate")
     os.kill(first_run._kept.bench.pid, signal.SIGKILL)
@@ -152,6 +161,7 @@ def test_a_worker_that_died_is_started_again(cache, checks):
     assert len(checks) == 2
 
 
+@pytest.mark.exhaustive
 def test_no_worker_is_said_so(cache, monkeypatch):
     def fail(self, *words):
         raise CheckError("cannot start python: Permission denied")
@@ -163,6 +173,7 @@ def test_no_worker_is_said_so(cache, monkeypatch):
         polysci.compile(LAYER, "estimate")
 
 
+@pytest.mark.exhaustive
 def test_a_network_runs_first_in_a_process_of_its_own(cache, monkeypatch):
     begun, start = [], network_process.NetworkProcess.__init__
 
@@ -177,6 +188,7 @@ def test_a_network_runs_first_in_a_process_of_its_own(cache, monkeypatch):
     assert len(begun) == 1
 
 
+@pytest.mark.sampled
 def test_a_network_that_crashes_is_an_error(cache, spoil):
     spoil(
         "s/^static void stages(const ps_memory \\*m)$/&;&/;s/^    f_s0(m);$/    __builtin_trap();/"
@@ -186,6 +198,7 @@ def test_a_network_that_crashes_is_an_error(cache, spoil):
         notation.compile(PROGRAM, level="estimate")
 
 
+@pytest.mark.exhaustive
 def test_a_note_is_of_one_shared_object(cache):
     path = polysci.compile(LAYER, "estimate", verify=False).library.path
     assert not has_run(path)

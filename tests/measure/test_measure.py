@@ -126,6 +126,7 @@ def test_never_fewer_than_three_samples(bench: Bench) -> None:
     assert bench.time([]) == []
 
 
+@pytest.mark.exhaustive
 def test_cold_samples(bench: Bench) -> None:
     (samples,) = bench.time([(sound(), "naive")], samples=3, cold=True, min_sample_s=1e-4)
     assert len(samples.seconds) >= 3 and min(samples.seconds) > 0
@@ -148,6 +149,7 @@ def test_a_disturbed_peak_is_repeated_and_says_so(
     assert (run.seconds, run.disturbed) == (4.0, True) and next(again, None) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", ["segfault", "wrong", "write_after", "exit", "no_isa"])
 def test_after_a_faulty_candidate_the_next_one_works(bench: Bench, fault: str) -> None:
     faulty = naive.compiled(SMALL, fault=fault)
@@ -165,6 +167,7 @@ def test_the_faulty_one_among_timed_candidates_is_named(bench: Bench) -> None:
     assert len(bench.time([(sound(), "naive")], samples=3, min_sample_s=1e-5)) == 1
 
 
+@pytest.mark.exhaustive
 def test_an_endless_loop_ends_at_the_time_limit() -> None:
     with Bench(SMALL, timeout=1) as bench:
         start = time.monotonic()

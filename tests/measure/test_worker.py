@@ -58,6 +58,7 @@ def check(worker: Child, so: Path, symbol: str = "naive") -> dict[str, str]:
     return worker.ask({"op": "check", "so": str(so), "symbol": symbol}, 60)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "problem",
     [
@@ -97,6 +98,7 @@ def test_faults_that_the_worker_survives(worker: Child, fault: str, message: str
     assert check(worker, naive.compiled(SMALL)) == {}
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -218,6 +220,7 @@ print(buffer.first_trespass())
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("size", "side", "align", "at", "state", "outcome"),
     [

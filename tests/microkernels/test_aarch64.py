@@ -60,6 +60,7 @@ def drivers(
         return dict(zip(every, pool.map(lambda group: driver(folder, group), every), strict=True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("group", [*KERNELS, *SMALL], ids=str)
 def test_kernels_are_exact_and_stay_inside_their_operands(
     drivers: dict[Group, Path], group: Group
@@ -86,6 +87,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
     unit, header, macro = FAULTS[fault]
@@ -94,6 +96,7 @@ def test_a_fault_is_noticed(tmp_path: Path, fault: str) -> None:
     assert done.returncode != 0 and "_neon" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", {(g.unit.isa, g.unit.compute): g.unit for g in SMALL}.values())
 def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> None:
     source = tmp_path / "headers.c"
@@ -102,6 +105,7 @@ def test_headers_compile_without_a_warning(tmp_path: Path, unit: HeaderSet) -> N
     aarch64.build(tmp_path / "headers", [source], "-O1", "-Wno-unused-function")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
 def test_clang_accepts_every_kernel(tmp_path: Path) -> None:
     """Before its version 16 clang knows the extensions of whole files only."""
@@ -127,6 +131,7 @@ TILES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "kernel", "word", "count"), TILES)
 def test_accumulators_stay_in_registers(
     tmp_path: Path, dtype: str, kernel: str, word: str, count: int
@@ -202,6 +207,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         return dict(zip(WHOLE, pool.map(made, WHOLE), strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("what", WHOLE, ids="-".join)
 def test_whole_layers_are_exact(whole: Whole, what: tuple[str, str]) -> None:
     """Bare, and with bias, residual and clamp; zero points and scales where there are any."""
@@ -210,6 +216,7 @@ def test_whole_layers_are_exact(whole: Whole, what: tuple[str, str]) -> None:
     assert (done.returncode, done.stdout) == (0, f"{count} of {count} layers\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("isa", "dtype"), [("neon", "u8:s8:s32"), ("neondot", "u8:s8:u8"), ("neondot", "s8:s8:s8")]
 )
@@ -236,6 +243,7 @@ SHIFTED = {  # layers in NCHW with swapped factors: loops, rows and columns of a
 }
 
 
+@pytest.mark.exhaustive
 def test_shifted_vectors_of_pixels_are_exact(tmp_path: Path) -> None:
     layers = [
         ExportedLayer(
@@ -253,6 +261,7 @@ def test_shifted_vectors_of_pixels_are_exact(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "4 of 4 layers\n")
 
 
+@pytest.mark.exhaustive
 def test_words_of_rows_are_exact(tmp_path: Path) -> None:
     loops = {
         "bwd_w mb4ic19ih7oc37oh7kh1ph0": "private(C) p pack(A) pack(B) k:8 c:6",
@@ -273,6 +282,7 @@ def test_words_of_rows_are_exact(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "3 of 3 layers\n")
 
 
+@pytest.mark.exhaustive
 def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
     program, data = whole["neondot", "u8:s8:u8"]
     wrong = bytearray(data.read_bytes())
@@ -282,12 +292,14 @@ def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
     assert done.returncode == 1 and "(fused): another result\n4 of 5 layers\n" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("what", [("neondot", "s8:s8:s8"), ("neonbf16", "bf16")], ids="-".join)
 def test_a_cpu_without_the_features_is_told_so(whole: Whole, what: tuple[str, str]) -> None:
     done = aarch64.run(*whole[what], cpu="cortex-a53")
     assert done.returncode == 77 and "lacks a feature" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
     """Roundings, infinities, NaN, denormals, saturation; nothing behind the used lanes is read."""
     source = tmp_path / "narrow.c"
@@ -298,6 +310,7 @@ def test_conversions_agree_with_those_of_one_number(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "right\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f32", "int8"])
 def test_a_project_for_another_machine(tmp_path: Path, dtype: str) -> None:
     """As a user makes it: a described machine, its own Makefile, the cross compiler."""

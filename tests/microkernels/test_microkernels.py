@@ -88,11 +88,13 @@ def passed(checks: Checks, group: Group) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("group", sorted(groups(), key=kernelunit.portable_first), ids=str)
 def test_kernels_are_exact_and_stay_inside_their_operands(checks: Checks, group: Group) -> None:
     assert passed(checks, group) == [str(kernel) for kernel in group.kernels]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", small_groups(), ids=str)
 def test_every_choice_of_types_computes_and_packs(small_checks: Checks, group: Group) -> None:
     names = map(str, group.kernels)
@@ -117,6 +119,7 @@ def test_every_unit_of_every_precision_is_among_them() -> None:
     assert HeaderSet("avx512bf16", "bf16", "bf16", "f32") in checked
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", sorted({kernel.isa for kernel in on_vectors()}))
 def test_symbols_of_the_units_are_the_names_of_the_registry(isa: str) -> None:
     """The units read kernels.def by a reader of their own."""
@@ -288,6 +291,7 @@ def faulty(request: pytest.FixtureRequest) -> dict[str, subprocess.CompletedProc
     return kernelunit.run_all(dict(zip(chosen, paths, strict=True)), SMALL_TIMES)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_primitive_is_noticed(
     faulty: dict[str, subprocess.CompletedProcess[str]], fault: str
@@ -296,6 +300,7 @@ def test_a_faulty_primitive_is_noticed(
     assert "_portable_" in faulty[fault].stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 @pytest.mark.parametrize("isa", ["avx2", "portable"])
 def test_products_are_rounded_before_they_are_added(isa: str) -> None:
@@ -309,6 +314,7 @@ def test_products_are_rounded_before_they_are_added(isa: str) -> None:
     assert done.returncode != 0 and "expected" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_portable_kernels_under_sanitizers(tmp_path: Path) -> None:
     compiler = COMPILERS[0] if COMPILERS else pytest.skip("neither gcc nor clang")
 
@@ -341,6 +347,7 @@ def warned(compiler: str, folder: Path, texts: dict[str, str]) -> list[str]:
         return [text for text in pool.map(said, texts) if text]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_headers_compile_without_a_warning(tmp_path: Path, compiler: str) -> None:
     """And probes of the machine behind them."""
@@ -350,6 +357,7 @@ def test_headers_compile_without_a_warning(tmp_path: Path, compiler: str) -> Non
     assert warned(compiler, tmp_path, texts) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif("gcc" not in COMPILERS, reason="no gcc")
 def test_gcc_accepts_what_has_a_stand_in(tmp_path: Path) -> None:
     """As it is; all others are compiled above."""
@@ -357,12 +365,14 @@ def test_gcc_accepts_what_has_a_stand_in(tmp_path: Path) -> None:
     assert not warned("gcc", tmp_path, {str(group): kernelunit.text(group) for group in chosen})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif("clang" not in COMPILERS, reason="no clang")
 def test_clang_accepts_every_choice_of_types(tmp_path: Path) -> None:
     texts = {str(group): kernelunit.text(group) for group in known(small_groups())}
     assert not warned("clang", tmp_path, texts)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif("clang" not in COMPILERS, reason="no clang")
 def test_clang_compiles_the_same_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """One choice of types of every ISA and way to multiply, run as well."""

@@ -35,6 +35,7 @@ def units() -> Units:
     return dict(zip(chosen, cache.build_many(texts, flags=FLAGS), strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", CHECKED)
 def test_conversions_equal_those_of_numpy(units: Units, isa: str) -> None:
     if isa not in units:
@@ -50,6 +51,7 @@ def faulty() -> Units:
     return dict(zip(FAULTS, cache.build_many(texts, flags=FLAGS), strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_conversion_is_noticed(faulty: Units, name: str) -> None:
     done = narrowunit.run(faulty[name])

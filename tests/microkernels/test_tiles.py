@@ -24,15 +24,19 @@ HAS_TILES = {"amx_tile", "amx_bf16", "amx_int8"} <= set(detect().features)
 real = pytest.mark.skipif(not HAS_TILES, reason="this CPU has no AMX")
 TILES = [pytest.param(False, id="emulated"), pytest.param(True, id="real", marks=real)]
 
-pytestmark = pytest.mark.skipif(
-    not {"avx512_vnni", "avx512_bf16"} <= set(detect().features), reason="needs AVX512-BF16"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not {"avx512_vnni", "avx512_bf16"} <= set(detect().features), reason="needs AVX512-BF16"
+    ),
+    pytest.mark.sampled,
+]
 
 
 def built(x: str, driver: str, **options: object) -> Path:
     return cache.build(tileunit.text(x, driver, **options), flags=FLAGS)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("real", TILES)
 @pytest.mark.parametrize("x", SUMS)
 def test_every_register_tile_is_exact_and_stays_inside_its_operands(x: str, real: bool) -> None:
@@ -41,6 +45,7 @@ def test_every_register_tile_is_exact_and_stays_inside_its_operands(x: str, real
     assert done.stdout.split() == [str(kernel) for kernel in tileunit.kernels(x)]
 
 
+@pytest.mark.exhaustive
 def test_emulated_tiles_under_sanitizers(tmp_path: Path) -> None:
     compiler = COMPILERS[0] if COMPILERS else pytest.skip("neither gcc nor clang")
     source, program = tmp_path / "tiles.c", tmp_path / "tiles"
@@ -63,6 +68,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_step_is_noticed(fault: str) -> None:
     done = kernelunit.run(built("bf16", "tiles.c", fault=FAULTS[fault]))
@@ -223,6 +229,7 @@ def test_compilers_make_nothing_but_tile_instructions_of_a_step(
         assert body.count("tilezero") == len(sums) == body.count("tilestored")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("x", SUMS)
 def test_real_tiles_compile_without_a_warning(tmp_path: Path, compiler: str, x: str) -> None:

@@ -63,6 +63,7 @@ def check(judge: Judge, cases: list[Conv2d | Matmul]) -> None:
             judge.judge(problem, path, source.symbol)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_layer_in_some_precision(judge: Judge, network: str) -> None:
     names = list(PRECISIONS)
@@ -78,6 +79,7 @@ def test_every_layer_in_every_precision(judge: Judge, network: str, dtype: str) 
     check(judge, [one.with_(dtype=dtype) for one in layers(network)])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["bf16", "u8:s8:u8"])
 def test_resnet_50_as_it_is(judge: Judge, dtype: str) -> None:
     check(

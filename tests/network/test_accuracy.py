@@ -8,6 +8,8 @@ from tests.support.compiling import ISA
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", ["ReduceMean", "GlobalAveragePool"])

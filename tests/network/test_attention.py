@@ -12,6 +12,8 @@ from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 # Name: attributes, shapes of inputs in order, outputs.
 ONNX: dict[str, tuple[dict[str, Any], list[list[int]], str]] = {
     "4-D": ({}, [[2, 3, 4, 8], [2, 3, 6, 8], [2, 3, 6, 8]], "y"),
@@ -47,6 +49,7 @@ def test_as_onnx_defines_it(name: str) -> None:
         assert np.abs(result - exact[title]).max() < 2e-6, title
 
 
+@pytest.mark.exhaustive
 def test_of_a_mask_that_hides_all_keys_is_0() -> None:
     shapes = {"q": [1, 1, 2, 4], "k": [1, 1, 3, 4], "v": [1, 1, 3, 4]}
     mask = np.array([[True, False, True], [False, False, False]])
@@ -111,6 +114,7 @@ def test_attention_that_sees_no_later_keys() -> None:
     assert np.abs(network_of(read(built))({"x": X})["y"] - exact).max() < 5e-6
 
 
+@pytest.mark.exhaustive
 def test_attention_of_three_tensors() -> None:
     arrays = {"q": reals(2, 3, 8), "k": reals(2, 5, 8, seed=1), "v": reals(2, 5, 12, seed=2)}
     bias, mask, added = reals(28, seed=3), MASKS["raw"], reals(1, 2, 3, 5, seed=4)

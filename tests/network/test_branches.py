@@ -78,6 +78,7 @@ def differ(made: onnx.ModelProto, network: object, feeds: dict[str, np.ndarray])
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fuse", [True, False])
 def test_every_way_through(threads: int, fuse: bool) -> None:
@@ -100,6 +101,7 @@ def test_what_only_one_branch_needs_runs_there() -> None:
     assert depths == [0, 1, 1, 2, 1, 0]
 
 
+@pytest.mark.exhaustive
 def test_every_tensor_of_the_branch_that_ran_is_checked() -> None:
     network = network_of(read(nested()), apart=True)
     counts = []
@@ -124,6 +126,7 @@ def test_few_elements_are_selected(rows: int, branches: int) -> None:
         assert differ(made, network, {"x": x}) < 1e-5
 
 
+@pytest.mark.exhaustive
 def test_what_both_need_is_computed_before() -> None:
     """So are outputs; a copy of x for a layer is made on each side that needs one."""
     weights = {"w": reals(8, 8, 3, 3), "zero": np.float32(0)}

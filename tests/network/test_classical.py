@@ -55,6 +55,7 @@ CASES: dict[str, tuple[onnx.ModelProto, Callable[[], Array]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name: str) -> None:
     model, expected = CASES[name]

@@ -104,6 +104,7 @@ def scene(seed: int = 0) -> dict[str, np.ndarray]:
             "boxes": random.uniform(0, 2, (1, 40, 4)).astype(np.float32)}  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("centered", [0, 1])
 def test_boxes_that_remain(centered: int, threads: int) -> None:
@@ -130,6 +131,7 @@ def selection(behind: tuple[onnx.NodeProto, ...]) -> onnx.ModelProto:
     return model(nodes, {"x": [4, 6]}, {"y": None}, weights)
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", BEHIND)
 def test_what_follows(name: str) -> None:
     x = np.float32([[0.9, -1, 0.3, 0.7, 0, 0], [0] * 6, [-1, 0.8, 0.9, 0, 0, 0.6], [-1] * 6])

@@ -16,9 +16,13 @@ from tests.support.exported import run
 from tests.support.fpmode import flush, modes
 from tests.support.onnxmodels import model, node, reals
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "aarch64"), reason="no such mode is known of this machine"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        platform.machine() not in ("x86_64", "aarch64"),
+        reason="no such mode is known of this machine",
+    ),
+    pytest.mark.sampled,
+]
 TINY = np.float32(2.0**-130)
 QUICK = "CFLAGS=-O1 -Werror"
 
@@ -59,6 +63,7 @@ def test_denormals_are_kept_on_request(tmp_path: Path, threads: int) -> None:
     assert (outputs["z"] == 2.0**-28).all()
 
 
+@pytest.mark.exhaustive
 def test_a_project(tmp_path: Path) -> None:
     """The header states the bound; its own macro keeps denormals in a build."""
     net = network(tmp_path)

@@ -105,6 +105,7 @@ CASES: dict[str, tuple[str, list[onnx.NodeProto], tuple[int, ...], dict[str, Arr
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_products_of_bytes(name: str) -> None:
     op, nodes, shape, weights = CASES[name]
@@ -155,6 +156,7 @@ def narrow(value: Array, weights: dict[str, Array], name: str) -> Array:
     return rounded
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_that_stay_real(name: str) -> None:
     """In f32, of sums that are exact."""

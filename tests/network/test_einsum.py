@@ -8,6 +8,8 @@ from polysci.program.stages import LayerStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 CASES = {
     "product": ("ij,jk->ik", [(5, 7), (7, 6)], 1),
     "transposed": ("ij,kj->ki", [(5, 7), (6, 7)], 1),

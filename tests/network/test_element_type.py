@@ -32,6 +32,7 @@ def test_the_least_of_several_medians_decides(
     assert faster == (dtype == "f32")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("faster", "dtype"), [(True, "f32"), (False, "bf16")])
 def test_the_faster_type_is_taken(
     path: Path, monkeypatch: pytest.MonkeyPatch, faster: bool, dtype: str

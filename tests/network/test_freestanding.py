@@ -32,6 +32,7 @@ def project(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.sampled
 def test_what_the_library_calls_and_keeps(project: Path) -> None:
     rows = run("nm", "-A", "libtiny.a", cwd=project).stdout.split("\n")
     kinds = [row.split()[-2:] for row in rows if row]
@@ -63,6 +64,7 @@ def test_the_usage_compiles_and_runs(project: Path, tmp_path: Path) -> None:
     assert run("./usage", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_everything_that_a_stage_may_be(tmp_path: Path) -> None:
     """By the command, for plain C, which another processor runs too."""
     path = saved(every_form(), tmp_path / "every.onnx")

@@ -53,6 +53,7 @@ def test_a_model_its_bytes_and_its_file_give_the_same(network: Network, tmp_path
     assert network.name == "network" and MODEL.SerializeToString() == before
 
 
+@pytest.mark.exhaustive
 def test_its_name_can_be_chosen() -> None:
     net = polysci.compile_network(MODEL, "estimate", isa="portable", name="mine", flags=QUICK)
     assert net.name == "mine"

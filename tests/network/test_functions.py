@@ -232,6 +232,7 @@ def excess(unit: Library, name: str) -> str:
     return worst(x, call(unit, name, x), exact, bound)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", NEAR)
 def test_functions_stay_within_their_errors(unit: Library, name: str) -> None:
     assert not excess(unit, name)
@@ -308,6 +309,7 @@ def test_a_wrong_function_is_noticed(faulty: dict[str, Library], name: str) -> N
 REGISTERS = {"portable": "xmm", "avx2": "ymm", "avx512": "zmm"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="reads the assembly of x86-64")
 @pytest.mark.parametrize("isa", REGISTERS)
 @pytest.mark.parametrize("compiler", COMPILERS)

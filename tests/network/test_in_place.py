@@ -47,6 +47,7 @@ STEP = model(
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_old_values_are_read_before_they_are_replaced(threads: int) -> None:
     network = _step(STEP, {"w1": "w", "m1": "m"}, threads)
@@ -73,6 +74,7 @@ def test_momentum_needs_no_copy() -> None:
     assert isinstance(maker, JointLoops) and "m" in maker.inputs
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [

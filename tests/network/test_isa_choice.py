@@ -16,9 +16,12 @@ from tests.support.compiling import saved, tiny
 from tests.support.exported import all_passed, run
 from tests.support.onnxmodels import reals
 
-pytestmark = pytest.mark.skipif(
-    "POLYSCI_ISA" in os.environ, reason="code above a cap is refused, and the C knows none"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        "POLYSCI_ISA" in os.environ, reason="code above a cap is refused, and the C knows none"
+    ),
+    pytest.mark.sampled,
+]
 QUICK = "CFLAGS=-O1 -Werror"
 X86 = platform.machine() == "x86_64"
 KEYS = [isa for isa in ("avx512", "avx2", "portable") if isa in map(str, detect().runnable)]
@@ -38,6 +41,7 @@ def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not X86, reason="these are instruction sets of x86-64")
 def test_the_best_that_the_cpu_has_runs(project: Path, tmp_path: Path, model: Path) -> None:
     x = reals(1, 4, 8, 8, seed=5)
@@ -68,6 +72,7 @@ def test_no_code_for_the_cpu(project: Path) -> None:
     assert "this CPU runs none of the code" in run("./example", cwd=project).stdout
 
 
+@pytest.mark.exhaustive
 def test_another_kind_of_cpu(model: Path, tmp_path: Path) -> None:
     """The whole network for it, and the self-test under an emulator where there is one."""
     other = "neon" if X86 else "avx2"
@@ -84,6 +89,7 @@ def test_another_kind_of_cpu(model: Path, tmp_path: Path) -> None:
         assert ran.returncode == 0 and " 0 failed" in ran.stdout, ran.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_described_machine(model: Path, tmp_path: Path) -> None:
     done("machine", "-o", str(tmp_path / "it.toml"))
     words = [str(model), "--machine", str(tmp_path / "it.toml"), "-o", str(tmp_path / "net")]

@@ -34,6 +34,7 @@ def _integers(shape: Sequence[int] = SHAPE) -> np.ndarray:
     return np.random.default_rng(0).integers(-9, 10, shape).astype(np.float32)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 def test_elements(threads: int, isa: str) -> None:
@@ -47,6 +48,7 @@ def test_elements(threads: int, isa: str) -> None:
         np.testing.assert_array_equal(made[name], value)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(33, 70), (5, 7), (300, 1), (64, 129)])

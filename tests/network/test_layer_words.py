@@ -14,6 +14,7 @@ from polysci.numerics.activations import ACTIVATIONS
 from tests.support.command import polysci as command
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("activation", ["", *ACTIVATIONS])
 def test_every_layer_ends_in_the_activation(activation: str) -> None:
     words = f" act={activation}" if activation else ""
@@ -30,6 +31,7 @@ def test_every_layer_ends_in_the_activation(activation: str) -> None:
     assert len(stages) == 2 + 2 * alone, "a clamp is part of its layer, other functions are loops"
 
 
+@pytest.mark.exhaustive
 def test_parameters_of_ones_own() -> None:
     model = polysci.layers.build_model([polysci.layers.Linear(3, 2)], (4, 3))
     own = {name: np.full(value.shape, 2.0) for name, value in model.parameters.items()}

@@ -74,6 +74,7 @@ def test_layers_between_plain_tensors_are_problems_of_that_layout() -> None:
         assert [layer.problem.layout for layer in layers] == layouts_of_layers
 
 
+@pytest.mark.exhaustive
 def test_a_depthwise_layer_between_plain_tensors_is_a_stencil() -> None:
     nodes = [node("Conv", "x w", "y", group=8, pads=[1, 1, 1, 1], strides=[1, 2])]
     one = model(nodes, {"x": [2, 8, 20, 21]}, {"y": None}, {"w": reals(8, 1, 3, 3)})
@@ -104,6 +105,7 @@ APART = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", APART)
 def test_a_layer_whose_rows_have_gaps_keeps_its_layout(name: str) -> None:
     """What is searched as a layer in NCHW may need rows that follow each other."""
@@ -165,6 +167,7 @@ def test_no_choice_is_cheaper(steps: list[str]) -> None:
     assert found == pytest.approx(best, abs=len(names) + len(costs.apart))  # whole nanoseconds
 
 
+@pytest.mark.exhaustive
 def test_a_layer_of_few_filters_between_plain_tensors_has_swapped_factors() -> None:
     """With bias, residual and clamp, whose pixels have no gaps either."""
     conv = node("Conv", "x w b", "a", pads=[1, 1, 1, 1])

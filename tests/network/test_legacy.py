@@ -77,6 +77,7 @@ CASES: dict[str, tuple[int, onnx.NodeProto, dict[str, Array], Callable[[], Any]]
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", CASES)
 def test_as_it_was(name: str) -> None:
     opset, one, weights, expected = CASES[name]
@@ -85,6 +86,7 @@ def test_as_it_was(name: str) -> None:
     np.testing.assert_allclose(made["y"], expected(), rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_matrices_and_recurrent_nodes() -> None:
     a, b, c = reals(4, 6), reals(6, 5, seed=1), reals(5, seed=2)
     gemm = node("Gemm", "x b c", "y", broadcast=1)

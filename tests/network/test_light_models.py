@@ -69,6 +69,7 @@ def test_all_names_are_here() -> None:
     assert found == set(NAMES)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EVERY)
 def test_the_results_that_come_with_the_models(name: str) -> None:
     network = compile_network(simplify(graph_of(name)), "estimate", isa="portable", flags=QUICK)

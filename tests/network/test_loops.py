@@ -80,6 +80,7 @@ def test_a_constant_number_of_steps(threads: int) -> None:
 COUNTS = [(50, 1e9), (50, 20.0), (6, -1e9)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_data_ends_it(threads: int) -> None:
     """Results that are stacked are as many as there were steps."""
@@ -133,6 +134,7 @@ def test_states_that_change_places() -> None:
     agree(made, {"x": reals(3)}, 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_branches_inside(threads: int) -> None:
     then = graph([node("Conv", "s w", "t", **CONV)], {}, {"t": F}, {"w": 0.2 * reals(8, 8, 3, 3)})

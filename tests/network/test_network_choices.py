@@ -42,6 +42,8 @@ from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 CHANNELS = (1, 1, 1, 2, 3, 5, 16, 32)
 SIZES = (1, 2, 7, 13, 96, 96, 112, 128)
 TURNS = 3  # schedules of each layer
@@ -261,19 +263,23 @@ def test_a_sum_that_steps_carry_on(algorithm: str) -> None:
     assert np.abs(network(given(graph))["y"] - exact["y"]).max() < 1e-4
 
 
+@pytest.mark.sampled
 def test_choices_have_code(all_beyond_the_cache: None, wisdom: Wisdom) -> None:
     assert not [told for seed in (11, 20, 30) for told in Case(seed).refusals(wisdom)]
 
 
+@pytest.mark.exhaustive
 def test_choices_of_the_day_have_code(all_beyond_the_cache: None, wisdom: Wisdom) -> None:
     assert not [told for seed in range(60) for told in Case(TODAY + seed).refusals(wisdom)]
 
 
+@pytest.mark.sampled
 def test_heads_are_computed(all_beyond_the_cache: None) -> None:
     networks = {case: case.network() for case in map(Case, range(3))}
     assert not [told for case, its in networks.items() if (told := case.wrong(its))]
 
 
+@pytest.mark.exhaustive
 def test_heads_of_the_day_are_computed(all_beyond_the_cache: None) -> None:
     networks = {case: case.network() for case in map(Case, range(TODAY, TODAY + 40))}
     assert not [told for case, its in networks.items() if (told := case.wrong(its))]
@@ -281,6 +287,7 @@ def test_heads_of_the_day_are_computed(all_beyond_the_cache: None) -> None:
     assert any(isinstance(stage, RowFusion) for stage in stages)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("pool", ["freestanding", "callback", "pthread"])
 def test_projects_of_the_day_pass_their_own_test(
     pool: str, all_beyond_the_cache: None, tmp_path: Path

@@ -92,6 +92,7 @@ def test_other_sizes_are_seeds_layer_by_layer(wisdom: Wisdom) -> None:
     assert records(MINIMUM, SIZES, wisdom).seeds(["mm:6x16x24 f32"], 5) == []
 
 
+@pytest.mark.exhaustive
 def test_what_a_tuner_found_is_taken_whatever_names_and_moves_by_export(
     wisdom: Wisdom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_key_that_is_none_is_not_imported(key: str, wisdom: Wisdom, tmp_path: 
         Wisdom(tmp_path / "moved.sqlite").import_(tmp_path / "wisdom.json", check_record)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "texts",
     [{"layer mm:6x16x24 f32": "j:8 i:6 > brgemm_portable_f32_99x99"}, {"colour v3": "otherwise"}],

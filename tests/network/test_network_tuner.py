@@ -62,6 +62,7 @@ def corners(space: Space, count: int) -> list[Genome]:
     return [*space.seeds, every, *(space.genome(rng) for _ in range(count))]
 
 
+@pytest.mark.exhaustive
 def test_all_individuals_compute_the_same(tmp_path: Path) -> None:
     tuner, inputs = tuner_of(tmp_path), given(GRAPH)
     exact, space = reference.run(GRAPH, inputs), tuner._space()
@@ -110,6 +111,7 @@ def times(built: Sequence[tuple[Code, Path]], *_: int) -> list[Samples]:
             for code, _ in built]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_fastest_wins_and_a_second_run_measures_nothing(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_fastest_wins_and_a_second_run_measures_nothing(
     assert state.read_text() == text
 
 
+@pytest.mark.exhaustive
 def test_a_layer_that_is_wrong_does_not_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_layer_that_is_wrong_does_not_win(
         tuner_of(tmp_path).run(FEW)
 
 
+@pytest.mark.exhaustive
 def test_one_that_crashes_falls_out(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +194,7 @@ def test_it_ends_where_the_bound_of_all_is_reached(
     assert kept is not None and len(kept.outcomes) <= 4
 
 
+@pytest.mark.exhaustive
 def test_a_network_is_timed_in_a_process_of_its_own(tmp_path: Path, state: Path) -> None:
     """From the words of a model to a callable."""
     network = polysci.compile_network(
@@ -203,6 +208,7 @@ def test_a_network_is_timed_in_a_process_of_its_own(tmp_path: Path, state: Path)
     assert len(kept) == 3 and all(line.endswith('""]') for line in kept)
 
 
+@pytest.mark.exhaustive
 def test_the_state_is_the_same_networks_in_every_process() -> None:
     code = (
         "from tests.network.test_network_tuner import tuner_of, FEW\n"

@@ -10,6 +10,8 @@ from polysci.frontends.onnx import reference
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 # Name: node's attributes, shape of x, weights, outputs, opset.
 LAYER, GROUP = "LayerNormalization", "GroupNormalization"
 CASES: dict[str, tuple[str, dict[str, Any], list[int], list[np.ndarray], str, int]] = {

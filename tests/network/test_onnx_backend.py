@@ -27,6 +27,7 @@ def judge(cases: list[NodeCase]) -> list[CaseResult]:
     return judge_batch(cases, "portable", QUICK)
 
 
+@pytest.mark.exhaustive
 def test_all_node_tests() -> None:
     cases, _ = load_cases()
     verdicts = judge_cases(cases, isa="portable", flags=QUICK, jobs=2)
@@ -35,6 +36,7 @@ def test_all_node_tests() -> None:
     assert sum(one.kind == PASSED for one in verdicts) >= 0.95 * len(cases)
 
 
+@pytest.mark.exhaustive
 def test_a_sample_of_them() -> None:
     cases, outside = load_cases(
         "test_(relu|reshape_one_dim|unique_sorted_without_axis|cast_BFLOAT16_to_FLOAT)$"

@@ -164,6 +164,7 @@ def test_scaled_products_of_bytes() -> None:
     np.testing.assert_array_equal(result(one, a), expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 def test_transposed_convolutions_of_one_filter(isa: str) -> None:
     """Pixels of a phase are no neighbours in the result, though there is one channel."""
@@ -191,6 +192,7 @@ def test_comparisons_before_opset_16() -> None:
     np.testing.assert_array_equal(result(one, reals(2, 1)), reals(2, 1) <= reals(3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bits", [np.uint8, np.int8])
 def test_zeros_that_are_computed(bits: type) -> None:
     """As quantisation at run time has them: convolutions with padding, and matrix products."""

@@ -14,6 +14,8 @@ from polysci.frontends.onnx.importer import graph_of
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, reals
 
+pytestmark = pytest.mark.sampled
+
 Arrays = Mapping[str, np.ndarray]
 X = reals(2, 3, 4)
 ROWS = {"skip": reals(2, 3, 4, seed=1), "g": reals(4, seed=2), "b": reals(4, seed=3),

@@ -71,6 +71,7 @@ GEMMS = [*itertools.product(ELEMENTS, (False, True), BIASES, (0, 1), (0, 1), (1.
 TRIED = random.Random(7).sample(GEMMS, 24)
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("elements", "channels", "bias", "trans_a", "trans_b", "alpha", "narrow", "constant"), TRIED
 )
@@ -199,6 +200,7 @@ class Calibration:
         return next(self.inputs, None)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("form", ["QOperator", "QDQ"])
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("elements", [("QUInt8", "QInt8"), ("QInt8", "QInt8")])

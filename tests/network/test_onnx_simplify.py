@@ -194,6 +194,7 @@ def test_random_chains_compute_the_same(data: st.DataObject) -> None:
     agree(graph, short, 1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "left"), [("resnet50", 123), ("densenet121", 367), ("inception_v2", 164)]
 )

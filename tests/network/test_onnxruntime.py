@@ -108,6 +108,7 @@ def test_each_operator_once() -> None:
     check(len(OPERATORS), 1)
 
 
+@pytest.mark.exhaustive
 def test_two_thousand_random_operators() -> None:
     check(2000, 2)
 

@@ -255,6 +255,7 @@ def told(tmp_path: Path, **words: Any) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_the_fastest_setting_is_kept(rival: NetworkRival, tmp_path: Path) -> None:
     rival.load(told(tmp_path, slow={"99": 2e-2, "2": 1e-3}), X)
     assert (rival.choice, rival.version) == ("ORT_ENABLE_EXTENDED", "9.9")
@@ -266,11 +267,13 @@ def test_the_fastest_setting_is_kept(rival: NetworkRival, tmp_path: Path) -> Non
     assert rival.choice == "ORT_ENABLE_ALL" and rival.outputs[1].tolist() == [99, 3, 2]
 
 
+@pytest.mark.exhaustive
 def test_dimensions_are_bound_by_name(rival: NetworkRival, tmp_path: Path) -> None:
     rival.load(told(tmp_path, shape=[2, 3]), X, dims={"n": 5})
     assert rival.outputs[1].tolist()[1:] == [3, 5]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -291,6 +294,7 @@ def test_faults_while_loading(
     assert rival.sample() > 0
 
 
+@pytest.mark.exhaustive
 def test_a_peer_that_hangs(rival: NetworkRival, tmp_path: Path) -> None:
     rival.timeout = 2
     with pytest.raises(CheckError, match="ran longer than 2 s and was killed"):

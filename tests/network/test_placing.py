@@ -43,6 +43,7 @@ def test_stacks_that_are_parts() -> None:
     agrees(nodes, {"q": [2, 5, 8], "k": [2, 8, 6], "r": [2, 5, 3]}, ["y"], {})
 
 
+@pytest.mark.exhaustive
 def test_rows_that_do_not_run_on() -> None:
     """A token before the rows of every image, and a deep convolution of two images."""
     nodes = [
@@ -55,6 +56,7 @@ def test_rows_that_do_not_run_on() -> None:
     agrees(deep, {"x": [2, 3, 4, 5, 5]}, ["y"], {"w": reals(4, 3, 3, 2, 2)})
 
 
+@pytest.mark.exhaustive
 def test_a_residual_beside_two_results() -> None:
     """The same tensor is added to parts of two joined tensors of other widths."""
     nodes = [
@@ -68,6 +70,7 @@ def test_a_residual_beside_two_results() -> None:
     agrees(nodes, {"x": [1, 4, 6, 6]}, ["y", "z"], weights)
 
 
+@pytest.mark.exhaustive
 def test_a_bias_with_gaps() -> None:
     """Every second element of an input."""
     nodes = [node("Slice", "b from to axis step", "s"), node("Conv", "x w s", "y")]
@@ -76,6 +79,7 @@ def test_a_bias_with_gaps() -> None:
     agrees(nodes, {"x": [1, 3, 5, 5], "b": [16]}, ["y"], weights)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("first", "second"),
     [(("Relu", None), ("Clip", (6.0, 0.0))), (("Clip", (-9.0, -1.0)), ("Relu", None)),
@@ -105,6 +109,7 @@ def stages(network: object) -> list[object]:
     return list(network.code.placed.program.stages)  # type: ignore[attr-defined]
 
 
+@pytest.mark.exhaustive
 def test_one_stage_ends_one_band(everything_in_bands: None) -> None:
     """Two convolutions whose results meet: one of them stays outside."""
     nodes = [
@@ -127,6 +132,7 @@ def test_computed_weights_are_packed(everything_in_bands: None) -> None:
     assert not any(isinstance(stage, RowFusion) for stage in stages(network))
 
 
+@pytest.mark.exhaustive
 def test_rows_of_one_column(everything_in_bands: None) -> None:
     """Where the rows are all that a tensor has, they are not taken for its columns."""
     nodes = [
@@ -138,6 +144,7 @@ def test_rows_of_one_column(everything_in_bands: None) -> None:
     agrees(nodes, {"x": [1, 4, 40, 1]}, ["y"], weights)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (3, 1), (3, 3), (1, 1), ()])
 def test_what_a_product_adds(shape: tuple[int, ...]) -> None:
     """A number a column, a row, an element, or one for all."""

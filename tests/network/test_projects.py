@@ -47,6 +47,7 @@ def built(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.sampled
 def test_the_files(network: Network, built: Path, tmp_path: Path) -> None:
     paths = write_project(network, tmp_path / "again")
     names = {path.name for path in paths}
@@ -63,6 +64,7 @@ def test_the_files(network: Network, built: Path, tmp_path: Path) -> None:
     check_project(built, "tiny")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_weights_inside_the_library(network: Network, tmp_path: Path, cc: str) -> None:
     write_project(network, tmp_path / "net", embed=True)
@@ -73,6 +75,7 @@ def test_weights_inside_the_library(network: Network, tmp_path: Path, cc: str) -
     assert done.returncode == 0 and done.stdout.count("y0[") == 5 and " ms, " in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_threads(tmp_path: Path, cc: str) -> None:
     network = compiled(saved(tiny(), tmp_path / "two.onnx"), threads=2)
@@ -81,6 +84,7 @@ def test_threads(tmp_path: Path, cc: str) -> None:
     assert done.returncode == 0 and all_passed(done.stdout, 11), done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_readmes_state_the_wait_policy_of_several_threads(tmp_path: Path, threads: int) -> None:
     network = compiled(saved(tiny(), tmp_path / "x.onnx"), threads=threads)
@@ -90,6 +94,7 @@ def test_readmes_state_the_wait_policy_of_several_threads(tmp_path: Path, thread
         assert ("OMP_WAIT_POLICY=passive" in readme) == (threads > 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 def test_ctest(network: Network, tmp_path: Path) -> None:
     write_project(network, tmp_path, embed=True)
@@ -170,6 +175,7 @@ def test_the_library_needs_only_what_its_code_uses(network: Network) -> None:
             )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_weights_packed_ahead(network: Network, tmp_path: Path, cc: str) -> None:
     write_project(network, tmp_path / "net", packed=True, embed=True)
@@ -181,6 +187,7 @@ def test_weights_packed_ahead(network: Network, tmp_path: Path, cc: str) -> None
     assert "tiny_map" in (tmp_path / "net" / "README.md").read_text()
 
 
+@pytest.mark.sampled
 def test_the_self_test_finds_faults(built: Path, tmp_path: Path) -> None:
     for name in ("tiny.weights", "selftest.data"):
         shutil.copy(built / name, tmp_path / name)
@@ -202,6 +209,7 @@ def test_the_self_test_finds_faults(built: Path, tmp_path: Path) -> None:
     assert done.returncode == 1 and "results differ from the reference" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_two_networks_in_one_program(built: Path, tmp_path: Path) -> None:
     made = model(
         [node("Conv", "x w", "c", kernel_shape=[1, 1]), node("Sigmoid", "c", "y")],
@@ -233,6 +241,7 @@ int main(void) {
     assert run("./two", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_hostile_names(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     path = saved(tiny(HOSTILE, HOSTILE + "2"), tmp_path / "a b" / '-o "$(x)`y`@NAME@.onnx')
@@ -254,6 +263,7 @@ def imported(folder: Path, code: str, **env: str) -> subprocess.CompletedProcess
     return run(sys.executable, "-ISW", "error", "-c", head + code + tail, cwd=folder, **env)
 
 
+@pytest.mark.exhaustive
 def test_a_python_package(network: Network, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_package(network, out)
@@ -315,6 +325,7 @@ def test_nothing_is_written_when_something_fails(
     assert (tmp_path / "notes").read_text() == "mine"
 
 
+@pytest.mark.exhaustive
 def test_several_outputs_whole_numbers_and_constants(tmp_path: Path) -> None:
     nodes = [
         node("DequantizeLinear", "q scale zero", "x"),
@@ -368,6 +379,7 @@ def test_quantised_weights_of_older_models(tmp_path: Path, opset: int) -> None:
     assert (reference.run(graph, {"x": x})["y"] == wanted).all()
 
 
+@pytest.mark.exhaustive
 def test_large_weights_are_packed_some_columns_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from polysci.graph.graph import QUANTISED_LSTM
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 
+pytestmark = pytest.mark.sampled
+
 STEPS, BATCH, SIZE, HIDDEN = 5, 2, 7, 16
 Array = np.ndarray
 
@@ -98,6 +100,7 @@ def test_both_factors_have_8_bits(direction: str, each: bool, zero: int) -> None
         np.testing.assert_allclose(made[name], exact[name], atol=2e-6)
 
 
+@pytest.mark.exhaustive
 def test_nothing_to_round() -> None:
     """x and h of zeros have no range."""
     weights = weights_of(1, each=False, zero=0) | {"h": np.zeros((1, BATCH, HIDDEN), np.float32)}
@@ -107,6 +110,7 @@ def test_nothing_to_round() -> None:
     np.testing.assert_allclose(made["y"][:, 0], y, atol=2e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ["inputs", "beyond 8 bits"])
 def test_other_weights_are_real_numbers(case: str) -> None:
     weights = weights_of(1, each=False, zero=128 if case == "beyond 8 bits" else 0)

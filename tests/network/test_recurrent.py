@@ -13,6 +13,8 @@ from polysci.program.stages import RepeatStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
+pytestmark = pytest.mark.sampled
+
 Array = np.ndarray
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -227,6 +229,7 @@ def test_the_reference_has_all_forms(name: str) -> None:
     assert all(np.allclose(made[name], values, atol=1e-6) for name, values in exact)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", GATES)
 def test_more_of_all_and_all_threads(op: str, threads: int) -> None:
@@ -234,17 +237,20 @@ def test_more_of_all_and_all_threads(op: str, threads: int) -> None:
     assert disagreement(op, {"direction": "bidirectional"}, arrays, threads) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 def test_with_vectors(isa: str) -> None:
     arrays = inputs_of("LSTM", 6, 1, 32, 48, bias=True, first=True)
     assert disagreement("LSTM", {}, arrays, isa=isa) < 1e-5
 
 
+@pytest.mark.exhaustive
 def test_in_bf16() -> None:
     arrays = inputs_of("LSTM", 9, 2, 32, 32, bias=True)
     assert 0 < disagreement("LSTM", {}, arrays, dtype="bf16") < 0.05
 
 
+@pytest.mark.exhaustive
 def test_weights_that_are_inputs_and_lengths_that_are_known() -> None:
     arrays = inputs_of("LSTM", 4, 2, 5, 6, bias=True, lengths=[4, 3])
     assert disagreement("LSTM", {}, arrays, fixed=("lengths",)) < 1e-5
@@ -286,6 +292,7 @@ def test_refused(name: str) -> None:
         network_of(read(built))
 
 
+@pytest.mark.exhaustive
 def test_threads_wait_twice_a_step() -> None:
     arrays = inputs_of("LSTM", 8, 1, 16, 32, 2, bias=True)
     built = recurrent_model("LSTM", {"direction": "bidirectional"}, arrays)
@@ -307,6 +314,7 @@ def test_weights_that_are_inputs_are_packed_before_all_steps(threads: int) -> No
     assert disagreement("LSTM", {}, arrays, threads, fixed=fixed) < 1e-5
 
 
+@pytest.mark.exhaustive
 def test_results_that_nothing_asks_for_are_not_computed() -> None:
     arrays = inputs_of("LSTM", 4, 1, 16, 16, 2)
     built = recurrent_model("LSTM", {"direction": "bidirectional"}, arrays)

@@ -145,6 +145,7 @@ def chain(length: int) -> onnx.ModelProto:
     return made(nodes, {"t0": (2, 3)}, outputs=(f"t{length}",))
 
 
+@pytest.mark.exhaustive
 def test_long_chains_are_fused_in_parts() -> None:
     graph, start = read(chain(600)), time.process_time()
     prepared = prepare(simplify(graph))

@@ -49,6 +49,7 @@ def inverted_bottleneck(size: int, stride: int) -> Graph:
     return simplify(importer.graph_of(one))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("size", "stride", "threads", "dtype", "ring"),
     [(21, 1, 1, "f32", 0), (22, 2, 2, "f32", 0), (21, 1, 2, "bf16", 1 << 16), (13, 2, 2, "f32", 0)],
@@ -74,6 +75,7 @@ def test_results(
     assert error < (1e-5 if dtype == "f32" else 3e-2)
 
 
+@pytest.mark.exhaustive
 def test_what_stays_in_the_cache_stays_apart() -> None:
     """The reason is kept for whoever asks."""
     graph, target = inverted_bottleneck(12, 1), detect()

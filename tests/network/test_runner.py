@@ -35,6 +35,7 @@ def test_inputs_that_are_no_plain_arrays(net: Network) -> None:
     assert check_inputs(net.inputs[0], misaligned.reshape(x.shape)).flags.aligned
 
 
+@pytest.mark.exhaustive
 def test_a_context_keeps_its_model_and_library(tmp_path: Path) -> None:
     net = compile_network(saved(tiny(), tmp_path / "m.onnx"), "estimate", name="outlived")
     context, library = net.runner.context(), str(net.runner.library.path)

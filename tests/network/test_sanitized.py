@@ -72,11 +72,13 @@ def run(code: Code, folder: Path, files: dict[str, str], wide: int = 0) -> str:
     return done.stdout + done.stderr if done.returncode else ""
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
     code = network_of(read(every_form())).code
     assert not run(code, tmp_path, dict(code.files))
 
 
+@pytest.mark.exhaustive
 def test_steps_keep_to_their_slices(tmp_path: Path) -> None:
     weights = {"w": reals(2, 20, 3), "r": reals(2, 20, 5), "b": reals(2, 40),
                "n": np.int32([4, 2, 3])}  # fmt: skip
@@ -86,6 +88,7 @@ def test_steps_keep_to_their_slices(tmp_path: Path) -> None:
     assert not run(code, tmp_path, dict(code.files))
 
 
+@pytest.mark.exhaustive
 def test_the_sanitizers_notice_what_is_out_of_bounds(tmp_path: Path) -> None:
     code = network_of(read(every_form())).code
     assert "heap-buffer-overflow" in run(code, tmp_path, dict(code.files), wide=4)

@@ -51,6 +51,7 @@ int main(void)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", ["1", "2", "pthread:2"])
 def test_every_entry_of_a_comprehension(tmp_path: Path, threads: str) -> None:
     """Built by hand and run without Python, on one context in turns, against the interpreter."""

@@ -33,6 +33,7 @@ def wide() -> ModelProto:
     return model(nodes, {"x": (1, 4, 16, 16)}, {"y": None}, {**weights, "v": reals(4, 32, 1, 1)})
 
 
+@pytest.mark.exhaustive
 def test_branches_one_after_the_other(tmp_path: Path) -> None:
     path = saved(wide(), tmp_path / "wide.onnx")
     x = reals(1, 4, 16, 16, seed=9)

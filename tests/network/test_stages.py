@@ -218,6 +218,7 @@ def test_a_barrier_stands_exactly_where_one_must() -> None:
     assert "barrier" not in code_of(model(nodes, inputs, outputs), 1)
 
 
+@pytest.mark.exhaustive
 def test_layers_that_share_a_workspace_wait() -> None:
     """Both read an input that lies plane by plane, and pack it."""
     nodes = [conv("y"), conv("q", "z", "v")]
@@ -261,6 +262,7 @@ def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Pa
         load(tmp_path / "nowhere")
 
 
+@pytest.mark.exhaustive
 def test_the_digest_is_of_all_constants() -> None:
     one = network_of(read(model([conv("y")], X, Y, W))).code.weights_file
     other = network_of(read(model([conv("y")], X, Y, W | {"w": 2 * W["w"]}))).code.weights_file

@@ -93,6 +93,7 @@ def convolutions() -> onnx.ModelProto:
     return model(nodes, {"x": [1, 8, 14, 14]}, dict.fromkeys(("y0", "y1", "y2")), weights)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("made", "algorithm"),
     [(every_form, "direct"), (steps_and_updates, "direct"), (convolutions, "winograd")],
@@ -131,6 +132,7 @@ def test_results_do_not_depend_on_who_starts_the_threads(
     assert len(results) == 1 and not results & {"4294967295 0\n"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["pthread", "callback"])
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_projects(kind: str, cc: str, tmp_path: Path) -> None:
@@ -147,6 +149,7 @@ def test_projects(kind: str, cc: str, tmp_path: Path) -> None:
     assert "OMP_" not in texts and "omp parallel num" not in texts and "omp barrier" not in texts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake")
 def test_cmake_links_threads(tmp_path: Path) -> None:
     path = saved(tiny(), tmp_path / "tiny.onnx")
@@ -157,6 +160,7 @@ def test_cmake_links_threads(tmp_path: Path) -> None:
     assert run("ctest", "--test-dir", "build", cwd=net).returncode == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["pthread", "callback"])
 def test_several_instruction_sets(kind: str, tmp_path: Path) -> None:
     path = saved(tiny(), tmp_path / "tiny.onnx")
@@ -166,6 +170,7 @@ def test_several_instruction_sets(kind: str, tmp_path: Path) -> None:
     assert built.returncode == 0 and " 0 failed" in built.stdout, built.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_pool_without_an_operating_system(tmp_path: Path) -> None:
     path = saved(tiny(), tmp_path / "tiny.onnx")
     words = ["--threads", "callback:2", "--freestanding", "-o", tmp_path / "net"]
@@ -178,6 +183,7 @@ def test_a_pool_without_an_operating_system(tmp_path: Path) -> None:
     assert {name for name in outside if not name.startswith(("__cpu_", "_GLOBAL_"))} <= ALLOWED
 
 
+@pytest.mark.exhaustive
 def test_none_is_one_thread(tmp_path: Path) -> None:
     path = saved(tiny(), tmp_path / "tiny.onnx")
     done(
@@ -189,6 +195,7 @@ def test_none_is_one_thread(tmp_path: Path) -> None:
     assert "pthread" not in code
 
 
+@pytest.mark.sampled(every=1)
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

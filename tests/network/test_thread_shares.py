@@ -43,6 +43,7 @@ def same(network: Network, other: Network, inputs: Arrays) -> bool:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("dear_waits")
 def test_directions_run_beside_each_other() -> None:
     network, inputs = bidirectional(2)

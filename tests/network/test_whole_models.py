@@ -211,12 +211,14 @@ def error_of(name: str, threads: int, dtype: str = "f32") -> float:
     return max(float(np.abs(results[title] - exact[title]).max()) for title in results)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_right(name: str, threads: int) -> None:
     assert error_of(name, threads) < 5e-6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["text transformer", "tagger"])
 def test_in_bf16(name: str) -> None:
     assert 0 < error_of(name, 1, "bf16") < 0.1

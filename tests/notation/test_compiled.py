@@ -72,6 +72,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.sampled(every=14)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_results_are_those_of_the_interpreter(statement: str) -> None:
     text = f"def f({INPUTS}) -> (Z) {{ {statement} }}"
@@ -107,6 +108,7 @@ def test_functions_of_real_numbers() -> None:
     np.testing.assert_allclose(result, notation.interpret(text, {"A": a})["B"], rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_several_outputs_and_inputs_that_are_outputs() -> None:
     text = """
     def norm(float(N, D) I, float(N) seen) -> (O, seen, mean) {
@@ -124,6 +126,7 @@ def test_several_outputs_and_inputs_that_are_outputs() -> None:
         np.testing.assert_allclose(result[name], value, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.exhaustive
 def test_computed_subscripts_are_checked_where_that_is_asked_for() -> None:
     text = """
     def 2LUT(float(E,D) table, int(N,L) at) -> (O) { O(n,d) +=! table(at(n,l), d) }
@@ -142,6 +145,7 @@ def test_computed_subscripts_are_checked_where_that_is_asked_for() -> None:
     np.testing.assert_array_equal(plain(table, at), table[np.minimum(at, 10)].sum(1))
 
 
+@pytest.mark.exhaustive
 def test_scalars_are_arguments_or_sizes() -> None:
     text = "def f(float(N) A, int s, float t) -> (B) { B(i) = A(s*i) * t where i in 0:4 }"
     a, t = np.arange(12, dtype="f4"), np.array(2, "f4")
@@ -232,6 +236,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, threads: int) -> None:

@@ -43,6 +43,7 @@ STATEMENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_convolutions_are_layers(statement: str) -> None:
     x, k, body = re.fullmatch(r"X(\(.*?\)) K(\(.*?\)) (.*)", statement).groups()  # type: ignore[union-attr]

@@ -50,6 +50,7 @@ def arrays(*shapes: tuple[int, ...], dtype: str = "f4") -> list[Any]:
     return [RANDOM.integers(-3, 4, shape).astype(dtype) for shape in shapes]
 
 
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EQUATIONS])
 def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
     operands = arrays(*shapes)
@@ -58,6 +59,7 @@ def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("equation", einsum_equations.EQUATIONS)
 def test_equations_of_other_libraries(equation: str) -> None:
     operands = arrays(*einsum_equations.shapes_of(equation), dtype="f8")
@@ -70,6 +72,7 @@ def test_equations_of_other_libraries(equation: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("left", ["f8", "f4", "i4", "i8", "f2", "u1", "c8", "?"])
 @pytest.mark.parametrize("right", ["f4", "i4"])
 def test_element_types_are_those_of_numpy(left: str, right: str) -> None:
@@ -79,6 +82,7 @@ def test_element_types_are_those_of_numpy(left: str, right: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.exhaustive
 def test_other_forms_of_the_call() -> None:
     a, b = arrays((3, 4), (4, 5))
     out = np.empty((3, 5), "f4")

@@ -84,6 +84,7 @@ def test_gradients_are_central_differences(statements: str, inputs: str) -> None
         assert abs(slope - expected) < 1e-6 * (1 + np.abs(ends).max())
 
 
+@pytest.mark.exhaustive
 def test_compiled_gradients_are_those_of_the_interpreter() -> None:
     text = """
     def block(float(T,P,H,W) X, float(Q,P,R,R) Y, float(Q) bias) -> (Z) {
@@ -199,6 +200,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("statements", PROGRAMS)
 def test_gradients_are_those_of_autograd(statements: str) -> None:
     torch = pytest.importorskip("torch")
@@ -220,6 +222,7 @@ def test_gradients_are_those_of_autograd(statements: str) -> None:
                 np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled(every=40)
 @pytest.mark.parametrize("seed", range(120))
 def test_gradients_of_random_programs_are_central_differences(seed: int) -> None:
     random = np.random.default_rng(seed)

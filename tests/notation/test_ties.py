@@ -75,6 +75,7 @@ def with_gradients(seed: int) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
     return text, values, random.integers(-3, 4, shape) * 1.0
 
 
+@pytest.mark.sampled(every=30)
 @pytest.mark.parametrize("seed", range(120))
 def test_random_programs_of_equal_values(seed: int) -> None:
     """Beside differences of a program in which the first of equal extremes is apart."""
@@ -116,6 +117,7 @@ def test_no_gradient_is_lost_where_values_are_rounded() -> None:
     assert np.array_equal(made, np.full(29, a[0]))
 
 
+@pytest.mark.exhaustive
 def test_gradients_of_products_are_those_of_autograd() -> None:
     torch = pytest.importorskip("torch")
     random, text = np.random.default_rng(4), "def f(double(M,K) A) -> (Z) { Z(m) *=! A(m,k) }"

@@ -36,6 +36,7 @@ def several_inputs() -> tuple[Any, Any, Any]:
     return a, s, torch.tensor([2, 0, 5, 1, 1, 3], dtype=torch.int32)
 
 
+@pytest.mark.exhaustive
 def test_every_element_type_goes_in_and_out_as_it_lies() -> None:
     for kind, name in KINDS.items():
         operator = notation.torch_op(f"def f({kind}(N) A) -> (Z) {{ Z(i) = A(i) }}")
@@ -65,6 +66,7 @@ def test_contiguous_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> N
     assert negative.is_neg() and torch.allclose(operator(negative, b), negative @ b, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_each_size_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from polysci.notation import torch_operator
 
@@ -99,6 +101,7 @@ def test_gradients_of_any_order_are_numeric_ones() -> None:
     assert torch.allclose(only, torch.autograd.grad(function(a, s)[1], a)[0])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["half", "bf16"])
 def test_gradients_have_the_types_of_the_inputs(kind: str) -> None:
     text = f"def f({kind}(N) A, float(N) B) -> (Z) {{ Z(i) = {kind}(A(i) * B(i) * B(i)) }}"
@@ -111,6 +114,7 @@ def test_gradients_have_the_types_of_the_inputs(kind: str) -> None:
     assert torch.allclose(b.grad, 2 * a.float() * b)
 
 
+@pytest.mark.exhaustive
 def test_opcheck() -> None:
     a, s, i = several_inputs()
     operator = notation.torch_op(SEVERAL)
@@ -186,6 +190,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.exhaustive
 def test_a_child_of_fork() -> None:
     assert subprocess.run([sys.executable, "-c", FORK], timeout=300).returncode == 0
 

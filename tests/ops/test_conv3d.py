@@ -114,6 +114,7 @@ def test_errors_name_the_class() -> None:
         Conv3d(1, 3, 0, 8, 8, 4, 3, 3, 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:

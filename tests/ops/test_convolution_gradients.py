@@ -158,6 +158,7 @@ def test_words_of_pixels_are_of_several_images() -> None:
     assert str(roles) == "m=(c,r,s) n=k k=n br=(p,q)"
 
 
+@pytest.mark.sampled(every=80)
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CODE)
 def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
@@ -191,6 +192,7 @@ def test_filters_whose_x_lies_apart_have_code(words: str, layout: str, dtype: st
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "steps"),
     [
@@ -208,6 +210,7 @@ def test_taps_may_be_looped(words: str, steps: str) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "steps", "run"),
     [
@@ -260,6 +263,7 @@ def test_transposed_convolutions_have_the_extents_of_pytorch() -> None:
         ConvTranspose2d(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", pytest.param("avx2", marks=pytest.mark.isa("avx2"))])
 @pytest.mark.parametrize(
     ("text", "layout", "dtype", "threads"),

@@ -159,6 +159,7 @@ def test_transposed_operands_and_factors(transposed: str) -> None:
     assert (problem.reference(x, w, bias, residual) == expected + along).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize(
     ("text", "dtype", "threads"),

@@ -78,6 +78,7 @@ def bench(*words: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return row, summary["summary"]
 
 
+@pytest.mark.exhaustive
 def test_all_peers_take_turns(stand_in: type[StandIn]) -> None:
     row, summary = bench("--against", "torch,onednn", "--cold", "--library", "somewhere")
     assert row["peer"] == "torch" and row["path"] == "way of torch" and row["rounds"] == 9
@@ -96,6 +97,7 @@ def test_all_peers_take_turns(stand_in: type[StandIn]) -> None:
     assert len(stand_in.calls[4:-2]) == 9 * len(a_round)
 
 
+@pytest.mark.exhaustive
 def test_of_several_runs_the_least_median_of_each_side_counts(
     monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
@@ -110,6 +112,7 @@ def test_of_several_runs_the_least_median_of_each_side_counts(
     assert row["peer"] == "torch" and row["ratio"] == pytest.approx(1e-3 / row["seconds"])
 
 
+@pytest.mark.exhaustive
 def test_a_peer_may_fail_in_a_later_run(
     monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_peer_that_fails_leaves_the_others_to_be_timed(
     assert row["peers"]["torch"]["ratio"] is None and row["seconds"] > 0
 
 
+@pytest.mark.exhaustive
 def test_peers_named_one_by_one(stand_in: type[StandIn]) -> None:
     row, summary = bench("--against", "onednn", "--against", "torch")
     assert list(row["peers"]) == ["onednn", "torch"] and row["peer"] == "torch"
@@ -152,6 +156,7 @@ def test_peers_named_one_by_one(stand_in: type[StandIn]) -> None:
     assert {call for _, call in stand_in.calls} == {"open None", "prepare", "warm", "close"}
 
 
+@pytest.mark.exhaustive
 def test_a_peer_that_lacks_the_precision(
     monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
 ) -> None:

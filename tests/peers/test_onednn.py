@@ -61,6 +61,7 @@ def prepare(dtype: str, layout: str, layer: str) -> tuple[OneDNN, dict[str, Any]
         pytest.skip(str(error))  # older CPUs lack the instructions of 16-bit types
 
 
+@pytest.mark.sampled(every=9)
 @onednn_only
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -72,6 +73,7 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         assert not any(path.startswith("ref") for path in answer["paths"]), shape
 
 
+@pytest.mark.sampled(every=6)
 @onednn_only
 @pytest.mark.parametrize(
     ("text", "dtype"),
@@ -218,6 +220,7 @@ def test_threads_of_peers_wait_as_long_as_gnus(
     assert b"OMP_NUM_THREADS=2" in environment
 
 
+@pytest.mark.exhaustive
 @onednn_only
 def test_a_rival() -> None:
     with LayerRival(PEERS["onednn"]) as rival:
@@ -227,6 +230,7 @@ def test_a_rival() -> None:
         assert rival.sample().seconds > 0 and rival.sample(cold=True).seconds > 0
 
 
+@pytest.mark.exhaustive
 @onednn_only
 def test_bench_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polysci.peers.contest.cold_size", lambda: 1 << 18)

@@ -271,6 +271,7 @@ def test_bench_names_precision_and_peak() -> None:
     assert nothing["peak_unit"] is None and nothing["failed"] == 1
 
 
+@pytest.mark.exhaustive
 def test_bench_times_ours_where_the_peer_lacks_the_operator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

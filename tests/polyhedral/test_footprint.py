@@ -180,6 +180,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_no_schedule_moves_less_than_the_lower_bound(layer: Conv2d) -> None:
     context = samples.fixed_context(layer)
@@ -205,6 +206,7 @@ def elements(layer: Conv2d) -> int:
     return found + int(np.prod(layer.w_shape) + np.prod(layer.y_shape))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_farther_levels_see_less_traffic(layer: Conv2d) -> None:
     context = samples.fixed_context(layer)

@@ -94,6 +94,7 @@ def test_compile_takes_words_and_a_layout() -> None:
     assert np.array_equal(prim(x, prim.pack_weights(w)), prim.problem.reference(x, w))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("dtype", polysci.PRECISIONS)
 def test_compile_takes_a_precision(dtype: str, layout: str) -> None:

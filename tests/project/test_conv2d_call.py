@@ -30,6 +30,7 @@ def integers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
 X, W = integers(2, 6, 5, 8), integers(4, 8, 3, 3, seed=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_everything_at_once(layout: str) -> None:
     w, bias, residual = integers(6, 4, 3, 2), integers(6), integers(2, 4, 3, 6)
@@ -44,6 +45,7 @@ def test_everything_at_once(layout: str) -> None:
     assert np.array_equal(y.transpose(0, 2, 3, 1) if layout == "nchw" else y, expected)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("x", "w", "y"),
     [

@@ -56,6 +56,7 @@ def commands(page: Path) -> list[str]:
     return [part for line in asked for part in line.split(" && ")]
 
 
+@pytest.mark.sampled
 @pytest.mark.measured
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +117,7 @@ def run_command(command: str, folder: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, in a folder that holds the examples and nothing else."""
     assume_all_rates(tmp_path / "cache", monkeypatch)

@@ -1,32 +1,36 @@
-"""What make test leaves out: rows that name tests, and cases that it keeps."""
-
-from pathlib import Path
+"""Cases that make test leaves to make test-all, and shares of them."""
 
 import pytest
 
-from tests.support.exhaustive import share
-from tests.support.kept_cases import KEPT_EVERY
-from tests.support.left_out import LEFT_OUT
-
-TESTS = Path(__file__).parents[1]
+from tests.support.exhaustive import mark, share
 
 
-@pytest.mark.parametrize("file", KEPT_EVERY)
-def test_every_row_names_a_test_and_leaves_one(file: str) -> None:
-    rows = KEPT_EVERY[file]
-    text = (TESTS / file).read_text(encoding="utf-8")
-    missing = [name for name in rows if name != "*" and f"def {name}(" not in text]
-    assert not missing, f"tests/support/kept_cases.py: {file} has no {missing}"
-    assert "*" not in rows or any(distance is not None for distance in rows.values())
+class Case(pytest.Item):
+    """A case of the test ``test_numbers``."""
+
+    originalname = "test_numbers"
+
+    def runtest(self) -> None:
+        raise AssertionError("collected only")
 
 
-@pytest.mark.parametrize("file", LEFT_OUT)
-def test_what_is_left_out_exists_and_leaves_tests(file: str) -> None:
-    text = (TESTS / file).read_text(encoding="utf-8")
-    names = LEFT_OUT[file].split()
-    missing = [name for name in names if f"def test_{name}(" not in text]
-    assert not missing, f"tests/support/left_out.py: {file} has no {missing}"
-    assert len(set(names)) == len(names) < text.count("def test_")
+@pytest.mark.parametrize(
+    ("marker", "kept"),
+    [
+        (pytest.mark.sampled, [0]),
+        (pytest.mark.sampled(every=3), [0, 3, 6]),
+        (pytest.mark.sampled(every=8), [0]),
+        (pytest.mark.slow, [*range(7)]),
+    ],
+)
+def test_sampled_tests_keep_some_cases(
+    request: pytest.FixtureRequest, marker: pytest.MarkDecorator, kept: list[int]
+) -> None:
+    cases = [Case.from_parent(request.node.parent, name=f"case-{at}") for at in range(7)]
+    for case in cases:
+        case.add_marker(marker)
+    mark(cases)
+    assert [n for n, c in enumerate(cases) if not c.get_closest_marker("exhaustive")] == kept
 
 
 def test_shares_are_all_of_it_once(request: pytest.FixtureRequest) -> None:

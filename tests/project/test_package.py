@@ -71,6 +71,7 @@ def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel: Path
     assert not [name for name in names if not name.startswith(("polysci/", "polysci-"))]
 
 
+@pytest.mark.exhaustive
 def test_installed_it_finds_its_data(installed: Path, tmp_path: Path) -> None:
     code = (
         "from polysci.ops.layer_lists import load, names, resource\n"
@@ -82,6 +83,7 @@ def test_installed_it_finds_its_data(installed: Path, tmp_path: Path) -> None:
     assert int(networks) >= 12 and int(layers) > 15
 
 
+@pytest.mark.exhaustive
 def test_installed_it_optimises_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     polysci = installed / "polysci"
     version = run(polysci, "--version", cwd=tmp_path, PYTHONPATH="")

@@ -30,6 +30,7 @@ def prim() -> polysci.Primitive:
     return polysci.compile(TINY, schedule=PLAN)
 
 
+@pytest.mark.exhaustive
 def test_another_process_computes_the_same(prim: polysci.Primitive, tmp_path: Path) -> None:
     wp = prim.pack_weights(W)
     (tmp_path / "all").write_bytes(pickle.dumps((prim, wp, X)))

@@ -35,6 +35,7 @@ def programs(tmp_path: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.exhaustive
 def test_users_programs_pass_mypy_strict(
     programs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

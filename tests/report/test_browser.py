@@ -33,6 +33,7 @@ def written(folder: Path, body: str, style: str = "") -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("scheme", "width"), [*product(SCHEMES, WIDTHS)])
 def test_a_plain_page_has_no_fault(
     browser: Browser, tmp_path: Path, scheme: str, width: int
@@ -44,6 +45,7 @@ def test_a_plain_page_has_no_fault(
 PICTURE = "<svg width='90' height='40'><text x='60' y='20'>a long text</text></svg>"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("body", "style", "widths", "schemes", "fault"),
     [
@@ -105,6 +107,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("scheme", "width"), [*product(SCHEMES, WIDTHS)])
 @pytest.mark.parametrize("name", NAMES)
 def test_report_pages(

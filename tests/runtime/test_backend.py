@@ -76,6 +76,7 @@ def test_checks_and_trials_go_through_their_backend() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_an_instruction_set_names_the_backend_of_a_search(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def flip(path):
     path.write_bytes(data)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -164,6 +165,7 @@ print(path, library.load(path, "int value(void);").lib.value())
 """
 
 
+@pytest.mark.exhaustive
 def test_sixteen_processes_build_the_same_text(root):
     many = [
         subprocess.Popen(

@@ -246,6 +246,7 @@ def test_the_header_is_compiled_once_and_used(tmp_path, header):
     compile_shared(INTRINSICS, PLAIN, tmp_path / "a.so", compiler=_real(), header=header)
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_header_is_made_again(tmp_path, header):
     compiled = header.with_name(header.name + ".gch")
     data = bytearray(compiled.read_bytes())
@@ -256,6 +257,7 @@ def test_a_damaged_header_is_made_again(tmp_path, header):
     assert other is not None and other != header
 
 
+@pytest.mark.exhaustive
 def test_a_header_cut_short_by_a_kill_is_not_used(tmp_path, header):
     (header.parent / "sha256").unlink()
     precompiled.forget_all()

@@ -184,6 +184,7 @@ def small_disk():
     return prefix if done.returncode == 0 else None
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk(root):
     if small_disk() is None:
         pytest.skip("this user cannot mount a small file system")
@@ -285,6 +286,7 @@ def test_a_precompiled_header_that_fails_is_dropped(root, fake):
     assert list((root / "headers").glob("*-*")) == []
 
 
+@pytest.mark.exhaustive
 def test_a_precompiled_header_that_vanishes_costs_nothing(root):
     cache.build(fakecompiler.INTRINSICS + text(109), flags=PLAIN)
     shutil.rmtree(root / "headers")
@@ -339,6 +341,7 @@ def test_ctrl_c_while_calls_are_handed_out_ends_those_under_way():
     assert time.monotonic() - start < 30 and not running(NAP)
 
 
+@pytest.mark.exhaustive
 def test_a_directory_that_forbids_execution(root):
     mount = 'mount -t tmpfs -o noexec,mode=700 none "$0" && exec "$@"'
     if small_disk() is None:

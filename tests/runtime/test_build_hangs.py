@@ -43,6 +43,7 @@ def test_a_text_at_which_the_compiler_hangs_is_refused_alone(root, fake, tmp_pat
     assert value(cache.build(text(112), flags=PLAIN)) == 112
 
 
+@pytest.mark.exhaustive
 def test_a_compiler_that_hangs_at_the_least_text_is_not_called_again(root, fake, tmp_path):
     note, calls_of = count(tmp_path)
     fake(f"{fakecompiler.NO_HEADER}\n{note}\nsleep 100")
@@ -69,6 +70,7 @@ def test_a_compiler_that_is_stopped_for_a_while_does_not_hang(root, fake, tmp_pa
     assert calls_of() == 1
 
 
+@pytest.mark.exhaustive
 def test_a_compiler_that_never_goes_on_is_killed(root, fake):
     fake(f"{fakecompiler.NO_HEADER}\nkill -STOP $$")
     start = time.monotonic()
@@ -91,6 +93,7 @@ def test_a_header_at_which_the_compiler_hangs_is_left_out(root, fake, monkeypatc
     assert value(cache.build(fakecompiler.INTRINSICS + text(118), flags=PLAIN)) == 118
 
 
+@pytest.mark.exhaustive
 def test_a_slow_network_says_nothing_of_its_layers(fake):
     fake('case "$*" in *source0.c*) sleep 100;; esac')
     with pytest.raises(CompileTimeoutError, match=r"longer than 0\.2 s"):
@@ -98,6 +101,7 @@ def test_a_slow_network_says_nothing_of_its_layers(fake):
     assert value(cache.build(text(114), flags=PLAIN)) == 114
 
 
+@pytest.mark.exhaustive
 def test_how_long_compilers_may_run(root, monkeypatch):
     """A minute for a layer, 20 seconds for what comes before it, five minutes for networks."""
     limits, run = {}, process.run

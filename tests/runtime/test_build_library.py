@@ -65,6 +65,7 @@ print(sys.argv[1] in Path("/proc/self/maps").read_text(), len(openmp_runtimes())
 """
 
 
+@pytest.mark.exhaustive
 def test_the_openmp_runtime_stays_when_its_last_user_goes():
     if lacks_openmp(find_compiler()):
         pytest.skip("this compiler has no OpenMP")

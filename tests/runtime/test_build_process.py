@@ -100,6 +100,7 @@ def test_nothing_is_left_behind_by_a_program_that_ended():
     assert soon(lambda: not running("7654.322"))
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_left_the_group_does_not_hold_us():
     start = time.monotonic()
     done = run(["sh", "-c", "setsid sleep 9 & sleep 9"], timeout=0.2)
@@ -242,6 +243,7 @@ print(child.ask({}, 10)["pid"], flush=True)
     assert out == f"{pid}\n"
 
 
+@pytest.mark.exhaustive
 def test_a_killed_parent_takes_its_child_along_even_from_a_loop_in_c(parent):
     made, pid = parent(
         "child.ask({}, 10); print('ready', flush=True); child.ask({}, 60)", LOOP_IN_C

@@ -12,9 +12,13 @@ from polysci.lower.direct.denormals import KEEP
 from polysci.target.host import detect
 from tests.support.fpmode import flush, modes
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "aarch64"), reason="no such mode is known of this machine"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        platform.machine() not in ("x86_64", "aarch64"),
+        reason="no such mode is known of this machine",
+    ),
+    pytest.mark.sampled,
+]
 TINY, HUGE = np.float32(2.0**-130), np.float32(2.0**100)
 WORDS = "mb1ic4ih6oc8kh1"
 ISAS = [isa.name for isa in detect().runnable if isa.name in ("portable", "avx2", "avx512", "neon")]
@@ -46,6 +50,7 @@ def test_a_layer(isa: str, threads: int, caller: bool) -> None:
     assert modes(threads) == before
 
 
+@pytest.mark.exhaustive
 def test_a_winograd_layer(caller: bool) -> None:
     before = modes(2)
     x, w = np.full((1, 12, 12, 8), TINY), np.full((8, 8, 3, 3), HUGE)
@@ -57,6 +62,7 @@ def test_a_winograd_layer(caller: bool) -> None:
         assert not layer(x, layer.pack_weights(w)).any() and modes(2) == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_denormals_are_kept_on_request(threads: int) -> None:
     layer = polysci.compile(WORDS, "estimate", threads, isa="portable", flush_denormals=False)

@@ -58,6 +58,7 @@ def misaligned(array: np.ndarray) -> np.ndarray:
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_results_are_the_references(layout: str) -> None:
     problem = PROBLEM.with_(layout=layout)

@@ -51,6 +51,7 @@ def fused(arrays: Arrays) -> dict[str, Any]:
     return rest | {"clamp": tuple(map(float, arrays.inputs["clamp"])), "scales": arrays.scales}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_results_are_the_references(primitives: dict[str, Primitive], dtype: str) -> None:
     primitive, arrays = primitives[dtype], Arrays.of(PROBLEM.with_(dtype=dtype), 0)

@@ -136,6 +136,7 @@ def test_weights_go_where_their_columns_are() -> None:
     assert "w[9 * r0" not in packing and "36 * ((g0 + j) ^ d) + 9 * ((g0 + j) % 4)" in packing
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 def test_the_model_takes_the_kernel_without_wasted_lanes(isa: str) -> None:
     target = replace(samples.FIXED, isa=ISAS[isa])
@@ -149,6 +150,7 @@ def test_the_model_takes_the_kernel_without_wasted_lanes(isa: str) -> None:
             assert find(best.kernel).shifts == shifts, f"{layer.name}: {best}"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_every_ranker_knows_what_to_do(ranker: str) -> None:
     if ranker == "learned":
@@ -171,6 +173,7 @@ def test_the_bound_of_a_rotated_family_is_that_of_the_work() -> None:
     assert bounds[GroupView(shifts=4)] == pytest.approx(SAFE * FOURS.flops * valid / peak)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 def test_a_wrong_swap_is_noticed() -> None:
     """The whole layer, as a search would try it."""

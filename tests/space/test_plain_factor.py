@@ -16,6 +16,7 @@ from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "loops", "threads"),
     [
@@ -34,6 +35,7 @@ def test_code_is_right(text: str, loops: str, threads: int) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
     ("text", "loops", "rows", "vectors"),
     [

@@ -60,12 +60,14 @@ def test_register_tiles_of_real_maps_are_even(extent: int, limit: int, first: in
     assert space.even_splits(extent, limit)[0] == first
 
 
+@pytest.mark.exhaustive
 def test_the_order_never_changes() -> None:
     for threads in (1, 2):
         context = samples.fixed_context(WIDE, threads)
         assert texts(context) == texts(context)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(samples.convolutions(most=20, layouts=("nhwc", "nchw")), st.integers(1, 3))
 def test_every_member_nests(problem: Conv2d, threads: int) -> None:
@@ -176,6 +178,7 @@ def test_an_unknown_ranker_is_refused() -> None:
         choices(samples.fixed_context(SMALL), 1, ranker="oracle")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "resnext50", "inception_v3"])
 def test_every_layer_of_a_network_has_choices(name: str, layout: str) -> None:

@@ -128,6 +128,7 @@ def test_the_view_is_undone_and_no_faster_than_its_bound(problem: Problem) -> No
                 assert parse(str(schedule)) == schedule
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_every_ranker_orders_swapped_schedules(ranker: str) -> None:
     if ranker == "learned":
@@ -165,6 +166,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.sampled(every=27)
 @pytest.mark.parametrize(
     "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in SCHEDULES]
 )
@@ -178,6 +180,7 @@ def test_every_tail_of_pixels_is_exact_between_guard_pages(isa: str, pixels: int
         bench.check(cache.build(emit(problem, parse(text), 1, EmitOptions("layer")).file), "layer")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize(
     "problem",

@@ -201,6 +201,7 @@ def fits(problem: Conv2d, schedule: Schedule) -> None:
         bench.check(cache.build(source.file), "layer", schedule)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in WIDTH])
 @pytest.mark.parametrize("wide", [*range(2, 20), 31, 32, 33])
 def test_every_row_length_is_exact_between_guard_pages(isa: str, wide: int) -> None:
@@ -225,6 +226,7 @@ FILTERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in WIDTH])
 @pytest.mark.parametrize("name", FILTERS)
 def test_every_kind_of_filter_is_exact(isa: str, name: str) -> None:
@@ -233,6 +235,7 @@ def test_every_kind_of_filter_is_exact(isa: str, name: str) -> None:
         fits(FILTERS[name], parse(f"swap(A,B) {text} > {kernel(isa, 3)}"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize("name", ["valid", "5x5", "dilated"])
 def test_copies_in_blocks_and_reads_in_place_are_exact(name: str) -> None:
@@ -245,6 +248,7 @@ def test_copies_in_blocks_and_reads_in_place_are_exact(name: str) -> None:
             assert verdict.passed, verdict
 
 
+@pytest.mark.sampled
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize("problem", [SQUARE, FILTERS["valid"], FILTERS["1x7"]], ids=str)
 def test_random_schedules_are_exact(problem: Conv2d) -> None:
@@ -263,6 +267,7 @@ def test_random_schedules_are_exact(problem: Conv2d) -> None:
             bench.check(cache.build(source.file), "layer", schedule)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 def test_a_wrong_gap_zero_or_tap_is_noticed() -> None:
     schedule = parse(f"swap(A,B) n c:2 pack(A) q:32 k:4 > {kernel('avx512', 4)}")
@@ -300,6 +305,7 @@ def test_register_tiles_leave_room_for_the_vectors_that_taps_shift() -> None:
         assert max(kernel.rows for kernel in way if kernel.vecs == 1) == 28
 
 
+@pytest.mark.exhaustive
 def test_the_model_swaps_the_factors_where_few_channels_leave_lanes_idle() -> None:
     for filters, swap in ((3, True), (8, True), (24, True), (64, False)):
         context = samples.fixed_context(SQUARE.with_(N=1, C=64, H=56, W=56, K=filters))

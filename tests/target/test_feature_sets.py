@@ -42,6 +42,7 @@ def test_all_that_run_and_no_other(tmp_path: Path, flags: str) -> None:
         assert all({*ISAS[kernel.isa].features} <= words for kernel in kernels)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "u8:s8:u8"])
 @pytest.mark.parametrize("cpu", CPUS)
 def test_a_search_chooses_what_runs(tmp_path: Path, cpu: str, dtype: str) -> None:

@@ -98,6 +98,7 @@ def few_units() -> list[HeaderSet]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize(
     "units", [few_units(), pytest.param(units(), marks=pytest.mark.slow)], ids=["few", "all"]
@@ -160,6 +161,7 @@ def test_declarations_name_every_type(row: Precision) -> None:
     assert names == re.findall(r"(\w+)[,)]", text[text.index(" it(") :])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
 def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
     """Generated code binds to the declarations; the struct of scales is laid out as in C."""
@@ -203,6 +205,7 @@ def test_compiler_flags_of_a_row_stand_in_its_text() -> None:
     assert flags_in("/* compile with: -O0 */\nint elsewhere;\n") == ()
 
 
+@pytest.mark.exhaustive
 def test_builds_honour_the_flags_of_each_text() -> None:
     other = "#ifdef OTHER\n#error a flag of another text\n#endif\nint other;\n"
     one, two, both = (cache.build(text) for text in (made_up(7), made_up(8), [made_up(7), other]))

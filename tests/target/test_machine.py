@@ -86,6 +86,7 @@ def test_calibration_measures_every_kernel_of_the_isa(machine: Machine) -> None:
     assert all(value > 0 for value in (machine.peak, machine.l2, machine.l3, machine.memory))
 
 
+@pytest.mark.exhaustive
 def test_a_calibration_of_a_few_kernels(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of a calibration, in one pass over few probes and a fit to one layer."""
     few = calibrate.kernels_for(detect().isa.name, "f32")[::40]
@@ -132,6 +133,7 @@ def test_another_precision_adds_its_kernels(
     assert calibrate.machine_path(target, "bf16") != calibrate.machine_path(target)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_probes_of_every_precision_compile(isa: str, x: str) -> None:

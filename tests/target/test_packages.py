@@ -78,12 +78,14 @@ def test_its_rows_stand_in_the_tables(site: Path) -> None:
     assert kernels.split() == [*names, *(f"brgemm_portable_f32_{r}x12" for r in (1, 2, 3))]
 
 
+@pytest.mark.exhaustive
 def test_its_kernels_compute_with_the_flag_of_its_row(site: Path) -> None:
     told = polysci(site, "check", LAYER, "--schedule", SCHEDULE)
     assert SCHEDULE in told
     assert polysci(site, "check", LAYER, "--schedule", "n p k:12 q:3 > brgemm_portable_f32_3x12")
 
 
+@pytest.mark.exhaustive
 def test_exported_projects_know_the_flag(site: Path, tmp_path: Path) -> None:
     words = ["--machine", "machine.toml", "--level", "estimate", "--name", "lib"]
     polysci(site, "export", LAYER, *words, "-o", str(tmp_path / "c"))
@@ -95,6 +97,7 @@ def test_exported_projects_know_the_flag(site: Path, tmp_path: Path) -> None:
     assert 'set_source_files_properties(lib.c PROPERTIES COMPILE_OPTIONS "-DMADE_UP=7")' in cmake
 
 
+@pytest.mark.exhaustive
 def test_an_exported_package_builds_with_the_flag(site: Path, tmp_path: Path) -> None:
     words = ["--machine", "machine.toml", "--level", "estimate", "--name", "lib", "--python"]
     polysci(site, "export", LAYER, *words, "-o", str(tmp_path))

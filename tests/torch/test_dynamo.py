@@ -188,6 +188,7 @@ def test_calls_between_parts_go_to_inductor(variants: list[Any], inductor_calls:
     assert [node.name for node in calls.graph.nodes if "bessel" in str(node.target)]
 
 
+@pytest.mark.exhaustive
 def test_graphs_without_parts_go_to_inductor(inductor_calls: list[Any]) -> None:
     """As they are, or once for each size of a graph of free sizes."""
     module = Bessel(alone=True).eval()
@@ -215,6 +216,7 @@ def test_the_backend_has_a_name() -> None:
     compare(module, torch.compile(module, backend="polysci"), torch.randn(2, 3, 6, 7))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MODULES)
 def test_models_compute_what_eager_does(name: str, variants: list[Any]) -> None:
     module = MODULES[name].module()
@@ -223,6 +225,7 @@ def test_models_compute_what_eager_does(name: str, variants: list[Any]) -> None:
     assert variants or name in RECURRENT
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["tagger", "gru_encoder"])
 def test_recurrent_layers_are_compiled_where_torchdynamo_hands_them_on(
     name: str, variants: list[Any]

@@ -87,6 +87,7 @@ class Block(nn.Module):
         return x + self.experts(self.norms[1](x))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sorts", [False, True])
 def test_blocks_compute_what_eager_does(sorts: bool) -> None:
     """Every part is compiled: which of an expert's tokens comes first decides nothing."""

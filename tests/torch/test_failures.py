@@ -85,6 +85,7 @@ def told(caplog: pytest.LogCaptureFixture) -> str:
     return record.getMessage()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_optimized_modules(
     depth: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -101,6 +102,7 @@ def test_optimized_modules(
     assert expected != ("fault of polysci: please report it" in str(optimized.report))
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_graphs_of_torch_compile(
@@ -143,6 +145,7 @@ def test_other_parts_are_compiled(
     assert "compiled: 1 calls; left to PyTorch: it does not" in str(optimized.report)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", ["calls between parts", "a graph"])
 def test_failures_of_inductor(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -56,6 +56,7 @@ def test_a_cache_that_grows_is_told_once(caplog: pytest.LogCaptureFixture) -> No
     assert "cache_implementation='static'" in text
 
 
+@pytest.mark.exhaustive
 def test_free_sizes_of_optimize(caplog: pytest.LogCaptureFixture) -> None:
     module, size = nn.Linear(4, 2).eval(), torch.export.Dim("n", min=2, max=9)
     optimized = ours.optimize(
@@ -67,6 +68,7 @@ def test_free_sizes_of_optimize(caplog: pytest.LogCaptureFixture) -> None:
     assert "size 2, 3, 4 of args[0], axis 0:" in text
 
 
+@pytest.mark.exhaustive
 def test_graphs_that_learn(caplog: pytest.LogCaptureFixture) -> None:
     module = nn.Linear(4, 2)
     step = torch.compile(module, backend=compile_graph, options=EAGER, dynamic=True)
@@ -157,6 +159,7 @@ def one_process() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
+@pytest.mark.exhaustive
 def test_distributed_modules(one_process: None) -> None:
     """Compiled inside of DistributedDataParallel; PyTorch hands on none that is around it."""
     from torch.nn.parallel import DistributedDataParallel

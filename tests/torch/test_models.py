@@ -26,6 +26,7 @@ IMAGES = [
 KINDS = ("mobilenet_v3", "vit_ti", "ncf", "tagger", "tcn", "tied_autoencoder", "dqn")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODULES)
 def test_models_are_one_part_that_computes_what_eager_does(name: str) -> None:
     module, inputs = MODULES[name].module(), MODULES[name].inputs()
@@ -34,6 +35,7 @@ def test_models_are_one_part_that_computes_what_eager_does(name: str) -> None:
     compare(module, optimized, *inputs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", IMAGES)
 def test_channels_last_and_odd_sizes(name: str) -> None:
     case = MODULES[name]
@@ -48,6 +50,7 @@ def test_channels_last_and_odd_sizes(name: str) -> None:
     compare(module, optimized, *(x.contiguous() for x in inputs))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KINDS)
 def test_batches_of_any_size(name: str) -> None:
     """One that is free: others are compiled when they come, of none and of one too."""
@@ -66,6 +69,7 @@ def _saved(module: Any) -> Any:
     return torch.load(file, weights_only=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("copied", [copy.deepcopy, _saved])
 @pytest.mark.parametrize("name", KINDS)
 def test_copies_and_files(name: str, copied: Callable[[Any], Any]) -> None:
@@ -80,6 +84,7 @@ def test_copies_and_files(name: str, copied: Callable[[Any], Any]) -> None:
     assert other.state_dict().keys() == module.state_dict().keys()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KINDS)
 def test_modes_strides_and_threads(name: str) -> None:
     module, inputs = MODULES[name].module(), MODULES[name].inputs()

@@ -62,6 +62,7 @@ def function_of(module: Any, name: str, words: dict[str, Any]) -> Callable[..., 
     return lambda *operands: getattr(module, name)(*operands, **words)
 
 
+@pytest.mark.sampled(every=9)
 @pytest.mark.filterwarnings("ignore:Using padding")
 @pytest.mark.parametrize("case", CASES)
 def test_results_and_gradients_of_integers_are_exact(case: str) -> None:
@@ -95,6 +96,7 @@ MEMORY: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("memory", MEMORY)
 def test_any_memory_is_read(memory: str) -> None:
     x = MEMORY[memory](integers(2, 6, 7, 9))
@@ -122,6 +124,7 @@ def test_gradients_in_channels_last_and_from_expanded_ones() -> None:
     assert torch.equal(dx, x.grad) and torch.equal(dw, w.grad)
 
 
+@pytest.mark.exhaustive
 def test_second_gradients() -> None:
     for name in ("conv2d", "conv_transpose2d"):
         x, w = integers(1, 4, 5, 5).requires_grad_(), integers(4, 4, 3, 3).requires_grad_()
@@ -134,6 +137,7 @@ def test_second_gradients() -> None:
             torch.testing.assert_close(one_of_ours, one_of_theirs, rtol=1e-6, atol=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_narrow_types(dtype: str) -> None:
     kind = getattr(torch, dtype)
@@ -182,6 +186,7 @@ OPCHECKED: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("case", OPCHECKED)
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's own tracing
 def test_opcheck(case: str) -> None:

@@ -283,6 +283,7 @@ def test_what_cannot_be_exported_is_eager() -> None:
     assert torch.equal(optimized(torch.ones(3)), torch.full((3,), 0.25))
 
 
+@pytest.mark.exhaustive
 def test_bf16_is_allowed() -> None:
     module, (x,) = MODULES["resnet18"].module(), MODULES["resnet18"].inputs()
     optimized = optimize(module, x, "estimate", "bf16")
@@ -306,6 +307,7 @@ def test_errors_beyond_rounding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert 2**-18 <= report.parts[0].bound < report.parts[0].error < 2**-14
 
 
+@pytest.mark.exhaustive
 def test_slower_modules_are_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from polysci.torch import variants
 

@@ -83,6 +83,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("case", CASES)
 def test_optimized_modules_have_layers_of_8_bits(case: str) -> None:
     name, words = CASES[case]
@@ -106,6 +107,7 @@ def test_saved_programs_are_compiled(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "QLinearConv" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_the_backend_of_torch_compile_takes_them() -> None:
     module, x = quantised("mlp"), torch.randn(SHAPES["mlp"])
     with torch.no_grad():

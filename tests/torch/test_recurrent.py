@@ -51,6 +51,7 @@ def reference(module: Any, x: Any, states: list[Any]) -> tuple[Any, ...]:
     return (y, *last) if len(states) == 2 else (y, last)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_results_and_gradients(case: str) -> None:
     module, x, states = prepare(case)

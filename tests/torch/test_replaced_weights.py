@@ -65,6 +65,7 @@ CHANGES: dict[str, tuple[Callable[[Any], None], ...]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CHANGES)
 def test_optimized_modules_follow(name: str) -> None:
     torch.manual_seed(0)

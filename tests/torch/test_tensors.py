@@ -56,6 +56,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("inside", ["no_grad", "inference_mode"])
 def test_changed_weights_are_packed_again(change: str, inside: str) -> None:
@@ -91,6 +92,7 @@ def test_tensors_made_in_inference_mode() -> None:
             w += 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("images", [0, 2])
 def test_no_images(images: int) -> None:
     x, w, b = (t.requires_grad_() for t in operands())
@@ -172,6 +174,7 @@ def test_meta_and_fake_tensors() -> None:
         assert ours.linear(x, torch.empty(3, 9)).shape == (2, 6, 7, 3)
 
 
+@pytest.mark.exhaustive
 def test_hooks_and_retained_gradients() -> None:
     x, w, b = operands()
     w.requires_grad_()
@@ -228,6 +231,7 @@ def test_forward_mode_is_refused() -> None:
         torch.func.jvp(lambda x: ours.conv2d(x, w), (x,), (x,))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_by_pytorch_without_a_break() -> None:
     x, w, b = operands()
@@ -279,6 +283,7 @@ assert torch.equal(ours.conv2d(x, w), expected)
 """
 
 
+@pytest.mark.exhaustive
 def test_a_child_of_fork() -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK], timeout=120, capture_output=True, text=True,

@@ -129,6 +129,7 @@ def test_an_mlp_learns(passes: list[Any]) -> None:
     assert len(passes) == 2 and all(len(report.parts) == 1 for report in passes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MODELS)
 def test_models_learn_as_in_eager(name: str, passes: list[Any]) -> None:
     module = without_dropout(MODULES[name].module())
@@ -206,6 +207,7 @@ def check_last_batches_and_none() -> None:
                                    equal_nan=True)  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_each_free_size_is_compiled_once(
     passes: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +273,7 @@ USES = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("check", USES, ids=lambda check: check.__name__)
 def test_uses(check: Callable[[], None]) -> None:
     check()

@@ -34,6 +34,7 @@ def _run(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("source", "shape", "options"),
     [
@@ -62,6 +63,7 @@ def test_an_export_checks_itself(
     trainer.export(tmp_path)  # over what building left behind
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file", ["net.state", "selftest.data"])
 def test_the_self_test_notices_other_numbers(file: str, tmp_path: Path) -> None:
     _trainer(name="net").export(tmp_path)
@@ -118,6 +120,7 @@ int main(void)
 """
 
 
+@pytest.mark.exhaustive
 def test_an_exported_step_goes_on_where_python_is(tmp_path: Path) -> None:
     trainer = _trainer(optimizer=Adam(lr=0.25))
     trainer.step(X, CLASSES)

@@ -59,6 +59,7 @@ def test_a_product_writes_bits_and_another_reads_them(monkeypatch: pytest.Monkey
     assert len(stages) == len(compared.network.prepared.program.stages) - 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_masks_change_no_bit_of_what_is_learned(
     monkeypatch: pytest.MonkeyPatch, threads: int

@@ -72,6 +72,7 @@ def test_statistics_are_those_of_float64(threads: int, large: int) -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("threads", "dtype"), [(1, "f32"), (2, "f32"), (2, "bf16")])
 def test_steps_are_those_with_passes(
@@ -92,6 +93,7 @@ def test_steps_are_those_with_passes(
             )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("always")
 def test_reproducible_steps_take_passes() -> None:
     steps = list[list[float]]()

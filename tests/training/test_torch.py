@@ -51,6 +51,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_ten_steps(name: str, kind: str) -> None:

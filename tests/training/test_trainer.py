@@ -51,6 +51,7 @@ def _loss(parameters: dict[str, np.ndarray], x: np.ndarray, classes: np.ndarray)
     return float(-np.log(shares[np.arange(len(x)), classes]).mean())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("optimizer", [SGD(lr=0.3, momentum=0.9, nesterov=True), Adam(lr=0.03)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_loss_falls(optimizer: SGD, threads: int) -> None:
@@ -74,6 +75,7 @@ def test_the_learning_rate_is_that_of_the_next_step() -> None:
     assert not np.array_equal(trainer.parameters["0.weight"], before)
 
 
+@pytest.mark.exhaustive
 def test_gradients_are_limited_together() -> None:
     free, limited = (_trainer(optimizer=SGD(lr=1.0), clip_norm=norm) for norm in (None, 0.01))
     gradients = free.gradients(X, CLASSES)
@@ -97,6 +99,7 @@ def test_what_is_saved_goes_on_alike(tmp_path: Path) -> None:
         _trainer(optimizer=SGD()).load(tmp_path / "model.npz")
 
 
+@pytest.mark.exhaustive
 def test_initializers_of_onnx_are_parameters() -> None:
     weights = {"w": reals(6, 3), "b": reals(3, seed=1)}
     proto = model(
@@ -122,6 +125,7 @@ CNN = [
 ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_a_convolutional_network_learns() -> None:
     trainer = _trainer(CNN, (5, 1, 10, 10), optimizer=SGD(lr=0.2, momentum=0.9))
     x = np.random.default_rng(1).normal(size=(5, 1, 10, 10)).astype(np.float32)
@@ -148,6 +152,7 @@ def _normalising(training_mode: int) -> tuple[onnx.ModelProto, list[object]]:
     return proto, own
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("training_mode", [0, 1])
 def test_batch_statistics_of_onnx_models(training_mode: int) -> None:
     proto, own = _normalising(training_mode)
@@ -178,6 +183,7 @@ def test_frozen_statistics_of_onnx_models() -> None:
     assert not any("mean" in name for name in (*trainer.state, *trainer.parameters))
 
 
+@pytest.mark.exhaustive
 def test_reproducible_steps() -> None:
     """Threads 1 and 2 give the same bits."""
     model = [layers.Conv2d(1, 8, 3), layers.BatchNorm2d(8), layers.ReLU(), layers.MaxPool2d(2),
@@ -195,6 +201,7 @@ def test_reproducible_steps() -> None:
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.exhaustive
 def test_bf16_learns_as_f32_does() -> None:
     """Parameters and updates are f32: the losses stay within 2 % of the first one."""
     x = np.random.default_rng(1).normal(size=(5, 1, 10, 10)).astype(np.float32)

@@ -305,6 +305,7 @@ def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) ->
         assert any(bench.probe(so, "peak", 2e-2).dropped for _ in range(3))
 
 
+@pytest.mark.exhaustive
 def test_a_neighbour_changes_no_rate(fresh_cache: Path) -> None:
     """A process on the same processor: the best of the undisturbed runs is what it was before."""
     allowed = os.sched_getaffinity(0)

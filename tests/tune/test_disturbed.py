@@ -119,6 +119,7 @@ def search(
 LARGE = Conv2d(N=1, C=32, H=28, W=28, K=32, R=3, S=3, pad=1)
 
 
+@pytest.mark.exhaustive
 def test_parallel_candidates_that_are_all_slow_are_timed_again(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:
@@ -128,6 +129,7 @@ def test_parallel_candidates_that_are_all_slow_are_timed_again(
     assert result.measurement.median == 1e-4 and not result.measurement.disturbed
 
 
+@pytest.mark.exhaustive
 def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_disturbed_peak_is_repeated_and_marked(
         assert parse(str(result.measurement)) == result.measurement
 
 
+@pytest.mark.exhaustive
 def test_again_measures_where_there_is_a_record_and_replaces_it(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:
@@ -177,6 +180,7 @@ def test_again_measures_where_there_is_a_record_and_replaces_it(
     assert kept == [str(result.schedule)] != [wrong]
 
 
+@pytest.mark.exhaustive
 def test_a_candidate_that_fails_when_it_is_repeated_falls_out(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:

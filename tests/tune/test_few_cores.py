@@ -38,6 +38,7 @@ def test_threads_that_take_turns_cost_a_warning(
     assert caplog.text.count(f"threads={threads}: this process may use 2 cores") == told
 
 
+@pytest.mark.exhaustive
 def test_two_threads_on_one_cpu(one_cpu: None, fresh_cache: Path) -> None:
     """They are not found to be faster than one, and nothing hangs."""
     target = detect("portable")

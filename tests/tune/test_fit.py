@@ -58,6 +58,7 @@ def test_assumed_prices_are_within_the_bounds() -> None:
         assert least <= ASSUMED.coefficient(name) <= most
 
 
+@pytest.mark.exhaustive
 def test_the_layers_exercise_every_price() -> None:
     seen = set[str]()
     for layer in LAYERS:

@@ -46,6 +46,7 @@ def estimate(problem: Problem, threads: int, algorithm: str = "direct") -> Resul
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_all_threads_give_the_same_bits(name: str) -> None:
     problem, algorithm = case(name)
@@ -75,6 +76,7 @@ def test_the_order_does_not_depend_on_rates_or_threads(threads: int) -> None:
     assert result.any_order and result.any_order.cost(result) >= 1
 
 
+@pytest.mark.exhaustive
 def test_a_search_stays_in_the_order() -> None:
     problem, _ = case("filters")
     roles = model_of(problem)[1]

@@ -169,6 +169,7 @@ def test_without_weights_the_ranker_says_what_to_do() -> None:
         next(rank_all(context, 1, ranker="learned"))
 
 
+@pytest.mark.exhaustive
 def test_weights_of_other_features_are_refused(weights: Weights) -> None:
     context = samples.fixed_context(LAYERS["one"][0])
     other = replace(weights, features=("new", *weights.features[1:]))
@@ -181,6 +182,7 @@ def test_the_score_is_a_sum_whose_squares_are_cut_at_the_limit() -> None:
     assert score(PLAIN, table).tolist() == [1 + 20 + 3 + 28, -5 + 1000 + 27 + 63]
 
 
+@pytest.mark.exhaustive
 def test_microkernels_that_were_not_learned_are_left_to_the_model(weights: Weights) -> None:
     layer = Conv2d(N=1, C=32, H=9, W=9, K=32, R=3, S=3, pad=1, groups=32)
     context = replace(samples.fixed_context(layer), weights=weights)
@@ -189,6 +191,7 @@ def test_microkernels_that_were_not_learned_are_left_to_the_model(weights: Weigh
         assert (cost == traffic(context, family).seconds).all()
 
 
+@pytest.mark.exhaustive
 def test_the_same_samples_give_the_same_weights(
     training: list[TrainingSample], weights: Weights
 ) -> None:
@@ -197,6 +200,7 @@ def test_the_same_samples_give_the_same_weights(
     assert (weights.layers, weights.schedules) == (4, 120)
 
 
+@pytest.mark.exhaustive
 def test_a_family_is_ranked_as_its_members_are(weights: Weights) -> None:
     context = replace(samples.fixed_context(LAYERS["one"][1]), weights=weights)
     family = samples.families(context)[3]
@@ -207,6 +211,7 @@ def test_a_family_is_ranked_as_its_members_are(weights: Weights) -> None:
             assert cost_of(context, plan, "learned") == pytest.approx(together[index])
 
 
+@pytest.mark.exhaustive
 def test_networks_held_out_are_ordered_better_than_by_the_model(
     training: list[TrainingSample],
 ) -> None:
@@ -221,6 +226,7 @@ def test_networks_held_out_are_ordered_better_than_by_the_model(
     assert (found.layers, found.schedules) == (4, 120)
 
 
+@pytest.mark.exhaustive
 def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[TrainingSample]) -> None:
     """Nonsense in one group changes what the others are told, not what it is told itself."""
     shuffled = np.random.default_rng(1).permutation(training[0].seconds)
@@ -284,6 +290,7 @@ print(next(rank_all(context, 1, ranker="learned")).schedule)
 """
 
 
+@pytest.mark.exhaustive
 def test_ranking_needs_no_scikit_learn(weights: Weights) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", RANKING], input=weights.to_json(), capture_output=True, text=True,

@@ -73,6 +73,7 @@ def test_what_is_no_key_is_refused(key: str) -> None:
         parse_key(key)
 
 
+@pytest.mark.exhaustive
 def test_layers_are_grouped_by_network_and_unknown_ones_stand_alone(full: Wisdom) -> None:
     tried(full, load("resnet50", "nchw")[15].with_(N=4))
     tried(full, OWN.with_(N=2), host="another machine")
@@ -102,6 +103,7 @@ def test_too_little_says_how_much_there_is_and_how_to_get_more(wisdom: Wisdom) -
         training_samples(wisdom, TARGET, 7)
 
 
+@pytest.mark.exhaustive
 def test_the_command_trains_and_its_weights_are_used(
     full: Wisdom, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +121,7 @@ def test_the_command_trains_and_its_weights_are_used(
     assert json.loads(capsys.readouterr().out)["schedule"]
 
 
+@pytest.mark.exhaustive
 def test_the_command_tells_json(full: Wisdom, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["learn", "--isa", "portable", "--json", "--wisdom", str(full.path)]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -127,6 +130,7 @@ def test_the_command_tells_json(full: Wisdom, capsys: pytest.CaptureFixture[str]
     assert found["held_out"]["all"]["layers"] == 4
 
 
+@pytest.mark.exhaustive
 def test_one_network_alone_is_learned_and_not_judged(
     wisdom: Wisdom, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +162,7 @@ def test_damaged_weights_are_told_and_left_aside(
     assert "nothing was learned" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_equal_times_teach_nothing(full: Wisdom) -> None:
     same = [replace(one, seconds=np.ones(20)) for one in training_samples(full, TARGET)]
     with pytest.raises(SpecError, match="times that differ by more than 2%"):

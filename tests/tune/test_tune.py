@@ -74,6 +74,7 @@ def test_estimate_runs_nothing(wisdom: Wisdom) -> None:
     assert right(result)
 
 
+@pytest.mark.exhaustive
 def test_measure_tries_the_best_few_and_remembers(wisdom: Wisdom) -> None:
     steps: list[Progress] = []
     result = optimize(TINY, wisdom=wisdom, progress=steps.append)
@@ -131,6 +132,7 @@ def test_a_time_limit_ends_the_search(wisdom: Wisdom) -> None:
     assert record.level == "estimate"  # it shall not pass for a patient search
 
 
+@pytest.mark.exhaustive
 def test_two_threads(wisdom: Wisdom) -> None:
     problem = Conv2d(N=1, C=32, H=24, W=24, K=32, R=3, S=3, pad=1)  # worth a second thread
     result = optimize(problem, threads=2, wisdom=wisdom, time_limit=0.5)
@@ -199,6 +201,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
     return replaced
 
 
+@pytest.mark.exhaustive
 def test_faulty_candidates_fall_out(
     sabotage: Sabotage, wisdom: Wisdom, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,6 +228,7 @@ def test_faulty_candidates_fall_out(
     assert record.schedule == str(result.schedule)
 
 
+@pytest.mark.exhaustive
 def test_a_candidate_that_fails_at_last_does_not_win(
     sabotage: Sabotage, wisdom: Wisdom, tmp_path: Path
 ) -> None:
@@ -257,6 +261,7 @@ int64_t {size}(void)
     assert result.schedule != broken and right(result)
 
 
+@pytest.mark.exhaustive
 def test_no_candidate_survives(sabotage: Sabotage, wisdom: Wisdom) -> None:
     sabotage({}, "wrong")
     with pytest.raises(CheckError, match=r"no candidate survived: .*wrong result"):
@@ -362,6 +367,7 @@ def search(wisdom: Wisdom) -> Iterator[subprocess.Popen[str]]:
         yield search
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_measured(wisdom: Wisdom, search: subprocess.Popen[str]) -> None:
     assert search.stdout is not None
     for line in search.stdout:
@@ -380,6 +386,7 @@ def test_ctrl_c_keeps_what_was_measured(wisdom: Wisdom, search: subprocess.Popen
     assert record.level == "estimate"
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_before_anything_was_measured_propagates(
     wisdom: Wisdom, search: subprocess.Popen[str]
 ) -> None:
@@ -391,6 +398,7 @@ def test_ctrl_c_before_anything_was_measured_propagates(
     assert wisdom.list() == ()
 
 
+@pytest.mark.exhaustive
 def test_weights_of_many_megabytes_are_timed() -> None:
     """Memory this large is unmapped when it is freed: a pointer that outlives it crashes."""
     problem = Conv2d(N=1, C=1024, H=3, W=3, K=1024, R=3, S=3, pad=1)

@@ -36,6 +36,7 @@ def wisdom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wisdom:
     return Wisdom(tmp_path / "wisdom.sqlite")
 
 
+@pytest.mark.exhaustive
 def test_it_measures_records_and_goes_on(wisdom: Wisdom, tmp_path: Path) -> None:
     first = optimize(TINY, wisdom=wisdom)
     state = TunerState.load(tmp_path / "state.jsonl", FEW)
@@ -52,6 +53,7 @@ def test_it_measures_records_and_goes_on(wisdom: Wisdom, tmp_path: Path) -> None
     assert again.measurement is not None and again.measurement.protocol != "recorded"
 
 
+@pytest.mark.exhaustive
 def test_crashes_and_hangs_fall_out(wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = iter(["segfault", "loop", "wrong"])
     broken = dict[Schedule, str]()
@@ -73,6 +75,7 @@ def test_crashes_and_hangs_fall_out(wisdom: Wisdom, monkeypatch: pytest.MonkeyPa
     assert result.schedule not in broken
 
 
+@pytest.mark.exhaustive
 def test_it_ends_once_nothing_left_can_win(
     wisdom: Wisdom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +85,7 @@ def test_it_ends_once_nothing_left_can_win(
     assert state is not None and len(state.outcomes) <= 4 < len(state.space.decisions[0].options)
 
 
+@pytest.mark.exhaustive
 def test_records_of_other_sizes_are_seeds(wisdom: Wisdom, tmp_path: Path) -> None:
     kernel = "brgemm_portable_f32_2x4"
     for size, schedule in ((12, f"k:4 p q:2 > {kernel}"), (40, f"p k:4 q:2 > {kernel}")):
@@ -98,6 +102,7 @@ def test_records_of_other_sizes_are_seeds(wisdom: Wisdom, tmp_path: Path) -> Non
     assert seeds[0] == (0,) and seeds.index((near,)) < seeds.index((far,))
 
 
+@pytest.mark.exhaustive
 def test_reproducible_sums_keep_their_order(wisdom: Wisdom) -> None:
     problem = Conv2d(N=1, C=256, H=3, W=3, K=8, R=1, S=1)
     plain: Callable[..., tune.Result] = partial(tune.optimize, problem, "estimate", target=TARGET)

@@ -218,6 +218,7 @@ with store.writing(pathlib.Path(sys.argv[1])) as connection:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_writer_killed_halfway_is_rolled_back_by_the_next_reader(wisdom: Wisdom) -> None:
     for number in range(100):
         put(wisdom, f"mb{number:03}" + "x" * 200)

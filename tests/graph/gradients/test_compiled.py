@@ -51,6 +51,7 @@ def together(cases: list[Case]) -> Graph:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("group", GROUPS)
 def test_as_the_reference_has_them(group: str, threads: int) -> None:
@@ -81,6 +82,7 @@ def test_ties_go_to_the_first_of_a_window() -> None:
     assert np.array_equal(network_of(whole, 2)(values)["0_x0.gradient"], exact)
 
 
+@pytest.mark.exhaustive
 def test_channels_last_between_convolutions() -> None:
     layers = [
         Conv2d(3, 8, 3, padding=1), BatchNorm2d(8), ReLU(), MaxPool2d(3, 2, 1), Conv2d(8, 16, 1),

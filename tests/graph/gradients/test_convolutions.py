@@ -35,6 +35,7 @@ CASES: list[tuple[str, Shape, Shape, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_integers_give_exact_gradients(case: tuple[Any, ...], threads: int) -> None:

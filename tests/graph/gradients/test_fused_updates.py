@@ -40,6 +40,7 @@ def gradients(graph: Any, known: Mapping[str, Array], update: str, threads: int 
     return dict(network(known))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", [
     "lstm, both ways", "lstm, batch first", "lstm, lengths", "gru", "gru, early, order",
@@ -80,6 +81,7 @@ def test_updates_of_bf16() -> None:
             assert 0 < error < 2.0**-7, (way, name)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_whole_numbers_are_exact(threads: int) -> None:
     """A clamped RNN of small whole numbers loses nothing, whatever the order of sums."""
@@ -98,6 +100,7 @@ def test_whole_numbers_are_exact(threads: int) -> None:
         assert np.abs(value).max() < 1 << 24 and value.any(), what
 
 
+@pytest.mark.exhaustive
 def test_training_learns_the_same() -> None:
     """Gradients of parameters that a step replaces where they lie."""
     rng = np.random.default_rng(2)

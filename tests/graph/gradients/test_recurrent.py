@@ -120,6 +120,7 @@ def shares_of(op: str, attributes: Mapping[str, Any], arrays: Sequence[Any]) -> 
     return [rng.uniform(-1, 1, value.shape) for value in made]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_central_differences_of_doubles(name: str) -> None:
     """Along a random direction of each input."""
@@ -142,6 +143,7 @@ def test_central_differences_of_doubles(name: str) -> None:
         assert np.sum(made[what] * direction) == pytest.approx(slope, rel=1e-6, abs=1e-7), what
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_knows_backward_passes(name: str) -> None:
     """What ONNX's reference lacks: orders of gates, what is kept, and the way back."""
@@ -155,6 +157,7 @@ def test_the_reference_knows_backward_passes(name: str) -> None:
         assert np.allclose(tensors[f"{what}.gradient"], made[what], rtol=1e-9, atol=1e-12), what
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", ["lstm, both ways", "gru, order", "gru, early", "rnn, clamped"])
 def test_single_precision_by_layers(name: str, threads: int) -> None:

@@ -164,6 +164,7 @@ def _values(case: Case) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)])
 def test_central_differences(case: Case) -> None:
     """Along a random direction of each input."""

@@ -60,6 +60,7 @@ def entropy(words: dict[str, Any], shape: tuple[int, ...]) -> tuple[Graph, Array
     return differentiate(whole, loss, ["x"]), {"x": x, "t": labels}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", ROWS.values(), ids=ROWS)
 def test_cross_entropy(words: dict[str, Any]) -> None:
     for shape in ((1, 1), (2, 5, 3, 2)):
@@ -70,6 +71,7 @@ def test_cross_entropy(words: dict[str, Any]) -> None:
             assert results[tensor.name] == pytest.approx(wanted, rel=3e-6, abs=1e-6, nan_ok=True)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("words", ROWS.values(), ids=ROWS)
 def test_cross_entropy_beside_torch(words: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
@@ -154,6 +156,7 @@ def adapt(p: np.ndarray, gradients: Sequence[np.ndarray], o: Adam) -> np.ndarray
     return p
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str) -> None:
     (optimizer, _), p = OPTIMIZERS[name], normal(4, 9)
@@ -198,6 +201,7 @@ def test_random_bits_are_those_of_the_paper() -> None:
         assert int(philox(np.array([low]), high, key)[0]) == word
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "native"])
 def test_dropout(isa: str) -> None:
     """Bit for bit as NumPy, for any threads; other masks in every layer and step."""

@@ -76,6 +76,7 @@ def main_of(code: Code) -> str:
     return MAIN.replace("@BODY@", "\n".join(lines))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable"])
 def test_no_place_leads_outside(isa: str, tmp_path: Path) -> None:
     code = network_of(read(wild_model()), isa=isa).code

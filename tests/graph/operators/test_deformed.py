@@ -29,6 +29,7 @@ def deformed() -> list[OperatorCase]:
     return cases
 
 
+@pytest.mark.exhaustive
 def test_moved_taps() -> None:
     assert not faults(deformed(), 19, 2, tolerance=3e-5)
 

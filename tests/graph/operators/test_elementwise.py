@@ -14,6 +14,8 @@ from polysci.network.prepare import prepare
 from tests.support.networks import read
 from tests.support.nodecases import Case, faults, model_of
 
+pytestmark = pytest.mark.sampled
+
 REALS = ("float32", "float64")
 WHOLES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 SHAPES = ((), (7,), (2, 3), (2, 0, 3), (2, 3, 4, 5))

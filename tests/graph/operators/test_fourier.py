@@ -11,6 +11,8 @@ from tests.support.networks import read
 from tests.support.onnxmodels import reals
 from tests.support.operatorcases import OperatorCase, faults, joined
 
+pytestmark = pytest.mark.sampled
+
 
 def transforms() -> list[OperatorCase]:
     settings = [
@@ -52,10 +54,12 @@ def frames() -> list[OperatorCase]:
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_transforms() -> None:
     assert not faults(transforms(), 20)
 
 
+@pytest.mark.exhaustive
 def test_transforms_of_frames() -> None:
     assert not faults(frames(), 20, 2)
 

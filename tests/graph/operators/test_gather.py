@@ -12,6 +12,8 @@ from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.operatorcases import OperatorCase, faults, joined, refusal
 
+pytestmark = pytest.mark.sampled
+
 R = np.random.default_rng(0)
 TYPES = ("float32", "float64", "int32", "int64", "uint8", "int8", "bool")
 

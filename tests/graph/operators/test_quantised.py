@@ -12,6 +12,8 @@ from polysci.program.stages import LayerStage
 from tests.support.networks import read
 from tests.support.nodecases import Case, faults, model_of
 
+pytestmark = pytest.mark.sampled
+
 NARROW = ("int8", "uint8", "int16", "uint16")
 BYTES = ("uint8", "int8")
 
@@ -63,6 +65,7 @@ def sums(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray, b_zero: np.ndarray) -
 SHAPES = (((4, 6), (6, 5)), ((2, 3, 4, 6), (6, 5)), ((2, 4, 6), (2, 6, 5)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed", [(), (1, 3), (1, 2, 3)])
 def test_integer_products(fixed: tuple[int, ...]) -> None:
     cases = []
@@ -77,6 +80,7 @@ def test_integer_products(fixed: tuple[int, ...]) -> None:
     assert not faults(cases, 10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed", [(), (1, 2, 3, 4, 5, 6, 7)])
 def test_scaled_products(fixed: tuple[int, ...]) -> None:
     cases = []

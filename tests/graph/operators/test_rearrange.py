@@ -116,12 +116,14 @@ def splits() -> list[OperatorCase]:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rearranging(threads: int) -> None:
     cases = [*repeats(), *blocks(), *triangles(), *crops(), *columns(), *splits()]
     assert not faults(cases, threads=threads)
 
 
+@pytest.mark.exhaustive
 def test_rearranging_without_fusion() -> None:
     assert not faults([*repeats(), *blocks()], fuse=False)
 

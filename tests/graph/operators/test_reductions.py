@@ -10,6 +10,8 @@ from tests.support.networks import network_of, read
 from tests.support.nodecases import Case, faults, model_of
 from tests.support.onnxmodels import model, node
 
+pytestmark = pytest.mark.sampled
+
 NORMS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
          "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
 WAYS = (((2, 3, 4, 5), (1,)), ((2, 3, 4, 5), (-1,)), ((2, 3, 4, 5), (2, 0)), ((6, 7), ()),
@@ -188,6 +190,7 @@ def test_what_is_refused(message: str) -> None:
         prepare(simplify(read(model_of([REFUSED[message]], 18))))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 def test_values_side_by_side_along_the_last_axis(isa: str) -> None:
     """Around whole vectors of accumulators, for infinities, NaN and equal values."""

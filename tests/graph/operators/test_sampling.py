@@ -12,6 +12,8 @@ from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.operatorcases import OperatorCase, faults, joined
 
+pytestmark = pytest.mark.sampled
+
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -34,6 +36,7 @@ def test_points_of_images(threads: int) -> None:
     assert not faults(cases, 20, threads, tolerance=3e-5)
 
 
+@pytest.mark.exhaustive
 def test_points_of_rows_of_volumes_and_of_doubles() -> None:
     cases = samples(("nearest", "linear"), (1, 2, 3, 4, 3), (2, 2, 3))
     cases += samples(("linear", "cubic"), (2, 1, 6), (5,))
@@ -46,6 +49,7 @@ def test_modes_of_opset_16() -> None:
     assert not faults(samples(("bilinear", "nearest"), (1, 1, 4, 3), (2, 2)), 16, tolerance=3e-5)
 
 
+@pytest.mark.exhaustive
 def test_points_keep_their_digits_in_bf16() -> None:
     """A grid that layers compute names points of a wide image to less than a pixel."""
     nodes = [node("Conv", "g w", "c"), node("Transpose", "c", "t", perm=[0, 2, 3, 1]),
@@ -60,6 +64,7 @@ def test_points_keep_their_digits_in_bf16() -> None:
     np.testing.assert_allclose(results["y"], wanted, atol=2e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf, 1e30])
 def test_wild_points_read_nothing_outside(wild: float) -> None:
     for case in samples(("linear", "nearest"), (1, 1, 3, 3), (1, 2)):

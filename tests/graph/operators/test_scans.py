@@ -11,6 +11,8 @@ from tests.support.networks import network_of, read
 from tests.support.nodecases import Case, faults, model_of
 from tests.support.onnxmodels import model, node
 
+pytestmark = pytest.mark.sampled
+
 WAYS = tuple({"exclusive": out, "reverse": back} for out in (0, 1) for back in (0, 1))
 
 

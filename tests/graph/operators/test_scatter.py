@@ -9,6 +9,8 @@ from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.operatorcases import OperatorCase, faults, joined, refusal
 
+pytestmark = pytest.mark.sampled
+
 R = np.random.default_rng(0)
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -122,6 +124,7 @@ def test_scattering_of_opset_9() -> None:
     assert not faults([OperatorCase("Scatter", "x at u", inputs)], 9)
 
 
+@pytest.mark.exhaustive
 def test_scattering_in_bf16() -> None:
     """Between layers, where tensors of three axes and more are narrow."""
     nodes = [node("Conv", "x w", "c"), node("ScatterElements", "c at u", "s", axis=2),
@@ -172,6 +175,7 @@ def test_what_is_refused(name: str) -> None:
     assert message in refusal(case)
 
 
+@pytest.mark.exhaustive
 def test_a_row_fusion_does_not_skip_an_update() -> None:
     """What reads an updated tensor waits for the update, not for its first values."""
     nodes = [node("Conv", "x w", "c"), node("ScatterElements", "c at u", "s", axis=2),

@@ -48,6 +48,7 @@ def tops() -> list[OperatorCase]:
     return cases
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_largest_elements(threads: int) -> None:
     assert not faults(tops(), threads=threads)

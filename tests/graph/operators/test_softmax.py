@@ -5,6 +5,8 @@ import pytest
 
 from tests.support.nodecases import Case, faults
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = (((2, 3, 4, 5), 1), ((2, 3, 4, 5), -1), ((6, 70), 1), ((7,), 0), ((2, 0), 0), ((0, 3), 1))
 
 

@@ -39,6 +39,7 @@ def rotated(names: Iterator[str]) -> Iterator[tuple[Problem, str]]:
             yield problem.with_(activation=next(names)), schedule
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("problem", "schedule"), [*rotated(cycle(ACTIVATIONS))], ids=str)
 def test_every_kind_of_code(judge: Judge, problem: Conv2d, schedule: str) -> None:
     plan = parse(schedule)
@@ -49,6 +50,7 @@ def test_every_kind_of_code(judge: Judge, problem: Conv2d, schedule: str) -> Non
     judge.judge(problem, build([source]), "activated", plan)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_instruction_set(judge: Judge, activation: str, isa: str) -> None:
@@ -76,6 +78,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", PRODUCTS)
 def test_products_of_matrices(judge: Judge, words: str) -> None:
     """Random schedules on the best instruction set."""

@@ -26,6 +26,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_added_exactly(name: str, isa: str) -> None:

@@ -32,6 +32,7 @@ ISAS = [isa.name for isa in detect().allowed]
 SETTINGS = [(isa, dtype) for isa, dtype in product(ISAS, INTEGERS)]
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_batches_of_integers_are_exact(judge: Judge, dtype: str, isa: str) -> None:
@@ -52,6 +53,7 @@ def test_batches_of_integers_are_exact(judge: Judge, dtype: str, isa: str) -> No
         judge.judge(problem, paths[source.header_set], source.symbol)
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("words", ["", " b=constant", " a=constant", " to"])
 def test_one_bias_serves_every_batch(judge: Judge, words: str, dtype: str) -> None:

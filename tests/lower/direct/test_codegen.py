@@ -74,6 +74,7 @@ def test_golden_file(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.c", golden_source(name).text)
 
 
+@pytest.mark.exhaustive
 def test_golden_hashes_of_resnet50(golden: Callable[[str, str], None]) -> None:
     """The model's choice for every layer, on a machine that never changes, and the code's hash."""
     lines = []
@@ -105,6 +106,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.exhaustive
 def test_the_same_bytes_in_any_process() -> None:
     found = []
     for seed in ("0", "4711"):
@@ -122,6 +124,7 @@ def test_the_same_bytes_twice() -> None:
         assert golden_source(name).file == golden_source(name).file
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_strict_compilers_are_content(compiler: str, tmp_path: Path) -> None:
     """Without OpenMP too: the pragma is under an #ifdef."""
@@ -280,6 +283,7 @@ def test_an_unknown_kernel_is_refused() -> None:
         emit(CONV, parse("n p > brgemm_vax_f32_7x32"))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("words", "dtype", "cut"),
     [

@@ -82,6 +82,7 @@ def test_no_line_of_a_microkernel_header_is_lost(path: Path) -> None:
     assert "\n".join(piece.text for piece in definitions(text)).split() == text.split()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", GOLDEN)
 def test_every_helper_in_a_file_is_used(name: str) -> None:
     source = golden_source(name)

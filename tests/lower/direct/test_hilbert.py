@@ -41,6 +41,7 @@ def test_a_curve_visits_every_block_once_and_then_a_neighbour() -> None:
         assert diagonal == 0 if rows * columns % 2 == 0 and rows == columns else diagonal <= 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("loops", "threads"),
     [

@@ -92,6 +92,7 @@ def masked(text: str, dtype: str, loops: str, kernel: str, isa: str, threads: in
     return faults
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_exact_and_stay_inside_their_bytes(name: str, isa: str) -> None:

@@ -91,6 +91,7 @@ def moments(name: str, isa: str, offset: int, side: str, clamp: bool) -> tuple[n
     return by_channel, total, mean, squares
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 @pytest.mark.parametrize("name", CASES)
 def test_moments_are_within_the_bound_and_stay_inside_their_rows(name: str, isa: str) -> None:

@@ -55,6 +55,7 @@ def primitive_of(name: str, threads: int) -> Primitive:
     return Primitive(problem, plan, source, load(path, source.declarations), "made")
 
 
+@pytest.mark.sampled(every=14)
 @pytest.mark.parametrize(
     ("name", "threads"), [*((name, 1) for name in TEXTS), *((name, 2) for name in SHARED)]
 )
@@ -96,6 +97,7 @@ def test_a_convolution_and_its_nest_get_the_same_code(problem: Conv2d) -> None:
     assert emit(same, plan).file == emit(problem, plan).file
 
 
+@pytest.mark.exhaustive
 def test_a_file_to_a_primitive_and_a_record(tmp_path: Path) -> None:
     path = tmp_path / "product.c"
     path.write_text(TEXTS["transposed B"])
@@ -143,6 +145,7 @@ def run(*cmd: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_exported_c_tests_itself(tmp_path: Path) -> None:
     out = tmp_path / "nests"
     export_c(exported(), out)
@@ -154,6 +157,7 @@ def test_the_exported_c_tests_itself(tmp_path: Path) -> None:
     assert "bias         f32  50 (j), strides 1" in header
 
 
+@pytest.mark.exhaustive
 def test_the_exported_package(tmp_path: Path) -> None:
     out = tmp_path / "nests"
     layers = exported()[1:2]
@@ -205,6 +209,7 @@ def test_commands_refuse_a_file(tmp_path: Path, statement: str, said: Sequence[s
         assert lines[1][lines[2].index("^") :].startswith("k * k")
 
 
+@pytest.mark.exhaustive
 def test_commands_take_a_file(tmp_path: Path) -> None:
     path = tmp_path / "product.c"
     path.write_text(TEXTS["transposed A"])

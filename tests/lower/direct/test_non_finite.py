@@ -16,6 +16,8 @@ from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.judge import build
 
+pytestmark = pytest.mark.sampled(every=11)
+
 # Windows over padding, words that end inside a run, groups of every width, all taps of an image in
 # a row, products in batches, gradients.
 PROBLEMS = [

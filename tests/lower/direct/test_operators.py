@@ -109,6 +109,7 @@ def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Excepti
         yield found
 
 
+@pytest.mark.sampled(every=14)
 @pytest.mark.parametrize("case", chosen_cases(), ids=str)
 def test_the_choice_of_the_model_is_right(
     built: dict[Case, Built | Exception], judge: Judge, case: Case
@@ -120,6 +121,7 @@ def test_the_choice_of_the_model_is_right(
     judge.judge(case.problem, path.result(), source.symbol)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_streamed_output(judge: Judge, isa: str) -> None:
     """Wherever the output starts: the judge puts its end, too, against a guard page."""
@@ -136,6 +138,7 @@ def test_streamed_output(judge: Judge, isa: str) -> None:
         judge.judge(problem, path, source.symbol)
 
 
+@pytest.mark.exhaustive
 def test_every_number_of_output_channels_up_to_40(judge: Judge) -> None:
     problems = [Conv2d(N=1, C=3, H=4, W=5, K=k, R=2, S=2) for k in range(1, 41)]
     sources = []
@@ -169,6 +172,7 @@ k:16* p:2* n c:6 pack(A) k:4 p q:5 > brgemm_portable_f32_5x4
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
     "problem",
@@ -191,6 +195,7 @@ def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -
         judge.judge(problem, paths[index % 2], source.symbol)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(("width", "taps"), [(6, 3), (1, 1)])
 def test_packing_where_axes_have_one_position(
@@ -209,6 +214,7 @@ def test_packing_where_axes_have_one_position(
         judge.judge(problem, path, source.symbol)
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", ["3x3", "dilated and strided", "groups", "depth multiplier"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_the_textbook_nest_gives_the_same(name: str, layout: str) -> None:
@@ -256,6 +262,7 @@ def test_a_nan_is_not_clamped_away(isa: str) -> None:
     assert y[0, 0, 0].tolist() == [3.0] * problem.K
 
 
+@pytest.mark.exhaustive
 def test_a_fault_in_the_code_is_noticed(judge: Judge) -> None:
     """The judge is no rubber stamp: one wrong constant in the loops, one in the packing."""
     problem = PROBLEMS["3x3"].with_(layout="nhwc")

@@ -60,6 +60,7 @@ def _by_kernel(problem: Conv2d, kernel: Microkernel) -> list[Source]:
     return sources
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("dtype", "isa", "layout"),
     [
@@ -79,6 +80,7 @@ def test_schedules_written_by_hand(judge: Judge, dtype: str, isa: str, layout: s
             judge.judge(problem, path, source.symbol)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", [name for name in ISAS if name != "amx"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_words_of_few_channels_hold_several_taps(judge: Judge, isa: str, channels: int) -> None:
@@ -108,6 +110,7 @@ STACKS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.isa("avx512vnni")
 @pytest.mark.parametrize("dtype", ["u8:s8:u8", "s8:s8:s8", "u8:s8:s32"])
 @pytest.mark.parametrize(("problem", "loops", "tile"), STACKS, ids=str)
@@ -127,6 +130,7 @@ def test_words_of_taps_take_one_row_of_the_image() -> None:
             emit(problem, parse(f"p:2 > {STACKED}_12x16"), 1, EmitOptions("several"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "u8:s8:u8", "s8:s8:s32"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
@@ -140,6 +144,7 @@ def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
         judge.judge(problem, build([source]), source.symbol)
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_narrow_results_are_streamed_in_whole_lines(judge: Judge, isa: str, dtype: str) -> None:
@@ -159,6 +164,7 @@ def test_narrow_results_are_streamed_in_whole_lines(judge: Judge, isa: str, dtyp
             judge.judge(problem, build([source]), source.symbol)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bf16:bf16:f32", "f16:f16:f32", "u8:s8:s32", "s8:s8:s32"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_streamed_output(judge: Judge, isa: str, dtype: str) -> None:

@@ -39,6 +39,7 @@ def case(name: str) -> tuple[Problem, Schedule]:
     return parse_problem(text, layout, dtype), Schedule.parse(f"private(C) {loops} {KERNEL}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_right_and_the_same_for_all_threads(name: str) -> None:
     problem, schedule = case(name)

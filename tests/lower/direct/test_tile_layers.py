@@ -33,6 +33,7 @@ LAYERS = {
 PRECISIONS = ["bf16", "bf16:bf16:f32", "u8:s8:u8", "s8:s8:s32", "s8:s8:u8"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:

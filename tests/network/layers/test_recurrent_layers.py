@@ -24,6 +24,7 @@ def both(op: str, values: dict[str, np.ndarray], word: str) -> np.ndarray:
     return np.stack([part.reshape(-1, *part.shape[2:]) for part in ordered])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("op", ROWS)
 def test_both_directions_are_those_of_onnx(op: str) -> None:
     model = build_model([getattr(layers, op)(C, K, bidirectional=True)], (T, N, C))
@@ -48,6 +49,7 @@ STACKS: dict[str, tuple[list[Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STACKS)
 def test_results_and_gradients_are_those_of_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
@@ -70,6 +72,7 @@ def test_results_and_gradients_are_those_of_pytorch(name: str) -> None:
         np.testing.assert_allclose(made[f"{key}.gradient"], value.numpy(), atol=3e-6, err_msg=key)
 
 
+@pytest.mark.exhaustive
 def test_the_last_step_alone() -> None:
     """Of the other direction that is the first one."""
     every = build_model([layers.GRU(C, K, bidirectional=True)], (T, N, C))
