@@ -51,9 +51,6 @@ typedef struct {
     int32_t x_zero;
     const int32_t *offset;
     const polysci_scales *to;
-    const uint8_t *gate; /* a bit an element of y: see ps_masked */
-    uint8_t *mask;
-    float *moments; /* of each channel: see ps_add_moments */
 } ps_args;
 
 /* A function of each of `vecs` vectors of finished sums; null: none. */
@@ -71,17 +68,13 @@ typedef struct {
     const polysci_scales *to;
     ps_activation activation;
     float alpha, beta;
-    const uint8_t *gate;
-    uint8_t *mask;
-    float *moments;
-    int64_t channels;
 } ps_epilogue;
 
 PS_INLINE ps_epilogue ps_shifted(const ps_args *g, int64_t n, int64_t c)
 {
     ps_epilogue e = {g->bias ? g->bias + n : 0, g->residual ? g->residual + c : 0, g->clamp,
                      g->aligned, g->offset ? g->offset + n : 0, g->to ? g->to->scale + n : 0,
-                     g->to, 0, 1.0f, 1.0f, 0, 0, 0, 0};
+                     g->to, 0, 1.0f, 1.0f};
     return e;
 }
 
@@ -102,24 +95,6 @@ PS_INLINE ps_epilogue ps_times(ps_epilogue e, float alpha, float beta)
 PS_INLINE ps_epilogue ps_then(ps_epilogue e, ps_activation activation)
 {
     e.activation = activation;
-    return e;
-}
-
-/* With a bit for each element of y, in the order of its memory: results whose bit of `gate` is 0
- * become 0, and bits of `mask` say which results are above 0; either may be null.  Rows of C are
- * neighbours' columns that start at multiples of 8 elements. */
-PS_INLINE ps_epilogue ps_masked(ps_epilogue e, const ps_args *g, int64_t c)
-{
-    e.gate = g->gate ? g->gate + c / 8 : 0;
-    e.mask = g->mask ? g->mask + c / 8 : 0;
-    return e;
-}
-
-/* The moments of so many channels, from n on, gain the results: see ps_add_moments. */
-PS_INLINE ps_epilogue ps_counted(ps_epilogue e, const ps_args *g, int64_t n, int64_t channels)
-{
-    e.moments = g->moments + n;
-    e.channels = channels;
     return e;
 }
 

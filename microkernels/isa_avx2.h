@@ -68,18 +68,6 @@ PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm256_add_ps(x, y); }
 PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return _mm256_mul_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm256_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm256_min_ps(x, y); }
-/* Bit i of the result: lane i of x is above 0. */
-PS_INLINE int ps_positive(ps_vec x)
-{
-    return _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
-}
-/* Lanes whose bit is set; the others are 0. */
-PS_INLINE ps_vec ps_keep(ps_vec x, int bits)
-{
-    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    const __m256i on = _mm256_and_si256(_mm256_set1_epi32(bits), lanes);
-    return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(on, lanes)));
-}
 /* Lane i of the result is lane i ^ d of x; d is 1, 2 or 4. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d)
 {

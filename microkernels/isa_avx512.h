@@ -52,13 +52,6 @@ PS_INLINE ps_vec ps_add(ps_vec x, ps_vec y) { return _mm512_add_ps(x, y); }
 PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return _mm512_mul_ps(x, y); }
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return _mm512_max_ps(x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return _mm512_min_ps(x, y); }
-/* Bit i of the result: lane i of x is above 0. */
-PS_INLINE int ps_positive(ps_vec x)
-{
-    return _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ);
-}
-/* Lanes whose bit is set; the others are 0. */
-PS_INLINE ps_vec ps_keep(ps_vec x, int bits) { return _mm512_maskz_mov_ps((__mmask16)bits, x); }
 /* Lane i of the result is lane i ^ d of x; d is 1, 2, 4 or 8. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d)
 {

@@ -80,18 +80,6 @@ PS_INLINE ps_vec ps_mul(ps_vec x, ps_vec y) { return vmulq_f32(x, y); }
 /* fmax would give a NaN of x as well. */
 PS_INLINE ps_vec ps_max(ps_vec x, ps_vec y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
 PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
-/* Bit i of the result: lane i of x is above 0. */
-PS_INLINE int ps_positive(ps_vec x)
-{
-    const uint32x4_t lanes = {1, 2, 4, 8};
-    return (int)vaddvq_u32(vandq_u32(vcgtzq_f32(x), lanes));
-}
-/* Lanes whose bit is set; the others are 0. */
-PS_INLINE ps_vec ps_keep(ps_vec x, int bits)
-{
-    const uint32x4_t lanes = {1, 2, 4, 8}, on = vtstq_u32(vdupq_n_u32((uint32_t)bits), lanes);
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), on));
-}
 /* x[i] lane j <-> x[j] lane i. */
 PS_INLINE void ps_transpose(ps_vec *x)
 {

@@ -57,21 +57,6 @@ PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
         x[i] = x[i] < y[i] ? x[i] : y[i];
     return x;
 }
-/* Bit i of the result: lane i of x is above 0. */
-PS_INLINE int ps_positive(ps_vec x)
-{
-    int bits = 0;
-    for (int i = 0; i < PS_LANES; ++i)
-        bits |= (x[i] > 0) << i;
-    return bits;
-}
-/* Lanes whose bit is set; the others are 0. */
-PS_INLINE ps_vec ps_keep(ps_vec x, int bits)
-{
-    for (int i = 0; i < PS_LANES; ++i)
-        x[i] = bits >> i & 1 ? x[i] : 0;
-    return x;
-}
 /* Lane i of the result is lane i ^ d of x; d is 1 or 2. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d)
 {

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # the command line reads the table, and a process that checks
     from polysci.cost import Context
     from polysci.explain import Explanation, MeasuredTime
     from polysci.lower.direct.emit import Source
-    from polysci.lower.direct.extras import Extras
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
     from polysci.polyhedral.schedule import Schedule
@@ -51,15 +50,16 @@ class EmitOptions:
     """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
-    than the problem says; ``extras`` are what else it takes. With ``caches``, a thread's bytes of
-    L1, L2 and L3, a comment at each loop says what it works on and which cache holds that.
+    than the problem says; ``adds``: the residual is y itself, to which sums are added. With
+    ``caches``, a thread's bytes of L1, L2 and L3, a comment at each loop says what it works on and
+    which cache holds that.
     """
 
     symbol: str = SYMBOL
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     team: Team = Team.OWN
     by_rows: bool = False
-    extras: Extras | None = None
+    adds: bool = False
     caches: tuple[int, ...] = ()
 
 

@@ -21,7 +21,7 @@ from polysci.network.runner import order_inputs
 from polysci.numerics.differences import compare_outputs, largest_error
 from polysci.numerics.dtypes import array_type, from_bf16
 from polysci.program.control import ELSE, IF, BranchStage
-from polysci.program.stages import BIT, Stage
+from polysci.program.stages import Stage
 
 Array = NDArray[Any]
 BOUNDS = MappingProxyType({"f32": 1e-4, "bf16": 3e-2})
@@ -86,7 +86,7 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     block = np.frombuffer(ffi.buffer(memory(context), size), np.uint8).copy()
     program, arrays_by_name = code.placed.program, dict[str, Array]()
     for name, place in code.placed.places.items():
-        if place.buffer in code.arena.offsets and name in program.values and place.dtype != BIT:
+        if place.buffer in code.arena.offsets and name in program.values:
             kind = array_type(place.dtype)
             first = code.arena.offsets[place.buffer] + place.first * kind.itemsize
             flat = np.frombuffer(block, kind, offset=first % kind.itemsize)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from polysci.cost.second_reads import moments_gain
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
@@ -26,14 +24,10 @@ from polysci.network.prepare import (
 from polysci.network.rivals import rivals
 from polysci.polyhedral.schedule import Schedule
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.fusion import Fusion
 from polysci.program.passes.joint_loops import join_loops
-from polysci.program.passes.layer_calls import problems, refuse_extras, refuse_schedule
-from polysci.program.passes.layer_moments import take_moments
-from polysci.program.passes.relu_masks import mask_relus
+from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.row_fusion import Setting, fuse_rows
 from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of
-from polysci.target import microkernels
 from polysci.tune import LEVELS, Result
 from polysci.tune.wisdom import Wisdom
 
@@ -49,7 +43,7 @@ def retune(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The network with row fusions, masks and moments, and the schedule of every problem, by key.
+    """The network with row fusions and joint loops, and the schedule of every problem, by key.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
@@ -79,22 +73,9 @@ def fuse_with_schedules(
     """
     setting = Setting(chosen, seconds, options.target, options.rates)
     placed, considered = fuse_rows(prepared.placed, setting, refused)
-    refuse = partial(refuse_extras, chosen)
-    placed, masks = mask_relus(placed, refuse)
-    taken: tuple[Fusion, ...] = ()
-    if not options.reproducible:  # whose sums have an order that no schedule decides
-        placed, taken = take_moments(
-            placed, options.threads, refuse, partial(gain_of_moments, setting, options.threads)
-        )
     placed, joined = join_loops(placed)
-    fusions = (*prepared.fusions, *considered, *masks, *taken, *joined)
+    fusions = (*prepared.fusions, *considered, *joined)
     return replace(prepared, placed=placed, fusions=fusions)
-
-
-def gain_of_moments(setting: Setting, threads: int, layer: LayerStage, elements: int) -> float:
-    """Seconds that so many results save where a layer's tiles sum them, and no pass behind it."""
-    kernel = microkernels.find(setting.schedules[layer.problem.key].kernel)
-    return moments_gain(setting.machine, setting.target, threads, elements, kernel.rows)
 
 
 def in_place(

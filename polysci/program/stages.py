@@ -17,13 +17,12 @@ from polysci.program.control import BREAK, BranchStage, CarriedTensor, ChoiceSta
 from polysci.program.value_ranges import ValueRange
 
 CLAMP = tuple[float, float]
-BIT = "bit"  # element type of masks: eight elements, side by side in memory, share a byte
 ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor: extents, element type (NumPy's name, ``bf16`` or ``bit``), axes, slowest first."""
+    """A tensor: extents, element type (NumPy's name, or ``bf16``), axes, slowest first."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,7 +40,7 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        return -(-self.size // 8) if self.dtype == BIT else self.size * self.item
+        return self.size * self.item
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -76,15 +75,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class LayerStage:
-    """A problem by a primitive: ``y = clamp(gate * (problem(x, w) + bias + residual))``.
+    """A problem by a primitive: ``y = clamp(problem(x, w) + bias + residual)``.
 
     ``weights`` names a constant of the problem's ``w_shape``, or a tensor that is packed on every
     run; ``w`` are its strides in elements where they are not row-major. ``w_axes`` are the axes
     of such a tensor, as a window has them, where it may lie in any order. It runs once for each
     position in ``stack``; ``copies`` says, once tensors have places, how many elements x, weights
-    and y lie behind the first ones there. ``gate`` and ``mask`` have a bit for each element of y,
-    in the order of its memory: where one of the gate, if there is one, is 0, the result is 0; those
-    of the mask are written, 1 where the result is above 0; ``moments`` as ``MomentRows`` says.
+    and y lie behind the first ones there.
     """
 
     name: str
@@ -101,9 +98,6 @@ class LayerStage:
     w_axes: tuple[tuple[int, ...], ...] = ()
     stack: tuple[tuple[int, ...], ...] = ()
     copies: tuple[tuple[int, int, int], ...] = ()
-    gate: str = ""
-    mask: str = ""
-    moments: str = ""
 
     @property
     def output(self) -> str:
@@ -111,11 +105,11 @@ class LayerStage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (self.output, *(name for name in (self.mask, self.moments) if name))
+        return (self.output,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        names = (self.x.tensor, self.weights, self.bias, self.residual, self.gate)
+        names = (self.x.tensor, self.weights, self.bias, self.residual)
         return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -133,14 +127,9 @@ class StageOfOne:
 
 @dataclass(frozen=True, slots=True)
 class LoopStage(StageOfOne):
-    """A tensor defined element by element, and its ``mask``, as a layer's, if that has a name."""
+    """A tensor defined element by element."""
 
     expr: Expr
-    mask: str = ""
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (self.output, *[self.mask] * bool(self.mask))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -354,7 +343,7 @@ class Program:
 
     ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
     those of which data decides the length. ``in_place``, by output: the input whose memory it takes
-    (one argument). ``moments``: mean and variance by channel. ``ranges``: those of example inputs.
+    (one argument). ``ranges``: those of example inputs.
     """
 
     name: str
@@ -366,7 +355,6 @@ class Program:
     constants: Mapping[str, Array]
     counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    moments: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

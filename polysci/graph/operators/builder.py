@@ -35,7 +35,6 @@ class Builder:
     values: dict[str, Value] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
-    moments: dict[str, tuple[str, str]] = field(default_factory=dict)  # as a program's
 
     def __post_init__(self) -> None:
         for name, tensor in self.graph.tensors.items():

@@ -52,7 +52,7 @@ def lower(graph: Graph) -> Program:
     }
     program = Program(
         graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted,
-        in_place, build.moments,
+        in_place,
     )  # fmt: skip
     whole = program.with_stages(stages)
     return replace(whole, ranges=input_ranges(whole))

@@ -153,7 +153,6 @@ def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, st
             here = build.along(made[-1], 0)
             old = apply("mul", build.along(node.inputs[2 + position], 0), momentum)
             build.define(node, apply("add", old, apply("mul", here, 1 - momentum)), output)
-    build.moments[node.inputs[0]] = (made[0], made[1])
     return made[0], made[1]
 
 

@@ -130,7 +130,7 @@ class Direct(Algorithm[LegalSchedule]):
             threads=lowered.threads,
             team=options.team,
             by_rows=options.by_rows,
-            extras=options.extras,
+            adds=options.adds,
             comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
             if options.caches
             else (),

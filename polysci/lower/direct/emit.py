@@ -12,7 +12,6 @@ from polysci.lower.direct import ctree as c
 from polysci.lower.direct import denormals, interface
 from polysci.lower.direct.activation_calls import activation_headers
 from polysci.lower.direct.definitions import arrange
-from polysci.lower.direct.extras import NO_EXTRAS, Extras
 from polysci.lower.direct.loops import declare_origins, nest, tile_schedule
 from polysci.lower.direct.packing import box_function, box_origins, box_rows
 from polysci.lower.direct.panel_parts import part_function, part_origins
@@ -57,7 +56,6 @@ class Source:
     workspace: int = 0
     packed: int = 0
     by_rows: bool = False
-    extras: Extras = NO_EXTRAS
     pool: bool = False  # its last argument is the team of threads that call it
     columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
     packing: str = ""  # C text of what packs weights, whatever the symbol
@@ -80,8 +78,7 @@ class Source:
     @property
     def functions(self) -> tuple[interface.Function, ...]:
         """Its entry points, whatever its symbol."""
-        kind = {"by_rows": self.by_rows, "team": self.pool}
-        return interface.functions(self.precision, **kind, extras=self.extras.parameters)
+        return interface.functions(self.precision, by_rows=self.by_rows, team=self.pool)
 
     @property
     def declarations(self) -> str:
@@ -121,7 +118,7 @@ def emit(
     threads: int = 1,
     team: Team = Team.OWN,
     by_rows: bool = False,
-    extras: Extras | None = None,
+    adds: bool = False,
     comments: Sequence[str] = (),
 ) -> Source:
     """C source of ``contraction`` under ``schedule`` for arrays with these storage strides.
@@ -129,7 +126,8 @@ def emit(
     ``symbol`` is the C identifier of the entry point, ``threads`` the OpenMP threads written into
     the code. Of another ``team`` than its own every thread calls it, and none waits at its end.
     ``by_rows``: its last two arguments say which iterations of the outermost loop to run, the first
-    one and the end; one thread runs them. ``comments`` are of the nest and each of
+    one and the end; one thread runs them. ``adds``: the residual is y itself, to which sums are
+    added. ``comments`` are of the nest and each of
     its loops, from the outermost inwards. Raises SpecError or UnsupportedError for a schedule that
     does not fit.
     """
@@ -137,9 +135,10 @@ def emit(
     if threads < 1:
         raise SpecError(f"threads={threads}: at least one thread is needed")
     plan = resolve(contraction, strides, schedule)
-    extras = extras or NO_EXTRAS
-    extras.check(plan, by_rows=by_rows)
-    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, extras, comments)
+    factors = contraction.alpha, contraction.beta
+    if adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
+        raise UnsupportedError(f"schedule {schedule}: y holds no sums to add to")
+    emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, adds, comments)
     whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.hilbert
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
@@ -147,7 +146,7 @@ def emit(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
-        extras=extras, pool=team is Team.POOL,
+        pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[contraction.w.array], team),
         packing=c.text(weights_function("w", plan, strides[contraction.w.array])),
     )  # fmt: skip
@@ -162,7 +161,7 @@ class _Emitter:
     threads: int
     team: Team
     by_rows: bool
-    extras: Extras
+    adds: bool
     comments: Sequence[str]
 
     def text(self) -> str:
@@ -173,7 +172,7 @@ class _Emitter:
             self._size("packed_size", packed_bytes(plan)),
             self._size("workspace_size", self.workspace.bytes),
             *(
-                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), self.extras)
+                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), adds=self.adds)
                 for index, pieces in enumerate(plan.classes())
             ),
         ]
@@ -194,8 +193,8 @@ class _Emitter:
 
     @property
     def functions(self) -> tuple[interface.Function, ...]:
-        kind = {"by_rows": self.by_rows, "team": self.team is Team.POOL}
-        return interface.functions(self.plan.precision, **kind, extras=self.extras.parameters)
+        pool = self.team is Team.POOL
+        return interface.functions(self.plan.precision, by_rows=self.by_rows, team=pool)
 
     @property
     def parameters(self) -> int:
@@ -236,12 +235,10 @@ class _Emitter:
                 "ps_args args = {.a = x, .packed = packed}"
                 if self.plan.private
                 else "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
-                f".residual = {self.extras.residual}, .clamp = clamp}}"
+                f".residual = {'0' if self.adds else 'residual'}, .clamp = clamp}}"
             ),
-            *([c.Statement("(void)residual")] if self.extras.adds else []),
+            *([c.Statement("(void)residual")] if self.adds else []),
             *integer_arguments(self.plan),
-            *(c.Statement(f"args.{extra.name} = {extra.name}") for extra in self.extras.parameters),
-            *([] if self.several else self.extras.begin(1)),
         ]
         if self.plan.schedule.stream:
             vector = 4 * self.plan.kernel.lanes
@@ -329,7 +326,6 @@ class _Emitter:
         tasks = c.loop(f"int64_t task = {first}", f"task < {last}", "++task", c.Block(turn))
         body = self._flush([
             c.Statement("ps_args local = args, *const g = &local"),
-            *(self.extras.begin(self.threads) if self.several else []),
             *self._tiles("local"),
             *self._about(self.parameters),
             tasks,

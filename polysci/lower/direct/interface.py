@@ -122,13 +122,11 @@ def functions(
     *,
     by_rows: bool = False,
     team: bool = False,
-    extras: Sequence[Parameter] = (),
 ) -> tuple[Function, ...]:
     """The four functions of a primitive of this precision.
 
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
     iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
-    ``extras``: what else it takes.
     """
     x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
@@ -143,7 +141,6 @@ def functions(
         Parameter(f"const {y} *", "residual"),
         Parameter("const float *", "clamp"),
         *[Parameter("const polysci_scales *", "to")] * precision.scaled,
-        *extras,
         Parameter("void *", "workspace"),
         *(Parameter("int64_t", name) for name in ("first", "last") if by_rows),
         *[Parameter("const polysci_team *", "team")] * team,

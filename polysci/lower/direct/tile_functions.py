@@ -6,7 +6,6 @@ import numpy as np
 
 from polysci.lower.direct import ctree as c
 from polysci.lower.direct.activation_calls import activation_function
-from polysci.lower.direct.extras import Extras
 from polysci.lower.direct.reduction import reduction
 from polysci.lower.direct.stacked import stacked_calls
 from polysci.lower.direct.stencil import stencil_calls
@@ -38,8 +37,8 @@ def _begins_with_offset(plan: Plan) -> bool:
     return plan.precision.scaled and plan.kernel.tile_registers is None
 
 
-def _epilogue(plan: Plan, extras: Extras) -> str:
-    """The C of what is done to the sums of a tile: factors, extras, the function that ends them."""
+def _epilogue(plan: Plan) -> str:
+    """Return the C of what is done to the sums of a tile: factors, and the function behind them."""
     contraction = plan.contraction
     place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
     if plan.batches:
@@ -48,7 +47,6 @@ def _epilogue(plan: Plan, extras: Extras) -> str:
     if factors != (1, 1):
         numbers = ", ".join(f"{float(np.float32(factor))!r}f" for factor in factors)
         place = f"ps_times({place}, {numbers})"
-    place = extras.epilogue(place)
     return f"ps_then({place}, {activation})" if activation else place
 
 
@@ -129,7 +127,7 @@ def _steps_ahead(tile: Tile) -> int:
     return ahead.steps if ahead else 0
 
 
-def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
+def tile_function(name: str, tile: Tile, *, adds: bool = False) -> c.Generable:
     """The C function of a register tile; a, b, c, n are offsets in elements."""
     plan = tile.plan
     size, lanes = tile.size(plan.column), plan.kernel.lanes
@@ -168,6 +166,7 @@ def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
         constants += f", .ahead = {lines}, .next = next"
         shape = [*distance, c.Statement(f"const ps_tile t = {{{constants}}}")]
     first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
+    first += " | 1" * (adds and not plan.private)
     steps = _reduction(tile)
     if not steps:  # every tap of this tile lies in the padding
         unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
@@ -175,11 +174,11 @@ def tile_function(name: str, tile: Tile, extras: Extras) -> c.Generable:
     body = [
         *shape,
         *map(c.Statement, _operands(plan)),
-        c.Statement(f"const ps_epilogue e = {_epilogue(plan, extras)}"),
+        c.Statement(f"const ps_epilogue e = {_epilogue(plan)}"),
         c.local_array("ps_acc", "acc", tile.rows * tile.step // lanes),
         *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
         *gaps(plan),
-        c.Statement(_beginning(plan, extras.beginning(plan, first))),
+        c.Statement(_beginning(plan, first)),
         c.Statement("ps_ahead(t, e.residual)"),
         *steps,
         *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),

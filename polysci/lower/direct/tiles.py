@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from polysci.errors import UnsupportedError
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
 
@@ -97,19 +96,3 @@ class Tile:
                     for mask, valid in zip(masks, piece.masks, strict=True)
                 ]
         return tuple(masks)
-
-
-def check_masks(plan: Plan) -> None:
-    """Raise UnsupportedError unless tiles have bytes of a mask to themselves, by one kernel."""
-    column, kernel = plan.column, plan.kernel
-    places = [step for dim, step in plan.coef["C"].items() if dim != column]
-    sizes = [plan.tile[column], *(it.step for it in plan.schedule.loops if it.dim == column)]
-    steps = [size for size in sizes if size < plan.extent(column)]
-    alone = kernel.family == "brgemm" and not (plan.contraction.swapped or plan.private)
-    real = not plan.precision.integer and kernel.tile_registers is None
-    rows = plan.coef["C"][column] == 1 and not any(size % 8 for size in (*places, *steps))
-    if not (alone and real and rows and plan.extent(column) % 8 == 0):
-        raise UnsupportedError(
-            f"schedule {plan.schedule}: no mask: tiles need bytes of their own, in rows of y, and "
-            "a kernel that sums in f32, without swapped factors or private copies"
-        )

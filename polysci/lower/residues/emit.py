@@ -39,10 +39,6 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     """
     if options.by_rows:
         raise UnsupportedError(f"schedule {plan.schedule}: its classes share no outermost loop")
-    if options.extras and options.extras.moments:
-        raise UnsupportedError(
-            f"schedule {plan.schedule}: no moments: classes have tiles of their own"
-        )
     interface.check_symbol(options.symbol)
     strides = {**plan.strides, **options.strides}
     parts = _parts(plan, options, strides)
@@ -52,7 +48,7 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     own = max(round_up(part.source.workspace, ALIGNMENT) for part in parts)
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
-    rows = interface.functions(whole.precision, team=pool, extras=whole.extras.parameters)
+    rows = interface.functions(whole.precision, team=pool)
     body = [
         c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
         *(
@@ -91,7 +87,7 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
             it.contraction, it.strides(strides), schedule,
             symbol=f"{options.symbol}_residue{number}",
             threads=1 if plan.shared else plan.threads, team=inside, by_rows=plan.shared,
-            extras=options.extras,
+            adds=options.adds,
             comments=explain.loop_comments(it.contraction, schedule, caches) if caches else (),
         )  # fmt: skip
         parts.append(_Part(source, it.start(strides), packed, workspace))
@@ -131,16 +127,11 @@ def _call(part: _Part, role: interface.Role, more: dict[str, str]) -> c.Generabl
     row = next(it for it in source.functions if it.role == role)
     item = 4 if str(source.precision) == "f32" else 0
     start = f" + {part.start}" if part.start else ""
-    bits = f" + {part.start // 8}"
     packed = f"packed + {part.packed // item}" if item else f"(char *)packed + {part.packed}"
     moved = {
         "packed": packed if part.packed else "packed",
         "y": f"y{start}",
-        **{
-            name: f"{name} ? {name}{first} : 0"
-            for name, first in (("residual", start), ("gate", bits), ("mask", bits))
-            if start
-        },
+        "residual": f"residual ? residual{start} : 0" if start else "residual",
         "workspace": f"(char *)workspace + {part.workspace}" if part.workspace else "workspace",
     } | more
     return c.Statement(

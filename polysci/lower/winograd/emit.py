@@ -30,8 +30,8 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     symbol, schedule = options.symbol, plan.schedule
     if options.by_rows:
         raise UnsupportedError(f"schedule {schedule}: its outermost loop is over tiles, not rows")
-    if options.extras:
-        raise UnsupportedError(f"schedule {schedule}: its epilogue knows no masks and no moments")
+    if options.adds:
+        raise UnsupportedError(f"schedule {schedule}: its epilogue does not add to y")
     interface.check_symbol(symbol)
     if plan.threads < 1:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")

@@ -51,7 +51,6 @@ from polysci.program.passes.buffers import BufferPlace
 from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
 
 ROW = f"i{ROW_AXIS}"
-MASK = "mask"  # pointer to the bits that a stage writes
 MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
@@ -82,8 +81,6 @@ class LoopWriter:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
         for at, member in enumerate(self.members):
             self.buffers[self.places[member.output].buffer] = f"y{at or ''}"
-        if self.mask:
-            self.buffers[self.places[self.mask].buffer] = MASK
         reduced = {name for reduction in self.reductions for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
         self.outs = [self.access(self.target(member)) for member in self.members]
@@ -92,11 +89,6 @@ class LoopWriter:
         self.merge(reduced)
 
     idle: set[str] = field(default_factory=set)
-
-    @property
-    def mask(self) -> str:
-        """The tensor of bits that it writes; or empty."""
-        return self.stage.mask if isinstance(self.stage, LoopStage) else ""
 
     @property
     def members(self) -> tuple[LoopStage | UpdateStage, ...]:
@@ -291,7 +283,7 @@ class LoopWriter:
         lines = ["(void)m, (void)in, (void)out"] * self.rows + [f"(void){STEP}"] * self.steps
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            const = "" if name.startswith("y") or name == MASK else "const "
+            const = "" if name.startswith("y") else "const "
             kind = f"{const}{C_TYPES[kinds[buffer]]}"
             lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
         return [*map(c.Statement, lines)]

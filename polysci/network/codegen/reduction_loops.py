@@ -19,7 +19,6 @@ from polysci.network.codegen.accumulators import (
     place_in,
 )
 from polysci.network.codegen.loops import ROW, LoopWriter
-from polysci.network.codegen.mask_loops import MaskLoopWriter
 from polysci.network.codegen.rows_ahead import rows_ahead
 from polysci.program.stages import JointLoops, LoopStage, Value, members_of
 
@@ -328,9 +327,8 @@ def join(gathered: Sequence[Accumulator], width: int, pragma: str) -> c.Body:
     return lines
 
 
-def writer_of(stage: LoopStage | JointLoops, *, masks: bool = False) -> type[LoopWriter]:
-    """What writes a loop: one that has masks, one that reduces, or one that does neither."""
+def writer_of(stage: LoopStage | JointLoops) -> type[LoopWriter]:
+    """Return the class that writes a loop: one that reduces, or one that does not."""
     first = members_of(stage)[0]
     assert isinstance(first, LoopStage)
-    plain = MaskLoopWriter if masks else LoopWriter
-    return ReductionWriter if reductions(first.expr) else plain
+    return ReductionWriter if reductions(first.expr) else LoopWriter

@@ -26,7 +26,6 @@ from polysci.program.passes.buffers import BufferPlace, PlacedProgram
 from polysci.program.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import (
-    BIT,
     JointLoops,
     LayerStage,
     LoopStage,
@@ -199,8 +198,7 @@ class StageCode:
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        masks = any(place.dtype == BIT for place in places.values())
-        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage, masks=masks)
+        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage)
         words = stage, self.symbol(spot), places, self.pointers, self.threads, extents
         return kind(*words, steps=steps, team=self.team)
 
@@ -355,9 +353,6 @@ class StageCode:
         x, y, packed = f"{x}{x_moved}", f"{y}{y_moved}", f"(const void *)({packed})"
         words = [x, packed, y, bias, residual, clamp]
         words += [self.scales(spot, layer)] if source.precision.scaled else []
-        for extra in source.extras.parameters:
-            name, kind = getattr(layer, extra.name), extra.type.removesuffix(" *")
-            words.append(self.address(name, kind, 0, const="") if name else "0")
         rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
         return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
 

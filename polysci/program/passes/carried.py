@@ -33,7 +33,7 @@ def replaces_in_place(stage: RepeatStage, held: CarriedTensor, program: Program)
 def reads_own_place(part: Stage, name: str, shape: Sequence[int]) -> bool:
     """Whether a stage reads of a tensor no other elements than that which it defines."""
     if isinstance(part, LayerStage):
-        others = part.x.tensor, part.weights, part.bias, part.gate
+        others = part.x.tensor, part.weights, part.bias
         return part.residual == name and name not in others
     if not isinstance(part, LoopStage):
         return False

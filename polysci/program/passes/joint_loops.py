@@ -13,7 +13,7 @@ from polysci.loop_ir.functions import PLACES
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, alike
 from polysci.program.passes.fusion import LARGEST, Fusion
-from polysci.program.stages import BIT, JointLoops, LoopStage, Stage, members_of
+from polysci.program.stages import JointLoops, LoopStage, Stage, members_of
 
 
 def join_loops(placed: PlacedProgram) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
@@ -79,9 +79,6 @@ def _shared(
     if values[stage.output].shape != shape or not alike(
         places[stage.output], places[first.output], shape
     ):
-        return ()
-    names = {name for part in (*members, stage) for name in (*part.outputs, *part.inputs)}
-    if any(places[name].dtype == BIT for name in names):  # of which eight share a byte
         return ()
     sums = [reductions(part.expr) for part in (first, stage)]
     kinds = [[(part.over, part.guards) for part in parts] for parts in sums]

@@ -11,7 +11,6 @@ import numpy as np
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.direct.emit import Source
-from polysci.lower.direct.extras import Extras, MomentRows, images_in_row
 from polysci.lower.direct.team import Team
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
@@ -91,7 +90,7 @@ class LayerCode:
     problem: Problem
     schedule: Schedule
     strides: Strides
-    extras: Extras
+    adds: bool
     fused: bool
 
     @classmethod
@@ -108,19 +107,19 @@ class LayerCode:
             schedule = by_rows(schedule, row_dim(layer))
         elif alone:
             schedule = serial(schedule)
-        strides, extras = strides_of(layer, placed), extras_of(layer, placed)
-        return cls(layer.problem, schedule, strides, extras, fused)
+        strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
+        return cls(layer.problem, schedule, strides, adds, fused)
 
     @property
     def key(self) -> tuple[str, ...]:
         """Layers of the same key share code."""
-        words = f"{self.fused} {self.extras}", repr(sorted(self.strides.items()))
+        words = f"{self.fused} {self.adds}", repr(sorted(self.strides.items()))
         return (self.problem.key, str(self.schedule), *words)
 
     def emit(self, symbol: str, threads: int, team: Team) -> Source:
         """The C, for so many threads. Raises as ``Backend.emit`` does."""
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
-        options = EmitOptions(symbol, self.strides, own, self.fused, self.extras)
+        options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
         return CPU.emit(self.problem, self.schedule, threads, options)
 
 
@@ -240,16 +239,10 @@ def plain(schedule: Schedule) -> Schedule:
     return replace(schedule, stream=False) if schedule.stream else schedule
 
 
-def extras_of(layer: LayerStage, placed: PlacedProgram) -> Extras:
-    """What the code of a layer takes beside its operands."""
-    moments = None
-    if layer.moments:
-        rows, _, channels = placed.program.values[layer.moments].shape
-        images = images_in_row(placed.program.values[layer.output].shape)
-        moments = MomentRows(rows, channels, images * placed.places[layer.output].strides[0])
+def adds_to_y(layer: LayerStage, placed: PlacedProgram) -> bool:
+    """Whether the residual of a layer lies where its result does."""
     places = placed.places
-    adds = bool(layer.residual) and places[layer.residual] == places[layer.output]
-    return Extras(bool(layer.gate or layer.mask), moments, adds)
+    return bool(layer.residual) and places[layer.residual] == places[layer.output]
 
 
 def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
@@ -258,17 +251,8 @@ def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
     A search knows the problem alone: its schedules have code where that says how arrays are stored.
     """
     layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
-    other = (it for it in layers if strides_of(it, placed) or extras_of(it, placed))
+    other = (it for it in layers if strides_of(it, placed) or adds_to_y(it, placed))
     return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
-
-
-def refuse_extras(
-    schedules: Mapping[str, Schedule], layer: LayerStage, placed: PlacedProgram
-) -> str:
-    """Why the code of a layer under its schedule has no masks, or moments; empty if it has."""
-    if layer.y.start or layer.y.step or layer.stack or layer.scales:
-        return "it writes part of a tensor, or integers"
-    return refuse_code(layer, placed, schedules[layer.problem.key])
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:

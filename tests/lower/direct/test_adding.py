@@ -5,7 +5,6 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct.extras import Extras
 from polysci.measure.guard_pages import Guarded
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics import arrays as aligned
@@ -36,7 +35,7 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
     problem = parse_problem(text, "", dtype)
     source = CPU.emit(
         problem, Schedule.parse(schedule.format(isa)), 1 + ("*" in schedule),
-        EmitOptions(extras=Extras(adds=True)),
+        EmitOptions(adds=True),
     )  # fmt: skip
     library = CPU.load(CPU.build(source.file), source.declarations)
     functions, data, cast = bind(library, source.symbol), Arrays.of(problem, 1), library.ffi.cast
@@ -64,4 +63,4 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
 def test_other_sums_than_y_holds_are_refused(text: str) -> None:
     problem, schedule = parse_problem(text, ""), Schedule.parse("i:4 j:8 > brgemm_portable_f32_4x8")
     with pytest.raises(UnsupportedError, match="y holds no sums to add to"):
-        CPU.emit(problem, schedule, 1, EmitOptions(extras=Extras(adds=True)))
+        CPU.emit(problem, schedule, 1, EmitOptions(adds=True))
