@@ -37,10 +37,10 @@ from polysci import tune
 from polysci.cli.layers import positive, say, seconds, threads_of, title
 from polysci.cost.shortlist import choices
 from polysci.errors import CheckError, PolysciError
-from polysci.lower.lowering import model_of
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import detect

@@ -19,9 +19,9 @@ from polysci.cost.weights import from_json as weights_of
 from polysci.errors import PolysciError
 from polysci.farm.machine_lock import own_machine, share_machine
 from polysci.lower import choice
-from polysci.lower.lowering import model_of
 from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.runtime.backend import backend_of

@@ -18,8 +18,8 @@ from polysci.farm.cluster import Farm, FarmMachine, connect
 from polysci.farm.runner import FarmRunner
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.lowering import model_of
 from polysci.lower.registry import DEFAULT
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.space.summation import SummationOrder

@@ -10,7 +10,6 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
-from polysci.lower.lowering import model_of
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
@@ -20,6 +19,7 @@ from polysci.lower.registry import (
     names,
     options,
 )
+from polysci.ops.model import model_of
 from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule

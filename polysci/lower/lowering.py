@@ -1,63 +1,19 @@
-"""A problem as the model sees it, and its C under a schedule."""
+"""From a problem under a schedule of any algorithm to its C."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 
-from polysci.errors import SpecError
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.direct.emit import Source
 from polysci.lower.registry import algorithm_of
-from polysci.numerics.dtypes import computes, precision_named
 from polysci.ops.nest.text import c_expression
-from polysci.ops.problem import Problem, row_strides
-from polysci.polyhedral.contraction import Contraction, contraction
+from polysci.ops.problem import Problem
+from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.long_reductions import run_along_storage
 from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import GroupView
-
-
-@lru_cache(maxsize=256)
-def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[int, ...]]]:
-    """Scop, GEMM roles and storage strides of a problem, through its textbook nest.
-
-    Raises SpecError where there are no images.
-    """
-    if not problem.x_shape[0]:
-        raise SpecError(f"{problem}: N=0: without images there are no loops; expected N >= 1")
-    scop = extract(problem.nest())
-    strides = {name: strides for name, (_, strides) in problem.arrays().items()}
-    precision = precision_named(problem.dtype)
-    roles = contraction(scop).with_precision(precision)
-    (alpha, beta), packs_b = problem.factors, problem.w_kind == "activation" or _is_vector(roles)
-    roles = replace(
-        roles, activation=problem.activation, alpha=alpha, beta=beta, packs_b=packs_b,
-        bias_axis=_bias_axis(problem, roles.out.shape, strides[roles.out.array]),
-    )  # fmt: skip
-    # What is widened by a copy is not: no copy of x has its rows as runs.
-    if computes(precision.x.name, "brgemm") == ("f32",):
-        roles = run_along_storage(roles, strides[roles.a.array])
-    return scop, roles, strides
-
-
-def _bias_axis(problem: Problem, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """The axis of the nest's result that a bias runs along: that of its extent and its stride."""
-    axis, stored = problem.bias_axis, problem.y_shape
-    axes = list(zip(shape, strides, strict=True))
-    return axes.index((stored[axis], row_strides(stored)[axis]))
-
-
-def _is_vector(roles: Contraction) -> bool:
-    """Whether B is one column, of which panels would be mostly zeros."""
-    return (
-        roles.b.dtype == "f32"
-        and not roles.padded
-        and not any(dim.extent > 1 for dim in roles.dims if dim.role in ("n", "br", "batch"))
-    )
 
 
 @lru_cache(maxsize=256)

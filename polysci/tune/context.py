@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polysci.cost import Context
-from polysci.lower.lowering import model_of
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine

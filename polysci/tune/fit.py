@@ -15,11 +15,11 @@ from polysci.cost import Context
 from polysci.cost.shortlist import as_family
 from polysci.cost.traffic import work
 from polysci.errors import CheckError, PolysciError
-from polysci.lower.lowering import model_of
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.model import model_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.target.host import Target

@@ -13,6 +13,7 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomErro
 from polysci.lower import lowering
 from polysci.lower.choice import admits, parse_record_key
 from polysci.lower.direct.emit import Source
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import schedule
 from polysci.polyhedral.schedule import Schedule
@@ -139,7 +140,7 @@ class SearchRecords:
         recorded = schedule.parse(text)
         if not admits(self.algorithm, recorded):
             raise UnsupportedError(f"it is not {self.algorithm}")
-        roles = lowering.model_of(self.problem)[1]
+        roles = model_of(self.problem)[1]
         if self.order and SummationOrder.of(roles, recorded) != self.order:
             raise UnsupportedError("its sums have another order than reproducible ones")
         if not any(f"_{isa.name}_" in recorded.kernel for isa in self.target.allowed):

@@ -16,10 +16,10 @@ from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import FindCandidates
 from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import model_of
 from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of

@@ -16,9 +16,10 @@ from polysci.cost.continuous_tiles import Blocks, Levels, solve
 from polysci.cost.shortlist import as_family, choices, view_contexts
 from polysci.cost.trip_counts import trip_counts
 from polysci.errors import UnsupportedError
-from polysci.lower.lowering import emit, model_of
+from polysci.lower.lowering import emit
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.footprint import footprint
 from polysci.polyhedral.schedule import parse

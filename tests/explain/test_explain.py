@@ -20,8 +20,8 @@ from polysci.explain import Explanation, MeasuredTime, account, explain, members
 from polysci.explain.levels import HELD, insides
 from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
-from polysci.lower.lowering import model_of
 from polysci.ops.conv2d import Conv2d
+from polysci.ops.model import model_of
 from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction, Operand
 from tests.support import samples

@@ -11,9 +11,9 @@ import polysci
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import model_of
 from polysci.measure.check import check
 from polysci.ops import Conv1d, Conv2d, Conv3d, parse_key, parse_problem
+from polysci.ops.model import model_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

@@ -11,7 +11,7 @@ import polysci
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit, model_of
+from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import (
     BackwardData,
@@ -26,6 +26,7 @@ from polysci.ops import (
     parse_key,
     parse_problem,
 )
+from polysci.ops.model import model_of
 from polysci.ops.problem import operands
 from polysci.polyhedral import schedule
 from polysci.target.host import detect

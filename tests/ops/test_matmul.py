@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import model_of
 from polysci.measure.check import check
 from polysci.ops import OPS, Matmul, parse_key, parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import operands
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import polysci
 from polysci.errors import SpecError
-from polysci.lower.lowering import model_of
 from polysci.ops import Conv1d, Conv2d, Conv3d, Nest
 from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.model import model_of
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.inside import count_inside, needed_products
 

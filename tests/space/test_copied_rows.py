@@ -6,9 +6,10 @@ from polysci.cost import Context
 from polysci.errors import UnsupportedError
 from polysci.explain import loop_comments
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit, model_of
+from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

@@ -5,9 +5,9 @@ import pytest
 
 import polysci
 from polysci.lower.choice import key_of, parse_record_key, reproducible_schedule
-from polysci.lower.lowering import model_of
 from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect

@@ -25,9 +25,10 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.direct.emit import Source
 from polysci.lower.direct.emit import emit as emit_nest
-from polysci.lower.lowering import model_of, swapped_model_of
+from polysci.lower.lowering import swapped_model_of
 from polysci.numerics.arrays import Doubles
 from polysci.ops.backward_data import BackwardData
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.lowering import model_of
 from polysci.ops.backward_data import BackwardData
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes

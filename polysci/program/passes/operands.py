@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from polysci.lower.lowering import model_of
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ROW_AXIS, LayerStage, Window

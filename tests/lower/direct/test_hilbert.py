@@ -9,9 +9,10 @@ from polysci.cost import Context, shortlist
 from polysci.cost.curve_groups import NEAR, best_curve, curve_forms
 from polysci.errors import IllegalScheduleError, SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit, model_of
+from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load

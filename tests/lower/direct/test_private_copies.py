@@ -6,10 +6,10 @@ import pytest
 import polysci
 from polysci.errors import IllegalScheduleError, SpecError, UnsupportedError
 from polysci.explain import loop_comments
-from polysci.lower.lowering import model_of
 from polysci.measure.check import check
 from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
 from polysci.space.private_copies import dense_strides
