@@ -1,0 +1,435 @@
+"""Integer expressions of loop IR: where loops begin and end, where elements lie, conditions.
+
+Operators build them, constants fold, and sums are kept as coefficients of their terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+class Index:
+    """An integer of 64 bits; its operators take other indices and Python's integers."""
+
+    __slots__ = ()
+
+    def __add__(self, other: IndexLike) -> Index:
+        return add(self, other)
+
+    def __radd__(self, other: int) -> Index:
+        return add(other, self)
+
+    def __sub__(self, other: IndexLike) -> Index:
+        return add(self, times(other, -1))
+
+    def __rsub__(self, other: int) -> Index:
+        return add(other, times(self, -1))
+
+    def __neg__(self) -> Index:
+        return times(self, -1)
+
+    def __mul__(self, other: IndexLike) -> Index:
+        return times(self, other)
+
+    def __rmul__(self, other: int) -> Index:
+        return times(self, other)
+
+    def __floordiv__(self, other: IndexLike) -> Index:
+        return divide(self, other)
+
+    def __rfloordiv__(self, other: int) -> Index:
+        return divide(other, self)
+
+    def __mod__(self, other: IndexLike) -> Index:
+        return remainder(self, other)
+
+
+IndexLike = int | Index
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Index):
+    """An iterator, a parameter or another integer by its name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(Index):
+    """``constant + sum coefficient * term``; no term is a constant or another such sum."""
+
+    terms: tuple[tuple[Index, int], ...] = ()
+    constant: int = 0
+
+    def __str__(self) -> str:
+        words = [_scaled(str(term), factor, isinstance(term, ATOMS)) for term, factor in self.terms]
+        if self.constant or not words:
+            words.append(str(self.constant))
+        return " + ".join(words).replace("+ -", "- ")
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Index):
+    """A product of two integers that both vary."""
+
+    left: Index
+    right: Index
+
+    def __str__(self) -> str:
+        return f"{_inner(self.left)} * {_inner(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient(Index):
+    """An integer quotient, rounded to its ``floor`` or ``ceil``; ``down``: of a left side >= 0."""
+
+    left: Index
+    right: Index
+    rounding: str = "down"
+
+    def __str__(self) -> str:
+        if self.rounding != "down":
+            return f"{self.rounding}({self.left} / {_inner(self.right)})"
+        return f"{_inner(self.left)} / {_inner(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Modulo(Index):
+    """The remainder of a division; neither side is negative."""
+
+    left: Index
+    right: Index
+
+    def __str__(self) -> str:
+        return f"{_inner(self.left)} % {_inner(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(Index):
+    """The smaller (``min``) or larger (``max``) of two integers."""
+
+    function: str
+    left: Index
+    right: Index
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.left}, {self.right})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bits(Index):
+    """Two integers combined bit by bit: ``operator`` is ``&``, ``|`` or ``^``."""
+
+    operator: str
+    left: Index
+    right: Index
+
+    def __str__(self) -> str:
+        return f"{_inner(self.left)} {self.operator} {_inner(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Index):
+    """One of two integers, by a condition."""
+
+    condition: Condition
+    then: Index
+    otherwise: Index
+
+    def __str__(self) -> str:
+        return f"({self.condition} ? {self.then} : {self.otherwise})"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(Index):
+    """An integer function of integers by its name, as ``ps_hilbert`` is."""
+
+    function: str
+    arguments: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Index):
+    """An integer read from a table or another buffer, by the buffer's name."""
+
+    buffer: str
+    places: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        return self.buffer + "".join(f"[{at}]" for at in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison of two integers: ``operator`` is one of ``< <= > >= == !=``."""
+
+    operator: str
+    left: Index
+    right: Index
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A condition that stands in a variable or parameter, or is known: ``0`` or ``1``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of some conditions, two at least."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(map(_nested, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of some conditions, two at least."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(_nested, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """The opposite of a condition."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"not {_nested(self.part)}"
+
+
+Condition = Comparison | Flag | Every | Either | Negation
+
+ATOMS: Final = (Variable, Extreme, Mapped, Entry, Choice)  # whose text needs no parentheses
+ZERO: Final = Linear()
+ONE: Final = Linear((), 1)
+TRUE: Final = Flag("1")
+FALSE: Final = Flag("0")
+_COMPARE: Final = {
+    "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__,
+    "==": int.__eq__, "!=": int.__ne__,
+}  # fmt: skip
+
+
+def as_index(value: IndexLike) -> Index:
+    """An integer as an expression."""
+    return Linear((), value) if isinstance(value, int) else value
+
+
+def number_in(value: IndexLike) -> int | None:
+    """Return the integer that an expression is, or None where it varies."""
+    if isinstance(value, int):
+        return value
+    return value.constant if isinstance(value, Linear) and not value.terms else None
+
+
+def add(left: IndexLike, right: IndexLike) -> Index:
+    """Return a sum; terms keep the order in which they come."""
+    terms, constant = dict[Index, int](), 0
+    for value in (left, right):
+        if isinstance(value, int):
+            constant += value
+        elif isinstance(value, Linear):
+            constant += value.constant
+            for term, factor in value.terms:
+                terms[term] = terms.get(term, 0) + factor
+        else:
+            terms[value] = terms.get(value, 0) + 1
+    return _linear(terms, constant)
+
+
+def times(value: IndexLike, factor: IndexLike) -> Index:
+    """Return a product."""
+    known, count = number_in(value), number_in(factor)
+    if known is not None and count is not None:
+        return Linear((), known * count)
+    if known is not None:
+        value, count = factor, known
+    if count is None:
+        return Product(as_index(value), as_index(factor))
+    if count == 0:
+        return ZERO
+    if isinstance(value, Linear):
+        terms = tuple((term, count * own) for term, own in value.terms)
+        return _linear(dict(terms), count * value.constant)
+    assert not isinstance(value, int)
+    return value if count == 1 else Linear(((value, count),))
+
+
+def linear(
+    coefficients: Mapping[str, int], at: Mapping[str, IndexLike], constant: int = 0
+) -> Index:
+    """Return ``constant + sum coefficients[dim] * at[dim]`` over the dimensions of ``at``."""
+    terms = dict[Index, int]()
+    for dim, value in at.items():
+        factor = coefficients.get(dim, 0)
+        if isinstance(value, int):
+            constant += factor * value
+        elif factor and isinstance(value, Linear):
+            constant += factor * value.constant
+            for term, own in value.terms:
+                terms[term] = terms.get(term, 0) + factor * own
+        elif factor:
+            terms[value] = terms.get(value, 0) + factor
+    return _linear(terms, constant)
+
+
+def divide(left: IndexLike, right: IndexLike) -> Index:
+    """Return the quotient of two integers that are not negative."""
+    whole, parts = number_in(left), number_in(right)
+    if parts == 1 or whole == 0:
+        return as_index(left)
+    if whole is not None and parts is not None:
+        return Linear((), whole // parts)
+    return Quotient(as_index(left), as_index(right))
+
+
+def floor_divide(left: IndexLike, right: IndexLike) -> Index:
+    """Return the quotient of any two integers, the second above 0, rounded down."""
+    whole, parts = number_in(left), number_in(right)
+    if whole is not None and parts is not None:
+        return Linear((), whole // parts)
+    return Quotient(as_index(left), as_index(right), "floor")
+
+
+def ceil_divide(left: IndexLike, right: IndexLike) -> Index:
+    """Return the quotient of any two integers, the second above 0, rounded up."""
+    whole, parts = number_in(left), number_in(right)
+    if whole is not None and parts is not None:
+        return Linear((), -(-whole // parts))
+    return Quotient(as_index(left), as_index(right), "ceil")
+
+
+def remainder(left: IndexLike, right: IndexLike) -> Index:
+    """Return the remainder of two integers that are not negative."""
+    whole, parts = number_in(left), number_in(right)
+    if parts == 1:
+        return ZERO
+    if whole is not None and parts is not None:
+        return Linear((), whole % parts)
+    return Modulo(as_index(left), as_index(right))
+
+
+def least(left: IndexLike, right: IndexLike) -> Index:
+    """Return the smaller one of two integers."""
+    return _extreme("min", left, right)
+
+
+def most(left: IndexLike, right: IndexLike) -> Index:
+    """Return the larger one of two integers."""
+    return _extreme("max", left, right)
+
+
+def compare(left: IndexLike, operator: str, right: IndexLike) -> Condition:
+    """Return a comparison; of known integers, whether it holds."""
+    one, other = number_in(left), number_in(right)
+    if one is not None and other is not None:
+        return TRUE if _COMPARE[operator](one, other) else FALSE
+    return Comparison(operator, as_index(left), as_index(right))
+
+
+def every(conditions: Sequence[Condition]) -> Condition:
+    """Return the conjunction of conditions, without those that are known to hold."""
+    parts = tuple(part for part in conditions if part != TRUE)
+    if FALSE in parts:
+        return FALSE
+    return parts[0] if len(parts) == 1 else Every(parts) if parts else TRUE
+
+
+def either(conditions: Sequence[Condition]) -> Condition:
+    """Return the disjunction of conditions, without those that are known not to hold."""
+    parts = tuple(part for part in conditions if part != FALSE)
+    if TRUE in parts:
+        return TRUE
+    return parts[0] if len(parts) == 1 else Either(parts) if parts else FALSE
+
+
+def negate(condition: Condition) -> Condition:
+    """Return the opposite of a condition."""
+    if isinstance(condition, Negation):
+        return condition.part
+    if condition in (TRUE, FALSE):
+        return FALSE if condition == TRUE else TRUE
+    return Negation(condition)
+
+
+def choose(condition: Condition, then: IndexLike, otherwise: IndexLike) -> Index:
+    """Return one of two integers, by a condition."""
+    if condition in (TRUE, FALSE):
+        return as_index(then if condition == TRUE else otherwise)
+    return Choice(condition, as_index(then), as_index(otherwise))
+
+
+def inside(at: IndexLike, extent: int) -> tuple[Condition, Condition]:
+    """Return the conditions that ``0 <= at < extent``."""
+    return compare(at, ">=", 0), compare(at, "<", extent)
+
+
+def variables(expr: Index | Condition) -> set[str]:
+    """Return the names that an expression reads."""
+    match expr:
+        case Variable(name) | Flag(name):
+            return {name}
+        case Linear(terms, _):
+            return {name for term, _ in terms for name in variables(term)}
+        case Mapped(_, parts):
+            return {name for part in parts for name in variables(part)}
+        case Entry(buffer, places):
+            return {buffer} | {name for at in places for name in variables(at)}
+        case Choice(condition, then, otherwise):
+            return variables(condition) | variables(then) | variables(otherwise)
+        case Every(conditions) | Either(conditions):
+            return {name for part in conditions for name in variables(part)}
+        case Negation(part):
+            return variables(part)
+        case _:
+            return variables(expr.left) | variables(expr.right)  # type: ignore[union-attr]
+
+
+def _linear(terms: Mapping[Index, int], constant: int) -> Index:
+    """A sum in its simplest form: a single term of factor 1 is the sum."""
+    kept = tuple((term, factor) for term, factor in terms.items() if factor)
+    if len(kept) == 1 and kept[0][1] == 1 and not constant:
+        return kept[0][0]
+    return Linear(kept, constant)
+
+
+def _extreme(function: str, left: IndexLike, right: IndexLike) -> Index:
+    one, other = number_in(left), number_in(right)
+    if one is not None and other is not None:
+        return Linear((), min(one, other) if function == "min" else max(one, other))
+    return Extreme(function, as_index(left), as_index(right))
+
+
+def _scaled(text: str, factor: int, atom: bool) -> str:
+    text = text if atom else f"({text})"
+    return {1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}")
+
+
+def _inner(part: Index) -> str:
+    return str(part) if isinstance(part, ATOMS) or number_in(part) is not None else f"({part})"
+
+
+def _nested(part: Condition) -> str:
+    return f"({part})" if isinstance(part, Every | Either) else str(part)

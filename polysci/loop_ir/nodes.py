@@ -1,0 +1,528 @@
+"""The statements of loop IR: lowerings make them, printers and the interpreter take them.
+
+Values are integers and conditions of ``index``, and the element values below. A buffer is named
+where it is read or written; its ``Buffer`` is a parameter, a table or stands in a ``Declare``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from polysci.loop_ir.index import ZERO, Condition, Index, as_index
+
+INTEGER: Final = "int64_t"  # the kind of indices
+
+
+class Scope(Enum):
+    """Where a buffer lives."""
+
+    ARGUMENT = "argument"
+    CONSTANT = "constant"
+    ARENA = "arena"
+    STACK = "stack"
+    LOCAL = "local"  # shared by the work-items of a group
+    REGISTER = "register"
+
+
+class LoopKind(Enum):
+    """Who runs the turns of a loop."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"  # threads share the turns, each an equal run of them
+    THREADS = "threads"  # a turn for each thread number
+    UNROLLED = "unrolled"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory with ``extent`` elements of a type, or None where the caller decides.
+
+    ``dtype`` is a C type, as ``float``, or the name of one in the module's ``types``, as ``ps_a``.
+    ``restrict``: no other name reaches the same memory.
+    """
+
+    name: str
+    dtype: str
+    extent: Index | None = None
+    scope: Scope = Scope.ARGUMENT
+    const: bool = False
+    restrict: bool = False
+
+    def __str__(self) -> str:
+        extent = "" if self.extent is None else f"{self.extent}"
+        return f"{'const ' * self.const}{self.dtype} {self.name}[{extent}] in {self.scope.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParameter:
+    """A number or a record that a function takes; ``kind`` is its type."""
+
+    name: str
+    kind: str = INTEGER
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+# Values.
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A scalar variable, a record or a buffer as an operand, by its name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of a kind, as ``functions.number`` prints it."""
+
+    value: float
+    kind: str = "float"
+
+    def __str__(self) -> str:
+        return f"{self.value:.9g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The element of a buffer at an index."""
+
+    buffer: str
+    at: Index
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{self.at}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of a record; ``pointed``: the name is that of a pointer to the record."""
+
+    record: str
+    field: str
+    pointed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.record}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A place in a buffer, as an operand; ``dtype`` reads the memory as elements of another type.
+
+    ``at`` counts elements of that type.
+    """
+
+    buffer: Named | Member | Address
+    at: Index = ZERO
+    dtype: str = ""
+    const: bool = False
+
+    def __str__(self) -> str:
+        kind = f" as {'const ' * self.const}{self.dtype}" if self.dtype else ""
+        return f"&{self.buffer}[{self.at}]{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """A number as one of another kind, as C converts it."""
+
+    kind: str
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A scalar function of ``functions.FUNCTIONS``; ``kinds`` are those of its arguments."""
+
+    function: str
+    kind: str
+    arguments: tuple[Value, ...]
+    kinds: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of two values, by a condition; the other one is not computed."""
+
+    condition: Condition | Value
+    then: Value
+    otherwise: Value
+
+    def __str__(self) -> str:
+        return f"({self.condition} ? {self.then} : {self.otherwise})"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The value that a routine returns, by the routine's name."""
+
+    routine: str
+    arguments: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.routine}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A record of some type: values by field, or several of them in order."""
+
+    members: tuple[tuple[str, Value], ...]
+    dtype: str = ""
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f"{name} = {value}" for name, value in self.members) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Bits of an unsigned integer of so many bits."""
+
+    value: int
+    bits: int = 32
+
+    def __str__(self) -> str:
+        return f"{self.value:#x}"
+
+
+Value = (
+    int | Index | Condition | Named | Constant | Element | Member | Address | Convert | Compute
+    | Alternative | Result | Fields | Mask
+)  # fmt: skip
+
+
+# Statements.
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements in order."""
+
+    body: tuple[LoopStatement, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """A loop from ``start`` on as far as the variable is below ``end``.
+
+    Parallel loops whose body is nothing but another one share all turns of both. ``simd``: the
+    turns are lanes of vectors, ``lanes`` of them if that is not 0. ``wait``: all threads wait
+    behind a parallel loop. ``chunk``: how many turns in a row a thread takes, by default all of its
+    share.
+    """
+
+    variable: str
+    start: Index
+    end: Index
+    body: Block
+    step: int = 1
+    kind: LoopKind = LoopKind.SERIAL
+    simd: bool = False
+    lanes: int = 0
+    wait: bool = False
+    chunk: int | None = None
+
+    def __str__(self) -> str:
+        kind = "" if self.kind is LoopKind.SERIAL else f"{self.kind.value} "
+        kind += "simd " * self.simd
+        step = f" step {self.step}" if self.step != 1 else ""
+        head = f"{kind}for {self.variable} from {self.start} to {self.end}{step}:"
+        return f"{head}\n{_indent(self.body)}" + "\nbarrier" * self.wait
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Statements that run where a condition holds, and those that run where it does not."""
+
+    condition: Condition | Value
+    then: Block
+    otherwise: Block = Block()
+
+    def __str__(self) -> str:
+        rest = f"\nelse:\n{_indent(self.otherwise)}" if self.otherwise.body else ""
+        return f"if {self.condition}:\n{_indent(self.then)}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """The definition of a scalar or a record; ``const`` ones keep their value.
+
+    ``static``: the value is known when the code is compiled.
+    """
+
+    name: str
+    value: Value
+    kind: str = INTEGER
+    const: bool = True
+    static: bool = False
+
+    def __str__(self) -> str:
+        return f"{'let' if self.const else 'var'} {self.name}: {self.kind} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The definition of a buffer that is part of another one: a pointer into it."""
+
+    buffer: Buffer
+    address: Address | Named | Member | Alternative
+
+    def __str__(self) -> str:
+        return f"let {self.buffer.name} = {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """A new value of a scalar, of a pointer or of a field of a record."""
+
+    to: str | Member
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.to} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Memory of a function's own, aligned to 64 bytes, without values unless ``values`` say so."""
+
+    buffer: Buffer
+    values: tuple[Value, ...] = ()
+
+    def __str__(self) -> str:
+        return f"declare {self.buffer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The write of one element."""
+
+    buffer: str
+    at: Index
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{self.at}] = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """The write of the element that a buffer's pointer stands at, which moves on by one."""
+
+    buffer: str
+    value: Value
+
+    def __str__(self) -> str:
+        return f"append {self.value} to {self.buffer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """A move of a buffer's pointer by so many elements."""
+
+    buffer: str
+    count: Index
+
+    def __str__(self) -> str:
+        return f"advance {self.buffer} by {self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """The call of a microkernel, a routine or a function of the module."""
+
+    function: str
+    operands: tuple[Value, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Names that nothing reads, said so that compilers do not warn."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"unused {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the team wait for each other."""
+
+    def __str__(self) -> str:
+        return "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Statements that one thread executes; ``wait``: the others wait for it.
+
+    ``first``: it is the first thread, and no one waits.
+    """
+
+    body: Block
+    wait: bool = False
+    first: bool = False
+
+    def __str__(self) -> str:
+        return f"once:\n{_indent(self.body)}" + "\nbarrier" * self.wait
+
+
+@dataclass(frozen=True, slots=True)
+class Scoped:
+    """Statements whose names end with them."""
+
+    body: Block
+
+    def __str__(self) -> str:
+        return f"block:\n{_indent(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A remark for readers of generated code."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f"# {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The end of a function, with its result if it has one."""
+
+    value: Value | None = None
+
+    def __str__(self) -> str:
+        return "return" if self.value is None else f"return {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A point that compilers move no vector code across."""
+
+    def __str__(self) -> str:
+        return "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The end of the innermost serial loop."""
+
+    def __str__(self) -> str:
+        return "break"
+
+
+LoopStatement = (
+    Block | For | If | Let | Point | Assign | Declare | Store | Append | Advance | Invoke | Unused
+    | Barrier | Once | Scoped | Comment | Return | Opaque | Break
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFunction:
+    """A function. ``attributes`` are words of its head: ``static``, ``PS_KERNEL``, ``PS_LOOP``."""
+
+    name: str
+    parameters: tuple[Buffer | ScalarParameter, ...]
+    body: Block
+    result: str = "void"
+    attributes: tuple[str, ...] = ("static", "PS_KERNEL")
+    comment: str = ""
+
+    def __str__(self) -> str:
+        parameters = ", ".join(map(str, self.parameters))
+        return f"function {self.name}({parameters}):\n{_indent(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Constants, by one or more dimensions."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[int | float, ...]
+
+    def __str__(self) -> str:
+        return f"table {self.dtype} {self.name}[{' x '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopModule:
+    """Functions and tables in the order in which they are printed.
+
+    ``types`` are element types by the names that buffers use, where these are not C's.
+    """
+
+    parts: tuple[LoopFunction | Table, ...]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.parts))
+
+    @property
+    def functions(self) -> dict[str, LoopFunction]:
+        """The functions by name."""
+        return {part.name: part for part in self.parts if isinstance(part, LoopFunction)}
+
+
+def block(*statements: LoopStatement) -> Block:
+    """Return a block of statements, those of blocks among them one by one."""
+    return Block(tuple(_flat(statements)))
+
+
+def loop(variable: str, end: int | Index, *body: LoopStatement, start: int | Index = 0,
+         step: int = 1) -> For:  # fmt: skip
+    """Return a serial loop."""
+    return For(variable, as_index(start), as_index(end), block(*body), step)
+
+
+def walk_statements(statement: LoopStatement) -> Iterator[LoopStatement]:
+    """Yield a statement and all inside it, each before its parts."""
+    yield statement
+    match statement:
+        case Block(body):
+            inner: tuple[Block | LoopStatement, ...] = body
+        case For() | Once() | Scoped():
+            inner = (statement.body,)
+        case If(_, then, otherwise):
+            inner = (then, otherwise)
+        case _:
+            inner = ()
+    for part in inner:
+        yield from walk_statements(part)
+
+
+def _flat(statements: tuple[LoopStatement, ...]) -> Iterator[LoopStatement]:
+    for statement in statements:
+        if isinstance(statement, Block):
+            yield from _flat(statement.body)
+        else:
+            yield statement
+
+
+def _indent(body: Block) -> str:
+    return "\n".join(f"    {line}" for line in str(body).splitlines())
