@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from polysci.export.project import Project, fill_template
-from polysci.lower.direct.interface import SCALES
+from polysci.printers.interface import SCALES
 
 _WIDTH = 98  # columns of a comment
 _TOLD = {

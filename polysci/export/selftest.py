@@ -7,12 +7,12 @@ from math import prod
 
 from polysci import tune
 from polysci.export.project import Entry, Project, fill_template
-from polysci.lower.direct.definitions import trim
-from polysci.lower.direct.interface import SCALES, Function, Role, function
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
+from polysci.printers.definitions import trim
+from polysci.printers.interface import SCALES, Function, Role, function
 
 _ORDER = (("m",), ("batch",), ("k", "br"), ("n",))
 

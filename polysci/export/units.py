@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from polysci.export.project import Entry, Project, ProjectFile, fill_template
 from polysci.lower.direct.emit import assemble
-from polysci.lower.direct.interface import declare, dispatch, refuse
+from polysci.printers.interface import declare, dispatch, refuse
 from polysci.target.isas import ISAS, isa_named
 
 # Which processors have the intrinsics of a header: elsewhere it does not compile.

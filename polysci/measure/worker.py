@@ -18,7 +18,6 @@ import numpy as np
 
 from polysci.errors import CheckError
 from polysci.lower.algorithm import ExactInputs
-from polysci.lower.direct import interface
 from polysci.lower.registry import ALGORITHMS, DEFAULT
 from polysci.lower.registry import load as load_algorithm
 from polysci.measure.disturbance import Counters, ReferenceLoop
@@ -30,6 +29,7 @@ from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
+from polysci.printers import interface
 from polysci.runtime import binary_interface
 from polysci.runtime.backend import BACKENDS, CPU, Backend
 from polysci.runtime.build.library import Library

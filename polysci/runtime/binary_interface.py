@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polysci.errors import BuildError
-from polysci.lower.direct.interface import Role, function_name
+from polysci.printers.interface import Role, function_name
 from polysci.runtime.build.library import Library
 
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.direct import interface
 from polysci.lower.direct.denormals import KEEP_FLAG
 from polysci.numerics import arrays
 from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule
+from polysci.printers import interface
 from polysci.runtime import measurement as measurements
 from polysci.runtime.backend import Backend, backend_of
 from polysci.runtime.build.compiler import default_flags

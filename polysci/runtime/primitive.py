@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard, is_expected, report_of
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.lower.direct.interface import ALIGNMENT, NO_ISA, OK
 from polysci.numerics import arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, input_shapes
+from polysci.printers.interface import ALIGNMENT, NO_ISA, OK
 from polysci.runtime import arguments, binary_interface
 from polysci.runtime.build.library import Library
 from polysci.runtime.measurement import Measurement

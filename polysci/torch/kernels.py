@@ -13,9 +13,9 @@ from torch import Tensor
 
 from polysci.api import compile
 from polysci.errors import PolysciError, UnsupportedError
-from polysci.lower.direct.interface import declarations
 from polysci.numerics import arrays
 from polysci.ops.problem import Problem
+from polysci.printers.interface import declarations
 from polysci.runtime import binary_interface
 from polysci.runtime.backend import backend_of
 from polysci.runtime.primitive import Primitive

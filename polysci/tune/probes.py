@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
 from polysci.measure.bench import Candidate
 from polysci.numerics.dtypes import COMPUTES
+from polysci.printers import ctree as c
+from polysci.printers import openmp
 from polysci.runtime.backend import backend_of
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers

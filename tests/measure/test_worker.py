@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from polysci.errors import BuildError, CheckError, SpecError
-from polysci.lower.direct import interface
 from polysci.measure import integer_reference
 from polysci.measure import worker as worker_module
 from polysci.measure.guard_pages import Guarded
 from polysci.ops.conv2d import Conv2d
+from polysci.printers import interface
 from polysci.runtime import binary_interface
 from polysci.runtime.build.cache import build
 from polysci.runtime.build.process import Child

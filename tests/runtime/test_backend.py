@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct import interface
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.measure.samples import Samples
@@ -16,6 +15,7 @@ from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.schedule import parse
+from polysci.printers import interface
 from polysci.runtime import backend, binary_interface
 from polysci.runtime.backend import BACKENDS, CPU
 from polysci.tune import EmitOptions, optimize

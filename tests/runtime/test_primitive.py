@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
-from polysci.lower.direct import interface
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
+from polysci.printers import interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive
 from tests.support import naive

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from polysci.lower.direct.definitions import arrange
 from polysci.lower.direct.emit import Source
+from polysci.printers.definitions import arrange
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.target.isas import isa_named

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from polysci.export import ExportedLayer
-from polysci.lower.direct import interface
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import precision_named
+from polysci.printers import interface
 from polysci.tune import EmitOptions, emit
 from tests.support.kernelunit import ROOT
 

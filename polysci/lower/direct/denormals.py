@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from polysci.lower.direct import ctree as c
+from polysci.printers import ctree as c
 
 KEEP: Final = "PS_KEEP_DENORMALS"  # the macro that makes the functions of prelude.h do nothing
 KEEP_FLAG: Final = f"-D{KEEP}"

@@ -8,10 +8,8 @@ from functools import partial
 from math import prod
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import denormals, interface
+from polysci.lower.direct import denormals
 from polysci.lower.direct.activation_calls import activation_headers
-from polysci.lower.direct.definitions import arrange
 from polysci.lower.direct.loops import declare_origins, nest, tile_schedule
 from polysci.lower.direct.packing import box_function, box_origins, box_rows
 from polysci.lower.direct.panel_parts import part_function, part_origins
@@ -25,7 +23,6 @@ from polysci.lower.direct.panels import (
 from polysci.lower.direct.private_sums import call_sums, copy_of, sums_function
 from polysci.lower.direct.sharing import share_threads
 from polysci.lower.direct.tasks import HEADER, origins_of_task
-from polysci.lower.direct.team import Team
 from polysci.lower.direct.tile_calls import tile_call
 from polysci.lower.direct.tile_functions import tile_function
 from polysci.lower.direct.tiles import Tile
@@ -34,6 +31,10 @@ from polysci.lower.direct.workspace import Workspace
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.schedule import Schedule
+from polysci.printers import ctree as c
+from polysci.printers import interface
+from polysci.printers.definitions import arrange
+from polysci.printers.team import Team
 from polysci.space.resolve import Plan, resolve
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers

@@ -9,9 +9,9 @@ from typing import Any
 
 import islpy as isl
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.tiles import Tile
 from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct import ctree as c
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.panels import panel_width, vector_copy
 from polysci.numerics.dtypes import DTYPES
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import interface
 from polysci.numerics.dtypes import DTYPES
+from polysci.printers import ctree as c
+from polysci.printers import interface
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
 from polysci.space.resolve import Plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.tiles import Tile
 from polysci.numerics.arrays import round_up
+from polysci.printers import ctree as c
 from polysci.space.weights_ahead import NestedLoop, PanelReuse
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from polysci.lower.direct import ctree as c
+from polysci.printers import ctree as c
 from polysci.space.private_copies import PrivateCopies
 from polysci.space.resolve import Plan
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import prod
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.tiles import Tile
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 
 MOST_PIXELS = 64  # that a mask can tell of

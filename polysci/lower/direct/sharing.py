@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
-from polysci.lower.direct.team import Team
+from polysci.printers import ctree as c
+from polysci.printers import openmp
+from polysci.printers.team import Team
 
 Loop = tuple[str, int, int]  # iterator, extent, step
 

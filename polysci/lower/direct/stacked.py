@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.reduction import Step, line_pixels, loop_ranges
 from polysci.lower.direct.tiles import Tile
+from polysci.printers import ctree as c
 
 
 def stacked_calls(tile: Tile) -> list[c.Generable]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import prod
 
-from polysci.lower.direct import ctree as c
+from polysci.printers import ctree as c
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
 from polysci.space.stencil_roles import FilterAxis, windows_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.tiles import Tile
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 from polysci.space.weights_ahead import LINE
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.loops import TileCall, tap_range
 from polysci.lower.direct.panels import packed_bytes
 from polysci.lower.direct.prefetch import call_number, next_panel
 from polysci.lower.direct.private_sums import starts_of
 from polysci.lower.direct.swapped_tiles import phase, result_offset
+from polysci.printers import ctree as c
 from polysci.space.packed_copy import origin_coef
 from polysci.space.resolve import Plan
 

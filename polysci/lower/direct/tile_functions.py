@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.activation_calls import activation_function
 from polysci.lower.direct.reduction import reduction
 from polysci.lower.direct.stacked import stacked_calls
 from polysci.lower.direct.stencil import stencil_calls
 from polysci.lower.direct.swapped_tiles import begin, end, gaps, reduce_plain, reduce_swapped
 from polysci.lower.direct.tiles import Tile
+from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
 from polysci.space.weights_ahead import LINE, PanelReuse, share_lines

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from polysci.lower.direct import ctree as c
 from polysci.lower.direct.panels import columns_loop
-from polysci.lower.direct.team import Team
+from polysci.printers import ctree as c
+from polysci.printers.team import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
 from polysci.space.resolve import Plan

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from polysci import explain
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import denormals, interface
-from polysci.lower.direct.definitions import definitions
+from polysci.lower.direct import denormals
 from polysci.lower.direct.emit import Source
 from polysci.lower.direct.emit import emit as emit_nest
 from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.direct.sharing import share_threads
-from polysci.lower.direct.team import Team
 from polysci.lower.residues.plan import ResiduePlan
+from polysci.printers import ctree as c
+from polysci.printers import interface
+from polysci.printers.definitions import definitions
+from polysci.printers.team import Team
 from polysci.space.knobs import Strides
 from polysci.space.packed_copy import ALIGNMENT, round_up
 

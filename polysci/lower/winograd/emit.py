@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import denormals, interface
+from polysci.lower.direct import denormals
 from polysci.lower.direct.activation_calls import activation_function, activation_headers
 from polysci.lower.direct.emit import Source
 from polysci.lower.direct.sharing import share_threads
-from polysci.lower.direct.team import Team
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
+from polysci.printers import ctree as c
+from polysci.printers import interface
+from polysci.printers.team import Team
 from polysci.target.header_sets import HeaderSet
 from polysci.text.tables import bytes_text
 

@@ -8,9 +8,9 @@ from math import prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, combine
 from polysci.loop_ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, WHOLE
-from polysci.lower.direct import ctree as c
 from polysci.network.codegen.access import affine_text
 from polysci.polyhedral.affine import Affine
+from polysci.printers import ctree as c
 
 MOST_TERMS = 4096  # of a sum in f32: the error of longer ones would grow with their length
 PART = "p"  # in the names of sums of so few, which are added to one in double

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct.definitions import trim
 from polysci.lower.direct.denormals import KEEP
 from polysci.lower.direct.emit import Source, assemble
-from polysci.lower.direct.interface import SCALES
 from polysci.lower.direct.panels import clear_bytes
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
@@ -33,6 +30,9 @@ from polysci.network.codegen.weights_file import (
 )
 from polysci.numerics.arrays import round_up
 from polysci.polyhedral.schedule import Schedule
+from polysci.printers import ctree as c
+from polysci.printers.definitions import trim
+from polysci.printers.interface import SCALES
 from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.layer_calls import (

@@ -35,10 +35,7 @@ from polysci.loop_ir.functions import (
     kind_of_type,
     number,
 )
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
 from polysci.lower.direct.sharing import Loop, run_once, share_loops
-from polysci.lower.direct.team import Team
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import Accumulator
 from polysci.network.codegen.invariants import unchanged_parts
@@ -46,6 +43,9 @@ from polysci.network.codegen.rows_ahead import rows_ahead
 from polysci.network.codegen.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
 from polysci.polyhedral.affine import Affine
+from polysci.printers import ctree as c
+from polysci.printers import openmp
+from polysci.printers.team import Team
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
 from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from polysci.lower.direct import openmp
-from polysci.lower.direct.interface import TEAM
-from polysci.lower.direct.team import Team
+from polysci.printers import openmp
+from polysci.printers.interface import TEAM
+from polysci.printers.team import Team
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -8,8 +8,6 @@ from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
 from polysci.loop_ir.functions import EXACT, PLACES, REAL, cast, kind_of
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     MOST_TERMS,
@@ -20,6 +18,8 @@ from polysci.network.codegen.accumulators import (
 )
 from polysci.network.codegen.loops import ROW, LoopWriter
 from polysci.network.codegen.rows_ahead import rows_ahead
+from polysci.printers import ctree as c
+from polysci.printers import openmp
 from polysci.program.stages import JointLoops, LoopStage, Value, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512

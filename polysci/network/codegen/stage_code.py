@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.expressions import reductions
 from polysci.loop_ir.functions import REAL, number
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
 from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
-from polysci.lower.direct.team import Team
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import MEMBER, LoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
@@ -20,6 +17,9 @@ from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
+from polysci.printers import ctree as c
+from polysci.printers import openmp
+from polysci.printers.team import Team
 from polysci.program.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polysci.loop_ir.expressions import Load
-from polysci.lower.direct import ctree as c
-from polysci.lower.direct import openmp
 from polysci.network.codegen.loops import LoopWriter
+from polysci.printers import ctree as c
+from polysci.printers import openmp
 from polysci.program.stages import LoopStage, UpdateStage
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.direct.emit import Source
-from polysci.lower.direct.team import Team
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.printers.team import Team
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim
 from polysci.program.passes.thread_shares import SHARED, ThreadShares

@@ -13,12 +13,12 @@ import pytest
 
 from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.direct import interface
 from polysci.lower.direct.emit import Source, assemble
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.schedule import parse
+from polysci.printers import interface
 from polysci.space.resolve import resolve
 from polysci.tune import EmitOptions, emit
 from tests.support.samples import fixed_context

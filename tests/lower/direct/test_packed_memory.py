@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from polysci.lower.direct.interface import STRUCT
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.polyhedral.schedule import Schedule, parse
+from polysci.printers.interface import STRUCT
 from polysci.runtime.build.library import load
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit

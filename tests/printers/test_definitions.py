@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.lower.direct.definitions import arrange, definitions, reach, trim, words
+from polysci.printers.definitions import arrange, definitions, reach, trim, words
 from polysci.target.header_sets import HeaderSet, headers
 from tests.lower.direct.test_codegen import GOLDEN, golden_source
 

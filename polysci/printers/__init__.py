@@ -1,0 +1,1 @@
+"""Printers: loop IR as text of a target language."""
