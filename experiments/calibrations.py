@@ -30,7 +30,7 @@ from polysci.cli.layers import positive, say, threads_of, title
 from polysci.errors import PolysciError
 from polysci.measure.samples import DisturbedError
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns
 from polysci.tune.calibrate import calibrate

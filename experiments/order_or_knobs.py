@@ -37,11 +37,11 @@ import plots
 import script
 from records import Layer
 
-from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
+from polysci.space import schedule
 from polysci.space.enumerate import row_dims
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 from polysci.text.tables import columns
 from polysci.tune import model_of
 

@@ -40,9 +40,9 @@ from polysci.cost.rules import use_of
 from polysci.cost.shortlist import ranker_of
 from polysci.cost.template import Template
 from polysci.errors import PolysciError
-from polysci.polyhedral import schedule
-from polysci.polyhedral.schedule import Schedule
+from polysci.space import schedule
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule
 from polysci.text.tables import columns
 from polysci.tune import training as learn
 

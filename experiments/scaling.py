@@ -36,9 +36,9 @@ from polysci.errors import PolysciError
 from polysci.explain.terms import terms_of
 from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.target.machine_file import MachineFile, read
 from polysci.text.tables import columns, time_text
 

@@ -42,7 +42,7 @@ from polysci.measure.trials import build_trials, time_trials
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune.calibrate import machine_of, machine_path

@@ -33,7 +33,7 @@ from polysci import tune
 from polysci.cli.layers import say, seconds, threads_of, title
 from polysci.errors import PolysciError
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune import Progress

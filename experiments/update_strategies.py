@@ -43,8 +43,8 @@ from polysci.network.pipeline import PASSES, PassContext, run_passes
 from polysci.network.prepare import graph_of, machine_for
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
 from polysci.tune.context import context_of

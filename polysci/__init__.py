@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
     from polysci.polyhedral import extract
-    from polysci.polyhedral.schedule import Schedule
     from polysci.runtime.primitive import Primitive
+    from polysci.space.schedule import Schedule
     from polysci.target.host import Target, detect
     from polysci.tune import Result, TunerOptions, optimize
     from polysci.tune.wisdom import Wisdom
@@ -93,7 +93,7 @@ _HOMES = MappingProxyType(
         "Result": "polysci.tune",
         "TunerOptions": "polysci.tune",
         "Scales": "polysci.numerics.quantization",
-        "Schedule": "polysci.polyhedral.schedule",
+        "Schedule": "polysci.space.schedule",
         "Target": "polysci.target.host",
         "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",

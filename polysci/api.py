@@ -16,8 +16,8 @@ from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.primitive import PackedWeights, Primitive
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 from polysci.tune import Progress, TunerOptions, check_options, optimize
 from polysci.tune.wisdom import Wisdom

@@ -12,7 +12,7 @@ from polysci.errors import NoCompilerError, PolysciError, SpecError
 
 if TYPE_CHECKING:
     from polysci.ops.problem import Problem
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
 
 _HELP = "compare results with exact and with error-bounded references, between guard pages"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polysci.explain import MeasuredTime
     from polysci.lower.algorithm import ExplainRequest, ScheduleExplanation
     from polysci.ops.problem import Problem
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
     from polysci.tune.wisdom import Record, Wisdom
 
 SHORTLIST = 4  # schedules ranked to take the first of
@@ -176,8 +176,8 @@ def _recorded_schedule(
 ) -> tuple[Schedule | None, MeasuredTime | None]:
     """The measured schedule of this machine, if there is one and it still parses."""
     from polysci.lower.registry import name_of
-    from polysci.polyhedral import schedule
     from polysci.runtime.measurement import host_of
+    from polysci.space import schedule
 
     target = context.target
     try:

@@ -20,7 +20,7 @@ from polysci.text.suggestions import known_name, suggest
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
     from polysci.target.host import Target
     from polysci.target.machine import Machine
     from polysci.target.machine_file import MachineFile
@@ -240,7 +240,7 @@ def say_unmeasured(search_target: SearchTarget) -> None:
 def schedule_of(arguments: argparse.Namespace) -> Schedule | None:
     """The schedule of ``--schedule``, if there is one and no cap forbids its instruction set."""
     from polysci.lower.registry import AUTO, DEFAULT, name_of
-    from polysci.polyhedral import schedule
+    from polysci.space import schedule
     from polysci.target.microkernels import find
 
     if arguments.schedule is None:

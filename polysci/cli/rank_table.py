@@ -13,7 +13,7 @@ from polysci.cli.layers import title
 if TYPE_CHECKING:
     from polysci.cost.shortlist import Choice
     from polysci.ops.problem import Problem
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
     from polysci.tune.ranker_scores import RankerScore, Ranking
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from polysci.cost.estimate import Context
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.space.group_views import GroupView, group_view_of
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 
 

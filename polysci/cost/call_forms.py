@@ -12,8 +12,8 @@ from polysci.cost.part_copies import part_seconds
 from polysci.cost.plain_reads import plain_context, plain_seconds
 from polysci.cost.traffic import panel_waits, traffic
 from polysci.cost.traffic_counts import TrafficCounts
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule
 
 
 def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:

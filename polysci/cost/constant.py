@@ -15,8 +15,8 @@ from polysci.cost.rules import use_of
 from polysci.cost.template import Outlines, Template, outlines, parse
 from polysci.errors import SpecError
 from polysci.polyhedral.footprint import Count
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule
 
 BEST = 3  # schedules of each layer of a training set that may become the template
 TIES = 0.01  # weight of a register tile's waste: less than any mismatch

@@ -13,8 +13,9 @@ from polysci.cost.batch import batch
 from polysci.cost.estimate import Context
 from polysci.cost.traffic import traffic
 from polysci.errors import SpecError, UnsupportedError
-from polysci.polyhedral.schedule import Loop, Pack, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Pack, Schedule
 
 FACTORS: Final = (2, 4, 8)  # of a block on a curve, in register tiles
 LEAST_BLOCKS: Final = 4  # along each side: fewer are as well walked by loops

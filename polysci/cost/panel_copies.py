@@ -14,8 +14,9 @@ from polysci.cost.second_reads import USABLE, level_rates
 from polysci.cost.traffic_counts import PAGE, TrafficCounts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.footprint import Count
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Pack, Schedule, Transform
 
 # Lines from beyond L2 between which others are skipped: measured on an AMD Zen core, 5 ns a line.
 UNFORESEEN: Final = 2.0  # times as long

@@ -9,7 +9,7 @@ from polysci.cost.panel_copies import bytes_to_pack, panel_transfers, seconds_to
 from polysci.cost.second_reads import USABLE
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.polyhedral.footprint import LINE
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 
 def part_seconds(context: Context, schedule: Schedule, nest: TrafficCounts, waits: float) -> float:

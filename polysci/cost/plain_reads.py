@@ -12,10 +12,11 @@ from polysci.cost.second_reads import USABLE
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.enumerate import row_dims
 from polysci.space.plain_factor import columns_touch, plain_refusal
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import family, find
 
 _PAGE: Final = 4096  # bytes

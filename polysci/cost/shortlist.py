@@ -19,11 +19,11 @@ from polysci.cost.curve_groups import square_groups
 from polysci.cost.plain_reads import plain_context, plain_forms
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.plain_factor import panels_refusal
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.space.swapped_roles import ahead_may_pay
 from polysci.space.weights_ahead import panels_beyond

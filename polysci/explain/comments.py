@@ -5,8 +5,9 @@ from __future__ import annotations
 from polysci.explain.levels import MEMORY, Inside, insides
 from polysci.explain.terms import LEVELS
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.group_views import roles_of
+from polysci.space.schedule import Schedule
 from polysci.text.tables import bytes_text
 
 _OPERANDS = {"I": "x", "W": "w", "O": "y"}  # arrays of the nest, by the names of C parameters

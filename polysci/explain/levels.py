@@ -11,7 +11,8 @@ from polysci.cost.second_reads import USABLE
 from polysci.explain.terms import LEVELS, Terms
 from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 
 MEMORY = "memory"

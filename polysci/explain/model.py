@@ -16,9 +16,9 @@ from polysci.explain.terms import Terms, terms_of
 from polysci.explain.views import RankerView, ranker_views
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.inside import needed_products
-from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import roles_of
+from polysci.space.schedule import Schedule
 
 SHORTLIST = 10  # of the ranker's choices, which all rankers order
 

@@ -14,10 +14,10 @@ from polysci.cost.curve_groups import best_curve
 from polysci.cost.ways import competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family, schedules
 from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.text.tables import bytes_text, time_text
 
 CURVE = "blocks along a curve"

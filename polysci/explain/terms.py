@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.cost import Context, Estimate
 from polysci.cost.shortlist import estimate_of, predict_seconds
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 LEVELS = ("L1", "L2", "L3")
 FACTORS = ("imbalance",)  # fields of an Estimate that multiply; all other arrays are seconds

@@ -10,7 +10,7 @@ from typing import Any
 from polysci.cost import RANKERS, Context
 from polysci.cost.shortlist import cost_of
 from polysci.errors import PolysciError
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)

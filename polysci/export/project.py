@@ -14,8 +14,8 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.emit import Source, assemble
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.printers import interface
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.text import names, templates

@@ -19,7 +19,7 @@ from polysci.farm import tasks
 from polysci.farm.cluster import POLL_S, Farm, FarmMachine
 from polysci.measure.samples import Sample, Samples
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.tune.runner import FaultyScheduleError, usual_rate
 from polysci.tune.wisdom import Record
 

@@ -23,12 +23,12 @@ from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.loading import version
 from polysci.runtime.measurement import host_digest
+from polysci.space import schedule
 from polysci.target.host import Target, detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates, from_json

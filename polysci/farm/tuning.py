@@ -21,7 +21,7 @@ from polysci.lower.algorithm import Candidate
 from polysci.lower.registry import DEFAULT
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from polysci.space.summation import SummationOrder
 from polysci.tune import LEVELS, Progress, Result, context_of, optimize
 from polysci.tune.records import SEEDS, SearchRecords

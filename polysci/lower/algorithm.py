@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command line reads the table, and a process that checks
     from polysci.lower.direct.emit import Source
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
     from polysci.space.summation import SummationOrder
 
 SYMBOL: Final = "primitive"

@@ -22,7 +22,7 @@ from polysci.lower.registry import (
 from polysci.ops.model import model_of
 from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target
 from polysci.target.machine import assume_rates

@@ -11,9 +11,9 @@ from polysci.ops.nest.text import c_expression
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import GroupView
+from polysci.space.schedule import Schedule
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from polysci.errors import SpecError
 from polysci.lower.algorithm import Algorithm
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 DEFAULT: Final = "direct"  # the algorithm of schedules without a transform
 AUTO: Final = "auto"  # not an algorithm: all that apply

@@ -11,10 +11,10 @@ from polysci.errors import CheckError, UnsupportedError
 from polysci.lower.registry import algorithm_of, location_of
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten, fastest
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
 from polysci.runtime.measurement import MIN_SAMPLE_S
 from polysci.runtime.worker_process import WorkerProcess
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 
 Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it

@@ -12,8 +12,8 @@ from polysci.lower.algorithm import SYMBOL
 from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
+from polysci.space.schedule import Schedule
 from polysci.text.suggestions import suggest
 
 MODES: Final = ("exact", "bound")

@@ -12,8 +12,8 @@ from polysci.lower.direct.emit import Source, assemble
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
+from polysci.space.schedule import Schedule
 
 PATIENCE_S = 0.2  # for more than three samples of one candidate
 

@@ -38,9 +38,9 @@ from polysci.network.prepare import (
 )
 from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.passes.fused_updates import AUTO
 from polysci.runtime.loading import version
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.text import names
 from polysci.text.tables import shorten

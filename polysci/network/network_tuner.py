@@ -38,13 +38,13 @@ from polysci.network.prepare import (
 from polysci.network.retune import fuse_with_schedules
 from polysci.network.rivals import rivals
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.layouts import free_orders
 from polysci.program.stages import Program, RowFusion
 from polysci.runtime.measurement import host_of
+from polysci.space.schedule import Schedule, parse
 from polysci.space.summation import SummationOrder
 from polysci.tune import Progress, Result, context_of, optimize
 from polysci.tune.individuals import AS_COSTS, LAYER, OTHERWISE

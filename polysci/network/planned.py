@@ -22,7 +22,7 @@ from polysci.network.prepare import (
 )
 from polysci.network.retune import retune
 from polysci.network.runner import TensorPort
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.tune import Progress, Result, TunerOptions
 from polysci.tune.result import highest_cost
 from polysci.tune.wisdom import Wisdom

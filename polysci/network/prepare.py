@@ -25,7 +25,6 @@ from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.fused_updates import UPDATES
@@ -40,6 +39,7 @@ from polysci.program.passes.thread_shares import (
 )
 from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program
+from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates

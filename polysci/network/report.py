@@ -11,9 +11,9 @@ from polysci.network.codegen.emit import Code
 from polysci.network.prepare import CompileOptions, generate_code
 from polysci.network.profile import StageTime, call_latency, latency, profile
 from polysci.network.runner import Runner
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.stages import LayerStage, Program, RepeatStage, Stage, members_of
 from polysci.runtime.measurement import PEAK_COUNTS
+from polysci.space.schedule import Schedule
 from polysci.text.tables import bytes_text, fit, shorten, time_text
 from polysci.tune import Result
 from polysci.tune.calibrate import load_rates

@@ -22,12 +22,12 @@ from polysci.network.prepare import (
     options_of,
 )
 from polysci.network.rivals import rivals
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.joint_loops import join_loops
 from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.row_fusion import Setting, fuse_rows
 from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of
+from polysci.space.schedule import Schedule
 from polysci.tune import LEVELS, Result
 from polysci.tune.wisdom import Wisdom
 

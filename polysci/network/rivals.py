@@ -15,8 +15,8 @@ from polysci.errors import PolysciError
 from polysci.lower.choice import candidates, key_of, other_form
 from polysci.network.prepare import CompileOptions
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.measurement import host_of
+from polysci.space.schedule import Schedule, parse
 from polysci.space.summation import SummationOrder
 from polysci.tune import Result, context_of
 from polysci.tune.wisdom import Record, Wisdom

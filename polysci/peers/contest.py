@@ -16,7 +16,7 @@ from polysci.measure.samples import MOST_TURNS, Sample, Samples, fastest
 from polysci.ops.problem import Problem
 from polysci.peers.process import FAILURES
 from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 LEAST_ROUNDS: Final = 9
 ROUNDS: Final = 15

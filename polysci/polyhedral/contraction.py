@@ -174,6 +174,10 @@ class Contraction:
     def extent(self, name: str) -> int:
         return next(dim.extent for dim in self.dims if dim.name == name)
 
+    @property
+    def extents(self) -> dict[str, int]:
+        return {dim.name: dim.extent for dim in self.dims}
+
     def with_precision(self, precision: Precision) -> Contraction:
         """The same sums over arrays of these element types."""
         return replace(

@@ -8,13 +8,12 @@ import islpy as isl
 
 from polysci.errors import IllegalScheduleError
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import TileSchedule
 
 
-def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
-    """Raise IllegalScheduleError unless ``schedule`` may replace the original order of ``scop``.
+def check(scop: Scop, contraction: Contraction, tiles: TileSchedule) -> None:
+    """Raise IllegalScheduleError unless ``tiles`` may replace the original order of ``scop``.
 
     * The tiles cover the iteration domain, every point once.
     * Every dependence is respected, except that a reduction's own updates may be reordered: they
@@ -23,22 +22,22 @@ def check(scop: Scop, contraction: Contraction, schedule: Schedule) -> None:
       where its turns sum into private copies. That a guard leaves every sum one product is no
       excuse: the first turn of a reduction clears what the others add to.
     """
-    tiles = TileSchedule.of(schedule, {d.name: d.extent for d in contraction.dims})
     domain, length = scop.domain(), len(tiles.loops) + len(tiles.extents)
     order = isl.UnionMap(f"{{ {scop.statements[0].name}{tiles.time()} }}")
     covered = order.intersect_domain(domain)
     if not covered.domain().is_equal(domain) or not covered.is_injective():
-        raise IllegalScheduleError(f"{schedule}: does not visit every iteration exactly once")
+        raise IllegalScheduleError(f"{tiles.text}: does not visit every iteration exactly once")
     late = dependences_to_keep(scop).apply_domain(order).apply_range(order)
     if not late.is_empty() and not _forward(late, length):
-        raise IllegalScheduleError(f"{schedule}: reverses a dependence")
-    shared = dependences_to_keep(scop) if schedule.private else _dependences(scop)
+        raise IllegalScheduleError(f"{tiles.text}: reverses a dependence")
+    private = tiles.private_sums
+    shared = dependences_to_keep(scop) if private else _dependences(scop)
     for position, loop in enumerate(tiles.loops):
-        free = loop.parallel or (schedule.hilbert and position < 2)
+        free = loop.parallel or position < tiles.on_curve
         adds = loop.dim in contraction.reductions and tiles.trips[position] > 1
-        if free and ((adds and not schedule.private) or _carries(shared, order, position, length)):
+        if free and ((adds and not private) or _carries(shared, order, position, length)):
             kind = "parallel loop" if loop.parallel else "loop on a curve"
-            raise IllegalScheduleError(f"{schedule}: {kind} {loop} carries a dependence")
+            raise IllegalScheduleError(f"{tiles.text}: {kind} {loop} carries a dependence")
 
 
 @lru_cache(maxsize=64)

@@ -12,9 +12,20 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from polysci.polyhedral.schedule import Loop, Schedule
-
 PACKING = "pack_"  # begins isl's name of the instances of packing
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One tile loop, ``dim[:step][*]``; ``*`` marks it parallel."""
+
+    dim: str
+    step: int = 1
+    parallel: bool = False
+
+    def __str__(self) -> str:
+        step = f":{self.step}" if self.step != 1 else ""
+        return f"{self.dim}{step}{'*' if self.parallel else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +33,17 @@ class TileSchedule:
     """The loops of a schedule over a box of ``extents``, outermost first, then its points.
 
     ``names`` are the loops' iterators: ``k0``, ``k1`` for the levels over k. ``packings`` are the
-    operands that are packed inside loops, and the number of loops around each packing.
+    operands that are packed inside loops, and the number of loops around each packing. ``text`` is
+    the schedule's; the turns of its first ``on_curve`` loops run in no order of theirs. With
+    ``private_sums`` each turn of a parallel loop over a reduction sums into a copy of the result.
     """
 
     extents: Mapping[str, int]
     loops: tuple[Loop, ...]
     packings: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, schedule: Schedule, extents: Mapping[str, int]) -> TileSchedule:
-        """Raises SpecError for loops that do not nest in a box of ``extents``."""
-        schedule.check(extents)
-        depths = {"A": schedule.pack_depth if schedule.pack else 0, "B": schedule.panels_depth}
-        return cls(extents, schedule.loops, {of: depth for of, depth in depths.items() if depth})
+    text: str = ""
+    on_curve: int = 0
+    private_sums: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

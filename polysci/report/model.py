@@ -17,7 +17,7 @@ from polysci.explain.roofline import bandwidths, peak_name
 from polysci.lower.algorithm import ExplainRequest
 from polysci.lower.registry import algorithm_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.tune import Result, Trial

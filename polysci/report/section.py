@@ -9,10 +9,11 @@ from xml.etree.ElementTree import Element
 from polysci.explain import Explanation
 from polysci.explain.levels import HELD, Inside
 from polysci.explain.terms import LEVELS, MEANING, OTHER
-from polysci.polyhedral.schedule import Loop, Pack, Transform
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.report.figures import scatter
 from polysci.report.markup import Child, tag
 from polysci.report.model import ReportLayer, shape_text
+from polysci.space.schedule import Pack, Transform
 from polysci.text.tables import bytes_text, time_text
 
 _TERM_COLOURS = 7  # in style.css

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache, library
 from polysci.runtime.build.library import Library
+from polysci.space.schedule import Schedule
 from polysci.target.isa import Isa
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from polysci.lower.direct.denormals import KEEP_FLAG
 from polysci.numerics import arrays
 from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.printers import interface
 from polysci.runtime import measurement as measurements
 from polysci.runtime.backend import Backend, backend_of
@@ -23,6 +22,7 @@ from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import float_pointer
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import PackedWeights, Primitive
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import find

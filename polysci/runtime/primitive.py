@@ -24,7 +24,7 @@ from polysci.text.tables import shorten
 
 if TYPE_CHECKING:
     from polysci.lower.direct.emit import Source
-    from polysci.polyhedral.schedule import Schedule
+    from polysci.space.schedule import Schedule
 
 Array = NDArray[Any]
 

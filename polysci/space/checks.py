@@ -8,7 +8,7 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, computes
 from polysci.polyhedral.contraction import Contraction, Dim
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
 from polysci.polyhedral.long_reductions import long_reductions
-from polysci.polyhedral.schedule import Loop, Pack, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.copied_rows import beside_in_copy
 from polysci.space.group_views import shift_of
 from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
 from polysci.space.padding import cut_axes
 from polysci.space.private_copies import MOST_COPIES, needs_copy
+from polysci.space.schedule import Pack, Schedule
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.space.weights_ahead import follow_in_cache
 from polysci.target.isas import isa_named

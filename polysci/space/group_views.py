@@ -25,8 +25,9 @@ from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 from polysci.space.stencil_roles import stencil_refusal, stencil_roles
 from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.target.microkernels import find, lanes, ways

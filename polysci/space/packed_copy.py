@@ -9,9 +9,9 @@ from math import gcd
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Operand, columns_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.copied_rows import beside_in_copy
 from polysci.space.padding import leaves
+from polysci.space.schedule import Schedule
 from polysci.target.header_sets import header_set_of
 from polysci.target.microkernels import Microkernel
 

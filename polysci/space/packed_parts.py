@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 

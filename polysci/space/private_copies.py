@@ -13,8 +13,8 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, DType
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.packed_copy import ALIGNMENT, round_up
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 MOST_COPIES = 32  # that the end sums: their bytes grow with them

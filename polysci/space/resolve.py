@@ -11,7 +11,6 @@ from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.packed_copy import (
@@ -25,6 +24,7 @@ from polysci.space.packed_parts import parts_refusal
 from polysci.space.padding import Piece, cut, skips
 from polysci.space.plain_factor import plain_refusal
 from polysci.space.private_copies import PrivateCopies, copies_of
+from polysci.space.schedule import Schedule
 from polysci.space.stencil_roles import (
     check_window,
     stencil_refusal,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, columns_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 from polysci.space.swapped_roles import unfit_operands
 
 STEPS = (1, 2)  # elements of x between neighbouring pixels of the result that kernels can read

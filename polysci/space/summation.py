@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 
 

@@ -19,8 +19,8 @@ from math import prod
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 
 
 def swap_roles(contraction: Contraction) -> Contraction:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
 LINE = 64  # bytes of a cache line

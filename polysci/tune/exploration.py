@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from polysci.lower.algorithm import Candidate
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 
 MODEL_ERROR: Final = 0.1  # standard deviation of a property's term: the model errs by so much

@@ -20,8 +20,8 @@ from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
 from polysci.tune.probes import build_reference

@@ -9,7 +9,7 @@ from typing import Final
 from polysci.errors import SpecError
 from polysci.lower import lowering
 from polysci.ops.parsing import parse_key
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 
 NETWORK: Final = "network"  # the first word of keys of such records
 LAYER: Final = "layer"  # the first word of a choice between schedules; the problem's key follows

@@ -13,8 +13,8 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import CPU, Backend
+from polysci.space.schedule import Schedule
 
 BATCH = 4  # schedules compiled and tried together
 

@@ -15,10 +15,10 @@ from polysci.lower.choice import admits, parse_record_key
 from polysci.lower.direct.emit import Source
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, host_of
+from polysci.space import schedule
+from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target
 from polysci.tune.individuals import NETWORK, check_individual

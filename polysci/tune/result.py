@@ -9,10 +9,10 @@ from math import inf
 from polysci.lower.direct.emit import Source
 from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.loading import build_primitive, load_primitive
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import Schedule
 from polysci.text.tables import shorten, time_text
 
 

@@ -13,9 +13,9 @@ from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Sample, Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build.compiler import find_compiler
+from polysci.space.schedule import Schedule
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 
 USUAL = 0.85  # of the rate at calibration: the clock may have been higher then

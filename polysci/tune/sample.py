@@ -12,8 +12,8 @@ from polysci.cost import Context, traffic
 from polysci.cost.ranker import space_of
 from polysci.cost.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.errors import UnsupportedError
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule
 
 RANGES = (1.1, 1.5, 4.0)  # bounds of predicted seconds over the least; equal shares of the sample
 

@@ -21,9 +21,9 @@ from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
+from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates

@@ -20,9 +20,9 @@ from polysci.cost.learned import score
 from polysci.cost.metrics import NOISE, best_of_top, pair_accuracy
 from polysci.cost.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.errors import PolysciError, SpecError, UnsupportedError
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 from polysci.target.microkernels import find
 

@@ -10,10 +10,10 @@ import numpy as np
 from polysci.errors import PolysciError, WisdomError
 from polysci.ops import layer_lists, parse_key
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.measurement import host_of
+from polysci.space import schedule
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 from polysci.tune import context_of
 from polysci.tune.training import TrainingSample

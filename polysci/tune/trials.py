@@ -18,9 +18,9 @@ from polysci.lower.direct.emit import Source
 from polysci.lower.registry import algorithm_of
 from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, is_disturbed, protocol
+from polysci.space.schedule import Schedule
 from polysci.tune.exploration import Measured, choose_next
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import Progress, SearchLevel, Trial

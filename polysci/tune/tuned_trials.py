@@ -13,8 +13,8 @@ from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import FindCandidates
 from polysci.lower.registry import algorithm_of
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build.folder import cache_dir
+from polysci.space.schedule import parse
 from polysci.tune.predictions import key_of
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import SearchLevel, Trial

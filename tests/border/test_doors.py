@@ -19,8 +19,9 @@ import polysci
 from polysci import layers, training
 from polysci.errors import PolysciError, UnexpectedError
 from polysci.network.compiled import Network, compile_network
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.primitive import PackedWeights, Primitive
+from polysci.space.schedule import Pack, Schedule, Transform
 from tests.support.compiling import saved, tiny
 
 

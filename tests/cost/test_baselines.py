@@ -15,9 +15,9 @@ from polysci.cost.shortlist import as_family, choices, cost_of, view_contexts
 from polysci.cost.template import PLACES, ROWS, WORDS, Template, outlines, parse
 from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
-from polysci.polyhedral.schedule import parse as schedule_of
 from polysci.space.enumerate import RegisterTile
+from polysci.space.schedule import Schedule
+from polysci.space.schedule import parse as schedule_of
 from polysci.target.microkernels import find
 from tests.support import samples
 from tests.support.nests import TEXTS, nest

@@ -9,7 +9,7 @@ from polysci.cost.crowded_rows import crowding_seconds
 from polysci.cost.shortlist import as_family, predict_seconds
 from polysci.cost.traffic_counts import PERIODS, TrafficCounts
 from polysci.ops import parse_problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support.samples import fixed_context
 
 FAR = "mb1ic1024ih14oc256kh1"  # pixels 4 KiB apart: all in one set

@@ -8,7 +8,7 @@ import pytest
 
 from polysci.cost.shortlist import predict_seconds
 from polysci.ops import parse_problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support.samples import fixed_context
 
 VECTOR = "mm:1x4096x4096 b=constant"  # weights of 64 MiB

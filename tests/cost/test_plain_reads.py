@@ -8,7 +8,7 @@ from polysci.cost.plain_reads import plain_forms, plain_seconds
 from polysci.cost.shortlist import plain_choices, predict_seconds
 from polysci.explain.terms import FORM, terms_of
 from polysci.ops.matmul import Matmul
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support import samples
 
 ROWS, DEEP = 16, 4096

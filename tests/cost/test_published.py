@@ -22,8 +22,8 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.schedule import Loop, Schedule, parse
 from polysci.polyhedral.scop import Scop
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.polyhedral.working_sets import (
     CONVENTIONS,
     WorkingSet,
@@ -33,6 +33,7 @@ from polysci.polyhedral.working_sets import (
     working_sets,
 )
 from polysci.space.enumerate import Family
+from polysci.space.schedule import Schedule, parse
 from polysci.target.host import KIB, MIB
 from polysci.tune import model_of
 from tests.support import nests, samples
@@ -95,7 +96,7 @@ def exact(
     scop: Scop, roles: Contraction, plan: Schedule, threads: int, convention: str
 ) -> list[Row]:
     """By level, without the reuse of halos: of loops whose dimension indexes the array."""
-    order = order_of_tiles(scop, roles, plan, threads)
+    order = order_of_tiles(scop, plan.tile_schedule(roles.extents), threads)
     operands = {op.array: op for op in (roles.a, roles.b, roles.out)}
 
     found = [
@@ -197,7 +198,7 @@ def test_padding_makes_nothing_larger(problem: Conv2d, data: st.DataObject) -> N
     sizes = working_set_bytes(roles, alone(roles, plan))
     bound = {at: sizes.most[0, i] for i, at in enumerate(sizes.loops)}
     operands = {op.array: op for op in (roles.a, roles.b, roles.out)}
-    order = order_of_tiles(scop, roles, plan)
+    order = order_of_tiles(scop, plan.tile_schedule(roles.extents))
     for found in working_sets(order):
         if not operands[found.array].uses(dim_of(roles, found)):
             assert found.least <= found.most <= bound[found.level], found
@@ -390,6 +391,6 @@ def test_half_a_second_a_schedule_exactly() -> None:
         scop, roles, _ = model_of(layer)
         for plan in samples.members(context, 2, seed):
             start = time.process_time()
-            working_sets(order_of_tiles(scop, roles, plan, threads))
+            working_sets(order_of_tiles(scop, plan.tile_schedule(roles.extents), threads))
             worst = max(worst, time.process_time() - start)
     assert worst <= 0.5, f"{worst:.2f} s"

@@ -13,8 +13,8 @@ from polysci.cost.shortlist import as_family, choices, distinct, other_form, pre
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.polyhedral.schedule import parse
 from polysci.space.enumerate import Family
+from polysci.space.schedule import parse
 from polysci.target.machine import COEFFICIENTS
 from tests.support import samples
 

@@ -25,7 +25,7 @@ from polysci.cost.shortlist import (
 )
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.matmul import Matmul
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support import samples
 
 LAYER = Conv2d(N=1, C=64, H=28, W=28, K=64, R=3, S=3, pad=1, layout="nchw")

@@ -6,8 +6,8 @@ from polysci.cost import Context, shortlist, traffic
 from polysci.cost.shortlist import as_family, choices
 from polysci.cost.traffic import work
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.space.padding import share_of_work
+from polysci.space.schedule import parse
 from polysci.target.microkernels import find
 from tests.support import samples
 

@@ -7,7 +7,7 @@ import pytest
 from polysci.cost.shortlist import as_family, choices, estimate_of
 from polysci.cost.traffic import work
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support.samples import fixed_context
 
 LARGE = Conv2d(N=1, C=128, H=56, W=56, K=128, R=3, S=3, pad=1, groups=128)  # exceeds L2

@@ -22,9 +22,9 @@ from polysci.ops.layer_lists import load
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.footprint import footprint
-from polysci.polyhedral.schedule import parse
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
+from polysci.space.schedule import parse
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
 from tests.support import samples

@@ -10,8 +10,8 @@ from polysci.cost.ranker import space_of
 from polysci.cost.shortlist import choices, estimate_of
 from polysci.cost.ways import competitive_ways
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.space.enumerate import ways_of
+from polysci.space.schedule import parse
 from polysci.target.isas import ISAS
 from tests.support import samples
 

@@ -23,10 +23,10 @@ from polysci.cost import RANKERS
 from polysci.cost.shortlist import cost_of, estimate_of
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
-from polysci.polyhedral import schedule
 from polysci.polyhedral.footprint import load_bound_bytes
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.measurement import Measurement, host_of, protocol
+from polysci.space import schedule
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.target.machine import assume_rates
 from polysci.tune.calibrate import machine_path

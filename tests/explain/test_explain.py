@@ -22,8 +22,8 @@ from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
-from polysci.polyhedral import schedule
 from polysci.polyhedral.contraction import Contraction, Operand
+from polysci.space import schedule
 from tests.support import samples
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"

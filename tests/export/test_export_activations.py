@@ -9,7 +9,7 @@ import pytest
 
 from polysci.export import ExportedLayer, export_c, export_python
 from polysci.ops import parse_problem
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from tests.support.exported import WARNINGS, run
 
 PLANS = {

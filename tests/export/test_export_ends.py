@@ -7,7 +7,7 @@ import pytest
 from polysci.export import ExportedLayer, export_c
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.ops import parse_problem
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from tests.support.exported import edited, run
 
 PLANS = {

@@ -15,7 +15,7 @@ from polysci.export import ExportedLayer, check_c, export_c, export_python
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.isas import ISAS

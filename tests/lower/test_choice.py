@@ -25,8 +25,8 @@ from polysci.measure.integer_reference import exact_weights
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.measurement import host_of
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import FIXED, fixed_context

@@ -21,7 +21,7 @@ from polysci.measure.check import check
 from polysci.ops import BackwardData, Conv2d, Conv3d, in_direction, parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.nest.reference import contract
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

@@ -17,8 +17,8 @@ from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
 from tests.support.samples import fixed_context

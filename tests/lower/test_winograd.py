@@ -19,11 +19,12 @@ from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.winograd.integers import EXACT
 from polysci.measure.bench import bound_of
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Loop, Schedule, Transform, parse
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.build.process import Child
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import Schedule, Transform, parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit

@@ -10,13 +10,13 @@ from polysci.graph.simplify import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.network import compiled, prepare
 from polysci.network.codegen import row_fusion_code
-from polysci.polyhedral import schedule
 from polysci.polyhedral.affine import Affine
 from polysci.program.passes import row_fusion
 from polysci.program.passes.layer_calls import by_rows
 from polysci.program.passes.operands import RowWindow
 from polysci.program.passes.row_windows import rows_read
 from polysci.program.stages import LoopStage, RowFusion
+from polysci.space import schedule
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals

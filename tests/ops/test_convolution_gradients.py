@@ -28,7 +28,7 @@ from polysci.ops import (
 )
 from polysci.ops.model import model_of
 from polysci.ops.problem import operands
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

@@ -16,7 +16,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
 from polysci.peers.contest import Comparison, PeerTimes
-from polysci.polyhedral import schedule
+from polysci.space import schedule
 from polysci.tune import Result, emit
 from tests.support.command import done, polysci
 from tests.support.load import busy

@@ -23,8 +23,8 @@ from polysci.peers.example_inputs import example_inputs, fault
 from polysci.peers.process import peer_named
 from polysci.peers.pytorch import PyTorch, service
 from polysci.peers.pytorch.operands import Operands, Path, chain
-from polysci.polyhedral import schedule
 from polysci.runtime.measurement import RECORDED, Measurement
+from polysci.space import schedule
 from polysci.tune import Result, emit
 
 FLOATS = ("f32", "bf16", "bf16:bf16:f32", "f16", "f16:f16:f32")

@@ -19,10 +19,10 @@ from polysci.polyhedral import legality
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, contraction
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.schedule import Loop, Schedule, parse
 from polysci.polyhedral.scop import Scop
-from polysci.polyhedral.tile_schedule import TileSchedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule, parse
 from tests.support import samples
 
 KERNEL = "brgemm_avx512_f32_14x32"
@@ -71,14 +71,14 @@ nests = st.builds(matmul, sizes, sizes, sizes) | st.builds(
 )
 
 
-def extents_of(roles: Contraction) -> dict[str, int]:
-    return {dim.name: dim.extent for dim in roles.dims}
+def check(scop: Scop, roles: Contraction, schedule: Schedule) -> None:
+    legality.check(scop, roles, schedule.tile_schedule(roles.extents))
 
 
 @st.composite
 def orders(draw: st.DrawFn, roles: Contraction) -> Schedule:
     """Any loops that nest, over any dimension, steps that do not divide included."""
-    current, loops = extents_of(roles), list[Loop]()
+    current, loops = roles.extents, list[Loop]()
     outer: dict[str, int] = {}
     for _ in range(draw(st.integers(0, 6))):
         dim = draw(st.sampled_from(sorted(current)))
@@ -94,7 +94,7 @@ def orders(draw: st.DrawFn, roles: Contraction) -> Schedule:
 @given(st.data())
 def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
     scop, roles = data.draw(nests)
-    legality.check(scop, roles, data.draw(orders(roles)))
+    check(scop, roles, data.draw(orders(roles)))
 
 
 @settings(max_examples=20)
@@ -102,14 +102,14 @@ def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
 def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> None:
     _, roles = data.draw(nests)
     plan = data.draw(orders(roles))
-    visited = list(samples.points(extents_of(roles), plan))
+    visited = list(samples.points(roles.extents, plan))
     assert len(set(visited)) == len(visited)
-    time = isl.Map(f"{{ {TileSchedule.of(plan, extents_of(roles)).time()} }}")
+    time = isl.Map(f"{{ {plan.tile_schedule(roles.extents).time()} }}")
     zero = isl.Set(f"{{ [{', '.join('0' for _ in roles.dims)}] }}")
     assert visited[0] == (0,) * len(roles.dims)
     box = isl.Set(
-        f"{{ [{', '.join(extents_of(roles))}] : "
-        + " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents_of(roles).items())
+        f"{{ [{', '.join(roles.extents)}] : "
+        + " and ".join(f"0 <= {dim} < {extent}" for dim, extent in roles.extents.items())
         + " }"
     )
     assert box.count_val().to_python() == len(visited) and zero.is_subset(box)
@@ -131,7 +131,7 @@ def test_members_of_the_space_are_legal(data: st.DataObject) -> None:
     scop, roles, _ = model_of(problem)
     for plan in samples.members(context, 3, data.draw(st.integers(0, 99))):
         taken = swapped_model_of(roles) if plan.swap else (scop, roles)
-        legality.check(*taken, plan)
+        check(*taken, plan)
         assert all(roles_of(taken[1])[loop.dim] in ("m", "n", "batch") for loop in plan.parallel)
 
 
@@ -152,7 +152,7 @@ def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
 
 def tiles_cover(context: Context, plan: Schedule) -> None:
     resolved = resolve(context.contraction, context.strides, plan)
-    extents = extents_of(resolved.contraction)
+    extents = resolved.contraction.extents
     order, names = tile_schedule(resolved), list(extents)
     starts = [f"{dim}_" for dim in order.looped]
     whole = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents.items())
@@ -180,11 +180,11 @@ def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObjec
     """The tree that becomes C sends every tile to the time that legality gives to its points."""
     problem = data.draw(samples.convolutions(most=12))
     context = samples.fixed_context(problem)
-    extents = extents_of(context.contraction)
+    extents = context.contraction.extents
     for schedule in samples.members(context, 2, data.draw(st.integers(0, 99)), merge_groups=False):
         plan = resolve(context.contraction, context.strides, schedule)
         order = tile_schedule(plan)
-        assert order == TileSchedule.of(schedule, extents)
+        assert order == schedule.tile_schedule(extents)
         starts = ", ".join(f"{dim} - {dim} mod {order.tile[dim]}" for dim in order.looped)
         judged = isl.Map(f"{{ {order.time()} }}")
         judged = judged.project_out(isl.dim_type.out, len(order.loops), len(extents))
@@ -206,7 +206,7 @@ def test_a_counted_time_stands_for_the_point_that_has_it(data: st.DataObject) ->
     """Working sets count iterations where legality takes origins: one is the other's inverse."""
     _, roles = data.draw(nests)
     schedule = data.draw(orders(roles))
-    order = TileSchedule.of(schedule, extents_of(roles))
+    order = schedule.tile_schedule(roles.extents)
     trips = [*order.trips, *order.tile.values()]
     point = order.point(range(len(trips)), [0] * len(order.extents), "S")
     bounds = " and ".join(f"0 <= t{i} < {trip}" for i, trip in enumerate(trips))
@@ -227,14 +227,14 @@ def test_a_parallel_reduction_is_refused(text: str) -> None:
     scop, roles = convolution(CONV)
     plan = parse(f"{text} > {KERNEL}")
     with pytest.raises(IllegalScheduleError, match=r"parallel loop .* carries a dependence"):
-        legality.check(scop, roles, plan)
-    legality.check(scop, roles, parse(str(plan).replace("*", "")))
+        check(scop, roles, plan)
+    check(scop, roles, parse(str(plan).replace("*", "")))
 
 
 @pytest.mark.parametrize("text", ["n*", "k:4* n*", "n* p* q:3*", "k:5* p:2* q*"])
 def test_parallel_loops_over_results_are_legal(text: str) -> None:
     scop, roles = convolution(CONV)
-    legality.check(scop, roles, parse(f"{text} c:2 r > {KERNEL}"))
+    check(scop, roles, parse(f"{text} c:2 r > {KERNEL}"))
 
 
 def test_a_parallel_reduction_of_one_product_is_refused() -> None:
@@ -242,13 +242,13 @@ def test_a_parallel_reduction_of_one_product_is_refused() -> None:
     scop, roles, _ = model_of(parse_problem("bwd_w conv1d mb1ic4iw1oc8ow5kw3pw3"))
     for text in ("q:2* c s", "hilbert(C) q:2 c s"):
         with pytest.raises(IllegalScheduleError, match=r"loop.* carries a dependence"):
-            legality.check(scop, roles, parse(f"{text} > brgemm_portable_f32_1x8"))
+            check(scop, roles, parse(f"{text} > brgemm_portable_f32_1x8"))
 
 
 def test_a_reduction_of_one_step_may_be_parallel() -> None:
     """It carries nothing: isl looks at the iterations, not at the name of the role."""
     scop, roles = convolution(Conv2d(N=1, C=1, H=3, W=3, K=4, R=1, S=1))
-    legality.check(scop, roles, parse(f"c* > {KERNEL}"))
+    check(scop, roles, parse(f"c* > {KERNEL}"))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_reduction_of_one_step_may_be_parallel() -> None:
 def test_loops_that_do_not_nest_are_refused(text: str, message: str) -> None:
     scop, roles = convolution(CONV)
     with pytest.raises(SpecError, match=message):
-        legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+        check(scop, roles, parse(f"{text} > {KERNEL}"))
 
 
 def test_a_reversed_dependence_is_refused() -> None:
@@ -266,16 +266,16 @@ def test_a_reversed_dependence_is_refused() -> None:
     whole = Operand("A", (9, 9), index)
     roles = Contraction((Dim("i", 8, "m"), Dim("j", 8, "n")), whole, whole, whole, padded=False)
     for text in ("", "i", "i j", "i j:3", "i:1 j"):
-        legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+        check(scop, roles, parse(f"{text} > {KERNEL}"))
     for text in ("j", "j i", "i:2 j", "j:4"):
         with pytest.raises(IllegalScheduleError, match="reverses a dependence"):
-            legality.check(scop, roles, parse(f"{text} > {KERNEL}"))
+            check(scop, roles, parse(f"{text} > {KERNEL}"))
     with pytest.raises(IllegalScheduleError, match=r"parallel loop i\* carries a dependence"):
-        legality.check(scop, roles, parse(f"i* > {KERNEL}"))
+        check(scop, roles, parse(f"i* > {KERNEL}"))
 
 
 def test_a_schedule_of_other_dimensions_covers_nothing() -> None:
     scop, roles = convolution(CONV)
     fewer = Contraction(roles.dims[:-1], roles.out, roles.a, roles.b, padded=True)
     with pytest.raises(IllegalScheduleError, match="does not visit every iteration exactly once"):
-        legality.check(scop, fewer, parse(f"k:4 > {KERNEL}"))
+        check(scop, fewer, parse(f"k:4 > {KERNEL}"))

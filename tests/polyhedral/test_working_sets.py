@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import contraction
 from polysci.polyhedral.extract import extract
-from polysci.polyhedral.schedule import parse
+from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.working_sets import (
     CONVENTIONS,
+    Order,
     WorkingSet,
     order_of_tiles,
     text_order,
@@ -23,6 +24,7 @@ from polysci.polyhedral.working_sets import (
     working_sets,
 )
 from polysci.polyhedral.working_sets.count import points
+from polysci.space.schedule import Schedule, parse
 from tests.support import nests
 
 MATMUL = nests.c_text(
@@ -33,6 +35,10 @@ BLOCKED = nests.c_text(
     "oj:56 kj:1 ki:1 ofm_t:16 ifm_t:4 oi:56 ofm:16 ifm:16",
     "O[ofm_t][oj][oi][ofm] += I[ifm_t][oj + kj][oi + ki][ifm] * W[ofm_t][ifm_t][kj][ki][ifm][ofm];",
 )
+
+
+def order_under(scop: Scop, schedule: Schedule, threads: int = 1) -> Order:
+    return order_of_tiles(scop, schedule.tile_schedule(contraction(scop).extents), threads)
 
 
 def of(text: str, convention: str = "published") -> tuple[WorkingSet, ...]:
@@ -73,7 +79,7 @@ def test_tile_loops_are_loops_of_their_own() -> None:
     scop = extract(nests.c_text("C[12][8], A[12][6], B[6][8]", "i:12 j:8 k:6",
                                 "C[i][j] += A[i][k] * B[k][j];"))  # fmt: skip
     plan = parse("j:4 i:6 k:3 i:2 > any")
-    order = order_of_tiles(scop, contraction(scop), plan)
+    order = order_under(scop, plan)
     assert order.loops == ("j0", "i0", "k0", "i1", "i2", "j1", "k1")
     written = nests.c_text(
         "C[12][8], A[12][6], B[6][8]",
@@ -88,7 +94,7 @@ def test_tile_loops_are_loops_of_their_own() -> None:
 def test_tiles_may_be_cut_and_loops_start_anywhere() -> None:
     scop = extract(nests.TEXTS["loops from elsewhere"])
     plan = parse("j:16 i:10 > any")
-    found = by_loop(working_sets(order_of_tiles(scop, contraction(scop), plan)))
+    found = by_loop(working_sets(order_under(scop, plan)))
     # Carried by j0: three blocks of 16 columns of C and B, all of A.
     assert found["j0"] == (37 * 16 + 23 * 16 + 37 * 23 + 2, 37 * 48 + 23 * 48 + 37 * 23)
     assert found["i0"] == (10 * 16 + 23 * 16 + 10 * 23 + 2, 30 * 16 + 23 * 16 + 30 * 23)
@@ -96,7 +102,9 @@ def test_tiles_may_be_cut_and_loops_start_anywhere() -> None:
 
 def test_threads_reuse_inside_their_own_share() -> None:
     scop = extract(MATMUL)
-    order = order_of_tiles(scop, contraction(scop), parse("i* > any"), threads=2)
+    order = order_of_tiles(
+        scop, parse("i* > any").tile_schedule(contraction(scop).extents), threads=2
+    )
     (found,) = (each for each in working_sets(order) if each.loop == "i")
     # 149 of 150 rows of C and A, all of B; B is common to both threads.
     assert (found.most, found.most_shared) == (64700, 2 * 44700 + 20000)
@@ -105,7 +113,9 @@ def test_threads_reuse_inside_their_own_share() -> None:
 
 def test_more_threads_than_iterations_reuse_nothing_across_them() -> None:
     scop = extract(MATMUL)
-    order = order_of_tiles(scop, contraction(scop), parse("j:50* i:100* > any"), threads=8)
+    order = order_of_tiles(
+        scop, parse("j:50* i:100* > any").tile_schedule(contraction(scop).extents), threads=8
+    )
     assert [(share.size, share.parts) for share in order.shares] == [(1, 2), (1, 3)]
     assert not {"j0", "i0"} & {each.loop for each in working_sets(order)}
 

@@ -14,10 +14,10 @@ from polysci.measure.samples import Samples
 from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.printers import interface
 from polysci.runtime import backend, binary_interface
 from polysci.runtime.backend import BACKENDS, CPU
+from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, optimize
 
 LAYER = Conv2d(N=1, C=4, H=4, W=4, K=8, R=1, S=1)

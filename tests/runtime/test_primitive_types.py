@@ -12,10 +12,10 @@ from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import DTYPES, PRECISIONS, from_bf16, to_bf16
 from polysci.numerics.quantization import Scales
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.printers import interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive
+from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, emit
 from tests.support.judge import build
 

@@ -17,10 +17,10 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.polyhedral.footprint import footprint
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of, group_views, rotate_groups, shift_of
 from polysci.space.resolve import resolve
+from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find

@@ -11,7 +11,7 @@ from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes

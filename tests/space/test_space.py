@@ -12,10 +12,10 @@ from polysci.cost.shortlist import as_family, choices, predict_seconds
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.polyhedral.schedule import Pack, Schedule, parse
 from polysci.space import enumerate as space
 from polysci.space.padding import cuts
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Pack, Schedule, parse
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from tests.support import samples

@@ -18,11 +18,11 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule, parse
 from polysci.space.stencil_roles import FilterAxis, stencil_refusal, stencil_roles, windows_of
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find, lanes

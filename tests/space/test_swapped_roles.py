@@ -19,10 +19,10 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
+from polysci.space.schedule import parse
 from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples

@@ -19,11 +19,11 @@ from polysci.ops import Nest
 from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.contraction import FlatImage
 from polysci.polyhedral.footprint import footprint
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build import cache
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule, parse
 from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.space.weights_ahead import PanelReuse, Panels, follow_in_cache, share_lines
 from polysci.target.microkernels import find
 

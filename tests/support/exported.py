@@ -8,8 +8,8 @@ from pathlib import Path
 from polysci.export import ExportedLayer
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral import schedule
-from polysci.polyhedral.schedule import Schedule
+from polysci.space import schedule
+from polysci.space.schedule import Schedule
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import Microkernel

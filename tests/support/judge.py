@@ -10,9 +10,9 @@ from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import bound_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache
 from polysci.runtime.build.process import Child
+from polysci.space.schedule import Schedule
 from tests.support.flags import QUICK
 
 

@@ -27,7 +27,7 @@ from polysci.lower.direct.emit import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule, Transform
+from polysci.space.schedule import Schedule, Transform
 
 WORD = Transform("pointwise")
 DIRECT = Direct()

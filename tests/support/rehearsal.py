@@ -16,8 +16,8 @@ from polysci.errors import PolysciError
 from polysci.farm import FarmTasks, tasks
 from polysci.measure.samples import Sample, Samples, samples_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build.compiler import find_compiler
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 

@@ -11,10 +11,10 @@ from polysci.cost.shortlist import view_contexts
 from polysci.cost.ways import competitive_ways
 from polysci.errors import PolysciError
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
 from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve
+from polysci.space.schedule import Schedule
 from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import polysci
 from polysci.cli import main
 from polysci.errors import PolysciError
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.text.lengths import LONGEST, cut, cut_message
 
 LONG = "x" * (1 << 20)

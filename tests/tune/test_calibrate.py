@@ -17,8 +17,8 @@ from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import DisturbedError, Sample, Samples
 from polysci.measure.trials import BuiltSchedule
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import folder
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import calibrate, fit, probes

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.lower.algorithm import Candidate
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.tune.exploration import COMMON, Measured, choose_next, properties
 
 TILE = "brgemm_avx512_f32_14x32"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.tune.result import Trial
 from polysci.tune.trials import MOST_NEAR, finalists
 

@@ -7,7 +7,7 @@ import pytest
 
 from polysci import tune
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import LEVELS

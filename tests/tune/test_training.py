@@ -19,7 +19,7 @@ from polysci.cost.weights import LearnedScore, Weights, from_json
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from polysci.tune.training import HeldOutScores, TrainingSample, cross_validate, judge_ranker, train
 from tests.support import samples
 

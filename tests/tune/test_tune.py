@@ -21,9 +21,9 @@ from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
+from polysci.space.schedule import Schedule, parse
 from polysci.target.host import Target, detect
 from polysci.target.machine import assume_rates
 from polysci.tune import LEVELS, Progress, Result

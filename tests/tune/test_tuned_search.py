@@ -16,8 +16,8 @@ from polysci.lower.direct.algorithm import Direct
 from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.measurement import host_of
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
 from polysci.tune.tuners import TunerState

@@ -32,8 +32,8 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.knobs import Strides
+from polysci.space.schedule import Schedule
 
 FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
 GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing is measured
@@ -119,7 +119,8 @@ class Direct(Algorithm[LegalSchedule]):
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm direct: {why}")
         scop, roles, strides = model_of(problem)
-        legality.check(*(swapped_model_of(roles) if schedule.swap else (scop, roles)), schedule)
+        model = swapped_model_of(roles) if schedule.swap else (scop, roles)
+        legality.check(*model, schedule.tile_schedule(model[1].extents))
         return LegalSchedule(roles, strides, schedule, threads)
 
     def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:

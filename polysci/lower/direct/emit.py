@@ -30,12 +30,12 @@ from polysci.lower.direct.weight_pieces import columns_at_a_time, columns_functi
 from polysci.lower.direct.workspace import Workspace
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.printers.definitions import arrange
 from polysci.printers.team import Team
 from polysci.space.resolve import Plan, resolve
+from polysci.space.schedule import Schedule
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.text.tables import shorten

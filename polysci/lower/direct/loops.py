@@ -26,7 +26,7 @@ class TileCall:
 
 def tile_schedule(plan: Plan) -> TileSchedule:
     """The loops of a plan as isl takes them."""
-    return TileSchedule.of(plan.schedule, {dim.name: dim.extent for dim in plan.contraction.dims})
+    return plan.schedule.tile_schedule({dim.name: dim.extent for dim in plan.contraction.dims})
 
 
 def origins(plan: Plan) -> list[dict[str, range]]:

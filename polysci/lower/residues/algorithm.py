@@ -21,7 +21,7 @@ from polysci.lower.residues.explain import ResiduesExplanation
 from polysci.lower.residues.plan import ResiduePlan, refusal, resolve
 from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 
 class Residues(Algorithm[ResiduePlan]):

@@ -13,9 +13,10 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.knobs import Strides
 from polysci.space.resolve import resolve as resolve_nest
+from polysci.space.schedule import Pack, Schedule, Transform
 
 NAME = "residues"
 
@@ -78,7 +79,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> ResiduePl
     direct.check(_most(classes))
     own = tuple(_fit(direct, it, it.strides(strides), keep=len(around)) for it in classes)
     for it, fitting in zip(classes, own, strict=True):
-        legality.check(it.scop, it.contraction, fitting)
+        legality.check(it.scop, it.contraction, fitting.tile_schedule(it.contraction.extents))
     return ResiduePlan(problem, schedule, threads, classes, own, strides, bool(around))
 
 

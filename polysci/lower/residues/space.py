@@ -17,7 +17,8 @@ from polysci.lower.residues.plan import (
     transform_of,
 )
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Pack, Schedule, Transform
 
 SPARE = 2  # times as many of the class with most products: all classes decide which are the best
 

@@ -22,7 +22,7 @@ from polysci.lower.winograd.explain import WinogradExplanation
 from polysci.lower.winograd.plan import WinogradPlan, resolve
 from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 
 
 class Winograd(Algorithm[WinogradPlan]):

@@ -8,7 +8,8 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.winograd.rules import SIZES, convolution
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Pack, Schedule, Transform
 from polysci.space.weights_ahead import share_lines
 from polysci.target import microkernels
 from polysci.target.microkernels import Microkernel

@@ -12,8 +12,9 @@ from polysci.lower.winograd.cost import estimate, exceeds_l2
 from polysci.lower.winograd.plan import resolve
 from polysci.lower.winograd.rules import SIZES, convolution
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Loop, Schedule, Transform
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.enumerate import even_splits
+from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
 
 BLOCKS = (1, 2, 3, 4, 6, 8, 16)  # of tiles, in register tiles

@@ -29,7 +29,6 @@ from polysci.network.codegen.weights_file import (
     weights_file_of,
 )
 from polysci.numerics.arrays import round_up
-from polysci.polyhedral.schedule import Schedule
 from polysci.printers import ctree as c
 from polysci.printers.definitions import trim
 from polysci.printers.interface import SCALES
@@ -43,6 +42,7 @@ from polysci.program.passes.layer_calls import (
     packed_once,
 )
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.space.schedule import Schedule
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
 from polysci.target.isas import least_of

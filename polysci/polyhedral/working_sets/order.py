@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import islpy as isl
 
 from polysci.errors import SpecError
-from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.schedule import Schedule
 from polysci.polyhedral.scop import Scop, Statement, bound_operations
 from polysci.polyhedral.tile_schedule import TileSchedule
 
@@ -86,18 +84,16 @@ def _place(scop: Scop, axis: int) -> str:
     return next(s.iterators[depth] for s in scop.statements if depth < len(s.iterators))
 
 
-def order_of_tiles(scop: Scop, roles: Contraction, schedule: Schedule, threads: int = 1) -> Order:
-    """The one statement of a contraction under a schedule: tile loops, then the points inside.
+def order_of_tiles(scop: Scop, tiles: TileSchedule, threads: int = 1) -> Order:
+    """Return the order of a one-statement Scop in tiles: tile loops, then the points inside.
 
     The points of a register tile run in the order of the text. Loops that run once are left out.
-    Raises SpecError where the schedule does not fit the contraction.
     """
-    tiles = TileSchedule.of(schedule, {d.name: d.extent for d in roles.dims})
     dims = [*(loop.dim for loop in tiles.loops), *tiles.extents]
     trips = [*tiles.trips, *tiles.tile.values()]
-    shares = thread_share(trips[: len(schedule.parallel)], threads)
+    shares = thread_share(trips[: sum(loop.parallel for loop in tiles.loops)], threads)
     varying = [i for i, trip in enumerate(trips) if trip > 1]
-    with bound_operations(f"order of {scop.name} under {schedule}"):
+    with bound_operations(f"order of {scop.name} under {tiles.text}"):
         placed = _place_points(scop.statements[0], tiles, trips, varying)
     return Order(
         scop.name,

@@ -13,7 +13,7 @@ from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.direct.emit import Source
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Loop, Schedule
+from polysci.polyhedral.tile_schedule import Loop
 from polysci.printers.team import Team
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim
@@ -22,6 +22,7 @@ from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.program.windows import start_of, stretch
 from polysci.runtime.backend import CPU
+from polysci.space.schedule import Schedule
 
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside one that is made of several

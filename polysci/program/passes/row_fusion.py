@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polysci.polyhedral.schedule import Schedule
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fusion import Fusion
 from polysci.program.passes.layer_calls import refuse_code
@@ -25,6 +24,7 @@ from polysci.program.stages import (
     Stage,
     channels_last,
 )
+from polysci.space.schedule import Schedule
 from polysci.target.host import Target
 from polysci.target.machine import Machine
 

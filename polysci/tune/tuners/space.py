@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.polyhedral.schedule import Loop, parse
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import parse
 from polysci.target.microkernels import find
 
 Genome = tuple[int, ...]  # of every decision the number of an option

@@ -16,7 +16,7 @@ from polysci.ops.backward_weights import Conv2dBackwardWeights
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.lower.direct.test_codegen import GOLDEN

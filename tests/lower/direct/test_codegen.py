@@ -17,9 +17,9 @@ from polysci.lower.direct.emit import Source, assemble
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.polyhedral.schedule import parse
 from polysci.printers import interface
 from polysci.space.resolve import resolve
+from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, emit
 from tests.support.samples import fixed_context
 

@@ -18,10 +18,10 @@ from polysci.lower.direct.emit import Source
 from polysci.measure.integer_reference import Arrays
 from polysci.ops import Nest, parse_problem
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import Schedule
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit, model_of, optimize
 from polysci.tune.wisdom import Wisdom

@@ -8,9 +8,9 @@ from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import PRECISIONS, precision_named, to_stored, values
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import Schedule, parse
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples

@@ -13,11 +13,11 @@ from polysci.cost.shortlist import choices
 from polysci.lower.direct.emit import Source, assemble
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.microkernels import ways
 from polysci.tune import EmitOptions, emit

@@ -7,9 +7,9 @@ from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule, parse
 from polysci.printers.interface import STRUCT
 from polysci.runtime.build.library import load
+from polysci.space.schedule import Schedule, parse
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples

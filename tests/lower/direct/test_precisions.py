@@ -9,7 +9,7 @@ from polysci.errors import UnsupportedError
 from polysci.lower.direct.emit import Source
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
+from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.microkernels import Microkernel

@@ -9,8 +9,8 @@ import pytest
 
 from polysci.numerics.arrays import round_up
 from polysci.ops.conv2d import Conv2d
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build.compiler import find_compiler
+from polysci.space.schedule import parse
 from polysci.tune import emit
 
 CONV = Conv2d(N=2, C=40, H=6, W=6, K=88, R=1, S=1)

@@ -11,8 +11,8 @@ from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Schedule
 from polysci.space.private_copies import dense_strides
+from polysci.space.schedule import Schedule
 
 KERNEL = "> brgemm_portable_f32_4x8"
 # Problem, layout, dtype and loops: parts of reductions with and without loops inside, beside tiles

@@ -9,10 +9,10 @@ from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.matmul import Matmul
-from polysci.polyhedral.schedule import parse
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.space.schedule import parse
 from polysci.target.isas import ISAS
 from tests.support import samples, tileunit
 from tests.support.flags import QUICK

@@ -11,7 +11,8 @@ from polysci.lower.registry import AUTO, DEFAULT, algorithm_named, algorithm_of,
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.schedule import Loop, Pack, Schedule
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Pack, Schedule
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples

@@ -12,7 +12,7 @@ from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays, difference
 from polysci.numerics.dtypes import Precision, precision_named, to_stored
 from polysci.ops.problem import Problem, bias_shape, input_shapes
-from polysci.polyhedral.schedule import Schedule
+from polysci.space.schedule import Schedule
 from tests.support.campaign.layers import LayerCase
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import SpecError
-from polysci.polyhedral.schedule import Loop, Pack, Schedule, parse
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.schedule import Pack, Schedule, parse
 
 EXTENTS = {"n": 2, "k": 64, "p": 56, "q": 56, "c": 64, "r": 3, "s": 3}
 KERNEL = "brgemm_avx512_f32_14x32"

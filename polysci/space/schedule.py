@@ -10,6 +10,7 @@ from types import MappingProxyType
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.polyhedral.tile_schedule import Loop, TileSchedule
 
 MOST_WORDS = 100  # loops and marks; what is made of a schedule takes time for each
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
@@ -25,19 +26,6 @@ _PACK = re.compile(r"pack\((?:A\)(?:\+(?P<pad>[0-9]{1,6}))?|(?P<operand>B)\))")
 _TRANSFORM = re.compile(
     r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(|plain\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """One tile loop, ``dim[:step][*]``; ``*`` marks it parallel."""
-
-    dim: str
-    step: int = 1
-    parallel: bool = False
-
-    def __str__(self) -> str:
-        step = f":{self.step}" if self.step != 1 else ""
-        return f"{self.dim}{step}{'*' if self.parallel else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +163,14 @@ class Schedule:
         for loop in self.loops[:depth]:
             tile[loop.dim] = min(loop.step, tile[loop.dim])
         return tile
+
+    def tile_schedule(self, extents: Mapping[str, int]) -> TileSchedule:
+        """Return the loops as isl takes them. Raises SpecError for loops that do not nest."""
+        self.check(extents)
+        depths = {"A": self.pack_depth if self.pack else 0, "B": self.panels_depth}
+        packings = {operand: depth for operand, depth in depths.items() if depth}
+        on_curve = 2 * self.hilbert
+        return TileSchedule(extents, self.loops, packings, str(self), on_curve, self.private)
 
     def check(self, extents: Mapping[str, int]) -> None:
         """Raise SpecError unless the loops nest properly over dimensions that exist."""
