@@ -6,6 +6,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -63,30 +64,41 @@ class Layer:
         return int(self.setting.split()[0])
 
 
-def read(path: Path) -> Iterator[Sample]:
-    """The samples of a file or of an archive; a last line that a crash cut off is left out."""
-    for line in _text(path).splitlines():
+def read(path: Path, member: str = SAMPLE) -> Iterator[Sample]:
+    """Yield the samples of a file, or of a member of an archive.
+
+    A last line that a crash cut off is left out.
+    """
+    for line in _text(path, member).splitlines():
         try:
             words = json.loads(line)
         except ValueError:
             continue
-        problem = parse_problem(words["problem"], words["layout"])
+        problem = _problem(words["problem"], words["layout"])
         yield Sample(words["network"], problem, parse(json.dumps(words["measurement"])))
 
 
-def _text(path: Path) -> str:
+_problem = cache(parse_problem)  # each line of a layer names it
+
+
+def _text(path: Path, name: str) -> str:
     if path.suffix != ".xz":
         return path.read_text(encoding="utf-8")
     with tarfile.open(path) as archive:
-        member = archive.extractfile(SAMPLE)
-        assert member is not None, f"{path}: {SAMPLE} is not a file"
+        member = archive.extractfile(name)
+        assert member is not None, f"{path}: {name} is not a file"
         return member.read().decode("utf-8")
 
 
-def layers(path: Path, setting: str = "1 warm") -> list[Layer]:
-    """The layers of a file in one setting, in the order of the file."""
+@cache
+def _all_samples(path: Path, member: str) -> tuple[Sample, ...]:
+    return tuple(read(path, member))
+
+
+def layers(path: Path, setting: str = "1 warm", member: str = SAMPLE) -> list[Layer]:
+    """Return the layers of a file in one setting, in the order of the file."""
     samples_by_key: dict[str, dict[str, Sample]] = {}
-    for sample in read(path):
+    for sample in _all_samples(path, member):
         if sample.setting == setting:
             samples = samples_by_key.setdefault(sample.problem.key, {})
             samples[sample.measurement.schedule] = sample

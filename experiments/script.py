@@ -186,17 +186,20 @@ def _cell(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def sampled(path: Path, quick: bool = False, least: int = 2) -> Iterator[records.Layer]:
-    """The layers of the sample, setting by setting; with ``quick`` three of each.
+def sampled(
+    path: Path, quick: bool = False, least: int = 2, member: str = records.SAMPLE
+) -> Iterator[records.Layer]:
+    """Yield the layers of the sample, setting by setting; with ``quick`` three of each.
 
-    Layers with fewer than ``least`` schedules are left out. Raises SpecError where the file is
-    missing, is none, or has no layer to offer.
+    ``member`` is the file to read where ``path`` is an archive. Layers with fewer than ``least``
+    schedules are left out. Raises SpecError where the file is missing, is none, or has no layer to
+    offer.
     """
     if not path.is_file():
         raise SpecError(f"{path}: no such file; 'python experiments/sample.py' makes it")
     empty = True
     for setting in SETTINGS:
-        layers = [layer for layer in _layers(path, setting) if len(layer.seconds) >= least]
+        layers = [layer for layer in _layers(path, setting, member) if len(layer.seconds) >= least]
         empty = empty and not layers
         yield from few(layers) if quick else layers
     if empty:
@@ -216,9 +219,9 @@ def few(layers: Sequence[records.Layer], count: int = 3) -> list[records.Layer]:
     return [layers[at] for at in sorted(range(len(layers)), key=lambda at: turn[at])[:count]]
 
 
-def _layers(path: Path, setting: str) -> list[records.Layer]:
+def _layers(path: Path, setting: str, member: str) -> list[records.Layer]:
     try:
-        return records.layers(path, setting)
+        return records.layers(path, setting, member)
     except (EOFError, LookupError, TypeError, ValueError, TarError) as error:  # and SpecError
         raise SpecError(
             f"{path}: not a sample: {type(error).__name__}: {error}; "
