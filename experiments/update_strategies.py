@@ -134,9 +134,9 @@ def compared(
 def predicted_updates(words: RecurrentWords) -> dict[str, float]:
     """Seconds of the products of both updates on one thread, as the model decides by them."""
     target, names = detect(), [*PASSES]
-    gains = StepGains(target, machine_for(target))
+    context = PassContext("f32", target, machine_for(target))
+    gains = StepGains(target, context.machine, context.predict)
     before = names[names.index("fused updates") :]
-    context = PassContext("f32", target, gains.machine)
     program, _ = run_passes(lower(graph_of(f"{words} bwd")), context, before)
     products = step_products(program)
     return {

@@ -4,6 +4,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from polysci.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from polysci import errors, notation, training
     from polysci.api import compile, conv2d
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from polysci.target.host import Target, detect
     from polysci.tune import Result, TunerOptions, optimize
     from polysci.tune.wisdom import Wisdom
-
-__version__ = "0.1.0"
 
 __all__ = [
     "PRECISIONS",

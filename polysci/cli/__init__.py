@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from polysci import __version__
 from polysci.border.guard import is_expected, report_of
 from polysci.border.streams import open_closed_streams, output_fault
 from polysci.cli import (
@@ -31,6 +30,7 @@ from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
 from polysci.errors import SpecError
 from polysci.text.lengths import cut_message
+from polysci.version import __version__
 
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),

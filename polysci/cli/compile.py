@@ -292,7 +292,7 @@ def _build(
     from polysci.cli.display import Display
     from polysci.network.compiled import build_network
     from polysci.network.prepare import CompileOptions
-    from polysci.program.passes.layer_calls import problems
+    from polysci.program.stages import problems
     from polysci.target.host import detect
     from polysci.text.tables import time_text
     from polysci.tune import LEVELS, Progress

@@ -26,7 +26,6 @@ from polysci.ops.problem import Problem
 from polysci.runtime.backend import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
-from polysci.runtime.loading import version
 from polysci.runtime.measurement import host_digest
 from polysci.space import schedule
 from polysci.target.host import Target, detect
@@ -37,6 +36,7 @@ from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
 from polysci.tune.wisdom import Record, Wisdom
+from polysci.version import __version__
 
 Answer = dict[str, Any]
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -75,7 +75,7 @@ def installed_version() -> str:
         for path in sorted(folder.glob(pattern)):
             if path.is_file() and "_data" not in path.relative_to(folder).parts:
                 digest.update(path.name.encode() + path.read_bytes())
-    return f"{version()}+{digest.hexdigest()[:8]}"
+    return f"{__version__}+{digest.hexdigest()[:8]}"
 
 
 def describe(dask_worker: Any = None) -> Answer:

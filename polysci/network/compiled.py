@@ -39,7 +39,6 @@ from polysci.network.prepare import (
 from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
 from polysci.program.passes.fused_updates import AUTO
-from polysci.runtime.loading import version
 from polysci.space.schedule import Schedule
 from polysci.target.host import Target, detect
 from polysci.text import names
@@ -47,6 +46,7 @@ from polysci.text.tables import shorten
 from polysci.tune import LEVELS, Progress, TunerOptions, check_options
 from polysci.tune.tuners import options_of as tuner_options
 from polysci.tune.wisdom import Wisdom
+from polysci.version import __version__
 
 Array = NDArray[Any]
 _PLANNED: Final = ("prepared", "results", "schedules", "code")
@@ -100,7 +100,7 @@ class Network(PlannedNetwork):
             },
             "seconds": self.seconds,
         }
-        return restore_network, (self.name, version(), options.target.isa.name, dumps(parts))
+        return restore_network, (self.name, __version__, options.target.isa.name, dumps(parts))
 
     @property
     def inputs(self) -> tuple[TensorPort, ...]:
@@ -332,9 +332,9 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
     instruction set.
     """
     where, target = f"pickled network {name!r:.80}", detect()
-    if pickled_by != version():
+    if pickled_by != __version__:
         raise SpecError(
-            f"{where}: written by polysci {pickled_by}, and this is {version()}: compile it again"
+            f"{where}: written by polysci {pickled_by}, and this is {__version__}: compile it again"
         )
     if reason := target.refusal(isa):
         raise UnsupportedError(f"{where} {reason}; compile it again")

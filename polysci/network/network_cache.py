@@ -36,7 +36,7 @@ from polysci.network.prepare import CompileOptions, PreparedNetwork
 from polysci.network.runner import Runner
 from polysci.network.stored import restore_runner, signature_of
 from polysci.numerics.arrays import Array, round_up
-from polysci.program.passes.layer_calls import problems
+from polysci.program.stages import problems
 from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in

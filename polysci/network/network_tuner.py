@@ -13,6 +13,7 @@ from typing import Any, Final
 from polysci.errors import CheckError, NoCompilerError, PolysciError
 from polysci.graph.operators.lower import lower
 from polysci.lower import choice
+from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import Bench
 from polysci.measure.samples import worse
@@ -40,9 +41,8 @@ from polysci.network.rivals import rivals
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
-from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.layouts import free_orders
-from polysci.program.stages import Program, RowFusion
+from polysci.program.stages import Program, RowFusion, problems
 from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule, parse
 from polysci.space.summation import SummationOrder

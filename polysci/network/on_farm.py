@@ -10,7 +10,7 @@ from polysci.farm import Farm, FarmMachine, FarmResult
 from polysci.farm.tuning import Watch as FarmWatch
 from polysci.farm.tuning import run_searches
 from polysci.network.prepare import CompileOptions, PreparedNetwork, options_of
-from polysci.program.passes.layer_calls import problems
+from polysci.program.stages import problems
 from polysci.tune.wisdom import Wisdom
 
 

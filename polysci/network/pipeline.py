@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from polysci.lower.choice import candidates
+from polysci.ops.problem import Problem
 from polysci.program.passes.branches import place_branches
 from polysci.program.passes.common_factors import take_out_factors
 from polysci.program.passes.concat import concat_in_place
@@ -21,6 +23,7 @@ from polysci.program.passes.partial_sums import split_sums
 from polysci.program.stages import Program
 from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.tune.context import context_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class PassContext:
     machine: Machine
     choices: PassChoices = AS_COSTS_SAY
 
+    def predict(self, problem: Problem) -> float:
+        """Return the predicted seconds of a problem's best schedule on one thread."""
+        context = context_of(problem, 1, self.target, machine=self.machine)
+        return candidates(problem, context, 1)[0].seconds
+
 
 # A pass returns the changed program and the fusions that it considered.
 Pass = Callable[[Program, PassContext], tuple[Program, tuple[Fusion, ...]]]
@@ -63,7 +71,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "fused updates": lambda program, context: fuse_updates(
             program,
             context.choices.update,
-            StepGains(context.target, context.machine),
+            StepGains(context.target, context.machine, context.predict),
             context.choices.updates,
         ),
         "axis orders": lambda program, context: (

@@ -20,6 +20,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
 from polysci.graph.simplify import simplify
 from polysci.lower.choice import candidates, reproducible_schedule
+from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import DEFAULT
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
@@ -29,7 +30,6 @@ from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.fused_updates import UPDATES
 from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.stage_order import order_for_memory
 from polysci.program.passes.thread_shares import (
     SHARED,
@@ -38,7 +38,7 @@ from polysci.program.passes.thread_shares import (
     share_stages,
 )
 from polysci.program.passes.weights_ahead import with_weights_ahead
-from polysci.program.stages import Program
+from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import Target, detect

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
@@ -24,9 +25,8 @@ from polysci.network.prepare import (
 from polysci.network.rivals import rivals
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.joint_loops import join_loops
-from polysci.program.passes.layer_calls import problems, refuse_schedule
 from polysci.program.passes.row_fusion import Setting, fuse_rows
-from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of
+from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of, problems
 from polysci.space.schedule import Schedule
 from polysci.tune import LEVELS, Result
 from polysci.tune.wisdom import Wisdom
@@ -54,7 +54,7 @@ def retune(
     seconds = {key: result.predicted for key, result in results.items()}
     slower = dict[str, str]()
     if measures:
-        setting = Setting(chosen, seconds, options.target, options.rates)
+        setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
         placed, _ = fuse_rows(prepared.placed, setting)
         slower = slower_fusions(prepared.placed, placed, chosen, options, name)
     return fuse_with_schedules(prepared, chosen, seconds, options, slower), chosen
@@ -71,7 +71,7 @@ def fuse_with_schedules(
 
     ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
     """
-    setting = Setting(chosen, seconds, options.target, options.rates)
+    setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
     placed, considered = fuse_rows(prepared.placed, setting, refused)
     placed, joined = join_loops(placed)
     fusions = (*prepared.fusions, *considered, *joined)

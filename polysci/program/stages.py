@@ -398,3 +398,8 @@ class Program:
         values = {name: value for name, value in self.values.items() if name in used}
         constants = {name: value for name, value in self.constants.items() if name in used}
         return replace(self, stages=stages, values=values, constants=constants)
+
+
+def problems(program: Program) -> dict[str, Problem]:
+    """The distinct problems of a program, by key, in order."""
+    return {layer.problem.key: layer.problem for layer in reversed(program.layers())}

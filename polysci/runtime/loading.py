@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +25,10 @@ from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import find
+from polysci.version import __version__
 
 if TYPE_CHECKING:
     from polysci.lower.direct.emit import Source
-
-
-def version() -> str:
-    """The version of polysci, whose other modules stand above this one."""
-    return str(import_module("polysci").__version__)
 
 
 def build_primitive(source: Source, *, flush_denormals: bool = True) -> tuple[Backend, Path]:
@@ -88,10 +83,10 @@ def restore_primitive(
 
 def restore_weights(identity: str, packed_by: str, array: NDArray[Any]) -> PackedWeights:
     """The packed weights of a pickle. Raises SpecError where another version packed them."""
-    if packed_by != version():
+    if packed_by != __version__:
         raise SpecError(
             f"pickled weights for {identity!r}: packed by polysci {packed_by}, and this is "
-            f"{version()}: pack them again"
+            f"{__version__}: pack them again"
         )
     packed = arrays.reserve_copy(array)
     packed.flags.writeable = False

@@ -21,6 +21,7 @@ from polysci.runtime import arguments, binary_interface
 from polysci.runtime.build.library import Library
 from polysci.runtime.measurement import Measurement
 from polysci.text.tables import shorten
+from polysci.version import __version__
 
 if TYPE_CHECKING:
     from polysci.lower.direct.emit import Source
@@ -54,9 +55,9 @@ class PackedWeights:
         return f"PackedWeights({shorten(self.identity, 240)!r}, {self.array.nbytes} bytes)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from polysci.runtime.loading import restore_weights, version  # which imports this module
+        from polysci.runtime.loading import restore_weights  # which imports this module
 
-        return restore_weights, (self.identity, version(), self.array)
+        return restore_weights, (self.identity, __version__, self.array)
 
 
 class Primitive:

@@ -98,7 +98,7 @@ def test_a_pickled_network_computes_the_same(network: Network) -> None:
 
 def test_another_version_is_refused(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(polysci, "__version__", "0.0.1")
+        patch.setattr("polysci.network.compiled.__version__", "0.0.1")
         data = pickle.dumps(network)
     told = re.escape("pickled network 'network': written by polysci 0.0.1, and this is ")
     with pytest.raises(polysci.errors.SpecError, match=told):

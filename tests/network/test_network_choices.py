@@ -19,6 +19,7 @@ from polysci.frontends.onnx import reference
 from polysci.graph.gradients.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
+from polysci.lower.layer_calls import refuse_schedule
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compiled import Network, build_network
 from polysci.network.planned import use_pool
@@ -32,8 +33,7 @@ from polysci.network.prepare import (
 from polysci.network.retune import fuse_with_schedules
 from polysci.network.rivals import rivals
 from polysci.program.passes import row_fusion
-from polysci.program.passes.layer_calls import problems, refuse_schedule
-from polysci.program.stages import RowFusion
+from polysci.program.stages import RowFusion, problems
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
 from tests.support.exported import run

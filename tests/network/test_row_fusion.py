@@ -8,11 +8,11 @@ from polysci.frontends.onnx import importer, reference
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
+from polysci.lower.layer_calls import by_rows
 from polysci.network import compiled, prepare
 from polysci.network.codegen import row_fusion_code
 from polysci.polyhedral.affine import Affine
 from polysci.program.passes import row_fusion
-from polysci.program.passes.layer_calls import by_rows
 from polysci.program.passes.operands import RowWindow
 from polysci.program.passes.row_windows import rows_read
 from polysci.program.stages import LoopStage, RowFusion

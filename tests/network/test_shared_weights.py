@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polysci.program.passes.layer_calls import packed_once
+from polysci.lower.layer_calls import packed_once
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polysci.loop_ir.expressions import axis, loads
+from polysci.lower.layer_calls import Spot
 from polysci.program.control import ELSE, END, IF, BranchStage
 from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import Spot
 from polysci.program.stages import LoopStage, Program, RepeatStage, Stage
 
 Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end

@@ -10,6 +10,13 @@ from pathlib import Path
 from polysci.lower.direct.denormals import KEEP
 from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.direct.panels import clear_bytes
+from polysci.lower.layer_calls import (
+    LayerCall,
+    SharedLayers,
+    Spot,
+    calls_of,
+    packed_once,
+)
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
 from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.sized_programs import (
@@ -34,13 +41,6 @@ from polysci.printers.definitions import trim
 from polysci.printers.interface import SCALES
 from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import (
-    LayerCall,
-    SharedLayers,
-    Spot,
-    calls_of,
-    packed_once,
-)
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.space.schedule import Schedule
 from polysci.target.header_sets import target_lines

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polysci.lower.direct.sharing import nest, share_loops
+from polysci.lower.layer_calls import LayerCall
 from polysci.network.codegen.loops import MEMBER
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.printers import ctree as c
 from polysci.printers.team import Team
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import LayerCall
 from polysci.program.passes.operands import RowWindow
 from polysci.program.passes.row_windows import rows_read
 from polysci.program.stages import ROW_AXIS, RowFusion

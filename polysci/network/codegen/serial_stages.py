@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Protocol
 
+from polysci.lower.layer_calls import Spot
 from polysci.network.codegen.barriers import Barriers
 from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import Spot
 from polysci.program.passes.thread_shares import ThreadShares
 from polysci.program.stages import RepeatStage, Stage
 

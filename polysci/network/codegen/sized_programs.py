@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from polysci.errors import UnsupportedError
+from polysci.lower.layer_calls import serial
 from polysci.network.codegen.signature import RunArgument, ports_of, signature_of, sizes_of
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import serial
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.space.schedule import Schedule
 from polysci.text import names, templates

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from polysci.loop_ir.expressions import reductions
 from polysci.loop_ir.functions import REAL, number
 from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
+from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.codegen.barriers import Barriers
 from polysci.network.codegen.loops import MEMBER, LoopWriter
 from polysci.network.codegen.pools import OPENMP, team_of
@@ -23,7 +24,6 @@ from polysci.printers.team import Team
 from polysci.program.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
-from polysci.program.passes.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import (
     JointLoops,

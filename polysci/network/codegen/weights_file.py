@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
+from polysci.lower.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import to_stored
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.program.stages import LayerStage, members_of
 
 LINE = 64  # bytes

@@ -7,7 +7,7 @@ block", 2019). The model decides, and not by the number of threads: it changes n
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from polysci.loop_ir.expressions import Number, axis, combine
-from polysci.lower.choice import candidates
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
@@ -32,7 +31,6 @@ from polysci.program.stages import (
 )
 from polysci.target.host import Target
 from polysci.target.machine import Machine
-from polysci.tune.context import context_of
 
 AUTO: Final = "auto"
 UPDATES: Final = (AUTO, "fused", "diffused")
@@ -75,7 +73,7 @@ class StepProduct:
 
 @dataclass(frozen=True, slots=True)
 class StepGains:
-    """The model of both ways on one thread of a machine; predicted seconds by key of a problem.
+    """The model of both ways on one thread of a machine, for which ``predict`` gives seconds.
 
     Diffused, a product finds its factors where their size puts them. Fused, every step reads and
     writes the whole gradient, which comes from where all weights and gradients of a step have room.
@@ -83,6 +81,7 @@ class StepGains:
 
     target: Target
     machine: Machine
+    predict: Callable[[Problem], float]
     predicted: dict[str, float] = field(default_factory=dict)
 
     def seconds_diffused(self, product: StepProduct) -> float:
@@ -108,8 +107,7 @@ class StepGains:
 
     def seconds(self, problem: Problem) -> float:
         if problem.key not in self.predicted:
-            context = context_of(problem, 1, self.target, machine=self.machine)
-            self.predicted[problem.key] = candidates(problem, context, 1)[0].seconds
+            self.predicted[problem.key] = self.predict(problem)
         return self.predicted[problem.key]
 
 

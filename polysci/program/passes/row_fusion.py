@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.layer_calls import refuse_code
 from polysci.program.passes.row_windows import rows_read
 from polysci.program.stages import (
     ROW_AXIS,
@@ -32,14 +32,26 @@ SHARE = 0.5  # of a cache that tensors or weights may fill
 RISK = 0.03  # of the time of its members that it may cost: loops it needs are not the best ones
 
 
+class RefuseCode(Protocol):
+    """Why there is no code of a layer under a schedule as it stands; empty where there is.
+
+    ``fused``: the code computes some rows at a time.
+    """
+
+    def __call__(
+        self, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool
+    ) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What decides: schedules and predicted seconds by problem, and the machine."""
+    """Schedules and predicted seconds by problem, the machine, and which code there is."""
 
     schedules: Mapping[str, Schedule]
     seconds: Mapping[str, float]
     target: Target
     machine: Machine
+    refuse_code: RefuseCode
 
 
 def fuse_rows(
@@ -126,7 +138,7 @@ def _refusal(
         return "it writes part of a tensor"
     new = layers if len(chain) == 1 else layers[len(chain) :]
     refusals = (
-        refuse_code(layer, placed, setting.schedules[layer.problem.key], fused=True)
+        setting.refuse_code(layer, placed, setting.schedules[layer.problem.key], fused=True)
         for layer in new
     )
     return next(filter(None, refusals), "")

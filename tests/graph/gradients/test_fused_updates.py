@@ -128,7 +128,8 @@ def products_of(words: str) -> tuple[Program, PassContext]:
 
 def test_the_model_weighs_both() -> None:
     """Gradients that fit in L2 cost a step little; what many steps made is far by then."""
-    gains = StepGains(TARGET, machine_for(TARGET))
+    machine = machine_for(TARGET)
+    gains = StepGains(TARGET, machine, PassContext("f32", TARGET, machine).predict)
     few, many = (products_of(f"lstm:{words} bwd")[0] for words in (
         "T40xN1xC512xK512", "T200xN256xC16xK16"
     ))  # fmt: skip

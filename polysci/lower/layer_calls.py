@@ -11,6 +11,7 @@ import numpy as np
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import emit
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -21,7 +22,6 @@ from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.program.windows import start_of, stretch
-from polysci.runtime.backend import CPU
 from polysci.space.schedule import Schedule
 
 Strides = dict[str, tuple[int, ...]]
@@ -118,10 +118,10 @@ class LayerCode:
         return (self.problem.key, str(self.schedule), *words)
 
     def emit(self, symbol: str, threads: int, team: Team) -> Source:
-        """The C, for so many threads. Raises as ``Backend.emit`` does."""
+        """The C, for so many threads. Raises as ``lowering.emit`` does."""
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
         options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
-        return CPU.emit(self.problem, self.schedule, threads, options)
+        return emit(self.problem, self.schedule, threads, options)
 
 
 def refuse_code(
@@ -279,8 +279,3 @@ def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
 def first_of(window: Window, place: BufferPlace) -> int:
     """Elements of the buffer before a window."""
     return place.first + start_of(window, place.strides)
-
-
-def problems(program: Program) -> dict[str, Problem]:
-    """The distinct problems of a program, by key, in order."""
-    return {layer.problem.key: layer.problem for layer in reversed(program.layers())}
