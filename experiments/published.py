@@ -48,8 +48,8 @@ from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_sets
 from polysci.target import machine
-from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS
+from polysci.target.target import KIB, MIB, Memory, Target
 from polysci.text.tables import columns
 
 Numbers = np.ndarray
@@ -68,8 +68,9 @@ CLOCK = 2.7  # GHz, by which the published programs turn GB/s into bytes a cycle
 # The published machine: 32 KiB and 1 MiB a core, 39 MiB in all (PolyScientist, arXiv 2002.02145:
 # Xeon Platinum 8280, of which 38.5 MiB are in its data sheet); one core of it is used.
 TARGET = Target(
-    isa=ISAS["avx512"], features=ISAS["avx512"].features, l1=32 * KIB, l2=1 * MIB, l3=39 * MIB,
-    cores=1, model_name="one core of a Cascade Lake server",
+    isa=ISAS["avx512"], features=ISAS["avx512"].features,
+    memories=(Memory("L1", 32 * KIB), Memory("L2", 1 * MIB), Memory("L3", 39 * MIB)), cores=1,
+    model_name="one core of a Cascade Lake server",
 )  # fmt: skip
 # L2 and L3 at the published bytes a cycle. Memory at the assumed rate of one server core: the
 # published 55 bytes a cycle are a whole socket's; here every layer fits L3, so it decides nothing.
@@ -238,7 +239,7 @@ def traffic(version: Version) -> float:
         kept.append(a + b + c)
         times = [refetches(op, order, trips, depth) for op in (roles.a, roles.b, roles.out)]
         moved.append((a * times[0], b * times[1], 2 * c * times[2]))  # C is read and written
-    sizes = (TARGET.l1, TARGET.l2, TARGET.l3)
+    sizes = [cache.size for cache in TARGET.caches]
     rates = (MACHINE.l2, MACHINE.l3, MACHINE.memory)
     return sum(
         float(level_traffic(kept, moved, USABLE * size).total[0]) / (rate * 1e9)

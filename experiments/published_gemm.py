@@ -180,10 +180,10 @@ def _level_seconds(gemm: Gemm, extents: Mapping[str, Numbers]) -> Iterator[Numbe
     """
     target, machine = published.TARGET, published.MACHINE
     behind = published.BANDWIDTHS[-1] * published.CLOCK / CORES  # of the whole socket, GB/s
-    levels = ((target.l1, machine.l2, 1), (target.l2, machine.l3, 1), (target.l3, behind, CORES))
-    for size, rate, sharers in levels:
+    levels = ((machine.l2, 1), (machine.l3, 1), (behind, CORES))
+    for cache, (rate, sharers) in zip(target.caches, levels, strict=True):
         kept, moved = _sub_nests(gemm, extents, sharers)
-        bytes_ = level_traffic(kept, moved, USABLE * size / sharers).total
+        bytes_ = level_traffic(kept, moved, USABLE * cache.size / sharers).total
         yield bytes_ / (rate * 1e9)
 
 

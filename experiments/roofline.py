@@ -138,7 +138,8 @@ def measured(
 def row_of(problem: Problem, result: tune.Result, context: Context) -> dict[str, Any]:
     """Rates, traffic, roofs and bounds of one layer under its schedule."""
     estimate, target, roofs = estimate_of(context, result.schedule), detect(), roofs_of(context)
-    sizes = {"L1": target.l1, "L2": target.l2, "L3": target.l3 / context.threads}
+    sizes = {cache.name: float(cache.size) for cache in target.caches}
+    sizes["L3"] /= context.threads
     work = problem.multiplied_flops * 1e-9
     rate = work / result.measurement.median if result.measurement else None
     row: dict[str, Any] = {

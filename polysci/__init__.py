@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from polysci.polyhedral import extract
     from polysci.runtime.primitive import Primitive
     from polysci.space.schedule import Schedule
-    from polysci.target.host import Target, detect
+    from polysci.target.host import detect
+    from polysci.target.target import Target
     from polysci.tune import Result, TunerOptions, optimize
     from polysci.tune.wisdom import Wisdom
 
@@ -94,7 +95,7 @@ _HOMES = MappingProxyType(
         "TunerOptions": "polysci.tune",
         "Scales": "polysci.numerics.quantization",
         "Schedule": "polysci.space.schedule",
-        "Target": "polysci.target.host",
+        "Target": "polysci.target.target",
         "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",
         "compile_network": "polysci.network.compiled",

@@ -18,7 +18,7 @@ from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
 from polysci.runtime.primitive import PackedWeights, Primitive
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
+from polysci.target.target import Target
 from polysci.tune import Progress, TunerOptions, check_options, optimize
 from polysci.tune.wisdom import Wisdom
 

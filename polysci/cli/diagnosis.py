@@ -17,11 +17,11 @@ from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
-from polysci.target import host as target_module
+from polysci.target import host
 from polysci.target.cpus import allowed_cpus, cpu_quota
-from polysci.target.host import Target
 from polysci.target.isa import Isa
 from polysci.target.isas import permissions
+from polysci.target.target import Target
 from polysci.text.tables import paragraph
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
@@ -56,7 +56,7 @@ class Check:
 def checks(target: Target | None = None) -> list[Check]:
     """Every check on this host; ``target`` defaults to what is detected. Raises nothing."""
     try:
-        target = target or target_module.detect()
+        target = target or host.detect()
     except SpecError as error:
         return [Check("ISA", False, str(error), "unset POLYSCI_ISA, then ask again")]
     results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
@@ -165,10 +165,9 @@ def _isa(target: Target) -> Check:
 
 
 def _caches(target: Target) -> Check:
-    sizes = (("L1", target.l1), ("L2", target.l2), ("L3", target.l3))
-    text = " ".join(f"{name}={target_module.size_text(size)}" for name, size in sizes)
+    text = " ".join(map(str, target.caches))
     guest = " (L3: what a guest may hope for)" if target.has("hypervisor") else ""
-    assumed = [name.upper() for name in ("l1", "l2", "l3") if name in target.assumed]
+    assumed = [cache.name for cache in target.caches if cache.name in target.assumed]
     if not assumed:
         return Check("caches", True, text + guest)
     remedy = "mount /sys; or write the sizes into a machine file ('polysci machine -o FILE.toml')"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
     from polysci.space.schedule import Schedule
-    from polysci.target.host import Target
     from polysci.target.machine import Machine
     from polysci.target.machine_file import MachineFile
+    from polysci.target.target import Target
     from polysci.tune import Progress, Result, TunerOptions
 
 _FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
@@ -163,7 +163,7 @@ def verify_option(command: argparse.ArgumentParser) -> None:
 
 def threads(text: str) -> int:
     """A number of threads; argparse prints the error."""
-    from polysci.target.host import MOST_THREADS
+    from polysci.target.target import MOST_THREADS
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
         raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS} threads, got {text!r}")

@@ -11,8 +11,8 @@ from polysci.cli import output_file
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.target.host import Target
     from polysci.target.machine import Machine
+    from polysci.target.target import Target
 
 _HELP = "show what was detected and measured of this machine, or write it to a file"
 

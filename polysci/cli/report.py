@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from polysci.cost import Context
     from polysci.ops.problem import Problem
     from polysci.report import Report
-    from polysci.target.host import Target
     from polysci.target.machine import Machine
+    from polysci.target.target import Target
 
 _HELP = "write one self-contained HTML page about layers, or about a whole model"
 _MORE = (

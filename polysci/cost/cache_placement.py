@@ -10,7 +10,7 @@ import numpy as np
 from polysci.cost.working_sets import Sizes
 from polysci.errors import SpecError
 from polysci.polyhedral.footprint import FLOAT, Count
-from polysci.target.host import Target
+from polysci.target.target import Target
 from polysci.text.suggestions import suggest
 
 Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of the shared L3
@@ -18,8 +18,12 @@ Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of th
 
 def caches_of(target: Target, threads: int = 1) -> Caches:
     """Bytes of L1 and L2 for one thread, and of the last level for all threads."""
-    own = [getattr(target, level) / target.sharing(level, threads) for level in ("l1", "l2")]
-    return own[0], own[1], float(target.l3 * -(-threads // target.sharing("l3", threads)))
+    own = [target.share(level, threads) for level in ("L1", "L2")]
+    return (
+        own[0],
+        own[1],
+        float(target.last_level.size * -(-threads // target.sharing("L3", threads))),
+    )
 
 
 def optimistic(sizes: Sizes, caches: Caches) -> Count:

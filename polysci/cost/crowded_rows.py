@@ -26,7 +26,7 @@ def crowding_seconds(nest: TrafficCounts) -> Count:
     run, rows = nest.runs_of(x, step, LINE)
     lines = rows * np.ceil(run / LINE)
     sharing = lines * nest.crowding_of(x, len(nest.tiles) - 1, PERIODS[0]) * LINE / PERIODS[0]
-    ways = nest.context.target.l1 / PERIODS[0]
+    ways = nest.context.target.memory("L1").lines_apart(PERIODS[0])
     loads = nest.bytes_moved(len(nest.tiles) - 1)[0] / LINE / nest.compute.vnni_factor
     waits = _SHOWN * np.maximum(sharing / ways - 1.0, 0.0) * LINE / nest.context.machine.l2 * 1e-9
     return np.where(nest.packed, 0.0, loads * waits)

@@ -62,7 +62,12 @@ def curve_forms(context: Context, loops: Schedule) -> Iterator[Schedule]:
     }:
         return
     sizes = [d.extent * moving["k"][0].extent for d in sides]
-    if sum(sizes) * factors / 2 <= context.target.l2 or loops.swap or loops.private or loops.plain:
+    if (
+        sum(sizes) * factors / 2 <= context.target.memory("L2").size
+        or loops.swap
+        or loops.private
+        or loops.plain
+    ):
         return
     points = [last[d.name] for d in sides]
     deep = [last[d.name] for d in moving["k"] if d.name in last]

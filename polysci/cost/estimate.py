@@ -8,9 +8,9 @@ from polysci.cost.weights import Weights
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.footprint import Count, LevelTraffic
 from polysci.space.knobs import Strides
-from polysci.target.host import Target
 from polysci.target.machine import Machine
 from polysci.target.microkernels import ways
+from polysci.target.target import Target
 
 
 @dataclass(frozen=True, slots=True)

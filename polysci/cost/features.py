@@ -78,7 +78,8 @@ def _macs(context: Context) -> float:
 def _levels(context: Context, estimate: Estimate) -> Iterator[Column]:
     """Bytes into every level over those that must move, by operand; working sets over caches."""
     target, compulsory = context.target, compulsory_bytes(context.contraction)
-    sizes = (target.l1, target.l2, target.l3 / max(1, context.threads))
+    sizes = [float(cache.size) for cache in target.caches]
+    sizes[-1] /= max(1, context.threads)
     for number, (level, size) in enumerate(zip(estimate.levels, sizes, strict=True), 1):
         yield f"l{number}.total", np.log(level.total / compulsory)
         for operand in ("a", "b", "c"):
@@ -112,7 +113,7 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
     )
     yield "tile.rate", by_tile(rate)
     yield "tile.whole", by_tile(cut)
-    ways = max(1, context.target.l1 // PAGE)
+    ways = max(1, int(context.target.memory("L1").lines_apart(PAGE)))
     crowd = by_tile(lambda tile: max(0.0, log(_crowd(context, tile) / ways)))
     yield "tile.crowded", np.where(family.pack >= 0, 0.0, crowd)
     yield (

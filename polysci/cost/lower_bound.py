@@ -45,8 +45,8 @@ def _issued(context: Context, tile: RegisterTile) -> float:
 def _loads(context: Context) -> float:
     """Seconds of one core for the slowest level's unavoidable loads."""
     target, machine = context.target, context.machine
-    levels = ((target.l1, machine.l2), (target.l2, machine.l3), (target.l3, machine.memory))
+    rates = (machine.l2, machine.l3, machine.memory)
     return max(
-        max(0.0, load_bound_bytes(context.contraction, size) - size) / (rate * 1e9)
-        for size, rate in levels
+        max(0.0, load_bound_bytes(context.contraction, cache.size) - cache.size) / (rate * 1e9)
+        for cache, rate in zip(target.caches, rates, strict=True)
     )

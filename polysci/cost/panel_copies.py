@@ -44,8 +44,8 @@ def seconds_to_copy(nest: TrafficCounts, copy: Count | float, *, streams: bool =
     context = nest.context
     target, machine = context.target, context.machine
     _, l3, memory = level_rates(machine, target, context.threads)
-    cold = context.cold or nest.total_bytes() > USABLE * target.l3
-    in_l3 = copy <= USABLE * target.l3 / target.sharing("l3", context.threads)
+    cold = context.cold or nest.total_bytes() > USABLE * target.last_level.size
+    in_l3 = copy <= USABLE * target.last_level.size / target.sharing("L3", context.threads)
     again = np.where(copy <= nest.l2_bytes / 2, 0.0, np.where(in_l3, 1 / l3, 2 / memory))
     seconds: Count = 1e-9 * ((1 if streams else UNFORESEEN) / (memory if cold else l3) + again)
     return seconds

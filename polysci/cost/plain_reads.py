@@ -152,7 +152,7 @@ def _dot_seconds(context: Context, schedule: Schedule) -> float:
     calls = prod(ceil(d.extent / tile[d.name]) for d in (*outer, column, deep))
     steps = ceil(tile[deep.name] / kernel.lanes) * ceil(tile[column.name] / columns)
     block = float(max(rows * columns, rows + columns, _IN_FLIGHT) + columns)
-    excess = contraction.a.bytes * rows * tile[deep.name] / context.target.l1 - 1
+    excess = contraction.a.bytes * rows * tile[deep.name] / context.target.memory("L1").size - 1
     block += _ROW_FROM_L2 * rows * min(1.0, max(0.0, _LOSES * excess))
     ends = _LANE_SUM * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)
     return calls * (steps * block + ends) * 2e-9 * kernel.lanes / context.peak
@@ -172,7 +172,7 @@ def _kept_depth(context: Context, schedule: Schedule) -> int:
     """Steps of k of which L1 holds a block of sums' rows and columns, in whole vectors."""
     lanes = find(schedule.kernel).lanes
     step = context.contraction.a.bytes * sum(_block_of_sums(context, schedule))
-    return max(1, context.target.l1 // step // lanes) * lanes
+    return max(1, context.target.memory("L1").size // step // lanes) * lanes
 
 
 def _page_seconds(context: Context, schedule: Schedule) -> float:
@@ -187,13 +187,13 @@ def _page_seconds(context: Context, schedule: Schedule) -> float:
     rows, calls = _rows_beside(context, schedule)
     walk = _WALK * min(1.0, apart / _PAGE) if rows > _PAGES else 0.0
     again, row = _FROM_L3, contraction.b.bytes * tile[column.name]
-    if deep * apart <= context.target.l2:
+    if deep * apart <= context.target.memory("L2").size:
         again = _SHORT_RUNS * row * 1e-9 / context.machine.l2
     seconds = touches * (walk + (passes - 1) * again)
     size = sum(
         its.bytes * prod(its.shape) for its in (contraction.a, contraction.b, contraction.out)
     )
-    if not context.cold and size <= USABLE * context.target.l3:
+    if not context.cold and size <= USABLE * context.target.last_level.size:
         return seconds
     if rows > 2 * _STREAMS:  # the first line of a row waits half as long again
         return seconds + touches * (ceil(row / LINE) + 0.5) * _NOT_AHEAD

@@ -26,8 +26,8 @@ def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
             context.threads,
             tiles=tiles,
             blocks=blocks,
-            cache=STREAMED * context.target.l3,
-            l2=context.target.l2,
+            cache=STREAMED * context.target.last_level.size,
+            l2=context.target.memory("L2").size,
         )
 
 

@@ -101,7 +101,7 @@ class _Checks:
         self.columns_out = bool(
             footprint(contraction.b, problem)[0] > footprint(contraction.a, problem)[0]
         )
-        self.half = HALF * context.target.l2
+        self.half = HALF * context.target.memory("L2").size
 
     def _running(self, position: int) -> Flags:
         return self.none | self.nest.running(position)
@@ -158,7 +158,7 @@ class _Checks:
             first = self._point(position) & ~passed
             swept = np.where(first, self._bytes(self.nest.tiles[position + 1]), swept)
             passed = passed | first
-        over: Flags = swept > self.context.target.l2
+        over: Flags = swept > self.context.target.memory("L2").size
         return over
 
     def count_needless_blocks(self) -> Count:
@@ -168,7 +168,7 @@ class _Checks:
         sweep = {name: inside[name] if name in self.depths else problem[name] for name in problem}
         for position, dim in enumerate(self.nest.dims):
             point = self._point(position)
-            swept = self._bytes(sweep | {dim: inside[dim]}) <= self.context.target.l2
+            swept = self._bytes(sweep | {dim: inside[dim]}) <= self.context.target.memory("L2").size
             fits = fits | (point & ~passed & swept)
             passed = passed | point
             if dim in self.swept:
@@ -237,6 +237,6 @@ class _Checks:
 
     def streams_wrongly(self) -> Flags:
         out = self.contraction.out
-        large = out.bytes * prod(out.shape) > STREAMED * self.context.target.l3
+        large = out.bytes * prod(out.shape) > STREAMED * self.context.target.last_level.size
         broken: Flags = self.family.stream != large
         return broken

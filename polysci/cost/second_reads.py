@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 
 USABLE = 7 / 8  # of a cache: one way in eight is left for data that the model does not count
 
@@ -12,6 +12,6 @@ def level_rates(machine: Machine, target: Target, threads: int) -> tuple[float, 
     """GB/s that L2, L3 and memory feed one of so many threads."""
     return (
         machine.l2,
-        min(machine.l3, machine.l3_all / target.sharing("l3", threads)),
+        min(machine.l3, machine.l3_all / target.sharing("L3", threads)),
         min(machine.memory, machine.memory_all / threads),
     )

@@ -28,6 +28,6 @@ def short_run_seconds(nest: TrafficCounts) -> Count:
         number = nest.runs_of(x, nest.means[depth], LINE)[1] * nest.times(depth)[0]
         begun.append((np.where(nest.from_copy(depth), 0.0, number), np.zeros(1), np.zeros(1)))
     occupied = [nest.occupancy(depth, PERIODS[0]) for depth in depths]
-    size = USABLE * nest.context.target.l1
+    size = USABLE * nest.context.target.memory("L1").size
     runs = level_traffic(occupied, begun, size).a
     return np.where((run <= LINE) & ~nest.packed, runs * _WAIT, 0.0)

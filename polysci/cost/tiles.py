@@ -274,7 +274,8 @@ def _with_knobs(
     """One order with every choice of packing, threads and streaming; None if none resolves."""
     contraction, strides = context.contraction, context.strides
     large = (
-        float(contraction.out.bytes) * prod(contraction.out.shape) > STREAMED * context.target.l3
+        float(contraction.out.bytes) * prod(contraction.out.shape)
+        > STREAMED * context.target.last_level.size
     )
     knobs = knobs_of(contraction, strides, dims, context.threads, large, shapes[0].kernel)
     chosen = [(which, steps, *knob) for knob in knobs for which, steps in members]
@@ -287,7 +288,7 @@ def _with_knobs(
         {d.name: d.extent for d in contraction.dims},
         np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
         np.array(stream, dtype=np.bool_),
-        follow_in_cache(contraction, kernel, dims, steps, context.target.l2),
+        follow_in_cache(contraction, kernel, dims, steps, context.target.memory("L2").size),
         pad_of(contraction, strides, kernel), contraction.reductions,
         needs_copy(contraction, kernel),
     )  # fmt: skip

@@ -184,7 +184,7 @@ def _sum_seconds(nest: TrafficCounts) -> Count:
     context, copies = nest.context, nest.copies()
     machine, target = context.machine, context.target
     size = prod(nest.contraction.out.shape) * (4.0 * copies + 2.0 * nest.contraction.out.bytes)
-    slower = np.where(size > USABLE * target.l3, machine.memory, machine.l3)
+    slower = np.where(size > USABLE * target.last_level.size, machine.memory, machine.l3)
     rate = np.where(size > USABLE * nest.l2_bytes * context.threads, slower, machine.l2)
     kept = (nest.splits() > 1) & needs_copy(nest.contraction, nest.family.tiles[0].kernel)
     seconds: Count = np.where((copies > 1) | kept, size / (rate * 1e9), 0.0)
@@ -220,7 +220,7 @@ def _transfers(
     """
     context = nest.context
     target = context.target
-    sizes = (target.l1, target.l2, target.l3)
+    sizes = [cache.size for cache in target.caches]
     problem_bytes = nest.total_bytes()
     rates = level_rates(context.machine, target, context.threads)
     taken = (np.zeros(1), np.where(nest.family.stream, 0.0, levels[1].c / 2), np.zeros(1))

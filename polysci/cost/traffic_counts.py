@@ -159,10 +159,7 @@ class TrafficCounts:
     def levels(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
         """Traffic into L1, L2 and the last level, in bytes."""
         target, threads = self.context.target, self.context.threads
-        sizes = [
-            size / target.sharing(level, threads)
-            for level, size in (("l1", target.l1), ("l2", target.l2), ("l3", target.l3))
-        ]
+        sizes = [target.share(cache.name, threads) for cache in target.caches]
         depths, levels = range(len(self.tiles)), []
         moved = [self.bytes_moved(depth) for depth in depths]
         for size, period in zip(sizes, (*PERIODS, 0), strict=True):
@@ -173,8 +170,7 @@ class TrafficCounts:
     @property
     def l2_bytes(self) -> float:
         """Bytes of L2 that a thread has."""
-        target = self.context.target
-        return target.l2 / target.sharing("l2", self.context.threads)
+        return self.context.target.share("L2", self.context.threads)
 
     def pages(self) -> Count:
         """Misses of the first-level translation buffer."""

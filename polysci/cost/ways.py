@@ -47,6 +47,6 @@ def _bound_seconds(context: Context, kernel: Microkernel) -> float:
 def _bandwidth(context: Context, size: float) -> float:
     """GB/s at which the level that holds ``size`` bytes feeds one core."""
     target, machine = context.target, context.machine
-    if context.cold or size > target.l3:
+    if context.cold or size > target.last_level.size:
         return machine.memory
-    return machine.l3 if size > target.l2 else machine.l2
+    return machine.l3 if size > target.memory("L2").size else machine.l2

@@ -13,7 +13,7 @@ from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
+from polysci.target.target import Target
 
 MEMORY = "memory"
 HELD = USABLE  # of a cache, as in the model
@@ -67,9 +67,7 @@ class Flow:
 
 def sizes_of(target: Target, threads: int) -> tuple[int, ...]:
     """One thread's share of L1, L2 and L3, in bytes."""
-    return tuple(
-        getattr(target, name.lower()) // target.sharing(name.lower(), threads) for name in LEVELS
-    )
+    return tuple(int(target.share(name, threads)) for name in LEVELS)
 
 
 def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:

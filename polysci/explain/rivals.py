@@ -44,7 +44,7 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
         family
         for way in competitive_ways(context)
         for family in schedules(
-            seen.contraction, seen.strides, way, seen.threads, l2=seen.target.l2
+            seen.contraction, seen.strides, way, seen.threads, l2=seen.target.memory("L2").size
         )
     )
     for family in space:

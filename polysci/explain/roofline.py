@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from polysci.cost import Context
 from polysci.explain.terms import Terms
 from polysci.polyhedral.footprint import load_bound_bytes
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 
 PEAK_NOTE = (
     "GFLOP/s count every tap; shares of the peak and the roofline leave out taps in the padding."
@@ -40,7 +40,7 @@ def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, f
 
     Every core has an L2; the bandwidth of L3 and memory is limited for all cores together.
     """
-    shared = machine.l3_all / target.sharing("l3", threads)
+    shared = machine.l3_all / target.sharing("L3", threads)
     return (
         threads * machine.l2,
         threads * min(machine.l3, shared),

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from polysci.errors import SpecError
 from polysci.export.project import ExportedLayer, TunedProblem
 from polysci.target import microkernels
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS, caps, isa_named, up_to
 from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune import optimize
 from polysci.tune.calibrate import load_rates
 

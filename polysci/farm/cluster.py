@@ -17,9 +17,9 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from polysci.errors import FarmError, PolysciError
 from polysci.farm import tasks
 from polysci.runtime.measurement import host_of
-from polysci.target.host import Target
 from polysci.target.isas import ISAS
 from polysci.target.machine import Machine, from_json
+from polysci.target.target import Target
 
 TIMING: Final = "timing"  # the resource of workers that take times
 ASIDE: Final = "set-aside"  # the resource of those that a search does not trust, until the next one

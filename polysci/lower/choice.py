@@ -24,8 +24,8 @@ from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
-from polysci.target.host import Target
 from polysci.target.machine import assume_rates
+from polysci.target.target import Target
 from polysci.text.suggestions import suggest
 
 TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out

@@ -31,7 +31,7 @@ def bound_of(schedule: Schedule) -> dict[str, Any]:
 
 def cold_size() -> int:
     """How many bytes of buffers in turns make sure that each has left the last-level cache."""
-    return max(_COLD_FLOOR, 2 * detect().l3)
+    return max(_COLD_FLOOR, 2 * detect().last_level.size)
 
 
 class CandidateError(CheckError):

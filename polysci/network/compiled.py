@@ -40,7 +40,8 @@ from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
 from polysci.program.passes.fused_updates import AUTO
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
+from polysci.target.target import Target
 from polysci.text import names
 from polysci.text.tables import shorten
 from polysci.tune import LEVELS, Progress, TunerOptions, check_options

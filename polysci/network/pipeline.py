@@ -21,8 +21,8 @@ from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.layouts import with_dtype, with_orders
 from polysci.program.passes.partial_sums import split_sums
 from polysci.program.stages import Program
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 from polysci.tune.context import context_of
 
 

@@ -41,8 +41,9 @@ from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune import Progress, Result, context_of, optimize
 from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
@@ -177,7 +178,7 @@ def shares_of(program: Program, options: CompileOptions, pool: str = OPENMP) -> 
     branches = any(isinstance(stage, BranchStage) for stage in program.stages)
     if options.threads == 1 or pool != OPENMP or branches:
         return SHARED
-    return share_stages(program, options.threads, options.rates, options.target.l2)
+    return share_stages(program, options.threads, options.rates, options.target.memory("L2").size)
 
 
 def options_of(program: Program, options: CompileOptions) -> Mapping[str, CompileOptions]:

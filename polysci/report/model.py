@@ -18,8 +18,8 @@ from polysci.lower.algorithm import ExplainRequest
 from polysci.lower.registry import algorithm_of
 from polysci.ops.problem import Problem
 from polysci.space import schedule
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 from polysci.tune import Result, Trial
 
 LEAST_TRIALS = 3  # for a rank correlation

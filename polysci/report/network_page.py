@@ -11,7 +11,7 @@ from polysci.report.markup import Child, tag
 from polysci.report.network_figures import NAMED, memory_map, stage_roofline
 from polysci.report.network_model import NetworkPage
 from polysci.report.page import whole_page
-from polysci.target.host import size_text
+from polysci.target.target import size_text
 from polysci.text.tables import bytes_text, shorten, time_text
 
 FIRST = 4  # stages and fusions that are told at the top
@@ -35,7 +35,7 @@ def network_page(page: NetworkPage) -> str:
 def _header(page: NetworkPage) -> Element:
     network, options = page.account.network, page.account.network.options
     target = options.target
-    caches = ", ".join(f"{n.upper()} {size_text(getattr(target, n))}" for n in ("l1", "l2", "l3"))
+    caches = ", ".join(f"{cache.name} {size_text(cache.size)}" for cache in target.caches)
     rates = ", ".join(f"{name} {rate:.0f}"
                       for name, rate in zip(SOURCES, page.bandwidths, strict=True))  # fmt: skip
     known = "" if page.machine.measured else " (assumed)"

@@ -12,7 +12,7 @@ from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
 from polysci.report.model import Report, ReportLayer, shape_text
 from polysci.report.section import section
-from polysci.target.host import size_text
+from polysci.target.target import size_text
 from polysci.text.tables import time_text
 
 _STYLE = Path(__file__).with_name("style.css")
@@ -49,7 +49,7 @@ def whole_page(title: str, version: str, date: str, header: Element, *parts: Ele
 
 def _header(report: Report) -> Element:
     machine, target = report.machine, report.target
-    caches = ", ".join(f"{n.upper()} {size_text(getattr(target, n))}" for n in ("l1", "l2", "l3"))
+    caches = ", ".join(f"{cache.name} {size_text(cache.size)}" for cache in target.caches)
     rates = ", ".join(
         f"{name} {rate:.0f}" for name, rate in zip(SOURCES, report.bandwidths, strict=True)
     )

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, Final
 
 from polysci.errors import SpecError
-from polysci.target.host import Target
+from polysci.target.target import Target
 
 MIN_SAMPLE_S: Final = 2e-3
 RECORDED: Final = "recorded"  # the protocol of what a record says

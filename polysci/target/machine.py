@@ -11,7 +11,7 @@ from typing import Any
 
 from polysci.errors import SpecError
 from polysci.target import microkernels
-from polysci.target.host import Target
+from polysci.target.target import Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
 COEFFICIENTS = (
@@ -146,9 +146,15 @@ def from_json(text: str) -> Machine:
 
 
 def assume_rates(target: Target) -> Machine:
-    """Parameters typical of a 3 GHz server core with the target's vectors."""
+    """Return parameters typical of a 3 GHz server core with the target's vectors.
+
+    A bandwidth that the target knows of ``L2``, ``L3`` or ``memory`` takes the place of ours.
+    """
+    rates = {"L2": 90.0, "L3": 25.0, "memory": 12.0}
+    rates |= {memory.name: memory.bandwidth for memory in target.memories if memory.bandwidth}
     return Machine(
-        peak=6.0 * 2 * target.isa.lanes_f32, l2=90.0, l3=25.0, memory=12.0,
-        l3_all=25.0 * target.sharing("l3", target.cores), memory_all=12.0 * target.cores**0.5,
+        peak=6.0 * 2 * target.isa.lanes_f32, l2=rates["L2"], l3=rates["L3"], memory=rates["memory"],
+        l3_all=rates["L3"] * target.sharing(target.last_level.name, target.cores),
+        memory_all=rates["memory"] * target.cores**0.5,
         cores=target.cores,
     )  # fmt: skip

@@ -9,20 +9,24 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.target import microkernels
-from polysci.target.host import ASSUMED_CACHES, MOST_THREADS, Target, size_text
+from polysci.target.host import ASSUMED_CACHES
 from polysci.target.isas import ISAS, isa_named
 from polysci.target.machine import RATES, Machine, assume_rates
+from polysci.target.target import MOST_THREADS, Memory, MemoryKind, Target, size_text
 
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
 MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
 MOST_SHOWN = 1 << 64  # of whole numbers in messages
-LEVELS = tuple(ASSUMED_CACHES)
+_TARGET_KEYS = ("isa", "features", "cores", "model_name", "assumed", "memories")
+_LEVEL_KEYS = tuple(
+    key for cache in ASSUMED_CACHES for key in (cache.name.lower(), f"{cache.name.lower()}_cores")
+)
 Reader = Callable[[str, Any, bool], Any]  # of a key, its value, whether it divides
 
 # What the numbers of a Machine are: unit and meaning.
@@ -125,11 +129,17 @@ def _target_lines(target: Target) -> Iterator[str]:
     yield f"isa = {_quoted(target.isa.name)}  # instruction set: {', '.join(ISAS)}"
     yield f"features = {_listed(target.features)}  # of the CPU, as in cpuinfo"
     yield f"cores = {target.cores}"
-    for level in LEVELS:
-        size = getattr(target, level)
-        yield f"{level} = {size}  # bytes of one {level.upper()} cache for data: {size_text(size)}"
-        yield f"{level}_cores = {getattr(target, f'{level}_cores')}  # that share it; 0: all cores"
     yield f"assumed = {_listed(target.assumed)}  # which of these are defaults, not detected"
+    for memory in target.memories:
+        yield ""
+        yield "[[target.memories]]"
+        yield f"name = {_quoted(memory.name)}"
+        yield f"size = {memory.size}  # bytes of one: {size_text(memory.size)}"
+        yield f"cores = {memory.cores}  # that share one; 0: all cores"
+        yield f"line = {memory.line}  # bytes"
+        yield f"ways = {memory.ways}  # of a cache; 0: not known"
+        yield f"bandwidth = {memory.bandwidth!r}  # GB/s, reads by one core; 0: not known"
+        yield f"kind = {_quoted(memory.kind)}  # {', '.join(get_args(MemoryKind))}"
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
@@ -159,35 +169,84 @@ def _listed(words: tuple[str, ...]) -> str:
 
 
 def _target(data: Mapping[str, Any]) -> Target:
-    _refuse_unknown("target.", data, tuple(field.name for field in fields(Target)))
+    _refuse_unknown("target.", data, (*_TARGET_KEYS, *_LEVEL_KEYS))
     isa = isa_named(_word("target.isa", data.get("isa")), source="target.isa")
     features = _words("target.features", data.get("features", list(isa.features)))
     if not isa.runs_on(features):
         missing = ", ".join(word for word in isa.features if word not in features)
         raise SpecError(f"target.features: isa {isa} needs {missing} as well")
-    values: dict[str, Any] = {"cores": _whole("target.cores", data.get("cores"), 1, MOST_THREADS)}
-    for level in LEVELS:
-        values[level] = _whole(f"target.{level}", data.get(level), 1, MOST_BYTES)
-        if (name := f"{level}_cores") in data:
-            values[name] = _whole(f"target.{name}", data[name], 0, values["cores"])
+    cores = _whole("target.cores", data.get("cores"), 1, MOST_THREADS)
+    memories = _memories(data, cores) if "memories" in data else _three_caches(data, cores)
+    names = {memory.name.lower(): memory.name for memory in memories}
     marked = _words("target.assumed", data.get("assumed", []))
+    _refuse_unknown("target.assumed: ", marked, ("features", *names, *names.values(), "cores"))
     name = _word("target.model_name", data.get("model_name", "unknown"))
-    target = Target(isa, features, **values, model_name=name, assumed=marked)
+    marked = tuple(names.get(word, word) for word in marked)
+    target = Target(isa, features, memories, cores, name, assumed=marked)
     _check_order(target)
-    _refuse_unknown("target.assumed: ", marked, ("features", *LEVELS, "cores"))
     return target
 
 
+def _memories(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:
+    """The memories of the tables ``[[target.memories]]``."""
+    for key in data:
+        if key in _LEVEL_KEYS:
+            raise SpecError(f"target.{key}: expected no such key beside [[target.memories]]")
+    tables = data["memories"]
+    if not isinstance(tables, list):
+        raise SpecError(f"target.memories: expected [[target.memories]], got {_shown(tables)}")
+    memories = list[Memory]()
+    for at, table in enumerate(tables):
+        memory = _memory(f"target.memories[{at}]", table, cores)
+        if memory.name in (other.name for other in memories):
+            raise SpecError(f"target.memories[{at}].name: a second {memory.name!r:.80}")
+        memories.append(memory)
+    return tuple(memories)
+
+
+def _memory(place: str, table: Any, cores: int) -> Memory:
+    data = _table(place, table)
+    _refuse_unknown(f"{place}.", data, tuple(field.name for field in fields(Memory)))
+    kind = data.get("kind", "cache")
+    if kind not in get_args(MemoryKind):
+        known = ", ".join(get_args(MemoryKind))
+        raise SpecError(f"{place}.kind: expected one of {known}, got {_shown(kind)}")
+    return Memory(
+        name=_word(f"{place}.name", data.get("name")),
+        size=_whole(f"{place}.size", data.get("size"), 1, MOST_BYTES),
+        cores=_whole(f"{place}.cores", data.get("cores", 1), 0, cores),
+        line=_whole(f"{place}.line", data.get("line", 64), 1, MOST_BYTES),
+        ways=_whole(f"{place}.ways", data.get("ways", 0), 0, MOST_BYTES),
+        bandwidth=_number(f"{place}.bandwidth", data.get("bandwidth", 0.0), False),
+        kind=kind,
+    )
+
+
+def _three_caches(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:
+    """The caches of a file that names them by keys of their own, as ``l3`` and ``l3_cores``."""
+    caches = []
+    for default in ASSUMED_CACHES:
+        level = default.name.lower()
+        size = _whole(f"target.{level}", data.get(level), 1, MOST_BYTES)
+        sharers = data.get(f"{level}_cores", default.cores)
+        sharers = _whole(f"target.{level}_cores", sharers, 0, cores)
+        caches.append(Memory(default.name, size, sharers))
+    return tuple(caches)
+
+
 def _check_order(target: Target) -> None:
-    """A cache is no smaller, and serves no fewer cores, than the one inside it."""
-    for inner, outer in pairwise(LEVELS):
-        small, large = getattr(target, inner), getattr(target, outer)
-        if small > large:
-            raise SpecError(f"target.{outer}: expected no less than {inner}={small}, got {large}")
-        few, many = target.sharing(inner, target.cores), target.sharing(outer, target.cores)
+    """Raise SpecError where a cache is smaller, or serves fewer cores, than the one inside it."""
+    for inner, outer in pairwise(target.caches):
+        if inner.size > outer.size:
+            raise SpecError(
+                f"target: {outer.name}: expected no less than {inner.name}={inner.size} bytes, "
+                f"got {outer.size}"
+            )
+        few, many = (target.sharing(cache.name, target.cores) for cache in (inner, outer))
         if few > many:
             raise SpecError(
-                f"target.{outer}_cores: expected no fewer than the {few} of {inner}, got {many}"
+                f"target: {outer.name}: expected no fewer cores than the {few} of {inner.name}, "
+                f"got {many}"
             )
 
 

@@ -12,7 +12,7 @@ import torch
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError
 from polysci.lower.registry import ALGORITHMS, AUTO, DEFAULT
-from polysci.target.host import MOST_THREADS
+from polysci.target.target import MOST_THREADS
 from polysci.text.suggestions import suggest
 from polysci.tune import check_options
 

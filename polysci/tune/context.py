@@ -7,8 +7,9 @@ from collections.abc import Callable
 from polysci.cost import Context
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 from polysci.tune.calibrate import machine_of
 from polysci.tune.training import load_weights
 

@@ -22,8 +22,8 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
 from polysci.runtime.backend import backend_of
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
 from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune.probes import build_reference
 from polysci.tune.sample import sample_schedules
 

@@ -11,10 +11,10 @@ from polysci.printers import openmp
 from polysci.runtime.backend import backend_of
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
-from polysci.target.host import Target
 from polysci.target.isa import TileRegisters
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel
+from polysci.target.target import Target
 
 TAPS = 3  # of a depthwise filter's line, and lines of a stencil's
 SUMS = 12  # accumulators of the reference kernel: enough to hide latency, and many loads for each
@@ -64,14 +64,14 @@ def bandwidth_text(target: Target) -> str:
     unit = peak_units(target.isa.name, "f32")["f32"]
     parts: list[c.Generable] = [c.Line(peak_text(unit))]
     parts.append(c.Line(microkernels.header("probe_read")))
-    for level, size in {"l2": target.l2 // 2, "l3": _l3_bytes(target, 1)}.items():
+    for level, size in {"l2": target.memory("L2").size // 2, "l3": _l3_bytes(target, 1)}.items():
         buffer, count = f"{level}_buffer", size // 4
         read = c.Statement(f"return ps_probe_read({buffer}, {count}, n)")
         parts += [
             _array(f"float {buffer}[{count}]"),
             _probe(f"read_{level}", [_filled(buffer), read]),
         ]
-    blocks = _blocks(4 * target.l3)
+    blocks = _blocks(4 * target.last_level.size)
     parts.append(_array(f"float buffer[{blocks * BLOCK // 4}]"))
     for name, jump in {"read_memory": 1, "read_jumps": JUMP}.items():
         body = [_filled("buffer"), c.Statement("static int64_t at")]
@@ -103,7 +103,7 @@ def _read_blocks(buffer: str, blocks: int, jump: int, at: str) -> str:
 
 def _l3_bytes(target: Target, cores: int) -> int:
     """What a core reads from L3: its share of a third of it, but more than its L2 holds."""
-    return max(target.l3 // 3 // cores, 3 * target.l2 // 2)
+    return max(target.last_level.size // 3 // cores, 3 * target.memory("L2").size // 2)
 
 
 def _array(declarator: str) -> c.Generable:
@@ -115,7 +115,7 @@ def together_text(target: Target) -> str:
     """C of the probes that run on all cores at once; ``fork`` returns 1e3 for every region."""
     cores = target.cores
     parts: list[c.Generable] = []
-    blocks = _blocks(4 * target.l3 // cores)
+    blocks = _blocks(4 * target.last_level.size // cores)
     l3_floats = _l3_bytes(target, cores) // 4 // 64 * 64
     reads = {
         "l3": (l3_floats, f"ps_probe_read(l3_buffer[i], {l3_floats}, n)"),

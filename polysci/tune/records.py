@@ -20,7 +20,7 @@ from polysci.runtime.measurement import Measurement, host_of
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
-from polysci.target.host import Target
+from polysci.target.target import Target
 from polysci.tune.individuals import NETWORK, check_individual
 from polysci.tune.result import Trial
 from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom

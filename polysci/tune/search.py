@@ -25,9 +25,10 @@ from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.microkernels import find
+from polysci.target.target import Target
 from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
 from polysci.tune.predictions import Prediction, keep, key_of, load

@@ -8,8 +8,8 @@ from polysci.border.arguments import check_callable, check_type
 from polysci.cost.shortlist import ranker_of
 from polysci.errors import SpecError
 from polysci.ops.problem import Problem
-from polysci.target.host import MOST_THREADS, Target
 from polysci.target.machine import Machine
+from polysci.target.target import MOST_THREADS, Target
 from polysci.text.suggestions import suggest
 from polysci.tune.result import LEVELS
 from polysci.tune.tuners import TunerOptions

@@ -23,8 +23,8 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
 from polysci.target.microkernels import find
+from polysci.target.target import Target
 
 LAYERS = 3  # least number of layers with one family of microkernels
 PAIRS = 400  # of one layer, drawn from all pairs that differ by more than the noise

@@ -14,7 +14,7 @@ from polysci.runtime.measurement import host_of
 from polysci.space import schedule
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
+from polysci.target.target import Target
 from polysci.tune import context_of
 from polysci.tune.training import TrainingSample
 from polysci.tune.wisdom import Record, Wisdom

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from polysci.target.host import Target
 from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune import calibrate
 from polysci.tune.announcement import describe
 from tests.support.command import polysci

@@ -118,7 +118,7 @@ def test_a_description_that_claims_too_much(monkeypatch):
     if not claims:
         pytest.skip("this host runs every instruction set")
     features = tuple({*target.features, *claims[-1].features})
-    liar = type(target)(claims[-1], features, 1, 1, 1, 1, "liar")
+    liar = type(target)(claims[-1], features, target.memories, 1, "liar")
     trap = "__builtin_trap();\nreturn"
     monkeypatch.setattr(
         diagnosis, "_function",

@@ -37,7 +37,7 @@ def crowded(problem: str, schedule: str) -> float:
 def test_each_step_loads_the_rows_again(
     problem: str, schedule: str, rows: int, loads: float
 ) -> None:
-    ways = fixed_context(parse_problem(problem)).target.l1 / PERIODS[0]
+    ways = fixed_context(parse_problem(problem)).target.memory("L1").size / PERIODS[0]
     wanted = loads * 0.4 * max(rows / ways - 1, 0.0)
     assert crowded(problem, schedule) == pytest.approx(wanted, rel=1e-6)
 

@@ -41,7 +41,7 @@ def test_reductions_are_cut_to_what_l1_holds() -> None:
     (cut,) = [loop.step for loop in best.loops if loop.dim == "k"]
     tile = best.tile({d.name: d.extent for d in DOTS.contraction.dims})
     assert cut % 16 == 0 and cut < DEEP
-    assert 4 * cut * (tile["i"] + 1) <= DOTS.target.l1
+    assert 4 * cut * (tile["i"] + 1) <= DOTS.target.memory("L1").size
 
 
 def test_calls_have_as_many_rows_as_save_a_pass() -> None:

@@ -34,7 +34,7 @@ from polysci.polyhedral.working_sets import (
 )
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule, parse
-from polysci.target.host import KIB, MIB
+from polysci.target.target import KIB, MIB, Memory
 from polysci.tune import model_of
 from tests.support import nests, samples
 from tests.support.scripts import run_script
@@ -279,7 +279,10 @@ def test_an_unknown_placement_is_named() -> None:
 
 
 def test_threads_have_their_own_caches_but_one_last_level() -> None:
-    target = replace(samples.FIXED, l2_cores=2, l3_cores=4, cores=8)
+    target = replace(
+        samples.FIXED, cores=8,
+        memories=(Memory("L1", 48 * KIB), Memory("L2", 2 * MIB, 2), Memory("L3", 8 * MIB, 4)),
+    )  # fmt: skip
     assert caches_of(target) == (48 * KIB, 2 * MIB, 8 * MIB)
     assert caches_of(target, 8) == (48 * KIB, 1 * MIB, 16 * MIB)
 

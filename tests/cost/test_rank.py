@@ -104,10 +104,10 @@ def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("cache", ["l1", "l2", "l3"])
+@pytest.mark.parametrize("cache", ["L1", "L2", "L3"])
 def test_a_larger_cache_is_never_slower(cache: str) -> None:
     context = samples.fixed_context(load("resnet50")[2])
-    larger = replace(context.target, **{cache: 4 * getattr(context.target, cache)})
+    larger = samples.resized(context.target, **{cache: 4 * context.target.memory(cache).size})
     before, after = all_of(context), all_of(replace(context, target=larger))
     assert (after <= before * (1 + 1e-12)).all()
 
@@ -176,7 +176,7 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
         parse(f"k:32 p:2 {mark}> brgemm_avx512_f32_14x32") for mark in ("", "ahead(B) ")
     )
     assert predict_seconds(context, ahead) < predict_seconds(context, plain)
-    large = replace(context, target=replace(context.target, l2=16 << 20))
+    large = replace(context, target=samples.resized(context.target, L2=16 << 20))
     assert predict_seconds(large, ahead) == predict_seconds(large, plain)
     dear = replace(context, machine=replace(context.machine, prefetch_ns=2.0))
     assert (

@@ -5,8 +5,12 @@ from dataclasses import replace
 from polysci.cost.second_reads import level_rates
 from polysci.target.host import detect
 from polysci.target.machine import Machine
+from polysci.target.target import Memory
 
-TARGET = replace(detect("portable"), l2=1000, l3=5000, l2_cores=1, l3_cores=2, cores=2)
+TARGET = replace(
+    detect("portable"), cores=2,
+    memories=(Memory("L1", 500), Memory("L2", 1000), Memory("L3", 5000, cores=2)),
+)  # fmt: skip
 MACHINE = Machine(peak=50.0, l2=40.0, l3=30.0, memory=12.0, l3_all=40.0, memory_all=16.0)
 
 

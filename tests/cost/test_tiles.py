@@ -30,7 +30,7 @@ from polysci.target.microkernels import find
 from tests.support import samples
 from tests.support.nests import nest
 
-SMALL_CACHES = replace(samples.FIXED, l1=8 * 1024, l2=64 * 1024, l3=256 * 1024)
+SMALL_CACHES = samples.resized(samples.FIXED, L1=8 * 1024, L2=64 * 1024, L3=256 * 1024)
 LAYERS = [
     Conv2d(N=1, C=64, H=28, W=28, K=96, R=1, S=1),
     Conv2d(N=2, C=48, H=14, W=13, K=80, R=3, S=3, pad=1),

@@ -27,8 +27,9 @@ from polysci.polyhedral.footprint import load_bound_bytes
 from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import assume_rates
+from polysci.target.target import Target
 from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
@@ -299,7 +300,11 @@ def test_a_roofline_follows_from_the_records(tmp_path: Path, own_cache: Path) ->
     roofs = [machine.peak]
     rates = (machine.l2, min(machine.l3, machine.l3_all), min(machine.memory, machine.memory_all))
     for name, moved, size, rate in zip(
-        ("L1", "L2", "L3"), estimate.levels, (where.l1, where.l2, where.l3), rates, strict=True
+        ("L1", "L2", "L3"),
+        estimate.levels,
+        [cache.size for cache in where.caches],
+        rates,
+        strict=True,
     ):
         total = float(np.ravel(moved.total)[0])
         bound = load_bound_bytes(context.contraction, size)

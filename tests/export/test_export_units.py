@@ -11,11 +11,13 @@ import pytest
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, candidates, export_c, export_python
 from polysci.ops.conv2d import Conv2d
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates
+from polysci.target.target import Target
 from polysci.text import names
 from tests.support.exported import WARNINGS, edited, layers, run
+from tests.support.samples import FIXED
 
 STRICT = ("-std=c11", *WARNINGS)
 UNITS = ("avx512", "avx2", "portable")
@@ -323,7 +325,7 @@ def test_what_does_not_run_here_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = ISAS["avx2"].features
-    here = Target(ISAS["avx2"], features, 32768, 1 << 20, 1 << 23, 2, "a lesser one")
+    here = Target(ISAS["avx2"], features, FIXED.caches, 2, "a lesser one")
     best, own, least = candidates.search_targets(
         [ISAS[name] for name in UNITS], "measure", target=here
     )

@@ -29,7 +29,7 @@ from polysci.runtime.measurement import host_of
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
-from tests.support.samples import FIXED, fixed_context
+from tests.support.samples import FIXED, fixed_context, resized
 
 CONV = Conv2d(N=1, C=16, H=8, W=8, K=48, R=3, S=3, pad=1)
 WIDE = Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1)
@@ -177,7 +177,7 @@ def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -
 def test_filters_beyond_the_cache_are_prefetched() -> None:
     context = fixed_context(WIDE)
     assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, context, 8))
-    large = replace(context, target=replace(FIXED, l2=64 << 20))
+    large = replace(context, target=resized(FIXED, L2=64 << 20))
     assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, 8))
     cold = replace(large, cold=True)
     assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, cold, 8))
@@ -209,7 +209,7 @@ def test_fewer_calls_a_panel_are_predicted_faster_where_filters_exceed_l2() -> N
     assert len({plan.calls for plan in plans}) == 3
     weights = [estimate(plan, context).weights for plan in plans]
     assert weights == sorted(weights, reverse=True) and weights[0] > 1.5 * weights[2]
-    near = replace(context, target=replace(FIXED, l2=64 << 20))
+    near = replace(context, target=resized(FIXED, L2=64 << 20))
     assert estimate(plans[0], near).weights < weights[0] / 4
     slower = replace(near, cold=True)
     assert estimate(plans[0], slower).weights > estimate(plans[0], near).weights

@@ -30,7 +30,7 @@ from polysci.polyhedral.footprint import (
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.space.enumerate import Family
-from polysci.target.host import KIB
+from polysci.target.target import KIB
 from polysci.tune import model_of
 from tests.support import samples
 
@@ -187,7 +187,7 @@ def test_no_schedule_moves_less_than_the_lower_bound(layer: Conv2d) -> None:
     target, roles = context.target, context.contraction
     assert compulsory_bytes(roles) == FLOAT * elements(layer)
     for family, totals in estimates(context):
-        for total, size in zip(totals, (target.l1, target.l2, target.l3), strict=True):
+        for total, size in zip(totals, [cache.size for cache in target.caches], strict=True):
             least = load_bound_bytes(roles, size)
             worst = int(np.argmin(total))
             assert total[worst] >= least * (1 - 1e-9), str(family.schedule(worst))

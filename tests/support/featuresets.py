@@ -3,7 +3,8 @@
 from itertools import combinations
 from pathlib import Path
 
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
+from polysci.target.target import Target
 
 AVX2 = "sse2 avx avx2 f16c fma"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"

@@ -4,8 +4,9 @@ import os
 from itertools import product
 
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune.calibrate import machine_path
 
 

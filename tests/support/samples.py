@@ -3,6 +3,7 @@
 import platform
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -15,9 +16,9 @@ from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
-from polysci.target.host import KIB, MIB, Target
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates
+from polysci.target.target import KIB, MIB, Memory, Target
 from polysci.tune import model_of
 
 # The instruction sets that this machine's own compilers know; tests/aarch64.py has another one.
@@ -26,12 +27,22 @@ COMPILED = [isa.name for isa in ISAS.values() if isa.machine in ("", platform.ma
 FIXED = Target(
     isa=ISAS["avx512"],
     features=ISAS["avx512"].features,
-    l1=48 * KIB,
-    l2=2 * MIB,
-    l3=8 * MIB,
+    memories=(
+        Memory("L1", 48 * KIB, ways=12),
+        Memory("L2", 2 * MIB, ways=16),
+        Memory("L3", 8 * MIB, cores=0, ways=16),
+    ),
     cores=2,
     model_name="a machine that never changes",
 )
+
+
+def resized(target: Target, **sizes: int) -> Target:
+    """The target with caches of other sizes: ``resized(FIXED, L2=1 << 20)``."""
+    caches = [
+        replace(cache, size=sizes.get(cache.name, cache.size), ways=0) for cache in target.caches
+    ]
+    return replace(target, memories=tuple(caches))
 
 
 def fixed_context(problem: Conv2d, threads: int = 1, target: Target = FIXED) -> Context:

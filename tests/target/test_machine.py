@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError
 from polysci.runtime.build import cache
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import SPEED, Machine, assume_rates, from_json
+from polysci.target.target import Target
 from polysci.tune import calibrate, fit, probes
 from tests.support.flags import QUICK
 from tests.support.rates import write_rates
-from tests.support.samples import FIXED
+from tests.support.samples import FIXED, resized
 
 rates = st.floats(1e-3, 1e6)
 machines = st.builds(
@@ -155,7 +156,10 @@ def test_a_calibration_is_found_again(fresh_cache: Path, monkeypatch: pytest.Mon
 
 def other_targets() -> list[Target]:
     here = detect()
-    others = [replace(here, l2=here.l2 * 2), replace(here, features=(*here.features, "avx99"))]
+    others = [
+        resized(here, L2=here.memory("L2").size * 2),
+        replace(here, features=(*here.features, "avx99")),
+    ]
     return others + [detect(isa) for isa in here.allowed[:-1]]
 
 

@@ -14,10 +14,11 @@ from polysci.cost.shortlist import choices
 from polysci.errors import SpecError
 from polysci.ops import parse_problem
 from polysci.target import microkernels
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.machine_file import MachineFile, numbers, parse, read
+from polysci.target.target import Memory, Target
 from polysci.tune import context_of, optimize
 from polysci.tune.calibrate import kernels_for, machine_path
 from tests.support import command
@@ -41,10 +42,16 @@ def targets(draw: st.DrawFn) -> Target:
     cores = draw(st.integers(1, 1024))
     sharers = sorted(draw(st.tuples(*[st.integers(1, cores)] * 3)))
     sharers[2] = draw(st.sampled_from([sharers[2], 0]))
+    ways, bandwidth = draw(st.integers(0, 16)), draw(st.floats(0, 1e299))
+    caches = (
+        Memory("L1", sizes[0], sharers[0], ways=ways),
+        Memory("L2", sizes[1], sharers[1], line=128, bandwidth=bandwidth),
+        Memory("L3", sizes[2], sharers[2]),
+        Memory(draw(words), 1 << 34, cores=0, kind="global"),
+    )
     return Target(
-        isa, (*isa.features, *draw(st.lists(words, max_size=3))), *sizes, cores, draw(words),
-        tuple(draw(st.lists(st.sampled_from(["l1", "l3", "cores", "features"]), unique=True))),
-        *sharers,
+        isa, (*isa.features, *draw(st.lists(words, max_size=3))), caches, cores, draw(words),
+        tuple(draw(st.lists(st.sampled_from(["L1", "L3", "cores", "features"]), unique=True))),
     )  # fmt: skip
 
 
@@ -71,18 +78,19 @@ def test_every_number_has_its_unit_beside_it() -> None:
     for field in fields(Machine):
         if field.name in numbers(assume_rates(FIXED)):
             assert re.search(rf"^{field.name} = \S+  # (GFLOP/s|GB/s|ns|us|share), \w", text, re.M)
-    assert "l1 = 49152  # bytes of one L1 cache" in text
+    assert 'name = "L1"\nsize = 49152  # bytes of one: 48K' in text
     assert "assumed" in text.partition("measured = false")[2].splitlines()[0]
 
 
 SHORT = 'isa = "avx2"\nl1 = 1\nl2 = 2\nl3 = 3\ncores = 4\n'
 FEATURES = 'features = ["avx2", "fma", "f16c"]'
+CACHES = (Memory("L1", 1), Memory("L2", 2), Memory("L3", 3, cores=0))
 GOOD = f"[target]\n{SHORT}{FEATURES}\n[machine]\npeak = 90\n[machine.efficiency]\n"
 
 
 def test_what_is_left_out_is_assumed() -> None:
     found = parse(f"[target]\n{SHORT}")
-    assert found.target == Target(ISAS["avx2"], ("avx2", "fma", "f16c"), 1, 2, 3, 4, "unknown")
+    assert found.target == Target(ISAS["avx2"], ("avx2", "fma", "f16c"), CACHES, 4, "unknown")
     assert found.machine == assume_rates(found.target) and not found.machine.measured
     assert parse(GOOD).machine == replace(assume_rates(found.target), peak=90.0)
     free = parse(GOOD.replace("peak = 90", "call_ns = 0")).machine
@@ -103,14 +111,14 @@ def test_what_is_left_out_is_assumed() -> None:
         ("l1 = 1", "l1 = true", "target.l1: expected a whole number"),
         ("l1 = 1", 'l1 = "32K"', "target.l1: expected a whole number"),
         ("l2 = 2\n", "", "target.l2: expected a whole number from 1 to 1099511627776, got nothing"),
-        ("l2 = 2", "l2 = 4", "target.l3: expected no less than l2=4, got 3"),
-        ("l1 = 1", "l1 = 3", "target.l2: expected no less than l1=3, got 2"),
+        ("l2 = 2", "l2 = 4", "target: L3: expected no less than L2=4 bytes, got 3"),
+        ("l1 = 1", "l1 = 3", "target: L2: expected no less than L1=3 bytes, got 2"),
         ("cores = 4", "cores = 0", "target.cores: expected a whole number from 1 to 1024, got 0"),
         ("cores = 4", "cores = 1025", "target.cores: expected a whole number from 1 to 1024, got"),
-        ("cores = 4", "cores = 4\nl4 = 9", "target.l4: unknown; expected one of isa, features, l1"),
+        ("cores = 4", "cores = 4\nl4 = 9", "target.l4: unknown; expected one of isa, features"),
         ("cores = 4", "cores = 4\nl3_cores = 5", "target.l3_cores: expected a whole number from 0"),
         ("cores = 4", "cores = 4\nl2_cores = 2\nl3_cores = 1",
-         "target.l3_cores: expected no fewer than the 2 of l2, got 1"),
+         "target: L3: expected no fewer cores than the 2 of L2, got 1"),
         ("cores = 4", 'cores = 4\nassumed = ["isa"]', "target.assumed: isa: unknown"),
         ("peak = 90", "peak = 0", "machine.peak: expected a positive number of GFLOP/s, got 0"),
         ("peak = 90", "peak = -1.5", "machine.peak: expected a positive number"),
@@ -138,6 +146,51 @@ def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(SpecError, match=re.escape(f"here.toml: {message}")):
         parse(GOOD.replace(old, new), "here.toml")
+
+
+NAMED = (
+    'isa = "avx2"\ncores = 4\nassumed = ["L2"]\n'
+    '[[target.memories]]\nname = "L1"\nsize = 1\nways = 8\n'
+    '[[target.memories]]\nname = "L2"\nsize = 2\ncores = 0\n'
+    '[[target.memories]]\nname = "local"\nsize = 9\nkind = "local"\n'
+)
+
+
+def test_memories_are_a_list_of_tables() -> None:
+    target = parse(f"[target]\n{NAMED}").target
+    assert target.memories == (
+        Memory("L1", 1, ways=8), Memory("L2", 2, cores=0), Memory("local", 9, kind="local"),
+    )  # fmt: skip
+    assert [cache.name for cache in target.caches] == ["L1", "L2"]
+    assert target.last_level == target.memory("L2") and target.assumed == ("L2",)
+    assert (target.sharing("L2", 3), target.share("L2", 4)) == (3, 0.5)
+    with pytest.raises(SpecError, match="memory 'L3': unknown has L1, L2, local"):
+        target.memory("L3")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cores = 4", "cores = 4\nl1 = 1", "target.l1: expected no such key beside [[target.mem"),
+        ("size = 9", "size = 0", "target.memories[2].size: expected a whole number from 1"),
+        ("cores = 0", "cores = 5", "target.memories[1].cores: expected a whole number from 0 to 4"),
+        ('name = "L2"', 'name = "L1"', "target.memories[1].name: a second 'L1'"),
+        ('name = "L2"\n', "", "target.memories[1].name: expected text in quotes, got nothing"),
+        ("ways = 8", "speed = 8", "target.memories[0].speed: unknown; expected one of name, size"),
+        ("ways = 8", "bandwidth = -1", "target.memories[0].bandwidth: expected a number of at l"),
+        ('kind = "local"', 'kind = "fast"', "target.memories[2].kind: expected one of cache, lo"),
+        ('["L2"]', '["L3"]', "target.assumed: L3: unknown; expected one of features, l1, l2"),
+    ],
+)  # fmt: skip
+def test_a_wrong_memory_is_named(old: str, new: str, message: str) -> None:
+    assert old in NAMED
+    with pytest.raises(SpecError, match=re.escape(f"here.toml: {message}")):
+        parse(f"[target]\n{NAMED.replace(old, new, 1)}", "here.toml")
+
+
+def test_memories_must_be_tables() -> None:
+    with pytest.raises(SpecError, match=r"target\.memories: expected \[\[target\.memories\]\]"):
+        parse('[target]\nisa = "portable"\ncores = 1\nmemories = 5')
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

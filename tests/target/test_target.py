@@ -9,9 +9,10 @@ import pytest
 from polysci.cli import diagnosis
 from polysci.errors import SpecError
 from polysci.target import host
-from polysci.target.host import KIB, MIB, Target, detect
+from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
+from polysci.target.target import KIB, MIB, Memory, Target, size_text
 
 AVX512 = "fpu sse2 avx avx2 f16c fma avx512f avx512bw avx512dq avx512vl"
 
@@ -75,16 +76,20 @@ def test_attribute_and_flags_name_the_same_features():
 def test_this_host():
     found = detect()
     assert found.isa == found.runnable[-1]
-    assert 8 * KIB <= found.l1 <= found.l2 <= found.l3
+    assert 8 * KIB <= found.memory("L1").size <= found.memory("L2").size <= found.memory("L3").size
     assert found.cores == len(os.sched_getaffinity(0))
-    assert 1 <= found.sharing("l1", 99) <= found.sharing("l3", 99) <= found.cores
+    assert 1 <= found.sharing("L1", 99) <= found.sharing("L3", 99) <= found.cores
     assert "\n" not in str(found)
 
 
 def test_a_server(machine):
     found = detect(root=machine(AVX512))
-    assert (found.isa.name, found.l1, found.l2) == ("avx512", 48 * KIB, 2 * MIB)
-    assert found.l3 == 32 * MIB
+    assert (found.isa.name, found.memory("L1").size, found.memory("L2").size) == (
+        "avx512",
+        48 * KIB,
+        2 * MIB,
+    )
+    assert found.memory("L3").size == 32 * MIB
     assert found.model_name == "Some CPU"
     assert found.assumed == ()
     assert str(found).startswith("avx512 L1=48K L2=2M L3=32M cores=")
@@ -94,30 +99,30 @@ def test_a_server(machine):
 @pytest.mark.parametrize(("cpus", "l3"), [(1, 4 * MIB), (2, 8 * MIB), (200, 480 * MIB)])
 def test_a_guest_hopes_for_its_share_of_the_host_cache(machine, cpus, l3):
     root = machine(f"{AVX512} hypervisor", cpus=cpus, l3="491520K")
-    assert detect(root=root).l3 == l3
+    assert detect(root=root).memory("L3").size == l3
 
 
 @pytest.mark.parametrize(
     ("claim", "l3", "assumed"),
     [
-        ("266240K", 8 * MIB, ("l3",)),  # 260 MiB for two: what a guest may hope for
-        ("1073741824K", 8 * MIB, ("l3",)),
-        ("9" * 15, 8 * MIB, ("l3",)),
-        ("9" * 5000, 2 * MIB, ("l3",)),
-        ("0", 2 * MIB, ("l3",)),
-        ("0K", 2 * MIB, ("l3",)),
-        ("-1", 2 * MIB, ("l3",)),
-        ("", 2 * MIB, ("l3",)),
+        ("266240K", 8 * MIB, ("L3",)),  # 260 MiB for two: what a guest may hope for
+        ("1073741824K", 8 * MIB, ("L3",)),
+        ("9" * 15, 8 * MIB, ("L3",)),
+        ("9" * 5000, 2 * MIB, ("L3",)),
+        ("0", 2 * MIB, ("L3",)),
+        ("0K", 2 * MIB, ("L3",)),
+        ("-1", 2 * MIB, ("L3",)),
+        ("", 2 * MIB, ("L3",)),
         ("16K", 2 * MIB, ()),  # not below L2
         ("98304K", 96 * MIB, ()),  # two cores of a part with stacked caches
     ],
 )
 def test_an_l3_that_no_cpu_has_is_not_believed(machine, claim, l3, assumed):
     found = detect(root=machine(AVX512, l3=claim))
-    assert (found.l3, found.assumed) == (l3, assumed)
+    assert (found.memory("L3").size, found.assumed) == (l3, assumed)
     assert diagnosis._caches(found).ok is not bool(assumed)
     guest = machine(f"{AVX512} hypervisor", l3=claim, name="guest")
-    assert detect(root=guest).l3 == min(l3, 8 * MIB)
+    assert detect(root=guest).memory("L3").size == min(l3, 8 * MIB)
 
 
 def test_absurd_inner_caches_are_assumed(machine):
@@ -126,7 +131,11 @@ def test_absurd_inner_caches_are_assumed(machine):
     (caches / "index0/size").write_text("1024M\n")
     (caches / "index2/size").write_text("1024M\n")
     found = detect(root=root)
-    assert (found.l1, found.l2, found.assumed) == (32 * KIB, 256 * KIB, ("l1", "l2"))
+    assert (found.memory("L1").size, found.memory("L2").size, found.assumed) == (
+        32 * KIB,
+        256 * KIB,
+        ("L1", "L2"),
+    )
 
 
 def test_few_cpus_share_the_l3_of_a_large_machine(machine):
@@ -134,9 +143,9 @@ def test_few_cpus_share_the_l3_of_a_large_machine(machine):
     root = machine(AVX512, cpus=128, l3="98304K")
     shared = root / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list"
     shared.write_text("0-7\n")
-    assert detect(root=root).l3 == 96 * MIB
+    assert detect(root=root).memory("L3").size == 96 * MIB
     shared.write_text("0\n")
-    assert detect(root=root).assumed == ("l3",)
+    assert detect(root=root).assumed == ("L3",)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ def test_cores_are_those_of_affinity_and_quota(machine, monkeypatch, limit, allo
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {*range(allowed)})
     found = detect(root=root)
     assert found.cores == cores
-    assert all(1 <= found.sharing(level, 8) <= cores for level in ("l1", "l2", "l3"))
+    assert all(1 <= found.sharing(level, 8) <= cores for level in ("L1", "L2", "L3"))
 
 
 @pytest.mark.parametrize(
@@ -245,22 +254,33 @@ def test_figures_are_kept_by_maker_and_best_instruction_set(machine, name, maker
 
 def test_without_sysfs_caches_are_assumed_and_said_so(machine):
     found = detect(root=machine(AVX512, caches=False))
-    assert found.assumed == ("l1", "l2", "l3")
-    assert (found.l1, found.l2, found.l3) == tuple(host.ASSUMED_CACHES.values())
+    assert found.assumed == ("L1", "L2", "L3")
+    assert found.caches == host.ASSUMED_CACHES
     assert ("L1", "32K of each core (assumed)") in found.rows()
+
+
+def test_lines_and_ways_are_read(machine):
+    root = machine(AVX512)
+    caches = root / "sys/devices/system/cpu/cpu0/cache"
+    for file, text in (("coherency_line_size", "128"), ("ways_of_associativity", "12")):
+        (caches / "index0" / file).write_text(text + "\n")
+        (caches / "index2" / file).write_text("many\n")
+    first, second, _ = detect(root=root).caches
+    assert (first.line, first.ways, second.line, second.ways) == (128, 12, 64, 0)
+    assert first.lines_apart(4096) == 12 and second.lines_apart(4096) == 512
 
 
 def test_without_cpuinfo_everything_is_assumed(tmp_path):
     found = detect(root=tmp_path)
     assert found.isa is ISAS["portable"]
-    assert found.assumed == ("features", "l1", "l2", "l3")
+    assert found.assumed == ("features", "L1", "L2", "L3")
 
 
 def test_damaged_sysfs_is_as_good_as_none(machine):
     root = machine(AVX512)
     (root / "sys/devices/system/cpu/cpu0/cache/index0/size").write_text("many\n")
     (root / "sys/devices/system/cpu/cpu0/cache/index2/size").write_text("0K\n")
-    assert detect(root=root).assumed == ("l1", "l2")
+    assert detect(root=root).assumed == ("L1", "L2")
 
 
 def test_who_shares_a_cache_is_read(machine, monkeypatch):
@@ -275,7 +295,7 @@ def test_who_shares_a_cache_is_read(machine, monkeypatch):
     ):
         (caches / index / "shared_cpu_list").write_text(cpus + "\n")
     found = detect(root=root)
-    assert (found.l1_cores, found.l2_cores, found.l3_cores) == (2, 4, 6)  # of six, not of 64
+    assert [cache.cores for cache in found.caches] == [2, 4, 6]  # of six, not of 64
     assert [value for name, value in found.rows() if name in ("L1", "L3")] == [
         "48K for 2 cores", "32M for 6 cores",
     ]  # fmt: skip
@@ -285,20 +305,21 @@ def test_who_shares_a_cache_is_read(machine, monkeypatch):
 def test_a_damaged_list_of_cpus_is_as_good_as_none(machine, cpus):
     root = machine(AVX512)
     (root / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list").write_text(cpus)
-    assert detect(root=root).l3_cores == 0
+    assert detect(root=root).memory("L3").cores == 0
 
 
 def test_sharing():
-    eight = Target(ISAS["avx2"], ISAS["avx2"].features, 1, 2, 3, 64, "", l2_cores=2, l3_cores=8)
-    assert [eight.sharing(level, 64) for level in ("l1", "l2", "l3")] == [1, 2, 8]
-    assert [eight.sharing(level, 4) for level in ("l1", "l2", "l3")] == [1, 2, 4]
-    assert eight.sharing("l3") == 1
-    alone = Target(ISAS["portable"], (), 1, 2, 3, 64, "")
-    assert alone.sharing("l3", 64) == 64  # all cores, where nothing else is said
+    caches = (Memory("L1", 1), Memory("L2", 2, 2), Memory("L3", 3, 8))
+    eight = Target(ISAS["avx2"], ISAS["avx2"].features, caches, 64, "")
+    assert [eight.sharing(level, 64) for level in ("L1", "L2", "L3")] == [1, 2, 8]
+    assert [eight.sharing(level, 4) for level in ("L1", "L2", "L3")] == [1, 2, 4]
+    assert eight.sharing("L3") == 1
+    alone = Target(ISAS["portable"], (), (Memory("L3", 3, 0),), 64, "")
+    assert alone.sharing("L3", 64) == 64  # all cores, where nothing else is said
 
 
 @pytest.mark.parametrize(
     ("size", "text"), [(32 * KIB, "32K"), (MIB, "1M"), (1500, "1500"), (1536 * KIB, "1536K")]
 )
 def test_sizes(size, text):
-    assert host.size_text(size) == text
+    assert size_text(size) == text

@@ -19,8 +19,9 @@ from polysci.measure.trials import BuiltSchedule
 from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build import folder
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
 from polysci.tune import calibrate, fit, probes
 from polysci.tune.announcement import announce, describe
 from tests.support import naive

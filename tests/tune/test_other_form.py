@@ -1,6 +1,5 @@
 """A search tries its fastest schedule in the other form: weights prefetched, or not."""
 
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -15,8 +14,9 @@ from polysci.tune.records import SearchRecords
 from polysci.tune.result import Trial
 from polysci.tune.runner import TrialRunner
 from polysci.tune.trials import Trials
+from tests.support.samples import resized
 
-TARGET = replace(detect("portable"), l2=16 << 10)
+TARGET = resized(detect("portable"), L2=16 << 10)
 RATES = assume_rates(TARGET)
 
 

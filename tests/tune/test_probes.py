@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from polysci.target.host import MIB
 from polysci.target.isas import ISAS
+from polysci.target.target import MIB
 from polysci.tune.probes import bandwidth_text, reference_kernel, together_text
-from tests.support.samples import FIXED
+from tests.support.samples import FIXED, resized
 
 
 @pytest.mark.parametrize("cores", [2, 8, 64])
 @pytest.mark.parametrize("l3", [8 * MIB, 64 * MIB])
 def test_a_core_reads_more_from_l3_than_its_l2_holds(cores: int, l3: int) -> None:
-    target = replace(FIXED, l2=2 * MIB, l3=l3, cores=cores)
+    target = replace(resized(FIXED, L2=2 * MIB, L3=l3), cores=cores)
     (alone,) = re.findall(r"float l3_buffer\[(\d+)\]", bandwidth_text(target))
     (each,) = re.findall(rf"float l3_buffer\[{cores}\]\[(\d+)\]", together_text(target))
     for count in (int(alone), int(each)):
-        assert 4 * count > 1.25 * target.l2
-        assert 4 * count <= max(target.l3 / 3, 1.5 * target.l2)
+        assert 4 * count > 1.25 * target.memory("L2").size
+        assert 4 * count <= max(target.memory("L3").size / 3, 1.5 * target.memory("L2").size)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -24,8 +24,9 @@ from polysci.ops.conv2d import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
 from polysci.space.schedule import Schedule, parse
-from polysci.target.host import Target, detect
+from polysci.target.host import detect
 from polysci.target.machine import assume_rates
+from polysci.target.target import Target
 from polysci.tune import LEVELS, Progress, Result
 from polysci.tune.calibrate import machine_path
 from polysci.tune.wisdom import Wisdom

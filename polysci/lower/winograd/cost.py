@@ -7,8 +7,8 @@ from math import prod
 
 from polysci.cost import Context
 from polysci.lower.winograd.plan import WinogradPlan
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 
 # Vector operations' time of one tile of one vector of channels, in caches; counted in the compiled
 # code and confirmed by timing: (m, channels are neighbours) -> (into V, from M).
@@ -74,7 +74,7 @@ class _Cost:
         into, back = self._transforms()
         gemm, weights = self._gemm(), self._weights()
         hidden = self.machine.hidden_l3 if self._u_far() else 0.0
-        if self.context.cold or self._u_bytes() + self._images() > self.target.l3:
+        if self.context.cold or self._u_bytes() + self._images() > self.target.last_level.size:
             hidden = self.machine.hidden_memory
         shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
         regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
@@ -126,7 +126,9 @@ class _Cost:
         halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
         x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
         moved = [SCATTERED * halo * x / far, 2 * y / far]
-        if self._block() > HELD * self.target.l2:  # V and M are written and fetched once more
+        if (
+            self._block() > HELD * self.target.memory("L2").size
+        ):  # V and M are written and fetched once more
             spilled = self._rate(self._block())
             width = {"t": plan.tiles, "k": plan.filters}
             moved[0] += 2.0 * ITEM * plan.points * width["t"] * plan.v_tile / spilled
@@ -144,7 +146,7 @@ class _Cost:
     def _reads(self) -> int:
         """How often U comes from beyond L2."""
         order = [loop.dim for loop in self.plan.schedule.loops]
-        stays = order[:1] == ["k"] and self._k_bytes() < HELD * self.target.l2
+        stays = order[:1] == ["k"] and self._k_bytes() < HELD * self.target.memory("L2").size
         return 1 if stays else -(-self.plan.tiles // self.plan.t)
 
     def _u_rate(self) -> float:
@@ -152,7 +154,9 @@ class _Cost:
         if not self._u_far():
             return self._rate(0)
         everything = self._u_bytes() + self._images()
-        return self._rate(max(everything, self.target.l3 + 1) if self.context.cold else everything)
+        return self._rate(
+            max(everything, self.target.last_level.size + 1) if self.context.cold else everything
+        )
 
     def _read_again(self) -> float:
         """What later calls wait for panels in L2 while the next ones arrive there."""
@@ -179,7 +183,10 @@ class _Cost:
 
     def _u_far(self) -> bool:
         """Whether U is not in L2."""
-        return self.context.cold or self._u_bytes() + self._block() > HELD * self.target.l2
+        return (
+            self.context.cold
+            or self._u_bytes() + self._block() > HELD * self.target.memory("L2").size
+        )
 
     def _block(self) -> int:
         """Bytes of V and M that one block works on, and of one panel of U."""
@@ -194,8 +201,8 @@ class _Cost:
     def _rate(self, size: float) -> float:
         """Bytes a second of one thread from the level that holds so many bytes."""
         machine, teams = self.machine, self.plan.teams
-        if size <= HELD * self.target.l2:
+        if size <= HELD * self.target.memory("L2").size:
             return machine.l2 * 1e9
-        if size <= self.target.l3:
+        if size <= self.target.last_level.size:
             return min(machine.l3, machine.l3_all / teams) * 1e9
         return min(machine.memory, machine.memory_all / teams) * 1e9

@@ -29,8 +29,8 @@ from polysci.program.stages import (
     Value,
     ViewStage,
 )
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 
 AUTO: Final = "auto"
 UPDATES: Final = (AUTO, "fused", "diffused")
@@ -101,9 +101,11 @@ class StepGains:
 
     def transfer(self, size: int) -> float:
         """Seconds that a byte takes into L2 from where so many bytes have room."""
-        if size <= self.target.l2:
+        if size <= self.target.memory("L2").size:
             return 0.0
-        return 1e-9 / (self.machine.l3 if size <= self.target.l3 else self.machine.memory)
+        return 1e-9 / (
+            self.machine.l3 if size <= self.target.last_level.size else self.machine.memory
+        )
 
     def seconds(self, problem: Problem) -> float:
         if problem.key not in self.predicted:

@@ -25,8 +25,8 @@ from polysci.program.stages import (
     channels_last,
 )
 from polysci.space.schedule import Schedule
-from polysci.target.host import Target
 from polysci.target.machine import Machine
+from polysci.target.target import Target
 
 SHARE = 0.5  # of a cache that tensors or weights may fill
 RISK = 0.03  # of the time of its members that it may cost: loops it needs are not the best ones
@@ -112,7 +112,7 @@ def _refusal(
         return "it has no rows of an image"
     if isinstance(second, LayerStage) and second.x.tensor != name:
         return "the layer adds it, and multiplies another tensor"
-    size = SHARE * setting.target.l2
+    size = SHARE * setting.target.memory("L2").size
     if value.bytes <= size:
         return f"{value.bytes} bytes stay in the L2 cache"
     own = replace(value, order=channels_last(4)).strides

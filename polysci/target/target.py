@@ -1,0 +1,159 @@
+"""Target: a device to generate code for: its instruction set, memories and cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polysci.errors import SpecError
+from polysci.target.isa import Isa
+from polysci.target.isas import ISAS, up_to
+
+MOST_THREADS = 1024  # of one primitive, and cores of a described machine
+MAKERS = ("intel", "amd", "apple", "ampere", "arm", "neoverse")  # as CPUs name them
+KIB = 1024
+MIB = 1024 * KIB
+
+MemoryKind = Literal["cache", "local", "global"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One level of a device's memory, ``size`` bytes large.
+
+    ``cores`` is how many cores share one of it, 0 for all. A ``cache`` is filled by the hardware,
+    in lines of ``line`` bytes; code places data in the ``local`` memory of a core and in the
+    ``global`` one. 0 where not known: ``ways`` of a cache, and ``bandwidth``, the GB/s at which
+    one core reads it.
+    """
+
+    name: str
+    size: int
+    cores: int = 1
+    line: int = 64
+    ways: int = 0
+    bandwidth: float = 0.0
+    kind: MemoryKind = "cache"
+
+    def lines_apart(self, step: int) -> float:
+        """How many lines that lie ``step`` bytes apart a cache holds; by its size without ways."""
+        return max(self.ways, self.size / step)
+
+    def __str__(self) -> str:
+        return f"{self.name}={size_text(self.size)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine to generate code for; ``memories`` from the nearest to the cores outwards.
+
+    ``cores`` are the CPUs that this process may use (``target.cpus``). ``assumed`` names the
+    memories, and ``features`` or ``cores``, that are documented defaults because the machine does
+    not tell, or tells what no machine has. ``withheld`` are features of the CPU that the kernel
+    denies.
+    """
+
+    isa: Isa
+    features: tuple[str, ...]
+    memories: tuple[Memory, ...]
+    cores: int
+    model_name: str
+    assumed: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+
+    def memory(self, name: str) -> Memory:
+        """The memory of a name, as ``L2``. Raises SpecError where the device has none."""
+        for memory in self.memories:
+            if memory.name == name:
+                return memory
+        known = ", ".join(memory.name for memory in self.memories)
+        raise SpecError(f"memory {name!r}: {self.model_name} has {known or 'none'}")
+
+    @property
+    def caches(self) -> tuple[Memory, ...]:
+        """The memories that the hardware fills, the smallest first."""
+        return tuple(memory for memory in self.memories if memory.kind == "cache")
+
+    @property
+    def last_level(self) -> Memory:
+        """The largest cache. Raises SpecError where the device has none."""
+        if not self.caches:
+            raise SpecError(f"{self.model_name} has no cache")
+        return self.caches[-1]
+
+    def sharing(self, name: str, threads: int = 1) -> int:
+        """How many of ``threads`` use one memory of a name together.
+
+        Neighbouring threads run on neighbouring cores.
+        """
+        return max(1, min(self.memory(name).cores or self.cores, threads))
+
+    def share(self, name: str, threads: int = 1) -> float:
+        """Bytes of a memory that each of ``threads`` has."""
+        return self.memory(name).size / self.sharing(name, threads)
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has the feature, in cpuinfo's spelling."""
+        return feature in self.features
+
+    @property
+    def kind(self) -> str:
+        """The key of figures: who made the CPU, and the best instruction set that it runs."""
+        name = self.model_name.lower()
+        maker = next((maker for maker in MAKERS if maker in name), "unknown")
+        return f"{maker}-{self.runnable[-1]}"
+
+    @property
+    def runnable(self) -> tuple[Isa, ...]:
+        """The instruction sets that this CPU executes, best last, whatever ``isa`` is capped to."""
+        return tuple(isa for isa in ISAS.values() if isa.runs_on(self.features))
+
+    @property
+    def allowed(self) -> tuple[Isa, ...]:
+        """The instruction sets that code for this target may use, best last: none above ``isa``."""
+        return tuple(isa for isa in self.runnable if isa in up_to(self.isa))
+
+    @property
+    def hidden(self) -> tuple[Isa, ...]:
+        """The instruction sets that the CPU executes and a cap forbids, best last."""
+        return tuple(isa for isa in self.runnable if isa not in self.allowed)
+
+    def refusal(self, isa: str) -> str:
+        """Why code for an instruction set may not run here; empty where it may."""
+        if isa not in map(str, self.runnable):
+            return f"needs {isa}, which this CPU does not run"
+        if isa in map(str, self.hidden):
+            return f"is above {self.isa}, to which --isa or POLYSCI_ISA caps"
+        return ""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything known, for a table."""
+        return [
+            ("CPU", self.model_name),
+            ("kind", self.kind),
+            ("ISA", f"{self.isa} ({self.isa.lanes_f32} f32 lanes, {self.isa.registers} registers)"),
+            ("ISAs that run", " ".join(isa.name for isa in self.runnable)),
+            *([("ISAs that a cap hides", " ".join(map(str, self.hidden)))] if self.hidden else []),
+            *((memory.name, self._text(memory)) for memory in self.memories),
+            ("cores", f"{self.cores}{self._mark('cores')}"),
+            ("features", " ".join(self.features) or "none"),
+        ]
+
+    def _text(self, memory: Memory) -> str:
+        cores = memory.cores or self.cores
+        owner = "of each core" if cores == 1 else f"for {cores} cores"
+        return f"{size_text(memory.size)} {owner}{self._mark(memory.name)}"
+
+    def _mark(self, name: str) -> str:
+        return " (assumed)" if name in self.assumed else ""
+
+    def __str__(self) -> str:
+        return " ".join([str(self.isa), *map(str, self.memories), f"cores={self.cores}"])
+
+
+def size_text(size: int) -> str:
+    """Bytes as the shortest exact number of M, K or bytes: 1048576 is 1M."""
+    for unit, suffix in ((MIB, "M"), (KIB, "K")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{suffix}"
+    return str(size)
