@@ -32,8 +32,8 @@ from polysci.cost import Context, metrics
 from polysci.cost.batch import batch
 from polysci.cost.traffic import traffic, work
 from polysci.errors import SpecError
-from polysci.lower.lowering import model_of
-from polysci.polyhedral import schedule
+from polysci.ops.model import model_of
+from polysci.space import schedule
 from polysci.target import machine_file
 from polysci.target.machine import COEFFICIENTS, Machine
 from polysci.text.tables import columns

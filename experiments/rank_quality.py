@@ -11,7 +11,8 @@ and warm or cold caches:
 
 `constant` and `learned` are trained without the network that they are tried on. With --before, an
 earlier measurement of the same schedules is one more ranker, `measured`: what its times lack of 1
-is noise, which no ranker can foresee.
+is noise, which no ranker can foresee. `pip install experiments/rankers` adds those to compare with:
+`constant`, `rules`, `random`, and `tiles` of the literature.
 Writes rank_quality.csv (a row a setting, layer and ranker), rank_quality_summary.csv and
 rank_quality.png. Nothing is run; it takes about a minute a ranker.
 """
@@ -35,13 +36,9 @@ from records import Layer
 from polysci import tune
 from polysci.cost import RANKERS, Context, metrics
 from polysci.cost.batch import costs
-from polysci.cost.constant import TIES, best_template, distance
-from polysci.cost.rules import use_of
 from polysci.cost.shortlist import ranker_of
-from polysci.cost.template import Template
 from polysci.errors import PolysciError
 from polysci.space import schedule
-from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
 from polysci.text.tables import columns
 from polysci.tune import training as learn
@@ -172,26 +169,18 @@ def learned(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
 
 def constant(ranker: str, layers: Sequence[Layer]) -> Iterator[Costed]:
     """Costs by the template that suits the layers of the other networks best."""
+    from polysci_rankers.constant import best_template, nearness  # only its package offers it
+
     for network in dict.fromkeys(layer.network for layer in layers):
         its = [layer for layer in layers if layer.network == network]
         others = [layer for layer in layers if layer.network != network]
         training = [(context_of(layer), plans_of(layer), layer.seconds) for layer in others]
         try:
-            cost = _like(best_template(training))
+            cost = nearness(best_template(training))
             for layer in its:
                 yield layer, costs(context_of(layer), plans_of(layer), cost)
         except PolysciError as error:
             yield from ((layer, error) for layer in its)
-
-
-def _like(template: Template) -> Callable[[Context, Family], Numbers]:
-    """Distance to a template; ties by what a register tile wastes, as the ranker breaks them."""
-
-    def cost(context: Context, family: Family) -> Numbers:
-        waste = np.array([1 - use_of(context, tile) for tile in family.tiles])[family.which]
-        return distance(context, family, template) + TIES * waste
-
-    return cost
 
 
 COSTS: Mapping[str, Callable[[str, Sequence[Layer]], Iterator[Costed]]] = MappingProxyType(

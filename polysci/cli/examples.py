@@ -24,7 +24,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "rank": (
             "polysci rank --list",
-            "polysci rank mb1ic64ih56oc64kh3ph1 --ranker traffic --ranker tiles",
+            "polysci rank mb1ic64ih56oc64kh3ph1 --ranker traffic --ranker polydl",
             "polysci rank mb1ic64ih56oc64kh3ph1 --measure --top 5",
         ),
         "explain": (

@@ -14,9 +14,9 @@ and in ``my_rankers.py``, for a cost that is one number for each schedule of a f
 
     BYTES = Ranker("bytes of packed copies", packed_bytes)
 
-Then ``polysci rank --list`` shows it, ``--ranker bytes`` takes it, and every comparison of rankers
-has a line of it. A row whose package is broken, or whose name is taken, is left out with a logged
-warning; errors while it ranks name the package.
+``experiments/rankers`` is such a package. Then ``polysci rank --list`` shows it, ``--ranker
+bytes`` takes it, and every comparison of rankers has a line of it. A row whose package is broken,
+or whose name is taken, is left out with a logged warning; errors while it ranks name the package.
 """
 
 from __future__ import annotations
@@ -24,17 +24,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from polysci.cost.bottleneck import bottleneck
-from polysci.cost.constant import constant
 from polysci.cost.estimate import Context, Estimate
 from polysci.cost.learned import tournament
 from polysci.cost.packages import add_rankers
 from polysci.cost.polydl import polydl
 from polysci.cost.polyscientist import polyscientist
-from polysci.cost.random_order import random_order
 from polysci.cost.ranker import Ranker
-from polysci.cost.rules import rules
-from polysci.cost.tiles import families as tile_families
 from polysci.cost.traffic import traffic
 from polysci.space.enumerate import Family
 from polysci.target.extensions import Table
@@ -53,14 +48,6 @@ _OWN: Mapping[str, Ranker] = MappingProxyType(
             polydl,
         ),
         "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", tournament),
-        "tiles": Ranker(
-            "the slowest level's seconds, at tile sizes found by continuous optimisation (MOpt)",
-            bottleneck,
-            tile_families,
-        ),
-        "constant": Ranker("distance to one schedule template, the same for every layer", constant),
-        "rules": Ranker("what a schedule breaks of a library's rules of thumb", rules),
-        "random": Ranker("a hash of the schedule's words", random_order),
     }
 )
 RANKERS: Mapping[str, Ranker] = Table(_OWN, add_rankers)

@@ -103,14 +103,14 @@ def test_a_layer_that_no_ranker_can_order_fails(described: str) -> None:
 @pytest.mark.exhaustive
 def test_measured_choices_are_scored(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    words = ("--measure", "--top", "2", "--ranker", "traffic", "--ranker", "random")
+    words = ("--measure", "--top", "2", "--ranker", "traffic", "--ranker", "polydl")
     assert rows(rank(LAYER, *words, "--json", "-o", str(file))) == []
     *found, summary = map(json.loads, file.read_text().splitlines())
     timed = {row["schedule"]: row["seconds"] for row in found if "place" in row}
     assert len(timed) > 2 and all(seconds > 0 for seconds in timed.values())
     scores = {row["ranker"]: row["score"] for row in found if "score" in row}
     firsts = {row["ranker"]: row["seconds"] for row in found if row.get("place") == 1}
-    for name in ("traffic", "random"):
+    for name in ("traffic", "polydl"):
         assert scores[name]["first"] == pytest.approx(min(timed.values()) / firsts[name])
         assert scores[name]["schedules"] == len(timed)
         assert summary["summary"]["rankers"][name]["layers"] == 1
@@ -119,7 +119,7 @@ def test_measured_choices_are_scored(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_measured() -> None:
     words = ("rank", LAYER, "vgg16", "--measure", "--json")
-    options = ("--top", "6", "--ranker", "random", "--ranker", "traffic")
+    options = ("--top", "6", "--ranker", "polydl", "--ranker", "traffic")
     with started(sys.executable, "-m", "polysci", *words, *options) as search:
         assert search.stderr is not None
         assert search.stderr.readline().startswith("[1/")  # the first layer is done
@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
 
 def test_scores_count_what_a_ranker_chose_and_how_it_orders_the_rest() -> None:
     context = fixed_context(parse_problem(LAYER, "nhwc"))
-    one, two = ranking(context, "traffic", 4), ranking(context, "random", 4)
+    one, two = ranking(context, "traffic", 4), ranking(context, "polydl", 4)
     plans = distinct([one, two])
     assert plans[:2] == [one.choices[0].schedule, two.choices[0].schedule]
     assert len(plans) == len(set(plans)) > 4
@@ -143,9 +143,13 @@ def test_scores_count_what_a_ranker_chose_and_how_it_orders_the_rest() -> None:
     best, other = score(context, one, perfect), score(context, two, perfect)
     assert best is not None and other is not None
     assert best.first == best.few == 1.0 and best.tau > 0.99 and best.pairs == 1.0
-    assert other.first < 1.0 and other.first <= other.few and other.tau < best.tau
+    assert other.first <= other.few and other.tau < best.tau
+    backwards = score(context, one, {plan: 1 / cost for plan, cost in perfect.items()})
+    assert backwards is not None and backwards.first < 1.0 and backwards.tau < -0.99
     assert score(context, one, {plans[0]: 1.0}) is None  # nothing to compare with
-    assert score(context, one, dict.fromkeys(plans[-1:] + plans[1:2], 1.0)) is None
+    own = [choice.schedule for choice in one.choices]
+    others = [plan for plan in plans if plan not in own]
+    assert len(others) > 1 and score(context, one, dict.fromkeys(others, 1.0)) is None
 
 
 def test_a_ranker_that_cannot_run_is_a_fault_not_an_exception() -> None:

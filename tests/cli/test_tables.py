@@ -34,7 +34,7 @@ def widest(text: str) -> int:
 
 COMMANDS = {  # and what only --wide shows: nothing where tables wrap
     "optimize": ((*LAYERS, "--level", "estimate"), "predicted"),
-    "rank": (("mb1ic512ih28oc512kh3ph1", "--ranker", "tiles", "--threads", "2"), "cost"),
+    "rank": (("mb1ic512ih28oc512kh3ph1", "--ranker", "polydl", "--threads", "2"), "cost"),
     "rank --list": ((), ""),
     "explain": ((LAYERS[0], "--threads", "2"), "kept for the next"),
     "explain --algorithm winograd": ((LAYERS[0],), ""),

@@ -1,18 +1,23 @@
-"""The rankers that others are compared with: constant, rules, random; and schedules as families."""
+"""The package of rankers to compare with: its entry points; constant, rules, random."""
 
 import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import polysci_rankers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polysci_rankers.constant import DEFAULT, best_template, distance
+from polysci_rankers.rules import use_of
+from polysci_rankers.template import PLACES, ROWS, WORDS, Template, outlines, parse
 
-from polysci.cost import RANKERS, Context
+import polysci.cost
+from polysci.cost import Context
 from polysci.cost.batch import batch, costs
-from polysci.cost.constant import DEFAULT, best_template, distance
-from polysci.cost.rules import use_of
 from polysci.cost.shortlist import as_family, choices, cost_of, view_contexts
-from polysci.cost.template import PLACES, ROWS, WORDS, Template, outlines, parse
 from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.space.enumerate import RegisterTile
@@ -20,12 +25,24 @@ from polysci.space.schedule import Schedule
 from polysci.space.schedule import parse as schedule_of
 from polysci.target.microkernels import find
 from tests.support import samples
+from tests.support.installed import install, run_with
 from tests.support.nests import TEXTS, nest
 
 LAYER = Conv2d(N=1, C=128, H=28, W=28, K=128, R=3, S=3, pad=1)
 POINTWISE = Conv2d(N=1, C=256, H=14, W=14, K=512, R=1, S=1)
 GROUPED = Conv2d(N=1, C=16, H=6, W=6, K=16, R=3, S=3, pad=1, groups=8)
+PACKAGE = Path(__file__).parents[2] / "experiments/rankers"
+MACHINE = '[target]\nisa = "portable"\ncores = 1\nl1 = 32768\nl2 = 262144\nl3 = 2097152\n'
 BASELINES = ("constant", "rules", "random")
+RANKERS = {**polysci.cost.RANKERS, **polysci_rankers.RANKERS}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[None]:
+    """The package's rankers beside polysci's own, as its entry points add them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("polysci.cost.shortlist.RANKERS", RANKERS)
+        yield
 
 
 def cost(name: str, context: Context, *texts: str) -> list[float]:
@@ -326,3 +343,25 @@ def test_training_takes_seconds() -> None:
     start = time.process_time()
     best_template(training)
     assert time.process_time() - start < 10
+
+
+def test_the_package_adds_its_rankers_by_its_entry_points(tmp_path: Path) -> None:
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    points = project["entry-points"]["polysci.rankers"]
+    assert {
+        name: getattr(polysci_rankers, value.partition(":")[2]) for name, value in points.items()
+    } == polysci_rankers.RANKERS
+    rows = "".join(f"{name} = {value}\n" for name, value in points.items())
+    files = {
+        f"polysci_rankers/{path.name}": path.read_text(encoding="utf-8")
+        for path in (PACKAGE / "polysci_rankers").glob("*.py")
+    }
+    install(tmp_path, "polysci_rankers", f"[polysci.rankers]\n{rows}", files)
+    (tmp_path / "machine.toml").write_text(MACHINE)
+    done = run_with(tmp_path, "-m", "polysci", "rank", "--list", "--wide")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        *polysci.cost.RANKERS, *sorted(points),
+    ]  # fmt: skip
+    words = ("rank", "mb1ic8ih5oc14oh5kh3ph1", "--machine", "machine.toml", "--ranker", "tiles")
+    done = run_with(tmp_path, "-m", "polysci", *words, "--json")
+    assert done.returncode == 0 and '"ranker": "tiles"' in done.stdout, done.stderr

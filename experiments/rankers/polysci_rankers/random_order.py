@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
-from polysci.cost.trip_counts import trip_counts
 from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import Family
+from polysci_rankers.trip_counts import trip_counts
 
 Words = NDArray[np.uint64]
 WEYL, MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)

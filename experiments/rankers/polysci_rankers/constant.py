@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.cost import template as templates
 from polysci.cost.batch import batch
 from polysci.cost.estimate import Context
-from polysci.cost.rules import use_of
-from polysci.cost.template import Outlines, Template, outlines, parse
 from polysci.errors import SpecError
 from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
+from polysci_rankers import template as templates
+from polysci_rankers.rules import use_of
+from polysci_rankers.template import Outlines, Template, outlines, parse
 
 BEST = 3  # schedules of each layer of a training set that may become the template
 TIES = 0.01  # weight of a register tile's waste: less than any mismatch
@@ -30,7 +30,16 @@ Training = Sequence[tuple[Context, Sequence[Schedule], NDArray[np.float64]]]
 
 def constant(context: Context, family: Family) -> Count:
     """Distance to the default template; ties by the use of the register tile."""
-    return _cost(outlines(context, family), _waste(context, family), DEFAULT, context.threads)
+    return nearness(DEFAULT)(context, family)
+
+
+def nearness(template: Template) -> Callable[[Context, Family], Count]:
+    """Return the cost by distance to a template; ties by the use of the register tile."""
+
+    def cost(context: Context, family: Family) -> Count:
+        return _cost(outlines(context, family), _waste(context, family), template, context.threads)
+
+    return cost
 
 
 def distance(context: Context, family: Family, template: Template) -> Count:

@@ -17,8 +17,6 @@ from math import prod
 
 import numpy as np
 
-from polysci.cost.bottleneck import bottleneck, capacities
-from polysci.cost.continuous_tiles import Blocks, Levels, solve
 from polysci.cost.estimate import Context
 from polysci.cost.ranker import STREAMED
 from polysci.cost.ways import Way, competitive_ways
@@ -30,6 +28,8 @@ from polysci.space.knobs import knobs_of, pad_of
 from polysci.space.private_copies import needs_copy
 from polysci.space.resolve import resolve
 from polysci.space.weights_ahead import follow_in_cache
+from polysci_rankers.bottleneck import bottleneck, capacities
+from polysci_rankers.continuous_tiles import Blocks, Levels, solve
 
 MOST_TILES = 3  # register tiles for which sizes are optimised
 KEPT = 3  # rounded sizes of each order and register tile

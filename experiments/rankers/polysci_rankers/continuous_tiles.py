@@ -10,9 +10,9 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.cost.bottleneck import OTHERS, STORED, capacities, rates, register_bytes, slowest
 from polysci.cost.estimate import Context
 from polysci.polyhedral.footprint import footprint
+from polysci_rankers.bottleneck import OTHERS, STORED, capacities, rates, register_bytes, slowest
 
 Sizes = NDArray[np.float64]
 Flags = NDArray[np.bool_]

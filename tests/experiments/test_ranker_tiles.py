@@ -1,6 +1,7 @@
 """Tile sizes by optimisation: classes of orders, the continuous optimum, rounding, the families."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations, product
 
@@ -8,13 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polysci_rankers import RANKERS, tiles
+from polysci_rankers.bottleneck import bottleneck, bytes_moved, bytes_without_reuse
+from polysci_rankers.continuous_tiles import Blocks, Levels, solve
+from polysci_rankers.trip_counts import trip_counts
 
-from polysci.cost import RANKERS, Context, tiles
+import polysci.cost
+from polysci.cost import Context
 from polysci.cost.batch import costs
-from polysci.cost.bottleneck import bottleneck, bytes_moved, bytes_without_reuse
-from polysci.cost.continuous_tiles import Blocks, Levels, solve
 from polysci.cost.shortlist import as_family, choices, view_contexts
-from polysci.cost.trip_counts import trip_counts
 from polysci.errors import UnsupportedError
 from polysci.lower.lowering import emit
 from polysci.ops.conv2d import Conv2d
@@ -29,6 +32,15 @@ from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
 from tests.support import samples
 from tests.support.nests import nest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[None]:
+    """The package's rankers beside polysci's own, as its entry points add them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("polysci.cost.shortlist.RANKERS", {**polysci.cost.RANKERS, **RANKERS})
+        yield
+
 
 SMALL_CACHES = samples.resized(samples.FIXED, L1=8 * 1024, L2=64 * 1024, L3=256 * 1024)
 LAYERS = [

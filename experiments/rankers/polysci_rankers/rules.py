@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
 from polysci.cost.ranker import STREAMED
-from polysci.cost.trip_counts import Flags, trip_counts
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE, Count, footprint
 from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
 from polysci.target.microkernels import family as kernels_of
+from polysci_rankers.trip_counts import Flags, trip_counts
 
 HALF = 0.5  # of L2: may stay there while other data streams through
 WAYS = 8  # of an L1 set

@@ -15,10 +15,10 @@ import numpy as np
 
 from polysci.cost.estimate import Context
 from polysci.cost.second_reads import level_rates
-from polysci.cost.trip_counts import TripCounts, trip_counts
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
 from polysci.space.enumerate import Family
+from polysci_rankers.trip_counts import TripCounts, trip_counts
 
 USABLE = 0.8  # of a cache: the rest holds what the model does not count
 LOADED = 2.0  # bytes into registers a flop at the peak: two vector loads feed two FMAs

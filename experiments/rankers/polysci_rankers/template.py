@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
-from polysci.cost.trip_counts import trip_counts
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.target.microkernels import family as kernels_of
+from polysci_rankers.trip_counts import trip_counts
 
 # Loops by role: groups, images, rows, pixels of a row, columns, reduction. A capital is a cache
 # block of that role; a small letter its loop over register tiles.
