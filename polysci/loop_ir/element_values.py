@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf, expit
 
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.expressions import (
@@ -25,77 +23,12 @@ from polysci.loop_ir.expressions import (
     Reduce,
     Where,
 )
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.polyhedral.affine import Affine
 
 Array = NDArray[Any]
 
 
-def _divide(left: Array, right: Array) -> Array:
-    """Of whole numbers rounded towards zero, as C does."""
-    if left.dtype.kind == "f":
-        return np.asarray(left / right)
-    whole = np.abs(left) // np.maximum(1, np.abs(right))
-    return np.asarray(np.sign(left) * np.sign(right) * whole)
-
-
-def _power(left: Array, right: Array) -> Array:
-    """Of whole numbers rounded towards zero."""
-    if left.dtype.kind == "f":
-        return np.asarray(np.power(left, right))
-    power = np.power(left, np.abs(right))
-    return np.asarray(np.where(right < 0, _divide(np.ones_like(power), power), power))
-
-
-def _softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(0, x))
-
-
-def _gelu_tanh(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-def _truncate(dtype: type[np.signedinteger[Any]], x: Array) -> Array:
-    """Real numbers rounded towards zero, the nearest that there are; a NaN is 0."""
-    info = np.iinfo(dtype)
-    inside = np.clip(np.nan_to_num(np.trunc(x)), float(info.min), float(info.max))
-    with np.errstate(invalid="ignore"):  # 2**63, which the largest int64 is as a float64
-        whole = inside.astype(np.int64)
-    return np.asarray(np.where(inside >= info.max, info.max, whole))
-
-
-def _to_unsigned(x: Array) -> Array:
-    """Real numbers rounded towards zero, at most the largest; negative ones wrap."""
-    half = np.where(x >= 2.0**63, 2.0**63, 0.0)
-    whole = _truncate(np.int64, x - half).astype(np.uint64) + half.astype(np.uint64)
-    return np.asarray(np.where(x >= 2.0**64, np.iinfo(np.uint64).max, whole))
-
-
-NUMPY_FUNCTIONS: Final[Mapping[str, Callable[..., Array]]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "neg": np.negative,
-    "remainder": np.fmod, "pow": _power, "min": np.minimum, "max": np.maximum,
-    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
-    "greater": np.greater, "greater_equal": np.greater_equal, "and": np.logical_and,
-    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor,
-    "or": np.logical_or, "not": np.logical_not, "select": np.where, "asin": np.arcsin,
-    "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "erf": erf, "relu": lambda x: np.maximum(x, 0), "sigmoid": expit,
-    "silu": lambda x: x * expit(x), "gelu": lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
-    "gelu_tanh": _gelu_tanh, "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "softplus": _softplus, "softsign": lambda x: x / (1 + np.abs(x)),
-    "mish": lambda x: x * np.tanh(_softplus(x)),
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil,
-    "rint": np.rint, "abs": np.abs, "sign": np.sign, "square": np.square,
-    "cube": lambda x: x**3, "half": lambda x: x.astype(np.float16).astype(float),
-    "brain": lambda x: from_bf16(to_bf16(x.astype(np.float32))).astype(float),
-    "real": lambda x: x.astype(float), "exact": lambda x: x.astype(float),
-    "whole": lambda x: x.astype(np.int32), "long": lambda x: x.astype(np.int64),
-    "unsigned": lambda x: x.astype(np.uint64), "to_unsigned": _to_unsigned,
-    "to_whole": partial(_truncate, np.int32), "to_long": partial(_truncate, np.int64),
-    "above": np.greater, "not_below": np.greater_equal, "below": np.less,
-    "not_above": np.less_equal, "reciprocal": np.reciprocal, "isnan": np.isnan, "isinf": np.isinf,
-}  # fmt: skip
 # Reductions -> how two values combine, and the value of none.
 _COMBINE: Final[Mapping[str, tuple[np.ufunc, float]]] = {
     "add": (np.add, 0), "mul": (np.multiply, 1), "max": (np.maximum, -np.inf),
@@ -163,7 +96,8 @@ class _Grid:
 
     def apply(self, function: str, arguments: Sequence[Expr]) -> Array:
         """A function; constants are of the kind of its other arguments, if it has any."""
-        if function not in NUMPY_FUNCTIONS:
+        row = FUNCTIONS.get(function)
+        if row is None or row.numpy is None:
             raise UnsupportedError(f"{function}: no function of the reference in NumPy")
         values = [self.value(argument) for argument in arguments]
         constants = [isinstance(argument, Number) for argument in arguments]
@@ -177,7 +111,7 @@ class _Grid:
             if unsigned and values[at].dtype.kind == "i" and at >= (function == "select"):
                 values[at] = values[at].astype(np.uint64)
         with np.errstate(all="ignore"):
-            return _widen(np.asarray(NUMPY_FUNCTIONS[function](*values)))
+            return _widen(np.asarray(row.numpy(*values)))
 
     def reduce(self, expr: Reduce) -> Array:
         extents = [extent for _, extent in expr.over]

@@ -86,7 +86,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of ``functions.FUNCTIONS`` applied to values."""
+    """A scalar function applied to values."""
 
     function: str
     arguments: tuple[Expr, ...]

@@ -4,128 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
 from polysci.loop_ir.expressions import Apply, Expr, Load, Number, Position, Reduce, Where
-from polysci.numerics.dtypes import C_TYPES
-
-REAL, EXACT, WHOLE, LONG, UNSIGNED = (
-    C_TYPES[name] for name in ("float32", "float64", "int32", "int64", "uint64")
+from polysci.numerics.scalar_functions import (
+    EXACT,
+    FUNCTIONS,
+    LONG,
+    REAL,
+    UNSIGNED,
+    WHOLE,
+    is_predicate,
+    template,
 )
 
-
-def _calls(prefix: str, arguments: int, names: str) -> dict[str, str]:
-    """Functions of so many arguments that C knows by their names behind a prefix."""
-    places = ", ".join(f"{{{at}}}" for at in range(arguments))
-    return {name: f"{prefix}{name}({places})" for name in names.split()}
-
-
-_OF_ONE: Final = (
-    "relu sigmoid silu gelu gelu_tanh hard_swish sign square cube reciprocal softplus "
-    "softsign mish isnan isinf to_whole to_long to_unsigned"
-)
-_LIBM: Final = (
-    "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil rint"
-)
-_COMPARISONS: Final = {
-    "equal": "({0} == {1})",
-    "not_equal": "({0} != {1})",
-    "less": "({0} < {1})",
-    "less_equal": "({0} <= {1})",
-    "greater": "({0} > {1})",
-    "greater_equal": "({0} >= {1})",
-    "select": "({0} ? {1} : {2})",
-}
-_ARITHMETIC: Final = {
-    "add": "({0} + {1})",
-    "sub": "({0} - {1})",
-    "mul": "({0} * {1})",
-    "div": "({0} / {1})",
-    "neg": "(-{0})",
-}
-
-
-def _real(letter: str) -> dict[str, str]:
-    """Functions of floating-point numbers, by the letter of their width."""
-    prefix = f"ps_{letter}_"
-    return {
-        **_COMPARISONS,
-        **_ARITHMETIC,
-        **_calls(prefix, 1, _OF_ONE),
-        **_calls(prefix, 2, "max min leaky elu celu swish mod above below not_below not_above"),
-        **_calls(prefix, 3, "hard_sigmoid"),
-    }
-
-
-def _whole(letter: str) -> dict[str, str]:
-    """Functions of whole numbers, by the letter of their width."""
-    prefix = f"ps_{letter}_"
-    return {
-        **_COMPARISONS,
-        **_calls(prefix, 1, "abs neg sign square cube"),
-        **_calls(
-            prefix, 2, "add sub mul div max min pow mod remainder shift_left shift_right place"
-        ),
-        "relu": f"{prefix}max({{0}}, 0)",
-        "above": "({0} > {1})",
-        "below": "({0} < {1})",
-        "not_below": "({0} >= {1})",
-        "not_above": "({0} <= {1})",
-        "and": "(({0} != 0) & ({1} != 0))",
-        "or": "(({0} != 0) | ({1} != 0))",
-        "xor": "(({0} != 0) ^ ({1} != 0))",
-        "not": "({0} == 0)",
-        "bit_and": "({0} & {1})",
-        "bit_or": "({0} | {1})",
-        "bit_xor": "({0} ^ {1})",
-        "bit_not": "(~{0})",
-    }
-
-
-# Function -> C text, by the kind of its arguments.
-FUNCTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        REAL: {
-            **_real("f"),
-            **_calls("ps_f_", 1, f"{_LIBM} abs half brain"),
-            **_calls("ps_f_", 2, "pow"),
-            "remainder": "fmodf({0}, {1})",
-        },
-        EXACT: {
-            **_real("d"),
-            **_calls("", 1, _LIBM),
-            **_calls("", 2, "pow"),
-            "abs": "fabs({0})",
-            "remainder": "fmod({0}, {1})",
-        },
-        WHOLE: _whole("w"),
-        LONG: _whole("l"),
-        UNSIGNED: {**_whole("u"), **_calls("ps_u_", 3, "philox")},
-    }
-)
-# Functions whose results are 0 or 1, whatever they compare.
-PREDICATES: Final = frozenset(
-    (
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("above", "below", "not_below", "not_above"),
-        *("and", "or", "xor", "not", "isnan", "isinf"),
-    )
-)
-# Kind -> the function that makes a number of that kind of any other.
-CONVERSIONS: Mapping[str, str] = MappingProxyType(
-    {REAL: "real", EXACT: "exact", WHOLE: "whole", LONG: "long", UNSIGNED: "unsigned"}
-)
-# Function -> the kind of its result, where that is not the kind of its arguments. ``to_`` ones of
-# real numbers round towards zero and saturate; a NaN becomes 0.
-RESULTS: Mapping[str, str] = MappingProxyType(
-    {
-        **{function: kind for kind, function in CONVERSIONS.items()},
-        **{"to_whole": WHOLE, "to_long": LONG, "to_unsigned": UNSIGNED},
-        **dict.fromkeys(PREDICATES, WHOLE),
-    }
-)
 # Reductions to the place of the largest or smallest value, counted along all that is reduced:
 # what the values are reduced by, and whether a later value takes the place of an earlier one.
 PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -173,8 +66,8 @@ def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
             return ""
         case Position():
             return LONG
-        case Apply(function, _) if function in RESULTS:
-            return RESULTS[function]
+        case Apply(function, _) if FUNCTIONS[function].result:
+            return FUNCTIONS[function].result
         case Apply(function, arguments):
             values = arguments[1:] if function == "select" else arguments
             return _widest(*(kind_of(argument, dtypes) for argument in values))
@@ -189,7 +82,7 @@ def argument_kinds(expr: Apply, own: str, dtypes: Mapping[str, str]) -> tuple[st
     kinds = [kind_of(argument, dtypes) for argument in expr.arguments]
     if expr.function == "select":
         return (kinds[0] or WHOLE, own, own)
-    if expr.function in RESULTS:
+    if FUNCTIONS[expr.function].result:
         own = _widest(*kinds) or _kind_of_numbers(expr) or own
     return (own,) * len(kinds)
 
@@ -198,15 +91,15 @@ def _kind_of_numbers(expr: Apply) -> str:
     """In which a predicate compares numbers that are known; empty for whole ones."""
     numbers = [part.value for part in expr.arguments if isinstance(part, Number)]
     whole = all(float(number).is_integer() for number in numbers)
-    return EXACT if expr.function in PREDICATES and not whole else ""
+    return EXACT if is_predicate(expr.function) and not whole else ""
 
 
 def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:
     """A function of C texts of ``kinds``; what no kind of argument has a row for is a cast."""
-    template = FUNCTIONS[kinds[-1]].get(function)
-    if template is not None:
-        return template.format(*texts)
-    assert function in RESULTS, f"{function} of {kinds[-1]}"
+    text = template(function, kinds[-1])
+    if text is not None:
+        return text.format(*texts)
+    assert FUNCTIONS[function].result, f"{function} of {kinds[-1]}"
     return cast(texts[0], kinds[0], own)
 
 
@@ -223,7 +116,7 @@ def is_truth(expr: Expr, dtypes: Mapping[str, str]) -> bool:
         case Apply("select", (_, *values)):
             return all(is_truth(value, dtypes) for value in values)
         case Apply(function, _):
-            return function in PREDICATES
+            return is_predicate(function)
         case Where(_, body, otherwise):
             return is_truth(body, dtypes) and is_truth(otherwise, dtypes)
         case Number(value):

@@ -144,7 +144,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A scalar function of ``functions.FUNCTIONS``; ``kinds`` are those of its arguments."""
+    """A row of ``scalar_functions.FUNCTIONS``; ``kinds`` are those of its arguments."""
 
     function: str
     kind: str

@@ -29,7 +29,7 @@ from polysci.frontends.notation.syntax import (
     rewrite_terms,
     walk_terms,
 )
-from polysci.notation.derivatives import CHOICES, apply, derive
+from polysci.notation.derivatives import apply, choice_of, pull_back
 from polysci.notation.versions import (
     choose_names,
     copy_version,
@@ -242,14 +242,14 @@ class _Backward:
                 yield term, seed, chosen
             case Conversion(dtype, value) if is_real(dtype):
                 yield from self.slopes(value, seed, chosen)
-            case Operation(function, arguments) if function in CHOICES:
-                condition, body, otherwise = CHOICES[function](*arguments)
+            case Operation() if choice := choice_of(term):
+                condition, body, otherwise = choice
                 yield from self.slopes(body, seed, (*chosen, (condition, True)))
                 yield from self.slopes(otherwise, seed, (*chosen, (condition, False)))
-            case Operation(_, arguments):
-                for part, slope in zip(arguments, derive(term), strict=False):
+            case Operation():
+                for part, gradient_of_part in pull_back(term, seed):
                     if any(isinstance(inner, Element) for inner in walk_terms(part)):
-                        yield from self.slopes(part, _product(seed, slope), chosen)
+                        yield from self.slopes(part, gradient_of_part, chosen)
 
     def accumulate(
         self, tensor: str, index: tuple[str, ...], value: Term, ranges: tuple[IndexRange, ...]
@@ -354,15 +354,6 @@ class _Pull:
 
 def _both(first: Term | None, second: Term) -> Term:
     return second if first is None else apply("and", first, second)
-
-
-def _product(seed: Term, slope: Term) -> Term:
-    """``seed * slope``."""
-    if isinstance(slope, Literal) and abs(slope.value) == 1:
-        return seed if slope.value == 1 else apply("neg", seed)
-    if isinstance(slope, Operation) and slope.function == "reciprocal":
-        return apply("div", seed, *slope.arguments)  # in the seed's type, also by whole numbers
-    return apply("mul", seed, slope)
 
 
 def _term(form: Affine) -> Term:

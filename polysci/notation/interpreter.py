@@ -30,9 +30,9 @@ from polysci.frontends.notation.syntax import (
     Term,
     Variable,
 )
-from polysci.loop_ir.element_values import NUMPY_FUNCTIONS
-from polysci.loop_ir.functions import UNSIGNED, WHOLE, kind_of_type
+from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.scalar_functions import UNSIGNED, WHOLE, apply_numpy
 
 Array = NDArray[Any]
 
@@ -169,7 +169,7 @@ class _Grid:
                     np.asarray(self.evaluate(part, guarded)).astype(kind) for part in arguments
                 ]
                 with np.errstate(all="ignore"):
-                    return NUMPY_FUNCTIONS[function](*values)
+                    return apply_numpy(function, *values)
 
     def element(self, term: Element, array: Array, index: Sequence[Term], guarded: bool) -> Array:
         """Elements; what a condition leaves out is read at the nearest end of the axis."""
@@ -190,12 +190,12 @@ def _converted(value: Any, dtype: str) -> Any:
     """Values as elements of a type; real ones stay in float64, rounded to 16 bits by such types."""
     if dtype in _ROUNDING:
         with np.errstate(over="ignore"):
-            return NUMPY_FUNCTIONS[_ROUNDING[dtype]](np.asarray(value, np.float64))
+            return apply_numpy(_ROUNDING[dtype], np.asarray(value, np.float64))
     if is_real(dtype):
         return np.asarray(value, np.float64)
     if dtype == "bool":
         return np.asarray(value) != 0
     if np.asarray(value).dtype.kind == "f":
         kind = {WHOLE: "to_whole", UNSIGNED: "to_unsigned"}.get(kind_of_type(dtype), "to_long")
-        value = NUMPY_FUNCTIONS[kind](np.asarray(value))
+        value = apply_numpy(kind, np.asarray(value))
     return np.asarray(value).astype(dtype)

@@ -17,7 +17,8 @@ from polysci.frontends.notation.syntax import (
     Term,
     Variable,
 )
-from polysci.loop_ir.functions import FUNCTIONS, PREDICATES, kind_of_type
+from polysci.loop_ir.functions import kind_of_type
+from polysci.numerics.scalar_functions import is_predicate, template
 
 _REALS = ("float16", "bf16", "float32", "float64")
 # By how wide the numbers are that types are computed with; narrower whole numbers are as int32.
@@ -65,7 +66,7 @@ def type_of(term: Term, types: Mapping[str, str]) -> str:
             return types[tensor]
         case Conversion(dtype):
             return dtype
-        case Operation(function) if function in PREDICATES:
+        case Operation(function) if is_predicate(function):
             return "bool"
         case Operation(function, arguments):
             values = arguments[1:] if function == "select" else arguments
@@ -85,7 +86,7 @@ def argument_type(function: str, arguments: Iterable[Term], types: Mapping[str, 
     dtype = promote(known)
     if real and not is_real(dtype):
         return "float32"
-    lacks = function not in FUNCTIONS[kind_of_type(dtype)]
+    lacks = template(function, kind_of_type(dtype)) is None
     return "float32" if lacks and not is_real(dtype) else dtype
 
 

@@ -33,6 +33,7 @@ from polysci.frontends.notation.syntax import (
     parts,
     rewrite_statement,
 )
+from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.ops.words import Line
 from polysci.text.suggestions import suggest
 
@@ -129,17 +130,11 @@ def _scaled(function: str, before: float = 1.0, after: float = 1.0) -> Callable[
     return make
 
 
-_UNARY_FUNCTIONS: Final = (
-    *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-    *("asinh", "acosh", "atanh", "erf", "floor", "ceil", "rint", "abs", "sign", "square"),
-    *("reciprocal", "relu", "sigmoid", "silu", "gelu", "gelu_tanh", "hard_swish", "softplus"),
-    *("softsign", "mish", "isnan", "isinf"),
-)
 # Function of the text -> number of arguments, and the term that it stands for.
 BUILTINS: Final[Mapping[str, tuple[int, Callable[..., Term]]]] = MappingProxyType(
     {
-        **{name: (1, _call(name)) for name in _UNARY_FUNCTIONS},
-        **{name: (2, _call(name)) for name in ("pow", "min", "max")},
+        **{row.name: (row.arguments, _call(row.name))
+           for row in FUNCTIONS.values() if row.notation},
         "fabs": (1, _call("abs")),
         "fmin": (2, _call("min")),
         "fmax": (2, _call("max")),

@@ -43,7 +43,8 @@ from polysci.loop_ir.expressions import (
     constant,
     substitute,
 )
-from polysci.loop_ir.functions import PREDICATES, WHOLE, kind_of_type
+from polysci.loop_ir.functions import kind_of_type
+from polysci.numerics.scalar_functions import WHOLE, is_predicate
 from polysci.polyhedral.affine import Affine
 
 _REVERSED = {"less": "greater", "less_equal": "greater_equal"}
@@ -264,7 +265,7 @@ class Elements:
 def _applied(function: str, values: tuple[Expr, ...], own: str) -> Expr:
     """A function of values of type ``own``; of real numbers alone a number, as exact as doubles."""
     whole = Apply(function, values)
-    if is_real(own) and function not in PREDICATES and all(map(_is_known, values)):
+    if is_real(own) and not is_predicate(function) and all(map(_is_known, values)):
         with np.errstate(all="ignore"):
             value = float(evaluate(whole, (), {}))
         if isfinite(value):

@@ -8,21 +8,17 @@ from types import MappingProxyType
 
 from polysci.frontends.onnx.reader import ExpansionError, Reader
 from polysci.graph.graph import Node
+from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.program.stages import CountedAxis
 
 _MIXED = "it mixes elements along an axis of which data decides the length"
 _TWO = "its inputs have axes of which data decides the length in two ways"
 # Every element of a result comes of those in its place, to whose shape inputs broadcast.
 _ALIKE = (
-    *("Relu", "Sigmoid", "Tanh", "Erf", "Sqrt", "Exp", "Log", "Neg", "Abs", "Reciprocal"),
-    *("Floor", "Ceil", "Sign", "Softplus", "Softsign", "Mish", "IsNaN", "Not", "Sin", "Cos"),
-    *("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "LeakyRelu"),
-    *("HardSigmoid", "HardSwish", "Round", "BitwiseNot", "Elu", "Celu", "Swish", "Selu", "Gelu"),
-    *("Pow", "Mod", "BitShift", "Clip", "Identity", "Dropout", "Add", "Sub", "Mul", "Div", "Sum"),
-    *("Mean", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Less"),
-    *("Greater", "LessOrEqual", "GreaterOrEqual", "Min", "Max", "Where", "PRelu"),
-    *("ThresholdedRelu", "Shrink", "IsInf", "Cast", "CastLike", "Expand", "QuantizeLinear"),
-    *("DequantizeLinear",),
+    *(row.operator for row in FUNCTIONS.values() if row.operator),
+    *("Selu", "Gelu", "Pow", "Mod", "BitShift", "Clip", "Identity", "Dropout", "Sum", "Mean"),
+    *("Min", "Max", "PRelu", "ThresholdedRelu", "Shrink", "IsInf", "Cast", "CastLike", "Expand"),
+    *("QuantizeLinear", "DequantizeLinear"),
 )
 # Images, or rows, by themselves: axis 0 of the first input is axis 0 of the result.
 _BATCHES = (

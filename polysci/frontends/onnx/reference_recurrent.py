@@ -13,22 +13,20 @@ from polysci.frontends.onnx.reference_roundings import Nudge
 from polysci.graph.graph import QUANTISED_LSTM, Node
 from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS
 from polysci.numerics.arrays import Array
+from polysci.numerics.scalar_functions import FUNCTIONS
 
 Function = Callable[[Array], Any]
 # By lower case name: the function of x and its parameters, and the defaults of these.
 _FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = MappingProxyType(
     {
-        "relu": (lambda x: np.maximum(x, 0), ()),
-        "tanh": (np.tanh, ()),
-        "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), ()),
-        "softsign": (lambda x: x / (1 + np.abs(x)), ()),
-        "softplus": (lambda x: np.logaddexp(x, 0), ()),
+        **{
+            row.operator.lower(): (row.numpy, tuple(row.parameters.values()))
+            for row in FUNCTIONS.values()
+            if row.inputs == ("x",) and row.numpy is not None
+        },
         "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
-        "leakyrelu": (lambda x, a: np.where(x < 0, a * x, x), (0.01,)),
         "thresholdedrelu": (lambda x, a: np.where(x >= a, x, 0), (1.0,)),
-        "elu": (lambda x, a: np.where(x < 0, a * np.expm1(x), x), (1.0,)),
         "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
-        "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), (0.2, 0.5)),
     }
 )
 _LSTM = ("Sigmoid", "Tanh", "Tanh")

@@ -10,44 +10,36 @@ from typing import Any
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
 from polysci.graph.formulas import derive
+from polysci.numerics.scalar_functions import FUNCTIONS
 
 # Operator -> the formula of its result; names are those of ATen's arguments.
 FORMULAS: Mapping[str, str] = MappingProxyType(
     {
-        **{
-            name: f"{name.capitalize()}(x)"
-            for name in (
-                *("relu", "sigmoid", "tanh", "erf", "exp", "log", "sqrt", "neg", "abs", "sign"),
-                *("floor", "ceil", "reciprocal", "mish", "sin", "cos", "tan", "asin", "acos"),
-                *("atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
-            )
-        },
-        "silu": "Swish(x)",
-        "hardswish": "HardSwish(x)",
+        **{row.torch: f"{name}(x)" for name, row in FUNCTIONS.items() if row.torch},
         "hardsigmoid": "Clip(x / 6 + 0.5, 0, 1)",
         "hardtanh": "Clip(x, min_val, max_val)",
         "relu6": "Clip(x, 0, 6)",
-        "log_sigmoid_forward": "-Softplus(-x)",
-        "softplus": "Where(x * beta > threshold, x, Softplus(x * beta) / beta)",
-        "elu": "scale * Where(x > 0, x, alpha * (Exp(x * input_scale) - 1))",
+        "log_sigmoid_forward": "-softplus(-x)",
+        "softplus": "select(x * beta > threshold, x, softplus(x * beta) / beta)",
+        "elu": "scale * select(x > 0, x, alpha * (exp(x * input_scale) - 1))",
         "_prelu_kernel": "PRelu(x, weight)",
-        "threshold": "Where(x <= threshold, value, x)",  # a NaN stays
-        "trunc": "Sign(x) * Floor(Abs(x))",
-        "rsqrt": "Reciprocal(Sqrt(x))",
+        "threshold": "select(x <= threshold, value, x)",  # a NaN stays
+        "trunc": "sign(x) * floor(abs(x))",
+        "rsqrt": "reciprocal(sqrt(x))",
         "square": "x * x",
-        "exp2": "Exp(x * 0.6931471805599453)",  # log 2
+        "exp2": "exp(x * 0.6931471805599453)",  # log 2
         # which loses nothing near 0, where Exp(x) - 1 would
-        "expm1": "Where(Abs(x) < 1, 2 * Sinh(x / 2) * Exp(x / 2), Exp(x) - 1)",
-        "log1p": "Where(Abs(x) < 0.5, 2 * Atanh(x / (x + 2)), Log(x + 1))",
-        "log2": "Log(x) * 1.4426950408889634",  # 1 / log 2
-        "log10": "Log(x) * 0.4342944819032518",  # 1 / log 10
-        "pow": "Pow(x, exponent)",
-        "clamp_min": "Max(x, min)",
-        "clamp_max": "Min(x, max)",
-        "where": "Where(condition, x, other)",
-        "masked_fill": "Where(mask, value, x)",
+        "expm1": "select(abs(x) < 1, 2 * sinh(x / 2) * exp(x / 2), exp(x) - 1)",
+        "log1p": "select(abs(x) < 0.5, 2 * atanh(x / (x + 2)), log(x + 1))",
+        "log2": "log(x) * 1.4426950408889634",  # 1 / log 2
+        "log10": "log(x) * 0.4342944819032518",  # 1 / log 10
+        "pow": "pow(x, exponent)",
+        "clamp_min": "max(x, min)",
+        "clamp_max": "min(x, max)",
+        "where": "select(condition, x, other)",
+        "masked_fill": "select(mask, value, x)",
         "eq": "x == other",
-        "ne": "Not(x == other)",
+        "ne": "not(x == other)",
         "lt": "x < other",
         "le": "x <= other",
         "gt": "x > other",
@@ -64,7 +56,6 @@ _WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
         "gelu": ("Gelu", {"approximate": "approximate"}),
-        "isnan": ("IsNaN", {}),
         "isinf": ("IsInf", {}),
         "bitwise_not": ("BitwiseNot", {}),
     }
@@ -74,7 +65,9 @@ _LOGICAL = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
 
 def formula(text: str, call: AtenCall, **arguments: Any) -> str:
     """Tensors are first converted to the result's type, of a comparison to what they promote to."""
-    used = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)}
+    nodes = [*ast.walk(ast.parse(text))]
+    called = {id(part.func) for part in nodes if isinstance(part, ast.Call)}
+    used = {part.id for part in nodes if isinstance(part, ast.Name) and id(part) not in called}
     parts = {name: value for name, value in {**_DEFAULTS, **arguments}.items() if name in used}
     numbers = [value for name, value in parts.items() if name not in _CONDITIONS]
     dtype = call.common_dtype(*numbers) if call.dtype == "bool" else call.dtype
@@ -121,14 +114,14 @@ def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = 
         return formula("x / other", call, x=x, other=other)
     real = "float" in call.dtype
     if real and rounding_mode == "trunc":
-        return formula("Sign(q := x / other) * Floor(Abs(q))", call, x=x, other=other)
+        return formula("sign(q := x / other) * floor(abs(q))", call, x=x, other=other)
     x, other = call.cast(x), call.cast(other)
     if not real:
         rest = call.add("Mod", x, other, fmod=int(rounding_mode == "trunc"))
         return derive(call.graph, "(x - r) / other", x=x, other=other, r=rest)
-    text = "(q := (x - r) / other) - Where(Sign(r) * Sign(other) < 0, 1, 0)"
+    text = "(q := (x - r) / other) - select(sign(r) * sign(other) < 0, 1, 0)"
     quotient = derive(call.graph, text, x=x, other=other, r=fmod(call, x, other))
-    text = "Where(other == 0, x / other, Where(q - (f := Floor(q)) > 0.5, f + 1, f))"
+    text = "select(other == 0, x / other, select(q - (f := floor(q)) > 0.5, f + 1, f))"
     return formula(text, call, x=x, other=other, q=quotient)
 
 
@@ -141,7 +134,7 @@ def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
     x, other = call.cast(x), call.cast(other)
     if "float" not in call.dtype:
         return call.add("Mod", x, other)
-    text = "Where(Sign(r) * Sign(other) < 0, r + other, r)"
+    text = "select(sign(r) * sign(other) < 0, r + other, r)"
     return derive(call.graph, text, r=fmod(call, x, other), other=other)
 
 
@@ -160,8 +153,8 @@ def clamp(
     if not any(isinstance(bound, str) for bound in bounds.values()):
         sides = [None if bound is None else call.cast(bound) for bound in bounds.values()]
         return call.add("Clip", call.cast(x), *sides)
-    text = "x" if min is None else "Max(x, min)"
-    return formula(text if max is None else f"Min({text}, max)", call, x=x, min=min, max=max)
+    text = "x" if min is None else "max(x, min)"
+    return formula(text if max is None else f"min({text}, max)", call, x=x, min=min, max=max)
 
 
 def round_values(call: AtenCall, x: str, decimals: int = 0) -> str:
@@ -189,8 +182,8 @@ RULES: AtenRules = MappingProxyType(
         **{f"logical_{word}": partial(logical, word) for word in _LOGICAL},
         **{f"bitwise_{word}": partial(bitwise, word) for word in _LOGICAL},
         "mul": partial(truth_or, "and", "x * other"),
-        "maximum": partial(truth_or, "or", "Max(x, other)"),
-        "minimum": partial(truth_or, "and", "Min(x, other)"),
+        "maximum": partial(truth_or, "or", "max(x, other)"),
+        "minimum": partial(truth_or, "and", "min(x, other)"),
         "add": add,
         "sub": sub,
         "rsub": rsub,

@@ -79,7 +79,7 @@ def attention(
         below = np.tril(np.ones((shape[-2], keys), bool))
         attn_mask = graph.constant(below)
     if attn_mask is not None:
-        text = "Where(m, s, least)" if graph.dtype(attn_mask) == "bool" else "s + m"
+        text = "select(m, s, least)" if graph.dtype(attn_mask) == "bool" else "s + m"
         scores = derive(graph, text, s=scores, m=attn_mask, least=float("-inf"))
     shares = call.add("Softmax", scores, shape=graph.shape(scores), axis=-1)
     y = call.add("MatMul", shares, value)
@@ -89,7 +89,7 @@ def attention(
     rows = graph.shape(attn_mask)
     told = call.whole([len(rows) - 1])
     most = graph.add("ReduceMax", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
-    text = "Where(most > least, y, 0)"
+    text = "select(most > least, y, 0)"
     least = 0.0 if graph.dtype(attn_mask) == "bool" else float("-inf")
     return derive(graph, text, most=most, least=least, y=y)
 

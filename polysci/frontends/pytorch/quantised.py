@@ -56,12 +56,12 @@ def choose(symmetric: bool, call: AtenCall, x: str, **words: Any) -> tuple[str, 
     graph, (scale, zero) = call.graph, call.results
     least, most = (graph.add(f"Reduce{end}", (x,), (), keepdims=0) for end in ("Min", "Max"))
     low, high = words["quant_min"], words["quant_max"]
-    text = "Max(Max(-least, most) / half, eps)" if symmetric else (
-        "Max((Max(most, 0) - Min(least, 0)) / whole, eps)"
+    text = "max(max(-least, most) / half, eps)" if symmetric else (
+        "max((max(most, 0) - min(least, 0)) / whole, eps)"
     )  # fmt: skip
     step = derive(graph, text, least=least, most=most, half=(high - low) / 2, whole=high - low,
                   eps=words["eps"])  # fmt: skip
-    text = "Clip(low - Round(Min(least, 0) / step), low, high)"
+    text = "Clip(low - rint(min(least, 0) / step), low, high)"
     place = derive(graph, text, least=least, step=step, low=low, high=high)
     if symmetric:
         unsigned = str(words["dtype"]).endswith("uint8")

@@ -78,7 +78,7 @@ def variance(
     made = derive(
         call.graph, "s / n", s=_reduced(call, "ReduceSum", squares, axes), n=max(0, count - less)
     )
-    made = derive(call.graph, "Sqrt(s)", s=made) if root else made
+    made = derive(call.graph, "sqrt(s)", s=made) if root else made
     return made if len(call.results) == 1 else (made, call.reshape(mean))
 
 
@@ -95,7 +95,7 @@ def norm(
         return _reduced(call, f"ReduceL{int(ord)}", x, axes)
     if abs(ord) != inf:
         call.refuse(f"norm of order {ord}")
-    size = derive(call.graph, "Abs(x)", x=x)
+    size = derive(call.graph, "abs(x)", x=x)
     return _reduced(call, "ReduceMax" if ord > 0 else "ReduceMin", size, axes)
 
 

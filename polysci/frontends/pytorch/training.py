@@ -22,19 +22,23 @@ from polysci.frontends.pytorch.reductions import batch_norm, group_norm, scale_a
 from polysci.graph.formulas import derive
 from polysci.graph.gradients import GRADIENTS
 from polysci.graph.gradients.backward import Backward
-from polysci.graph.gradients.elementwise import GELU, GELU_TANH, UNARY
 from polysci.graph.gradients.normalisation import Normalised, statistics
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
+from polysci.numerics.formulas import gradient_text
+from polysci.numerics.scalar_functions import FUNCTIONS
 
 MAX_POOL_BACKWARD = "polysci::max_pool_backward"  # an operator of polysci.torch: no places
 # Operator -> the gradient of x in the names of ATen's arguments, at kinks as PyTorch has it.
 _FORMULAS = MappingProxyType(
     {
-        "threshold_backward": "Where(x > threshold, grad_output, 0)",
-        "sigmoid_backward": "grad_output * output * (1 - output)",
-        "tanh_backward": "grad_output * (1 - output * output)",
-        "silu_backward": "grad_output * ((s := Sigmoid(x)) * (1 + x * (1 - s)))",
+        "threshold_backward": "select(x > threshold, grad_output, 0)",
     }
+)
+
+# Function of PyTorch -> that of the table whose derivative its backward pass is.
+_FUNCTIONS = MappingProxyType(
+    {"silu": "silu"}
+    | {row.torch: name for name, row in FUNCTIONS.items() if row.torch and not row.parameters}
 )
 
 
@@ -48,11 +52,14 @@ def _backward(call: AtenCall, *wanted: str) -> Backward:
 
 
 def gelu_backward(call: AtenCall, grad_output: str, x: str, approximate: str = "none") -> str:
-    return formula(GELU_TANH if approximate == "tanh" else GELU, call, x=x, dy=grad_output)
+    return function_backward("gelu_tanh" if approximate == "tanh" else "gelu", call, grad_output, x)
 
 
-def unary_backward(op: str, call: AtenCall, grad_output: str, x: str) -> str:
-    return formula(UNARY[op][0], call, x=x, dy=grad_output)
+def function_backward(
+    function: str, call: AtenCall, grad_output: str, x: str = "", output: str = ""
+) -> str:
+    """By the derivative of a scalar function of x, or of its output."""
+    return formula(gradient_text(function), call, x=x, y=output, dy=grad_output)
 
 
 def softmax_backward(
@@ -141,7 +148,7 @@ def batch_norm_training(
         "BatchNormalization", inputs, [(call.shape, call.dtype), *[(channels, call.dtype)] * 2],
         epsilon=eps, momentum=0.0, training_mode=1,
     )  # fmt: skip
-    made = [y, mean, derive(graph, "1 / Sqrt(v + e)", v=variance, e=eps)]
+    made = [y, mean, derive(graph, "1 / sqrt(v + e)", v=variance, e=eps)]
     for old, new, share in (
         (running_mean, mean, momentum),
         (running_var, variance, momentum * count / max(1, count - 1)),
@@ -163,7 +170,7 @@ def batch_norm_backward(
     mean, inverse = save_mean, save_invstd
     if not train:
         assert running_var is not None
-        mean, inverse = running_mean, derive(back, "1 / Sqrt(v + e)", v=running_var, e=eps)
+        mean, inverse = running_mean, derive(back, "1 / sqrt(v + e)", v=running_var, e=eps)
     g, s, m = (back.reshape(name or "", wide) for name in (scale, inverse, mean))
     normal = Normalised(x, g, s, tuple(at for at in range(len(shape)) if at != 1), m)
     made = (normal.gradients if train else normal.known_gradients)(back, grad_out, wide)
@@ -220,7 +227,7 @@ def embedding_backward(
     rows = graph.reshape(grad_output, (count, call.shape[1]))
     places = graph.reshape(call.cast(indices, "int64"), (count, 1))
     if padding_idx >= 0:
-        rows = derive(graph, "Where(i == p, 0, dy)", i=places, p=padding_idx, dy=rows)
+        rows = derive(graph, "select(i == p, 0, dy)", i=places, p=padding_idx, dy=rows)
     zeros = graph.expand(graph.number(0.0, call.dtype), call.shape)
     return call.add("ScatterND", zeros, places, rows, reduction="add")
 
@@ -228,8 +235,10 @@ def embedding_backward(
 RULES: AtenRules = MappingProxyType(
     {
         **{name: partial(formula, text) for name, text in _FORMULAS.items()},
-        "hardswish_backward": partial(unary_backward, "HardSwish"),
-        "mish_backward": partial(unary_backward, "Mish"),
+        **{
+            f"{name}_backward": partial(function_backward, function)
+            for name, function in _FUNCTIONS.items()
+        },
         "gelu_backward": gelu_backward,
         "_softmax_backward_data": partial(softmax_backward, "Softmax"),
         "_log_softmax_backward_data": partial(softmax_backward, "LogSoftmax"),

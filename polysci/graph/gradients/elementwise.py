@@ -5,97 +5,65 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from polysci.graph.formulas import derive
+from polysci.graph.formulas import Part, derive
 from polysci.graph.gradients.backward import Backward, Rules
 from polysci.graph.graph import Node
+from polysci.numerics.formulas import gradients
+from polysci.numerics.scalar_functions import FUNCTIONS
 
-# Operator -> the gradient of x where that of y is dy, and the attributes in it with their defaults.
-# At kinks as PyTorch has it.
-_ALPHA = MappingProxyType({"alpha": 1.0})
-_NONE: Mapping[str, float] = MappingProxyType({})
-UNARY: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
+_SELU = MappingProxyType({"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875})
+# Operator without a function of its own -> the gradient of x, and its attributes.
+_FORMULAS: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "Relu": ("Where(y > 0, dy, 0)", _NONE),
-        "Sigmoid": ("dy * y * (1 - y)", _NONE),
-        "Tanh": ("dy * (1 - y * y)", _NONE),
-        "Exp": ("dy * y", _NONE),
-        "Log": ("dy / x", _NONE),
-        "Sqrt": ("0.5 * dy / y", _NONE),
-        "Reciprocal": ("-dy * y * y", _NONE),
-        "Neg": ("-dy", _NONE),
-        "Abs": ("dy * Sign(x)", _NONE),
-        "Erf": ("dy * (1.1283791670955126 * Exp(-(x * x)))", _NONE),  # 2 / sqrt(pi)
-        "Sin": ("dy * Cos(x)", _NONE),
-        "Cos": ("-dy * Sin(x)", _NONE),
-        "Tan": ("dy * (1 + y * y)", _NONE),
-        "Asin": ("dy / Sqrt(1 - x * x)", _NONE),
-        "Acos": ("-dy / Sqrt(1 - x * x)", _NONE),
-        "Atan": ("dy / (1 + x * x)", _NONE),
-        "Sinh": ("dy * Cosh(x)", _NONE),
-        "Cosh": ("dy * Sinh(x)", _NONE),
-        "Asinh": ("dy / Sqrt(x * x + 1)", _NONE),
-        "Acosh": ("dy / Sqrt(x * x - 1)", _NONE),
-        "Atanh": ("dy / (1 - x * x)", _NONE),
-        "Softplus": ("dy * Sigmoid(x)", _NONE),
-        "Softsign": ("dy / ((d := 1 + Abs(x)) * d)", _NONE),
-        "Mish": ("dy * ((t := Tanh(Softplus(x))) + x * Sigmoid(x) * (1 - t * t))", _NONE),
-        "HardSwish": ("Where(x <= -3, 0, Where(x < 3, dy * (x / 3 + 0.5), dy))", _NONE),
-        "HardSigmoid": (
-            "Where(And(y > 0, y < 1), dy * alpha, 0)", MappingProxyType({"alpha": 0.2}),
-        ),
-        "LeakyRelu": ("Where(x > 0, dy, dy * alpha)", MappingProxyType({"alpha": 0.01})),
-        "ThresholdedRelu": ("Where(x > alpha, dy, 0)", _ALPHA),
-        "Elu": ("Where(x > 0, dy, dy * (y + alpha))", _ALPHA),
-        "Celu": ("Where(x > 0, dy, dy * (y / alpha + 1))", _ALPHA),
-        "Selu": (
-            "Where(x > 0, dy * gamma, dy * (y + alpha * gamma))",
-            MappingProxyType({"alpha": 1.67326319217681884765625,
-                              "gamma": 1.05070102214813232421875}),
-        ),
-        "Swish": ("dy * ((s := Sigmoid(alpha * x)) + alpha * y * (1 - s))", _ALPHA),
-    }
-)  # fmt: skip
-# sqrt(1/2), 1 / sqrt(2 pi); sqrt(2 / pi), and 3 times 0.044715.
-GELU = (
-    "dy * (0.5 + 0.5 * Erf(x * 0.7071067811865476) + x * Exp(-0.5 * (x * x)) * 0.3989422804014327)"
-)
-GELU_TANH = (
-    "dy * (0.5 * (1 + (t := Tanh(0.7978845608028654 * x * (1 + 0.044715 * (s := x * x)))))"
-    " + 0.5 * x * (1 - t * t) * (0.7978845608028654 * (1 + 0.134145 * s)))"
-)
-# Operator -> gradients of a and b where that of y is dy.
-_BINARY: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "Sub": ("dy", "-dy"),
-        "Mul": ("dy * b", "dy * a"),
-        "Div": ("dy / b", "-dy * y / b"),
+        "ThresholdedRelu": ("select(x > alpha, dy, 0)", MappingProxyType({"alpha": 1.0})),
+        "Selu": ("select(x > 0, dy * gamma, dy * (y + alpha * gamma))", _SELU),
     }
 )
-_BY_BASE = "Where(e == 0, 0, dy * e * x ** (e - 1))"
-_BY_EXPONENT = "Where(And(x == 0, e >= 0), 0, dy * y * Log(x))"
+# Operator -> its function, those of arguments that broadcast by each of them.
+_FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        row.operator: name
+        for name, row in FUNCTIONS.items()
+        if row.operator and (row.derivatives or row.choice)
+    }
+)
 
 
-def unary(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """A row of UNARY."""
-    text, defaults = UNARY[node.op]
+def by_formula(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """A row of _FORMULAS."""
+    text, defaults = _FORMULAS[node.op]
+    return [derive(back, text, **_names(node, dys, ("x",), defaults))]
+
+
+def by_function(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """By the derivatives of a scalar function, of tensors that broadcast."""
+    function = FUNCTIONS[_function_of(node)]
+    names = _names(node, dys, function.names, function.parameters)
+    return [
+        back.unbroadcast(derive(back, formula, **names), back.shape(name))
+        if formula is not None and back.wants(name) else ""
+        for name, formula in zip(node.inputs, gradients(function.name), strict=False)
+    ]  # fmt: skip
+
+
+def _function_of(node: Node) -> str:
+    if node.op != "Gelu":
+        return _FUNCTIONS[node.op]
+    return "gelu_tanh" if node.attributes.get("approximate", "none") == "tanh" else "gelu"
+
+
+def _names(
+    node: Node, dys: Sequence[str], inputs: Sequence[str], defaults: Mapping[str, float]
+) -> dict[str, Part]:
+    """The tensors and numbers of formulas by their names."""
     numbers = {name: float(node.attributes.get(name, value)) for name, value in defaults.items()}
-    return [derive(back, text, x=node.inputs[0], y=node.outputs[0], dy=dys[0], **numbers)]
-
-
-def gelu(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Of either approximation."""
-    text = GELU_TANH if node.attributes.get("approximate", "none") == "tanh" else GELU
-    return [derive(back, text, x=node.inputs[0], dy=dys[0])]
+    tensors = zip(inputs, node.inputs, strict=False)
+    return {**dict(tensors), "y": node.outputs[0], "dy": dys[0], **numbers}
 
 
 def hand_on(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Identity."""
     return [dys[0]]
-
-
-def constant(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Operators that are flat almost everywhere."""
-    return [""] * len(node.inputs)
 
 
 def add(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -108,35 +76,25 @@ def add(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def binary(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """A row of _BINARY; tensors broadcast."""
-    a, b = node.inputs
-    names = {"a": a, "b": b, "y": node.outputs[0], "dy": dys[0]}
-    return [
-        back.unbroadcast(derive(back, text, **names), back.shape(name)) if back.wants(name) else ""
-        for name, text in zip(node.inputs, _BINARY[node.op], strict=True)
-    ]
-
-
 def power(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """``x ^ e``; a square needs no power. 0 where 0 is a power of 0, as PyTorch has it."""
-    x, e = node.inputs
-    names = {"x": x, "e": e, "y": node.outputs[0], "dy": dys[0]}
-    value, dx, de = back.value(e), "", ""
-    if back.wants(x):
-        square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
-        dx = derive(back, "2 * dy * x" if square else _BY_BASE, **names)
-        dx = back.unbroadcast(dx, back.shape(x))
-    if back.wants(e):
-        de = back.unbroadcast(derive(back, _BY_EXPONENT, **names), back.shape(e))
-    return [dx, de]
+    """``a ^ b``; a square needs no power."""
+    (a, b), made = node.inputs, ["", ""]
+    value = back.value(b)
+    square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
+    by_base, by_exponent = gradients("pow")
+    formulas = ["2 * dy * a" if square else by_base, by_exponent]
+    for at, (name, formula) in enumerate(zip((a, b), formulas, strict=True)):
+        if formula is not None and back.wants(name):
+            dx = derive(back, formula, **_names(node, dys, ("a", "b"), {}))
+            made[at] = back.unbroadcast(dx, back.shape(name))
+    return made
 
 
 def extreme(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Min and Max; values that are equal share the gradient."""
     y = node.outputs[0]
     one = back.number(1.0, back.dtype(y))
-    equal = [derive(back, "Where(x == y, n, 0)", x=name, y=y, n=one) for name in node.inputs]
+    equal = [derive(back, "select(x == y, n, 0)", x=name, y=y, n=one) for name in node.inputs]
     share = derive(back, "dy / n", dy=dys[0], n=back.sum(equal))
     return [
         back.unbroadcast(derive(back, "m * s", m=mark, s=share), back.shape(name))
@@ -152,7 +110,7 @@ def clip(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
         bound = node.input(position) or node.attributes.get(name)
         if bound is not None and bound != "":
             names = {"x": node.inputs[0], "bound": bound, "dx": dx}
-            dx = derive(back, f"Where({test}, dx, 0)", **names)
+            dx = derive(back, f"select({test}, dx, 0)", **names)
     return [dx, *[""] * (len(node.inputs) - 1)]
 
 
@@ -160,34 +118,20 @@ def parametric_relu(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
     """PRelu, and its slope."""
     x, slope = node.inputs
     names = {"x": x, "a": slope, "dy": dys[0]}
-    dx = derive(back, "Where(x > 0, dy, dy * a)", **names)
-    da = derive(back, "Where(x > 0, 0, dy * x)", **names)
+    dx = derive(back, "select(x > 0, dy, dy * a)", **names)
+    da = derive(back, "select(x > 0, 0, dy * x)", **names)
     return [dx, back.unbroadcast(da, back.shape(slope))]
-
-
-def where(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """To the value that was chosen."""
-    condition, a, b = node.inputs
-    parts = ((a, "Where(c, dy, 0)"), (b, "Where(c, 0, dy)"))
-    return ["", *(
-        back.unbroadcast(derive(back, text, c=condition, dy=dys[0]), back.shape(name))
-        if back.wants(name) else ""
-        for name, text in parts
-    )]  # fmt: skip
 
 
 GRADIENTS: Rules = MappingProxyType(
     {
-        **dict.fromkeys(UNARY, unary),
+        **dict.fromkeys((*_FUNCTIONS, "Gelu"), by_function),
+        **dict.fromkeys(_FORMULAS, by_formula),
         **dict.fromkeys(("Add", "Sum", "Mean"), add),
-        **dict.fromkeys(_BINARY, binary),
-        **dict.fromkeys(("Floor", "Ceil", "Round", "Sign"), constant),
         **dict.fromkeys(("Min", "Max"), extreme),
         "Identity": hand_on,
-        "Gelu": gelu,
         "Pow": power,
         "Clip": clip,
         "PRelu": parametric_relu,
-        "Where": where,
     }
 )

@@ -37,12 +37,12 @@ def add_cross_entropy(
         return loss
     names: dict[str, Part] = {"label": target, "ignored": float(ignore_index)}
     mean = derive(graph, "t / n", t=graph.total(log, [1]), n=-float(shape[1]))
-    smooth = derive(graph, "Where(label == ignored, 0, mean)", mean=mean, **names)
+    smooth = derive(graph, "select(label == ignored, 0, mean)", mean=mean, **names)
     if reduction != "none":
         smooth = graph.total(smooth, range(len(rows)))
     if reduction == "mean":
         one = graph.number(1.0)
-        counted = derive(graph, "Where(label == ignored, 0, one)", one=one, **names)
+        counted = derive(graph, "select(label == ignored, 0, one)", one=one, **names)
         smooth = derive(graph, "t / n", t=smooth, n=graph.total(counted, range(len(rows))))
     text = "loss * rest + smooth * share"
     return derive(graph, text, loss=loss, smooth=smooth, share=label_smoothing,
@@ -60,7 +60,7 @@ def add_binary_cross_entropy(
 ) -> str:
     """Of logits and of probabilities from 0 to 1: ``log(1 + exp(x)) - x * target``."""
     _check_shape("target", graph.shape(target), graph.shape(x))
-    return _reduce(graph, derive(graph, "Softplus(x) - x * t", x=x, t=target), reduction)
+    return _reduce(graph, derive(graph, "softplus(x) - x * t", x=x, t=target), reduction)
 
 
 def _reduce(graph: GrowingGraph, x: str, reduction: str) -> str:

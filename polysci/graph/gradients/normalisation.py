@@ -73,7 +73,7 @@ def statistics(graph: GrowingGraph, x: str, axes: Sequence[int], epsilon: float)
 
 
 def _inverse(back: GrowingGraph, squares: str, count: int, epsilon: float) -> str:
-    return derive(back, "1 / Sqrt(t / n + e)", t=squares, n=count, e=epsilon)
+    return derive(back, "1 / sqrt(t / n + e)", t=squares, n=count, e=epsilon)
 
 
 def _epsilon(node: Node) -> float:
@@ -98,7 +98,7 @@ def batch(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
         m, s = statistics(back, x, axes, _epsilon(node))
     else:
         m, variance = (back.reshape(name, channels) for name in (own if trains else known))
-        s = derive(back, "1 / Sqrt(v + e)", v=variance, e=_epsilon(node))
+        s = derive(back, "1 / sqrt(v + e)", v=variance, e=_epsilon(node))
     normal = Normalised(x, g, s, axes, m)
     dx, dg, db = (normal.gradients if trains else normal.known_gradients)(back, dy, channels)
     return [dx, back.reshape(dg, back.shape(scale)), back.reshape(db, back.shape(bias)), "", ""]

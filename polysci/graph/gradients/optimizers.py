@@ -70,7 +70,7 @@ class SGD:
         if not self.momentum or not self.dampening:
             return {"share": 1.0}
         one = graph.number(1.0)  # the first step takes the whole gradient
-        text = "Where(step <= 1, one, one * share)"
+        text = "select(step <= 1, one, one * share)"
         return {"share": derive(graph, text, step=step, one=one, share=1 - self.dampening)}
 
     def update(
@@ -115,7 +115,7 @@ class Adam:
         """The inverses of the corrections of both averages, in double until they are done."""
         count = graph.add("Cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
         made = dict[str, Part]()
-        texts = ("1 / (1 - beta ** t)", "1 / Sqrt(1 - beta ** t)")
+        texts = ("1 / (1 - beta ** t)", "1 / sqrt(1 - beta ** t)")
         for name, beta, text in zip(("first", "second"), self.betas, texts, strict=True):
             base = graph.number(beta, "float64")
             exact = derive(graph, text, beta=base, t=count)
@@ -133,7 +133,7 @@ class Adam:
         text = f"v * {second!r} + (g2 := {own}) * g2 * {1 - second!r}"
         v = derive(graph, text, v=states[1], **names)
         kept = f"(p - p * (lr * {self.weight_decay!r}))" if self.decoupled else "p"
-        text = f"{kept} - lr * first * m / (Sqrt(v) * second + {self.eps!r})"
+        text = f"{kept} - lr * first * m / (sqrt(v) * second + {self.eps!r})"
         return derive(graph, text, m=m, v=v, **names), m, v
 
 
@@ -150,7 +150,7 @@ def limit_norm(graph: GrowingGraph, gradients: Sequence[str], most: float) -> st
         for name in gradients
     ]
     total = graph.add("Sum", squares, ()) if len(squares) > 1 else squares[0]
-    return derive(graph, "Min(limit / (Sqrt(t) + 1e-6), 1)", t=total, limit=most)
+    return derive(graph, "min(limit / (sqrt(t) + 1e-6), 1)", t=total, limit=most)
 
 
 def _gradient(factors: Mapping[str, Part], decay: float) -> str:

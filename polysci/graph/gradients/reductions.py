@@ -17,10 +17,10 @@ _REDUCTIONS: Mapping[str, str] = MappingProxyType(
         "ReduceSum": "dy",
         "ReduceMean": "dy / n",
         "ReduceSumSquare": "2 * dy * x",
-        "ReduceL1": "dy * Sign(x)",
-        "ReduceL2": "Where(y == 0, 0, dy * x / y)",
-        "ReduceLogSum": "dy / Exp(y)",
-        "ReduceLogSumExp": "dy * Exp(x - y)",
+        "ReduceL1": "dy * sign(x)",
+        "ReduceL2": "select(y == 0, 0, dy * x / y)",
+        "ReduceLogSum": "dy / exp(y)",
+        "ReduceLogSumExp": "dy * exp(x - y)",
     }
 )
 
@@ -38,9 +38,9 @@ def extreme(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """ReduceMax and ReduceMin; values that are equal share the gradient."""
     names, axes = _operands(back, node, dys)
     one = back.number(1.0, back.dtype(node.inputs[0]))
-    equal = derive(back, "Where(x == y, one, 0)", one=one, **names)
+    equal = derive(back, "select(x == y, one, 0)", one=one, **names)
     n = back.total(equal, axes, keep=True)
-    dx = derive(back, "Where(x == y, dy / n, 0)", n=n, **names)
+    dx = derive(back, "select(x == y, dy / n, 0)", n=n, **names)
     return [dx, *[""] * (len(node.inputs) - 1)]
 
 

@@ -25,7 +25,7 @@ def softmax(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 
 
 def _of_logarithm(back: Backward, y: str, dy: str, axes: Sequence[int]) -> str:
-    return derive(back, "dy - Exp(y) * t", y=y, dy=dy, t=back.total(dy, axes, keep=True))
+    return derive(back, "dy - exp(y) * t", y=y, dy=dy, t=back.total(dy, axes, keep=True))
 
 
 def cross_entropy(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -44,7 +44,7 @@ def cross_entropy(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[st
         )  # fmt: skip
         share = _shares(back, node, back.reshape(labels, rows), weights, hot)
         dy = back.reshape(dys[0], rows) if node.attributes.get("reduction") == "none" else dys[0]
-        text = "(share := dy * s) * Exp(y) - Where(hot, share, 0)"
+        text = "(share := dy * s) * exp(y) - select(hot, share, 0)"
         parts.append(derive(back, text, dy=dy, s=share, y=log, hot=hot))
     return [back.sum(parts), *[""] * (len(node.inputs) - 1)]
 
@@ -59,16 +59,16 @@ def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> 
     share = back.number(1.0, dtype)
     if weights:
         wide = back.reshape(weights, (*back.shape(weights), *[1] * (len(shape) - 2)))
-        share = back.total(derive(back, "Where(hot, w, 0)", hot=hot, w=wide), [1], keep=True)
+        share = back.total(derive(back, "select(hot, w, 0)", hot=hot, w=wide), [1], keep=True)
     if ignored is not None:
         share = derive(
-            back, "Where(label == ignored, 0, share)", label=labels, share=share,
+            back, "select(label == ignored, 0, share)", label=labels, share=share,
             ignored=float(ignored),
         )  # fmt: skip
     if not mean:
         return share
     total = back.total(share, range(len(shape)))  # 0 where no row counts: its gradient is 0
-    return derive(back, "share / Where(t == 0, 1, t)", share=share, t=total)
+    return derive(back, "share / select(t == 0, 1, t)", share=share, t=total)
 
 
 GRADIENTS: Rules = MappingProxyType(

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.loop_ir.expressions import Expr, apply
+from polysci.numerics.formulas import evaluate, gradients, parse
+from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction
 
 Activation = Callable[[Expr], Expr]
 Parameters = tuple[float, ...]  # alpha, and beta of those that have one
 
-# By lower case name: the function of x and its parameters, and their defaults in ONNX Runtime.
-_ACTIVATIONS: Mapping[str, tuple[Callable[[Expr, Parameters], Expr], Parameters]] = (
-    MappingProxyType({
-        "relu": (lambda x, _: apply("relu", x), ()),
-        "tanh": (lambda x, _: apply("tanh", x), ()),
-        "sigmoid": (lambda x, _: apply("sigmoid", x), ()),
-        "softsign": (lambda x, _: apply("softsign", x), ()),
-        "softplus": (lambda x, _: apply("softplus", x), ()),
-        "affine": (lambda x, p: apply("add", apply("mul", x, p[0]), p[1]), (1.0, 0.0)),
-        "leakyrelu": (lambda x, p: apply("leaky", x, p[0]), (0.01,)),
-        "thresholdedrelu": (lambda x, p: apply("select", apply("greater_equal", x, p[0]), x, 0.0),
-                            (1.0,)),
-        "elu": (lambda x, p: apply("elu", x, p[0]), (1.0,)),
-        "scaledtanh": (lambda x, p: apply("mul", p[0], apply("tanh", apply("mul", x, p[1]))),
-                       (1.0, 1.0)),
-        "hardsigmoid": (lambda x, p: apply("hard_sigmoid", x, *p), (0.2, 0.5)),
-    })
-)  # fmt: skip
-
-
-# By lower case name: the slope of a function by its value.
-_SLOPES: Mapping[str, Callable[[Expr], Expr]] = MappingProxyType({
-    "relu": lambda y: apply("select", apply("greater", y, 0.0), 1.0, 0.0),
-    "tanh": lambda y: apply("sub", 1.0, apply("mul", y, y)),
-    "sigmoid": lambda y: apply("mul", y, apply("sub", 1.0, y)),
+# By lower case name: functions that the table of scalar functions lacks, of x and their parameters,
+# and the defaults of these in ONNX Runtime.
+_OTHERS: Mapping[str, tuple[Callable[..., Expr], Parameters]] = MappingProxyType({
+    "affine": (lambda x, a, b: apply("add", apply("mul", x, a), b), (1.0, 0.0)),
+    "thresholdedrelu": (lambda x, a: apply("select", apply("greater_equal", x, a), x, 0.0),
+                        (1.0,)),
+    "scaledtanh": (lambda x, a, b: apply("mul", a, apply("tanh", apply("mul", x, b))), (1.0, 1.0)),
 })  # fmt: skip
+_FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
+    {row.operator.lower(): row for row in FUNCTIONS.values() if row.inputs == ("x",)}
+)
+# Functions whose slope is known by their value.
+_WITH_SLOPES = ("relu", "tanh", "sigmoid")
+
+
+def _slope(function: str) -> Activation:
+    """The slope of a function by its value."""
+    row = FUNCTIONS[function]
+    formula = parse(row.derivatives[0]) if row.derivatives else gradients(function)[0]
+    assert formula is not None
+    return lambda y: evaluate(formula, {"y": y, "dy": 1.0}, _apply)
+
+
+def _apply(function: str, parts: Sequence[Expr | float]) -> Expr:
+    return apply(function, *parts)
 
 
 def slopes(
@@ -47,9 +49,9 @@ def slopes(
     names = [_text(name).lower() for name in node.attributes.get("activations") or ()]
     names = names or [name.lower() for name in defaults] * directions
     for name in names:
-        if name not in _SLOPES:
+        if name not in _WITH_SLOPES:
             build.refuse(f"the gradient of activation {name}")
-    made, size = [_SLOPES[name] for name in names], len(defaults)
+    made, size = [_slope(name) for name in names], len(defaults)
     return [made[first : first + size] for first in range(0, len(made), size)]
 
 
@@ -67,13 +69,17 @@ def activations(
 
 
 def _activation(build: Builder, name: str, lists: Sequence[Iterator[float]]) -> Activation:
-    if name.lower() not in _ACTIVATIONS:
+    function: Callable[..., Expr]
+    if row := _FUNCTIONS.get(name.lower()):
+        function, defaults = partial(apply, row.name), tuple(row.parameters.values())
+    elif name.lower() in _OTHERS:
+        function, defaults = _OTHERS[name.lower()]
+    else:
         build.refuse(f"activation {name}")
-    function, defaults = _ACTIVATIONS[name.lower()]
     parameters = tuple(
         float(next(values, default)) for values, default in zip(lists, defaults, strict=False)
     )
-    return lambda x: function(x, parameters)
+    return lambda x: function(x, *parameters)
 
 
 def _text(name: str | bytes) -> str:

@@ -9,8 +9,9 @@ from typing import NoReturn
 from polysci.errors import UnsupportedError
 from polysci.graph.graph import Graph, Node
 from polysci.loop_ir.expressions import Expr, Load, Number, axis, constant
-from polysci.loop_ir.functions import FUNCTIONS, kind_of_type
+from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.arrays import Array
+from polysci.numerics.scalar_functions import template
 from polysci.program.stages import LoopStage, Stage, Value
 
 FLOATS = ("float32", "float64")
@@ -114,7 +115,7 @@ class Builder:
         """Refuses element types whose kind of number lacks a function."""
         for name in names:
             dtype = self.dtype(name)
-            if dtype not in NUMBERS or function not in FUNCTIONS[kind_of_type(dtype)]:
+            if dtype not in NUMBERS or template(function, kind_of_type(dtype)) is None:
                 self.refuse(f"elements of {dtype}")
 
     def check_floats(self, node: Node, *names: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial, reduce
 from typing import Any
 
@@ -12,38 +11,17 @@ from polysci.graph.graph import AFFINE, Node
 from polysci.graph.operators.builder import FLOATS, Builder
 from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Expr, Number, apply
-from polysci.loop_ir.functions import FUNCTIONS, kind_of_type
+from polysci.loop_ir.functions import kind_of_type
+from polysci.numerics.scalar_functions import FUNCTIONS, template
 
-# Operator -> function of functions.FUNCTIONS, the attributes that it takes and their defaults.
-# Elements are of any type whose kind of number has the function.
-_ALPHA = (("alpha", 1.0),)
-_UNARY: Mapping[str, tuple[str, tuple[tuple[str, float], ...]]] = {
-    **{
-        name: (name.lower(), ())
-        for name in (
-            *("Relu", "Sigmoid", "Tanh", "Erf", "Sqrt", "Exp", "Log", "Neg", "Abs", "Reciprocal"),
-            *("Floor", "Ceil", "Sign", "Softplus", "Softsign", "Mish", "IsNaN", "Not"),
-            *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"),
-            *("Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
-        )
-    },
-    "LeakyRelu": ("leaky", (("alpha", 0.01),)),
-    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
-    "HardSwish": ("hard_swish", ()),
-    "Round": ("rint", ()),
-    "BitwiseNot": ("bit_not", ()),
-    "Elu": ("elu", _ALPHA),
-    "Celu": ("celu", _ALPHA),
-    "Swish": ("swish", _ALPHA),
-}
+# Operators that are a function of the table; elements are of any type whose kind has the function.
+_UNARY = {row.operator: row for row in FUNCTIONS.values() if row.operator and len(row.inputs) == 1}
 MOST_TERMS = 32  # of a sum that is computed at once
 _BINARY = {
-    **{"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Sum": "add", "Mean": "add"},
-    **{"And": "and", "Or": "or", "Xor": "xor"},
-    **{"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"},
-    **{"Equal": "equal", "Less": "less", "Greater": "greater"},
-    **{"LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal"},
-}
+    **{row.operator: name for name, row in FUNCTIONS.items()
+       if row.operator and len(row.inputs) == 2},
+    **{"Sum": "add", "Mean": "add"},
+}  # fmt: skip
 _SELU = (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))
 # Constant exponents that have a function of their own.
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
@@ -51,11 +29,12 @@ _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
 
 def unary(build: Builder, node: Node) -> None:
     """A function of one tensor."""
-    function, attributes = _UNARY[node.op]
-    x, y = node.inputs[0], node.outputs[0]
-    build.check_function(function, x)
-    numbers = [float(node.attributes.get(name, default)) for name, default in attributes]
-    build.define(node, apply(function, build.load(x, y), *numbers))
+    function, x, y = _UNARY[node.op], node.inputs[0], node.outputs[0]
+    build.check_function(function.name, x)
+    numbers = [
+        float(node.attributes.get(name, default)) for name, default in function.parameters.items()
+    ]
+    build.define(node, apply(function.name, build.load(x, y), *numbers))
 
 
 def selu(build: Builder, node: Node) -> None:
@@ -110,7 +89,7 @@ def power(build: Builder, node: Node) -> None:
     base, exponent = build.load(x, output), build.load(y, output)
     if isinstance(exponent, Number) and exponent.value in _POWERS:
         function = _POWERS[exponent.value]
-        if function in FUNCTIONS[kind_of_type(own)]:
+        if template(function, kind_of_type(own)) is not None:
             build.define(node, apply(function, base))
             return
     inner = own

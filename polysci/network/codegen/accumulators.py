@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, combine
-from polysci.loop_ir.functions import EXACT, FIRST, FUNCTIONS, PLACES, REAL, WHOLE
+from polysci.loop_ir.functions import FIRST, PLACES
 from polysci.network.codegen.access import affine_text
+from polysci.numerics.scalar_functions import EXACT, REAL, WHOLE, template
 from polysci.polyhedral.affine import Affine
 from polysci.printers import ctree as c
 
@@ -67,14 +68,14 @@ class Accumulator:
 
     def add(self, value: str, condition: str, place: str) -> list[str]:
         """Statements that take one more value, if a condition holds."""
-        acc, table = f"acc{self.number}{self.index}", FUNCTIONS[self.kind]
+        acc = f"acc{self.number}{self.index}"
         if self.function not in PLACES:
-            total = table[self.function].format(acc, value)
+            total = self.call(self.function, acc, value)
             return [f"{acc} = {condition} ? {total} : {acc}" if condition else f"{acc} = {total}"]
         function, better = PLACES[self.function]
         if condition:
             value = f"{condition} ? {value} : {FIRST[function][self.kind]}"
-        beats, where = table[better].format("value", acc), f"place{self.number}{self.index}"
+        beats, where = self.call(better, "value", acc), f"place{self.number}{self.index}"
         return [
             f"const {self.kind} value = {value}",
             f"const int32_t better = {beats}",
@@ -82,15 +83,20 @@ class Accumulator:
             f"{where} = better ? ({WHOLE})({place}) : {where}",
         ]
 
+    def call(self, function: str, *values: str) -> str:
+        """C text of a function of the accumulator's kind of number."""
+        text = template(function, self.kind)
+        assert text is not None, f"{function} of {self.kind}"
+        return text.format(*values)
+
     def join(self, other: Accumulator) -> list[str]:
         """Statements that add what another accumulator gathered."""
         mine, theirs = f"acc{self.number}{self.index}", f"acc{self.number}{other.index}"
-        table = FUNCTIONS[self.kind]
         if self.function not in PLACES:
-            return [f"{mine} = {table[self.function].format(mine, theirs)}"]
+            return [f"{mine} = {self.call(self.function, mine, theirs)}"]
         strictly, order = _BEYOND[self.function]
         where, there = (f"place{self.number}{acc.index}" for acc in (self, other))
-        beats, loses = (table[strictly].format(*pair) for pair in ((theirs, mine), (mine, theirs)))
+        beats, loses = (self.call(strictly, *pair) for pair in ((theirs, mine), (mine, theirs)))
         return [
             f"const int32_t better = {beats} || (!{loses} && {there} {order} {where})",
             f"{where} = better ? {there} : {where}",

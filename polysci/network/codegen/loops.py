@@ -23,18 +23,7 @@ from polysci.loop_ir.expressions import (
     reductions,
     walk,
 )
-from polysci.loop_ir.functions import (
-    EXACT,
-    LONG,
-    REAL,
-    WHOLE,
-    argument_kinds,
-    call,
-    cast,
-    kind_of,
-    kind_of_type,
-    number,
-)
+from polysci.loop_ir.functions import argument_kinds, call, cast, kind_of, kind_of_type, number
 from polysci.lower.direct.sharing import Loop, run_once, share_loops
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import Accumulator
@@ -42,6 +31,7 @@ from polysci.network.codegen.invariants import unchanged_parts
 from polysci.network.codegen.rows_ahead import rows_ahead
 from polysci.network.codegen.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
+from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE
 from polysci.polyhedral.affine import Affine
 from polysci.printers import ctree as c
 from polysci.printers import openmp

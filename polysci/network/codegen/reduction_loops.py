@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
-from polysci.loop_ir.functions import EXACT, PLACES, REAL, cast, kind_of
+from polysci.loop_ir.functions import PLACES, cast, kind_of
 from polysci.network.codegen.access import MemoryAccess, affine_text
 from polysci.network.codegen.accumulators import (
     MOST_TERMS,
@@ -18,6 +18,7 @@ from polysci.network.codegen.accumulators import (
 )
 from polysci.network.codegen.loops import ROW, LoopWriter
 from polysci.network.codegen.rows_ahead import rows_ahead
+from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.program.stages import JointLoops, LoopStage, Value, members_of

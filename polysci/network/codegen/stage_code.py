@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.expressions import reductions
-from polysci.loop_ir.functions import REAL, number
+from polysci.loop_ir.functions import number
 from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
 from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.codegen.barriers import Barriers
@@ -18,6 +18,7 @@ from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateWriter
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
+from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.printers.team import Team

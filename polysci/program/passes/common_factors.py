@@ -20,7 +20,8 @@ from polysci.loop_ir.expressions import (
     rewrite,
     walk,
 )
-from polysci.loop_ir.functions import EXACT, REAL, kind_of
+from polysci.loop_ir.functions import kind_of
+from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LoopStage, Program, Stage
 

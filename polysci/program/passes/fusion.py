@@ -21,8 +21,9 @@ from polysci.loop_ir.expressions import (
     shift,
     walk,
 )
-from polysci.loop_ir.functions import CONVERSIONS, is_truth, kind_of, kind_of_type
+from polysci.loop_ir.functions import is_truth, kind_of, kind_of_type
 from polysci.numerics.dtypes import C_TYPES
+from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.polyhedral.affine import Affine
 from polysci.program.passes.relations import iterators, pointwise, reads_once
 from polysci.program.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
