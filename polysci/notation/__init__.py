@@ -9,7 +9,7 @@ from polysci.notation.gradients import grad
 from polysci.notation.interpreter import interpret
 
 if TYPE_CHECKING:
-    from polysci.notation.torch_operator import torch_op
+    from polysci.torch.comprehension import torch_op
 
 __all__ = [
     "BUILTINS",
@@ -25,9 +25,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """torch_op, which alone needs PyTorch."""
+    """Return torch_op, which stands above this package, as it needs PyTorch."""
     if name != "torch_op":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from polysci.notation.torch_operator import torch_op
+    from polysci.torch.comprehension import torch_op
 
     return torch_op

@@ -68,12 +68,12 @@ def test_contiguous_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.exhaustive
 def test_each_size_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from polysci.notation import torch_operator
+    from polysci.torch import comprehension
 
     made = list[Any]()
-    compiled = torch_operator.compile_elaborated
+    compiled = comprehension.compile_elaborated
     monkeypatch.setattr(
-        torch_operator, "compile_elaborated", lambda *a: made.append(a[1]) or compiled(*a)
+        comprehension, "compile_elaborated", lambda *a: made.append(a[1]) or compiled(*a)
     )
     operator = notation.torch_op(PRODUCT.replace("mm", "once"))
     b = torch.rand(7, 3)
