@@ -37,10 +37,10 @@ import plots
 import script
 from records import Layer
 
-from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.space import schedule
+from polysci.space.directives import Stream
 from polysci.space.enumerate import row_dims
-from polysci.space.knobs import Strides
 from polysci.space.schedule import Schedule
 from polysci.text.tables import columns
 from polysci.tune import model_of
@@ -112,7 +112,7 @@ KNOBS: Mapping[str, Knob] = MappingProxyType(
         "row merging": merging,
         "packing": packing,
         "parallel loops": parallel,
-        "streaming": lambda schedule, nest: "stream" if schedule.stream else "keep",
+        "streaming": lambda schedule, nest: "stream" if schedule.has(Stream) else "keep",
     }
 )
 

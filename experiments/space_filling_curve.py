@@ -26,6 +26,7 @@ from polysci.cost import shortlist
 from polysci.cost.curve_groups import curve_forms
 from polysci.lower.choice import candidates
 from polysci.ops.matmul import Matmul
+from polysci.space.directives import Hilbert
 from polysci.text.tables import columns
 from polysci.tune.context import context_of
 
@@ -58,7 +59,7 @@ def compared(rows: int, size: int, threads: int, samples: int) -> dict[str, Any]
     """One product of ``rows`` x ``size`` by ``size`` x ``size``: a row of the table."""
     problem = Matmul(rows, size, size, constant="b")
     context = context_of(problem, threads)
-    loops = next(c.schedule for c in candidates(problem, context, 2) if not c.schedule.hilbert)
+    loops = next(c.schedule for c in candidates(problem, context, 2) if not c.schedule.has(Hilbert))
     curve = min(
         curve_forms(context, loops), key=lambda form: shortlist.predict_seconds(context, form)
     )

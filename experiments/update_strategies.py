@@ -44,6 +44,7 @@ from polysci.network.prepare import graph_of, machine_for
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
 from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.space.directives import Private
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text.tables import columns, time_text
@@ -98,7 +99,7 @@ def work(arguments: Namespace) -> bool:
 def kind_of(contraction: Contraction, schedule: Schedule) -> str:
     """How a schedule shares out a gradient of weights: one of KINDS."""
     around = {loop.dim for loop in schedule.loops} & contraction.reductions
-    if not schedule.private:
+    if not schedule.has(Private):
         return "tiles" if around else "one batch"
     shared = {loop.dim for loop in schedule.parallel}
     return "private" if shared <= contraction.reductions else "hybrid"

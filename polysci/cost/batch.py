@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from polysci.cost.estimate import Context
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
+from polysci.space import directives
+from polysci.space.directives import Directive
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.schedule import Schedule
@@ -71,11 +73,14 @@ def _family(
             [schedule.pack_depth if schedule.pack else -1 for schedule in members], dtype=np.intp
         ),
         np.array([len(schedule.parallel) for schedule in members], dtype=np.intp),
-        np.array([schedule.stream for schedule in members], dtype=np.bool_),
-        np.array([schedule.ahead for schedule in members], dtype=np.bool_),
+        {row: on for row in directives.DIRECTIVES if (on := _having(members, row)).any()},
         pad,
         context.contraction.reductions,
     )
+
+
+def _having(members: Sequence[Schedule], row: type[Directive]) -> NDArray[np.bool_]:
+    return np.array([schedule.has(row) for schedule in members], dtype=np.bool_)
 
 
 def _tile(context: Context, schedule: Schedule) -> RegisterTile:

@@ -12,6 +12,7 @@ from polysci.cost.part_copies import part_seconds
 from polysci.cost.plain_reads import plain_context, plain_seconds
 from polysci.cost.traffic import panel_waits, traffic
 from polysci.cost.traffic_counts import TrafficCounts
+from polysci.space.directives import Plain
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
 
@@ -20,7 +21,7 @@ def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
     """Predicted seconds of each schedule, none along a curve; those with the same loops at once."""
     seconds = np.zeros(len(schedules))
     for plain, ahead in ((False, context), (True, plain_context(context))):
-        own = [at for at, schedule in enumerate(schedules) if schedule.plain is plain]
+        own = [at for at, schedule in enumerate(schedules) if schedule.has(Plain) is plain]
         for part in batch(ahead, [schedules[at] for at in own]):
             positions = [own[at] for at in part.indices]
             members = [schedules[at] for at in positions]
@@ -38,7 +39,7 @@ def member_seconds(
     in_parts = any(schedule.packs_parts_of_b for schedule in schedules)
     waits = np.broadcast_to(panel_waits(viewed, family) if in_parts else 0.0, count)
     for at, schedule in enumerate(schedules):
-        if schedule.plain:
+        if schedule.has(Plain):
             seconds[at] += plain_seconds(context, schedule, float(compute[at]))
         if schedule.packs_parts_of_b:
             nest = TrafficCounts(viewed, family.select(slice(at, at + 1)))

@@ -14,8 +14,9 @@ from polysci.cost.estimate import Context
 from polysci.cost.traffic import traffic
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives import Ahead, Hilbert, Plain, Private, Stream, Swap
 from polysci.space.resolve import resolve
-from polysci.space.schedule import Pack, Schedule
+from polysci.space.schedule import Schedule, Step
 
 FACTORS: Final = (2, 4, 8)  # of a block on a curve, in register tiles
 LEAST_BLOCKS: Final = 4  # along each side: fewer are as well walked by loops
@@ -28,13 +29,13 @@ def square_groups(schedule: Schedule, extents: Mapping[str, int]) -> Iterator[Sc
     A curve does no worse than the best of these at any level of the caches: it moves through each
     square before it comes to the next one.
     """
-    at = schedule.steps.index(schedule.loops[0])
-    blocks, rest = schedule.loops[:2], schedule.steps[at + 2 :]
+    at = schedule.nest.index(schedule.loops[0])
+    blocks, rest = schedule.loops[:2], schedule.nest[at + 2 :]
     for size in _sizes(schedule, extents):
         outer = tuple(Loop(block.dim, block.step * size, block.parallel) for block in blocks)
         inner = tuple(replace(block, parallel=False) for block in blocks) if size > 1 else ()
-        steps = (*schedule.steps[:at], *outer, *inner, *rest)
-        yield replace(schedule, hilbert=False, steps=steps)
+        nest = (*schedule.nest[:at], *outer, *inner, *rest)
+        yield schedule.without(Hilbert).with_nest(nest)
 
 
 def _sizes(schedule: Schedule, extents: Mapping[str, int]) -> Iterator[int]:
@@ -62,12 +63,8 @@ def curve_forms(context: Context, loops: Schedule) -> Iterator[Schedule]:
     }:
         return
     sizes = [d.extent * moving["k"][0].extent for d in sides]
-    if (
-        sum(sizes) * factors / 2 <= context.target.memory("L2").size
-        or loops.swap
-        or loops.private
-        or loops.plain
-    ):
+    l2 = context.target.memory("L2").size
+    if sum(sizes) * factors / 2 <= l2 or any(map(loops.has, (Swap, Private, Plain))):
         return
     points = [last[d.name] for d in sides]
     deep = [last[d.name] for d in moving["k"] if d.name in last]
@@ -77,8 +74,8 @@ def curve_forms(context: Context, loops: Schedule) -> Iterator[Schedule]:
             Loop(p.dim, p.step * times, parallel) for p, times in zip(points, by, strict=True)
         ]
         if all(LEAST_BLOCKS * b.step <= d.extent for b, d in zip(blocks, sides, strict=True)):
-            steps: tuple[Loop | Pack, ...] = (*copy, *blocks, *deep, *points)
-            yield replace(loops, steps=steps, hilbert=True, ahead=False, stream=False)
+            nest: tuple[Step, ...] = (*copy, *blocks, *deep, *points)
+            yield loops.without(Ahead, Stream).having(Hilbert()).with_nest(nest)
 
 
 def best_curve(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.cost.weights import Weights
-from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.polyhedral.footprint import Count, LevelTraffic
-from polysci.space.knobs import Strides
 from polysci.target.machine import Machine
 from polysci.target.microkernels import ways
 from polysci.target.target import Target

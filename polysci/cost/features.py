@@ -14,6 +14,7 @@ from polysci.cost.estimate import Context, Estimate
 from polysci.cost.traffic import traffic
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import FLOAT, LINE, Count, compulsory_bytes
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile
 
 SMALL = 1e-3  # a share below it is as good as none; also keeps the logarithm of 0 finite
@@ -147,7 +148,7 @@ def _loops(context: Context, family: Family) -> Iterator[Column]:
     logs = np.log(trips)
     yield "packed", packed.astype(float)
     yield "pack.depth", (live & (position < family.pack[:, None])).sum(axis=1)
-    yield "stream", family.stream.astype(float)
+    yield "stream", family.has(Stream).astype(float)
     yield "loops", live.sum(axis=1)
     yield "calls.log", logs.sum(axis=1)
     yield "split", (logs * reduced).sum(axis=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,9 +13,9 @@ from polysci.cost.second_reads import USABLE, level_rates
 from polysci.cost.traffic_counts import PAGE, TrafficCounts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.footprint import Count
-from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives import Ahead, Pack
 from polysci.space.resolve import resolve
-from polysci.space.schedule import Pack, Schedule, Transform
+from polysci.space.schedule import Schedule, Step
 
 # Lines from beyond L2 between which others are skipped: measured on an AMD Zen core, 5 ns a line.
 UNFORESEEN: Final = 2.0  # times as long
@@ -71,7 +70,7 @@ def part_forms(context: Context, schedules: Iterable[Schedule]) -> Iterator[Sche
         parallel = len(schedule.parallel)
         places = {parallel, *(at + parallel for at in _places(context, schedule))} - {0}
         for depth in sorted(places):
-            form = replace(schedule, steps=_with_part(schedule, depth), ahead=False)
+            form = schedule.without(Ahead).with_nest(_with_part(schedule, depth))
             try:
                 resolve(contraction, context.strides, form)
             except (SpecError, UnsupportedError):
@@ -89,11 +88,11 @@ def _places(context: Context, schedule: Schedule) -> Iterator[int]:
     yield next((at for at, splits in enumerate(sums) if not splits), len(sums))
 
 
-def _with_part(schedule: Schedule, depth: int) -> tuple[Loop | Pack | Transform, ...]:
+def _with_part(schedule: Schedule, depth: int) -> tuple[Step, ...]:
     """The steps with ``pack(B)`` inside so many loops, behind a ``pack(A)`` in the same place."""
-    steps, loops = list[Loop | Pack | Transform](), 0
+    steps, loops = list[Step](), 0
     todo = True
-    for step in schedule.steps:
+    for step in schedule.nest:
         if todo and loops == depth and not isinstance(step, Pack):
             steps.append(Pack(operand="B"))
             todo = False

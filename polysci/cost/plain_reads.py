@@ -13,8 +13,9 @@ from polysci.errors import UnsupportedError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives import Ahead, Plain
+from polysci.space.directives.plain import columns_touch
 from polysci.space.enumerate import row_dims
-from polysci.space.plain_factor import columns_touch, plain_refusal
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import family, find
@@ -43,13 +44,11 @@ def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Sch
 
     Then those with few passes over B, and with short reductions.
     """
-    plain = [replace(schedule, plain=True, ahead=False) for schedule in schedules]
+    plain = [schedule.without(Ahead).having(Plain()) for schedule in schedules]
     few = (_in_few_passes(context, form) for form in plain)
     tall = dict.fromkeys([*plain, *few])
     short = (_shorten(context, form) for form in tall)
     for form in dict.fromkeys([*tall, *short]):
-        if plain_refusal(context.contraction, context.strides, form, find(form.kernel)):
-            continue
         try:
             resolve(context.contraction, context.strides, form)
         except UnsupportedError:
@@ -106,7 +105,7 @@ def _shorten(context: Context, schedule: Schedule) -> Schedule:
     ):
         return schedule
     shorter = [Loop(d.name, most) for d in depths if d.extent > most]
-    return replace(schedule, steps=(*around, *shorter, *points))
+    return schedule.with_nest((*around, *shorter, *points))
 
 
 def _widen(

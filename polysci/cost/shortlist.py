@@ -19,14 +19,15 @@ from polysci.cost.curve_groups import square_groups
 from polysci.cost.plain_reads import plain_context, plain_forms
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
+from polysci.space import directives
+from polysci.space.directives import Hilbert, Plain, Swap
+from polysci.space.directives.ahead import ahead_may_pay, panels_beyond, toggle_ahead
+from polysci.space.directives.plain import panels_refusal
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
-from polysci.space.plain_factor import panels_refusal
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
-from polysci.space.swapped_roles import ahead_may_pay
-from polysci.space.weights_ahead import panels_beyond
 from polysci.target.microkernels import find
 from polysci.text.suggestions import suggest
 
@@ -107,7 +108,7 @@ def _take(
 def vectors_of(schedule: Schedule) -> Hashable:
     """What tells the roles of schedules apart: what runs along vectors, whose loops, or a curve."""
     transform = schedule.transform and schedule.transform.name
-    return find(schedule.kernel).family, schedule.swap, schedule.hilbert, transform
+    return find(schedule.kernel).family, schedule.has(Swap), schedule.has(Hilbert), transform
 
 
 def _without_steps(schedule: Schedule) -> str:
@@ -124,7 +125,8 @@ def kind_of(schedule: Schedule) -> Hashable:
     kernel, dims = find(schedule.kernel), [loop.dim for loop in schedule.loops]
     return (
         kernel.family, kernel.compute, kernel.cols,
-        schedule.pack is not None, schedule.stream, schedule.swap,
+        schedule.pack is not None,
+        *(schedule.has(row) for row in directives.DIRECTIVES if row.own_kind),
         frozenset(dim for dim in dims if dims.count(dim) > 1), *dims[:1],
         *(loop.dim for loop in schedule.parallel),
     )  # fmt: skip
@@ -231,7 +233,8 @@ def _kinds(family: Family) -> NDArray[np.int64]:
 
 def _marks(family: Family, tile: NDArray[Any], pack: NDArray[Any]) -> NDArray[np.int64]:
     kind: NDArray[np.int64] = tile.astype(np.int64)
-    for part in (pack, family.parallel, family.stream):
+    own = (family.has(row) for row in directives.DIRECTIVES if row in family.marks and row.own_kind)
+    for part in (pack, family.parallel, *own):
         kind = kind * 64 + part
     return kind
 
@@ -369,11 +372,11 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
 
     One along a curve is taken as the nested loops over squares of blocks that cost least.
     """
-    if schedule.hilbert:
+    if schedule.has(Hilbert):
         extents = {d.name: d.extent for d in context.contraction.dims}
         groups = square_groups(schedule, extents)
         schedule = min(groups, key=lambda nest: predict_seconds(context, nest))
-    (part,) = batch(plain_context(context) if schedule.plain else context, [schedule])
+    (part,) = batch(plain_context(context) if schedule.has(Plain) else context, [schedule])
     return part.context, part.family
 
 
@@ -386,7 +389,7 @@ def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
     if panels is None and not ahead_may_pay(part.contraction, l2):
         return None
-    other = replace(schedule, ahead=not schedule.ahead)
+    other = toggle_ahead(schedule)
     try:
         resolve(context.contraction, context.strides, other)
     except UnsupportedError:

@@ -17,12 +17,13 @@ from polysci.cost.second_reads import USABLE, level_rates
 from polysci.cost.short_runs import short_run_seconds
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
+from polysci.space.directives import Ahead, Stream
+from polysci.space.directives.ahead import Panels, panels_beyond
+from polysci.space.directives.plain import columns_touch
+from polysci.space.directives.private import needs_copy
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
-from polysci.space.plain_factor import columns_touch
-from polysci.space.private_copies import needs_copy
 from polysci.space.rows_ahead import RowsAhead
-from polysci.space.weights_ahead import Panels, panels_beyond
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
 SPARSE = 3.0  # and of one some of whose lanes C lacks
@@ -155,7 +156,7 @@ def _waits(
     of_b = [
         seconds * level.b / level.total for seconds, level in ((l3, levels[1]), (memory, levels[2]))
     ]
-    under = panels.shares(nest.family.ahead & panels.follow(nest.l2_bytes))
+    under = panels.shares(nest.family.has(Ahead) & panels.follow(nest.l2_bytes))
     waits: Count = np.maximum(of_b[0], of_b[1]) - compute * under
     return waits
 
@@ -173,7 +174,7 @@ def _jump_seconds(
         return np.zeros(1)
     panels = _panels(nest)
     follow = panels.follow(nest.l2_bytes) if panels else np.zeros(1, dtype=bool)
-    return jump_seconds(nest, levels[2], nest.family.ahead & follow)
+    return jump_seconds(nest, levels[2], nest.family.has(Ahead) & follow)
 
 
 def _sum_seconds(nest: TrafficCounts) -> Count:
@@ -198,7 +199,7 @@ def _panels(nest: TrafficCounts) -> Panels | None:
 
 def _prefetches(nest: TrafficCounts) -> Count:
     """Lines of B that ``ahead(B)`` asks for: those of every panel once, each time it comes."""
-    ahead = nest.family.ahead
+    ahead = nest.family.has(Ahead)
     if not ahead.any():
         return np.zeros(1)
     if nest.contraction.swapped:  # B is x: the first calls of each block of pixels ask for a line
@@ -223,7 +224,7 @@ def _transfers(
     sizes = [cache.size for cache in target.caches]
     problem_bytes = nest.total_bytes()
     rates = level_rates(context.machine, target, context.threads)
-    taken = (np.zeros(1), np.where(nest.family.stream, 0.0, levels[1].c / 2), np.zeros(1))
+    taken = (np.zeros(1), np.where(nest.family.has(Stream), 0.0, levels[1].c / 2), np.zeros(1))
     seconds = []
     for level, its, size, rate in zip(levels, taken, sizes, rates, strict=True):
         stays = not context.cold and problem_bytes <= USABLE * size

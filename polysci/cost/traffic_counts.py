@@ -30,8 +30,9 @@ from polysci.polyhedral.footprint import (
     whole_blocks,
 )
 from polysci.polyhedral.footprint import traffic as level_traffic
-from polysci.space.copied_rows import beside_in_copy
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile
+from polysci.space.packed_copy import beside_in_copy
 
 T = TypeVar("T")
 CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
@@ -248,7 +249,7 @@ class TrafficCounts:
     def bytes_moved(self, depth: int) -> tuple[Count, Count, Count]:
         """Bytes of A, B and C that all visits of the sub-nest at a depth touch."""
         outer = min(depth, self.depth)
-        stored = np.where(self.family.stream, 1.0, 2.0)  # a line is read before it is written
+        stored = np.where(self.family.has(Stream), 1.0, 2.0)  # a line is read before it is written
         a, b, _ = self._bytes(depth, self.means[depth])
         c = self._bytes(outer, self.means[outer])[2]
         times = self.times(depth)

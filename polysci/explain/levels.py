@@ -75,7 +75,7 @@ def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> t
     extents = {d.name: d.extent for d in roles.dims}
     operands = (roles.x, roles.w, roles.out)
     rows, depth, current = [_inside("", 1, operands, extents, sizes)], 0, extents
-    for step in schedule.steps:
+    for step in schedule.nest:
         trips, depth = 1, depth + isinstance(step, Loop)
         before, current = current, schedule.tile(extents, depth)
         kept = (0.0, 0.0, 0.0)

@@ -14,6 +14,7 @@ from polysci.cost.curve_groups import best_curve
 from polysci.cost.ways import competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
+from polysci.space.directives import Hilbert, Swap
 from polysci.space.enumerate import Family, schedules
 from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve
@@ -50,11 +51,12 @@ def rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ...]:
     for family in space:
         seconds = traffic(seen, family).seconds
         for index in _nearest(family, seconds, chosen.tile(extents)):
-            schedule = replace(family.schedule(index), swap=chosen.swap)
+            schedule = family.schedule(index)
+            schedule = schedule.having(Swap()) if chosen.has(Swap) else schedule
             for trait, differs in TRAITS.items():
                 if differs(schedule, chosen, extents):
                     pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))
-    if not chosen.hilbert:
+    if not chosen.has(Hilbert):
         curves = best_curve(context, chosen, inf)
         pools[CURVE] = {str(form): (seconds, form) for form, seconds in curves}
     own = terms_of(context, chosen)

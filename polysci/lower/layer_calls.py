@@ -22,6 +22,7 @@ from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, Window, members_of
 from polysci.program.windows import start_of, stretch
+from polysci.space.directives import Private, Stream
 from polysci.space.schedule import Schedule
 
 Strides = dict[str, tuple[int, ...]]
@@ -203,7 +204,7 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
 
 def serial(schedule: Schedule) -> Schedule:
     """The same schedule for one thread; private copies stay, so that sums are the same."""
-    if schedule.private:
+    if schedule.has(Private):
         return schedule
     steps = tuple(
         replace(step, parallel=False) if isinstance(step, Loop) else step for step in schedule.steps
@@ -217,10 +218,10 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
     """
-    if schedule.private:
+    if schedule.has(Private):
         raise UnsupportedError(f"schedule {schedule}: its private copies are of the whole result")
     schedule = serial(schedule)
-    steps = schedule.steps
+    steps = schedule.nest
     loops = [step for step in steps if isinstance(step, Loop)]
     rows = [loop for loop in loops if loop.dim == row]
     if not rows:
@@ -231,13 +232,12 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
     inner = rows[0].step
     height = inner * max(1, -(-LEAST_ROWS // inner))
     outer = [step for step in steps if step != rows[0] or inner != height]
-    return replace(schedule, steps=(Loop(row, height), *outer))
+    return schedule.with_nest((Loop(row, height), *outer))
 
 
 def plain(schedule: Schedule) -> Schedule:
     """Without stores past the caches: the next layer reads what this one writes."""
-
-    return replace(schedule, stream=False) if schedule.stream else schedule
+    return schedule.without(Stream)
 
 
 def adds_to_y(layer: LayerStage, placed: PlacedProgram) -> bool:

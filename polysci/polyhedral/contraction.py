@@ -26,6 +26,9 @@ _ROLE_OF = {
 }
 
 
+Strides = Mapping[str, tuple[int, ...]]  # of every array, in elements
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One array of the contraction and the affine subscript of each of its axes."""

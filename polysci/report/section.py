@@ -13,7 +13,9 @@ from polysci.polyhedral.tile_schedule import Loop
 from polysci.report.figures import scatter
 from polysci.report.markup import Child, tag
 from polysci.report.model import ReportLayer, shape_text
-from polysci.space.schedule import Pack, Transform
+from polysci.space import directives
+from polysci.space.directives import Pack
+from polysci.space.schedule import Step
 from polysci.text.tables import bytes_text, time_text
 
 _TERM_COLOURS = 7  # in style.css
@@ -52,7 +54,7 @@ def _loops(own: Explanation) -> Iterator[Element]:
     scale = tag("tr", tag("td"), tag("td"), tag("td", _scale(own, low, high)), tag("td"),
                 tag("td"), class_="scale")  # fmt: skip
     rows, depth = [], 0
-    steps = (None, *own.schedule.steps)
+    steps = (None, *own.schedule.nest)
     for inside, step in zip(own.inside, steps, strict=True):
         rows.append(tag("tr", *_cells(own, inside, step, depth, low, high)))
         depth += isinstance(step, Loop)
@@ -83,7 +85,7 @@ def _scale(own: Explanation, low: float, high: float) -> Element:
 def _cells(
     own: Explanation,
     inside: Inside,
-    step: Loop | Pack | Transform | None,
+    step: Step | None,
     depth: int,
     low: float,
     high: float,
@@ -102,13 +104,13 @@ def _cells(
     yield tag("td", inside.fits, class_="word roomy")
 
 
-def _words(step: Loop | Pack | Transform | None) -> str:
+def _words(step: Step | None) -> str:
     if step is None:
         return "the whole nest"
-    if isinstance(step, Transform):
-        return str(step)
     if isinstance(step, Pack):
         return "copy A" + (f", {step.pad} apart" if step.pad else "")
+    if not isinstance(step, Loop):
+        return str(step)
     every = f" by {step.step}" if step.step > 1 else ""
     return f"for {step.dim}{every}{', parallel' if step.parallel else ''}"
 
@@ -128,10 +130,8 @@ def _packing(own: Explanation) -> str:
         f"A is copied inside {own.schedule.pack_depth} loops."
         if own.schedule.pack_depth else "A is copied once, before all loops."
     )  # fmt: skip
-    marks = " C is stored past the caches." if own.schedule.stream else ""
-    marks += " The next panel of B is prefetched meanwhile." if own.schedule.ahead else ""
-    if own.schedule.private:
-        marks += " Partial sums are kept in copies of C, one for each turn of parallel reductions."
+    sentences = (row.sentence for row in reversed(directives.DIRECTIVES) if own.schedule.has(row))
+    marks = "".join(f" {sentence}" for sentence in sentences if sentence)
     note = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
     return f"{copied} B is packed in panels.{marks} {note}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations, product
 from math import prod
 from typing import Any
@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, columns_of
+from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.long_reductions import long_reductions
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.copied_rows import beside_in_copy
+from polysci.space import directives
+from polysci.space.directives import Directive, Pack, Place
+from polysci.space.directives.private import MOST_COPIES, needs_copy
 from polysci.space.group_views import shift_of
-from polysci.space.knobs import Strides, knobs_of, pad_of, place_outermost
+from polysci.space.knobs import knobs_of, pad_of, place_outermost
+from polysci.space.packed_copy import beside_in_copy
 from polysci.space.padding import cut_axes
-from polysci.space.private_copies import MOST_COPIES, needs_copy
-from polysci.space.schedule import Pack, Schedule
+from polysci.space.schedule import Schedule, Step
 from polysci.space.stencil_roles import is_stencil, windows_of
-from polysci.space.weights_ahead import follow_in_cache
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
@@ -44,15 +45,35 @@ class RegisterTile:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopOrder:
+    """The schedules of one loop order, before their directives: ``steps`` as of a ``Family``.
+
+    ``large``: the result exceeds the caches. ``l2`` is in bytes.
+    """
+
+    contraction: Contraction
+    strides: Strides
+    dims: tuple[str, ...]
+    steps: NDArray[np.int64]
+    which: NDArray[np.intp]
+    tiles: tuple[RegisterTile, ...]
+    large: bool
+    l2: float
+
+    @property
+    def kernel(self) -> Microkernel:
+        return self.tiles[0].kernel
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """Schedules with the same loop order: ``steps[i, j]`` is the step of loop j in schedule i.
 
     ``which[i]`` is the index of its register tile in ``tiles``; ``parallel[i]`` counts the leading
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
-    its padding; ``stream[i]`` says whether C goes past the caches, ``ahead[i]`` whether the next
-    panel of B is prefetched. Parallel loops over ``reductions`` sum into private copies,
-    of a ``narrow`` C all loops over them. Loops that run once are kept, so that all members have
-    the same loops.
+    its padding; ``marks`` says of rows of ``DIRECTIVES`` which schedules have them (those that it
+    lacks: none). Parallel loops over ``reductions`` sum into private copies, of a ``narrow`` C all
+    loops over them. Loops that run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -62,8 +83,7 @@ class Family:
     extents: Mapping[str, int]
     pack: NDArray[np.intp]
     parallel: NDArray[np.intp]
-    stream: NDArray[np.bool_]
-    ahead: NDArray[np.bool_]
+    marks: Mapping[type[Directive], NDArray[np.bool_]] = field(default_factory=dict)
     pad: int = 0
     reductions: frozenset[str] = frozenset()
     narrow: bool = False
@@ -77,12 +97,16 @@ class Family:
 
     def select(self, at: slice | NDArray[Any]) -> Family:
         """The family of some of its schedules."""
-        parts = ("steps", "which", "pack", "parallel", "stream", "ahead")
-        return replace(self, **{part: getattr(self, part)[at] for part in parts})
+        parts = {part: getattr(self, part)[at] for part in ("steps", "which", "pack", "parallel")}
+        return replace(self, **parts, marks={row: on[at] for row, on in self.marks.items()})
+
+    def has(self, row: type[Directive]) -> NDArray[np.bool_]:
+        """Return which members have a directive of a row of the table."""
+        return self.marks.get(row, np.zeros(len(self), dtype=bool))
 
     def schedule(self, index: int) -> Schedule:
-        """One member as a schedule, without the loops that run once."""
-        current, words = dict(self.extents), list[Loop | Pack]()
+        """Return one member as a schedule, without the loops that run once."""
+        current, words = dict(self.extents), list[Step]()
         for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
             if position == self.pack[index]:
                 words.append(Pack(self.pad))
@@ -92,12 +116,12 @@ class Family:
         if self.pack[index] == len(self.dims):
             words.append(Pack(self.pad))
         kernel = self.tiles[self.which[index]].kernel
-        marks = bool(self.stream[index]), bool(self.ahead[index])
-        loops = (word for word in words if isinstance(word, Loop))
-        private = any(
-            (loop.parallel or self.narrow) and loop.dim in self.reductions for loop in loops
+        loops = [word for word in words if isinstance(word, Loop)]
+        first, last = (
+            [row.of_member(self, index, loops) for row in directives.standing(place)]
+            for place in (Place.FIRST, Place.LAST)
         )
-        return Schedule(tuple(words), str(kernel), *marks, private=private)
+        return Schedule(tuple(word for word in (*first, *words, *last) if word), str(kernel))
 
 
 def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
@@ -255,7 +279,6 @@ def schedules(
     shapes = tuple(register_tiles(contraction, strides, kernels, tiles))
     kernel = shapes[0].kernel
     choices = [_choices(contraction, strides, tile) for tile in shapes]
-    extents = {d.name: d.extent for d in contraction.dims}
     for blocked, dims in _orders(contraction, strides, blocks, kernel):
         rows, which = list[tuple[int, ...]](), list[int]()
         for index, (tile, choice) in enumerate(zip(shapes, choices, strict=True)):
@@ -271,30 +294,53 @@ def schedules(
         if rows:
             steps = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
             base = np.array(which, dtype=np.intp)
-            knobs = knobs_of(contraction, strides, dims, threads, large, kernel)
-            if knobs:
-                copies, size = len(knobs), len(rows)
-                pack, parallel, stream = (
-                    np.repeat(knob, size) for knob in zip(*knobs, strict=True)
-                )
-                wide = np.array([_streams(contraction, tile) for tile in shapes])[base]
-                ahead = follow_in_cache(contraction, kernel, dims, steps, l2)
-                every = np.tile(steps, (copies, 1))
-                family = Family(
-                    dims,
-                    every,
-                    np.tile(base, copies),
-                    shapes,
-                    extents,
-                    place_outermost(pack, dims, every, extents),
-                    parallel,
-                    stream.astype(bool) & np.tile(wide, copies),
-                    np.tile(ahead, copies),
-                    pad_of(contraction, strides, kernel),
-                    contraction.reductions,
-                    needs_copy(contraction, kernel),
-                )
-                yield family.select(sums_in_few_copies(family, threads))
+            order = LoopOrder(contraction, strides, dims, steps, base, shapes, large, l2)
+            if family := family_of(order, threads):
+                yield family
+
+
+def family_of(order: LoopOrder, threads: int) -> Family | None:
+    """Return the schedules of a loop order with all its knobs and directives; None if it has none.
+
+    Each directive doubles the family that may stand in a schedule or not.
+    """
+    contraction, strides, kernel = order.contraction, order.strides, order.kernel
+    knobs = knobs_of(contraction, strides, order.dims, threads, kernel)
+    if not knobs:
+        return None
+    marks, forms = _marks_of(order, len(knobs))
+    copies, size = len(knobs) * forms, len(order.steps)
+    pack, parallel = (np.tile(np.repeat(knob, size), forms) for knob in zip(*knobs, strict=True))
+    steps, extents = np.tile(order.steps, (copies, 1)), contraction.extents
+    family = Family(
+        order.dims,
+        steps,
+        np.tile(order.which, copies),
+        order.tiles,
+        extents,
+        place_outermost(pack, order.dims, steps, extents),
+        parallel,
+        marks,
+        pad_of(contraction, strides, kernel),
+        contraction.reductions,
+        needs_copy(contraction, kernel),
+    )
+    return family.select(sums_in_few_copies(family, threads))
+
+
+def _marks_of(order: LoopOrder, knobs: int) -> tuple[dict[type[Directive], NDArray[np.bool_]], int]:
+    """Return which members have which directives, and how many forms these make of each.
+
+    A form holds each schedule of the order ``knobs`` times.
+    """
+    variants = {row: row.variants(order) for row in reversed(directives.DIRECTIVES)}
+    rows = [row for row, options in variants.items() if options]
+    forms = [*product(*(variants[row] for row in rows))]
+    marks = {
+        row: np.concatenate([np.tile(form[at], knobs) for form in forms])
+        for at, row in enumerate(rows)
+    }
+    return marks, len(forms)
 
 
 def sums_in_few_copies(family: Family, threads: int) -> NDArray[np.bool_]:
@@ -307,12 +353,6 @@ def sums_in_few_copies(family: Family, threads: int) -> NDArray[np.bool_]:
             copies = copies * np.where(position < family.parallel, turns, 1)
     few: NDArray[np.bool_] = (copies == 1) | (copies <= min(MOST_COPIES, max(4, 2 * threads)))
     return few
-
-
-def _streams(contraction: Contraction, tile: RegisterTile) -> bool:
-    """Whether a tile's columns are whole stores past the caches, if there are any."""
-    step = tile.kernel.streamed_columns(contraction.out.bytes)
-    return step > 0 and tile.sizes[0][1] % step == 0
 
 
 def _orders(

@@ -11,7 +11,7 @@ the channels of several groups, as in depthwise, and a reduction of ``shifts`` s
 move A takes the place of the group's own: step d multiplies channel l with its weight for column
 l ^ d (``microkernels/grouped.h``). Nothing is wasted.
 
-*Swapped*: the factors change places (``swapped_roles``).
+*Swapped*: the factors change places (``directives.swap``).
 
 *Stencil*: pixels are the columns, channels are batches (``stencil_roles``).
 """
@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, Operand
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, Strides
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.knobs import Strides
+from polysci.space.directives import Swap
+from polysci.space.directives.swap import swap_refusal, swap_roles
 from polysci.space.schedule import Schedule
 from polysci.space.stencil_roles import stencil_refusal, stencil_roles
-from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.target.microkernels import find, lanes, ways
 
 
@@ -68,13 +68,13 @@ class GroupView:
     def outside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The inverse of ``inside``."""
         if self.swapped:
-            return replace(schedule, swap=True)
+            return schedule.having(Swap())
         return _scaled(contraction, schedule, self.groups, self.shifts)
 
 
 def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
     """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
-    if schedule.swap:
+    if schedule.has(Swap):
         return GroupView(swapped=True)
     kernel = find(schedule.kernel)
     if kernel.stencil:
@@ -90,7 +90,7 @@ def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
 def group_views(contraction: Contraction, strides: Strides, isa: str) -> Iterator[GroupView]:
     """The contraction as it is, swapped, as a stencil, with narrow groups that fill the lanes."""
     yield GroupView()
-    if not refusal(contraction, strides):
+    if not swap_refusal(contraction, strides):
         yield GroupView(swapped=True)
     if not stencil_refusal(contraction, strides):
         yield GroupView(stencil=True)
@@ -109,7 +109,7 @@ def roles_of(contraction: Contraction, schedule: Schedule) -> Contraction:
     """The contraction whose loops a schedule has: swapped or a stencil where it says so."""
     if find(schedule.kernel).stencil:
         return stencil_roles(contraction)
-    return swap_roles(contraction) if schedule.swap else contraction
+    return swap_roles(contraction) if schedule.has(Swap) else contraction
 
 
 def group_of(contraction: Contraction) -> Dim | None:

@@ -1,4 +1,4 @@
-"""What one loop order leaves open: where A is packed, which loops are parallel, how C is stored."""
+"""Choices that one loop order leaves open: where A is packed, and which loops are parallel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import REDUCTIONS, Contraction, columns_of
-from polysci.space.copied_rows import beside_in_copy
-from polysci.target.isas import isa_named
+from polysci.polyhedral.contraction import REDUCTIONS, Contraction, Strides, columns_of
+from polysci.space.packed_copy import beside_in_copy
 from polysci.target.microkernels import Microkernel
 
 LEAST_SUMMED = 512  # products in a sum of which threads may have parts each
 SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
-
-Strides = Mapping[str, tuple[int, ...]]
 
 
 def knobs_of(
@@ -26,24 +23,11 @@ def knobs_of(
     strides: Strides,
     dims: tuple[str, ...],
     threads: int,
-    large: bool,
     kernel: Microkernel,
-) -> list[tuple[int, int, int]]:
-    """Where to pack, how many loops are parallel, whether to stream: all that one order allows."""
-    out = contraction.out.offset(strides[contraction.out.array])
-    reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
-    written_once = not any(d.name in dims for d in reduced)  # and no copies are summed
-    streams = (
-        large
-        and written_once
-        and kernel.streamed_columns(contraction.out.bytes)
-        and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
-        and out.coef(columns_of(contraction).name) == 1
-        and not (contraction.image and contraction.image.gaps)
-    )
+) -> list[tuple[int, int]]:
+    """Return where to pack and how many loops are parallel: all that one order allows."""
     return [
-        (pack, parallel, stream)
-        for stream in ((0, 1) if streams else (0,))
+        (pack, parallel)
         for parallel in _parallel(contraction, dims, threads)
         for pack in _packings(contraction, strides, dims, parallel, kernel)
     ]

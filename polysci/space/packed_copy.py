@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import TYPE_CHECKING
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Operand, columns_of
-from polysci.space.copied_rows import beside_in_copy
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
+from polysci.polyhedral.long_reductions import row_beside
 from polysci.space.padding import leaves
-from polysci.space.schedule import Schedule
 from polysci.target.header_sets import header_set_of
 from polysci.target.microkernels import Microkernel
+
+if TYPE_CHECKING:
+    from polysci.space.schedule import Schedule
 
 ALIGNMENT = 64  # bytes: every buffer starts on a cache line
 
@@ -54,6 +57,18 @@ class PackedCopy:
 def round_up(size: int, step: int) -> int:
     """The least multiple of ``step`` that is no less."""
     return -(-size // step) * step
+
+
+def beside_in_copy(
+    contraction: Contraction, strides: Sequence[int], kernel: Microkernel
+) -> Dim | None:
+    """Return the row whose positions are neighbours in a packed copy of A, if no reduction's are.
+
+    Tile registers take rows of words.
+    """
+    compute = COMPUTES[kernel.compute]
+    pairs = compute.name == "bf16" and kernel.family == "brgemm" and not kernel.tile_registers
+    return row_beside(contraction, strides, compute.vnni_factor if pairs else 1)
 
 
 def packed_copy_of(

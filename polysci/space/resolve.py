@@ -13,6 +13,9 @@ from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
 from polysci.space import group_views
 from polysci.space.checks import check_compute, check_kernel, check_taps
+from polysci.space.directives import Plain, Swap
+from polysci.space.directives.ahead import PanelReuse
+from polysci.space.directives.private import PrivateCopies, copies_of
 from polysci.space.packed_copy import (
     PackedCopy,
     packed_coef,
@@ -20,10 +23,7 @@ from polysci.space.packed_copy import (
     round_up,
     swapped_copy_of,
 )
-from polysci.space.packed_parts import parts_refusal
 from polysci.space.padding import Piece, cut, skips
-from polysci.space.plain_factor import plain_refusal
-from polysci.space.private_copies import PrivateCopies, copies_of
 from polysci.space.schedule import Schedule
 from polysci.space.stencil_roles import (
     check_window,
@@ -31,8 +31,6 @@ from polysci.space.stencil_roles import (
     stencil_roles,
     taps_of,
 )
-from polysci.space.swapped_roles import check_pixels_ahead, refusal
-from polysci.space.weights_ahead import PanelReuse
 from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
 
@@ -84,7 +82,7 @@ class Plan:
     @property
     def packs_b(self) -> bool:
         """Whether calls pack B themselves."""
-        return self.contraction.packs_b and not self.schedule.plain
+        return self.contraction.packs_b and not self.schedule.has(Plain)
 
     @property
     def panel_dim(self) -> str:
@@ -261,7 +259,7 @@ def resolve(
     column = columns_of(contraction)
     check_taps(contraction, schedule, kernel, tile)
     named = {"x": contraction.x, "C": contraction.out}
-    named |= {"B": contraction.b} if schedule.plain else {}
+    named |= {"B": contraction.b} if schedule.has(Plain) else {}
     coef = {at: storage(op, strides[op.array], contraction.dims) for at, op in named.items()}
     base = contraction.x.offset(strides[contraction.x.array]).const
     depths = [d.name for d in contraction.dims if d.role == "k"]
@@ -281,30 +279,18 @@ def resolve(
     check_kernel(contraction, schedule, kernel, tile, rows, column, along)
     in_words = box is not None and box.word > 1
     check_compute(contraction, schedule, kernel, tile, depth, along, in_words=in_words)
-    if schedule.stream and not streams(contraction, coef["C"], kernel, column, tile):
-        raise UnsupportedError(
-            f"schedule {schedule}: {contraction.out} is not written once in whole aligned vectors"
-        )
     pieces, ranges = cut(contraction, tile, packed=box is not None)
     taps = tuple(d.name for d in contraction.by_role("br") if contraction.a.uses(d.name))
-    return Plan(
+    plan = Plan(
         contraction, schedule, kernel, tile, rows, column.name, depth,
         taps_of(contraction) if kernel.stencil else taps,
         coef, base, box, pieces, ranges, source.x,
         schedule.tile(extents, schedule.panels_depth), view.groups,
-        _panel_reuse(contraction, schedule, kernel), private,
+        private=private,
     )  # fmt: skip
-
-
-def _panel_reuse(
-    contraction: Contraction, schedule: Schedule, kernel: Microkernel
-) -> PanelReuse | None:
-    """Which calls prefetch panels of w; of pixels those of swapped factors do it themselves."""
-    if schedule.ahead and contraction.swapped:
-        check_pixels_ahead(contraction, schedule)
-    elif schedule.ahead:
-        return PanelReuse.of(contraction, schedule, kernel)
-    return None
+    for directive in schedule.directives:
+        plan = directive.resolve(plan)
+    return plan
 
 
 def _check_roles(
@@ -314,41 +300,13 @@ def _check_roles(
     kernel: Microkernel,
 ) -> None:
     """Raise UnsupportedError where a contraction cannot have the roles of a schedule."""
-    if schedule.swap and (why := refusal(contraction, strides)):
-        raise UnsupportedError(f"schedule {schedule}: cannot swap the factors: {why}")
-    if schedule.plain and (why := plain_refusal(contraction, strides, schedule, kernel)):
-        raise UnsupportedError(f"schedule {schedule}: cannot read B where it lies: {why}")
-    if schedule.packs_parts_of_b and (
-        why := parts_refusal(contraction, strides[contraction.b.array], schedule, kernel)
-    ):
-        raise UnsupportedError(f"schedule {schedule}: cannot pack parts of B: {why}")
+    for directive in schedule.directives:
+        if why := directive.refusal(contraction, strides, schedule, kernel):
+            raise UnsupportedError(f"schedule {schedule}: {why}")
     if kernel.stencil and (why := stencil_refusal(contraction, strides)):
         raise UnsupportedError(f"schedule {schedule}: no stencil: {why}")
-    if kernel.stencil and not schedule.swap:
+    if kernel.stencil and not schedule.has(Swap):
         check_window(stencil_roles(contraction), schedule)
-
-
-def streams(
-    contraction: Contraction,
-    c: Mapping[str, int],
-    kernel: Microkernel,
-    column: Dim,
-    tile: Mapping[str, int],
-) -> bool:
-    """Whether C can go past the caches: written once, in whole aligned stores."""
-    step = kernel.streamed_columns(contraction.out.bytes)
-    reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
-    whole = all(tile[d.name] == d.extent for d in reduced)
-    strides = [c[d.name] for d in contraction.dims if d != column and d.extent > 1]
-    return (
-        whole
-        and step > 0
-        and not (contraction.image and contraction.image.gaps)
-        and c[column.name] == 1
-        and column.extent % step == 0
-        and tile[column.name] % step == 0
-        and all(stride % step == 0 for stride in strides)
-    )
 
 
 def row_dims(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from polysci.space.weights_ahead import LINE
+from polysci.space.directives.ahead import LINE
 from polysci.target.microkernels import Microkernel
 
 STEPS: Final = 8  # from a prefetch to its use: L2 answers in 15 cycles, L3 in 200; a step takes 14

@@ -1,46 +1,24 @@
-"""A schedule: tile loops, parallel marks, packing and the microkernel, as one line of text."""
+"""A schedule: tile loops, directives and the microkernel, as one line of text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeAlias, TypeVar
 
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.polyhedral.tile_schedule import Loop, TileSchedule
+from polysci.space import directives
+from polysci.space.directives import Directive, Hilbert, Pack, Place, Private
 
-MOST_WORDS = 100  # loops and marks; what is made of a schedule takes time for each
+MOST_WORDS = 100  # loops and directives; what is made of a schedule takes time for each
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
-AHEAD = "ahead(B)"
-STREAM = "stream(C)"
-_LAST = (AHEAD, STREAM)  # in this order
-SWAP = "swap(A,B)"
-PRIVATE = "private(C)"
-HILBERT = "hilbert(C)"
-PLAIN = "plain(B)"
-_FIRST = (SWAP, PRIVATE, HILBERT, PLAIN)  # in this order
-_PACK = re.compile(r"pack\((?:A\)(?:\+(?P<pad>[0-9]{1,6}))?|(?P<operand>B)\))")
-_TRANSFORM = re.compile(
-    r"(?!pack\(|ahead\(|stream\(|private\(|hilbert\(|plain\()(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """``pack(A)[+pad]``: copy what the loops inside read of A, padding filled as x holds zero.
-
-    ``pad`` elements are added between neighbouring pixels, so that rows do not fall into one
-    cache set. ``pack(B)`` copies what they read of a B that changes from call to call into panels.
-    """
-
-    pad: int = 0
-    operand: str = "A"
-
-    def __str__(self) -> str:
-        return f"pack({self.operand})" + (f"+{self.pad}" if self.pad else "")
+_TRANSFORM = re.compile(r"(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)")
+Row = TypeVar("Row", bound=Directive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +35,24 @@ class Transform:
         return f"{self.name}({','.join(map(str, self.numbers))})"
 
 
+Step: TypeAlias = Loop | Transform | Directive
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """``n* k:64* pack(A) c:64 p q:14 k:32 > brgemm_avx512_f32_14x32``, outer to inner.
 
-    At the end, ``ahead(B)`` prefetches the next panel of weights into L2 while one is used, and
-    ``stream(C)`` stores C past the caches, for outputs larger than those. ``swap(A,B)`` at the
-    beginning lets the factors change places: rows of a call are then what columns are otherwise,
-    and vectors run along the pixels of an image (``space.swapped_roles``). ``private(C)`` behind it
-    lets parallel loops run over reductions: each of their turns sums into a copy of C of its own,
-    and the copies are summed at the end (``space.private_copies``); without such loops there is one
-    copy, of a C too narrow for partial sums. ``hilbert(C)`` lets the turns
-    of the two outermost loops, the blocks of C, follow a generalised Hilbert curve; where both are
-    parallel, each thread has a piece of the curve. A B that changes from call to call is copied
-    into panels before all loops; ``pack(B)`` among them copies part by part, and ``plain(B)`` lets
-    calls read it where it lies.
+    ``steps`` are the words before the kernel, in order: loops and directives (``DIRECTIVES`` lists
+    them), and the transform of an algorithm. Directives of the whole schedule stand before the
+    loops or behind them, those of an operand among them.
 
     The innermost loop over a dimension steps by that dimension's extent in one microkernel call;
-    dimensions without a loop lie inside the call whole.
+    dimensions without a loop lie inside the call whole. A B that changes from call to call is
+    copied into panels before all loops, but where a directive says otherwise.
     """
 
-    steps: tuple[Loop | Pack | Transform, ...]
+    steps: tuple[Step, ...]
     kernel: str
-    stream: bool = False
-    ahead: bool = False
-    swap: bool = False
-    private: bool = False
-    hilbert: bool = False
-    plain: bool = False
 
     @classmethod
     @guard
@@ -101,21 +69,60 @@ class Schedule:
         """Raise TypeError or SpecError unless it is what the parser makes of its text."""
         check_type("schedule.steps", self.steps, tuple)
         for part in (self, *self.steps):
-            check_type("schedule.steps", part, *_PARTS)
-            for field, kind in _PARTS[type(part)].items():
+            check_type("schedule.steps", part, *_FIELD_TYPES, *directives.DIRECTIVES)
+            types = part.field_types if isinstance(part, Directive) else _FIELD_TYPES[type(part)]
+            for field, kind in types.items():
                 check_type(f"schedule: {type(part).__name__}.{field}", getattr(part, field), kind)
         if Schedule.parse(str(self)) != self:
             raise SpecError(f"schedule {self}: another one than its text describes")
 
     def __str__(self) -> str:
-        on = (self.swap, self.private, self.hilbert, self.plain)
-        first = [mark for mark, is_on in zip(_FIRST, on, strict=True) if is_on]
-        last = [AHEAD] * self.ahead + [STREAM] * self.stream
-        return f"{' '.join([*first, *map(str, self.steps), *last])} > {self.kernel}"
+        return f"{' '.join(map(str, self.steps))} > {self.kernel}"
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         return tuple(step for step in self.steps if isinstance(step, Loop))
+
+    @property
+    def directives(self) -> tuple[Directive, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Directive))
+
+    def find(self, row: type[Row]) -> Row | None:
+        """Return the first directive of a row of the table; None where it has none."""
+        return next((step for step in self.steps if isinstance(step, row)), None)
+
+    def has(self, row: type[Directive]) -> bool:
+        """Whether a directive of that row stands in it."""
+        return self.find(row) is not None
+
+    def having(self, *added: Directive) -> Schedule:
+        """Return the schedule with directives that stand before or behind the loops."""
+        rows = tuple(type(directive) for directive in added)
+        kept = (step for step in self.directives if not isinstance(step, rows))
+        return self._around(self.nest, (*kept, *added))
+
+    def without(self, *rows: type[Directive]) -> Schedule:
+        """Return the schedule without the directives of these rows."""
+        return replace(self, steps=tuple(s for s in self.steps if not isinstance(s, rows)))
+
+    @property
+    def nest(self) -> tuple[Step, ...]:
+        """The loops, and what stands among them."""
+        return tuple(step for step in self.steps if _place(step) is Place.AMONG)
+
+    def with_nest(self, nest: Iterable[Step]) -> Schedule:
+        """Return the schedule with other loops, and what stands among these."""
+        return self._around(nest, self.directives)
+
+    def _around(self, nest: Iterable[Step], ends: Iterable[Directive]) -> Schedule:
+        """Return the schedule of a nest; of directives those that stand at its ends are taken."""
+        order = directives.DIRECTIVES.index
+        ordered = sorted(ends, key=lambda directive: order(type(directive)))
+        first, last = (
+            [directive for directive in ordered if directive.place is place]
+            for place in (Place.FIRST, Place.LAST)
+        )
+        return replace(self, steps=(*first, *nest, *last))
 
     @property
     def pack(self) -> Pack | None:
@@ -150,7 +157,7 @@ class Schedule:
         for step in self.steps:
             if isinstance(step, Pack) and step.operand == operand:
                 return depth
-            depth += not isinstance(step, Pack)
+            depth += not isinstance(step, Directive)
         return depth
 
     @property
@@ -169,8 +176,8 @@ class Schedule:
         self.check(extents)
         depths = {"A": self.pack_depth if self.pack else 0, "B": self.panels_depth}
         packings = {operand: depth for operand, depth in depths.items() if depth}
-        on_curve = 2 * self.hilbert
-        return TileSchedule(extents, self.loops, packings, str(self), on_curve, self.private)
+        on_curve = 2 * self.has(Hilbert)
+        return TileSchedule(extents, self.loops, packings, str(self), on_curve, self.has(Private))
 
     def check(self, extents: Mapping[str, int]) -> None:
         """Raise SpecError unless the loops nest properly over dimensions that exist."""
@@ -198,47 +205,22 @@ class Schedule:
             raise SpecError(f"schedule: {self}: parallel loops must be the outermost ones")
         if len({loop.dim for loop in self.parallel}) != len(self.parallel):
             raise SpecError(f"schedule: {self}: a dimension can be parallel once")
-        if self.pack and 0 < self.pack_depth < len(self.parallel):
-            raise SpecError(f"schedule: {self}: packing may not stand between parallel loops")
-        if self.packs_parts_of_b and (why := self._panels_fault()):
-            raise SpecError(f"schedule: {self}: pack(B): {why}")
-        if self.hilbert and (why := self._curve_fault()):
-            raise SpecError(f"schedule: {self}: {HILBERT} orders blocks of C: {why}")
-
-    def _panels_fault(self) -> str:
-        """Why B cannot be copied part by part; empty where it can."""
-        if not self.panels_depth:
-            return "it stands inside a loop; without it, B is copied before all of them"
-        if self.panels_depth < len(self.parallel):
-            return "it may not stand between parallel loops"
-        on = (self.swap, self.hilbert, self.plain, self.ahead)
-        marks = zip((SWAP, HILBERT, PLAIN, AHEAD), on, strict=True)
-        other = next((mark for mark, is_on in marks if is_on), "")
-        return f"{other} needs B as a whole" if other else ""
-
-    def _curve_fault(self) -> str:
-        """Why the two outermost loops cannot follow a curve; empty where they can."""
-        if len({loop.dim for loop in self.loops[:2]}) < 2:
-            return "it needs two outermost loops over different dimensions"
-        if len(self.parallel) not in (0, 2):
-            return "its two loops are both parallel or neither is"
-        if self.pack and self.pack_depth == 1:
-            return "nothing is packed between its two loops"
-        other = next(
-            (mark for mark, on in ((AHEAD, self.ahead), (PRIVATE, self.private)) if on), ""
-        )
-        return f"{other} follows the order of loops" if other else ""
+        for directive in self.directives:
+            if why := directive.fault(self):
+                raise SpecError(f"schedule: {self}: {why}")
 
 
-_PARTS: Mapping[type, Mapping[str, type]] = MappingProxyType(
+_FIELD_TYPES: Mapping[type, Mapping[str, type]] = MappingProxyType(
     {
         Loop: {"dim": str, "step": int, "parallel": bool},
-        Pack: {"pad": int, "operand": str},
         Transform: {"name": str, "numbers": tuple},
-        Schedule: {"kernel": str}
-        | dict.fromkeys(("stream", "ahead", "swap", "private", "hilbert", "plain"), bool),
+        Schedule: {"kernel": str},
     }
 )
+
+
+def _place(step: Step) -> Place:
+    return step.place if isinstance(step, Directive) else Place.AMONG
 
 
 def parse(text: str) -> Schedule:
@@ -247,33 +229,50 @@ def parse(text: str) -> Schedule:
     kernel = kernel.strip()
     if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
-    steps: list[Loop | Pack | Transform] = []
-    words, marks = body.split(), set[str]()
+    words = body.split()
     if len(words) > MOST_WORDS:
         raise SpecError(f"schedule {text!r}: {len(words)} words; expected at most {MOST_WORDS}")
-    for mark in reversed(_LAST):
-        if words[-1:] == [mark]:
-            marks.add(words.pop())
-    for mark in _FIRST:
-        if words[:1] == [mark]:
-            marks.add(words.pop(0))
+    first, last = list[Step](), list[Step]()
+    for row in reversed(directives.standing(Place.LAST)):
+        if words and (directive := row.parse(words[-1])):
+            last.insert(0, directive)
+            words.pop()
+    for row in directives.standing(Place.FIRST):
+        if words and (directive := row.parse(words[0])):
+            first.append(directive)
+            words.pop(0)
+    nest = list[Step]()
     for word in words:
-        if match := _LOOP.fullmatch(word):
-            steps.append(Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None))
-        elif match := _PACK.fullmatch(word):
-            pack = Pack(int(match["pad"] or 0), match["operand"] or "A")
-            if any(isinstance(step, Pack) and step.operand == pack.operand for step in steps):
-                raise SpecError(f"schedule {text!r}: {word!r}: one packing of each at most")
-            steps.append(pack)
-        elif match := _TRANSFORM.fullmatch(word):
-            if any(isinstance(step, Transform) for step in steps):
-                raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
-            numbers = tuple(map(int, filter(None, match["numbers"].split(","))))
-            steps.append(Transform(match["name"], numbers))
-        else:
-            raise SpecError(
-                f"schedule {text!r}: {word!r} is neither a loop 'dim[:step][*]' "
-                f"nor 'pack(A)[+pad]' nor 'pack(B)' nor 'transform(numbers)' "
-                f"nor a first {' '.join(_FIRST)!r} nor a last {' '.join(_LAST)!r}"
-            )
-    return Schedule(tuple(steps), kernel, *(mark in marks for mark in (STREAM, AHEAD, *_FIRST)))
+        step = _parse_step(word)
+        if step is None:
+            raise SpecError(f"schedule {text!r}: {word!r} is neither {_expected_words()}")
+        if isinstance(step, Directive) and any(step.repeats(other) for other in nest):
+            raise SpecError(f"schedule {text!r}: {word!r}: one packing of each at most")
+        if isinstance(step, Transform) and any(isinstance(other, Transform) for other in nest):
+            raise SpecError(f"schedule {text!r}: {word!r}: one transform at most")
+        nest.append(step)
+    return Schedule((*first, *nest, *last), kernel)
+
+
+def _parse_step(word: str) -> Step | None:
+    """Return the loop, directive among loops, or transform that a word spells."""
+    if match := _LOOP.fullmatch(word):
+        return Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None)
+    for row in directives.standing(Place.AMONG):
+        if directive := row.parse(word):
+            return directive
+    match = _TRANSFORM.fullmatch(word)
+    names = {form.partition("(")[0] for row in directives.DIRECTIVES for form in row.forms()}
+    if match is None or match["name"] in names:
+        return None
+    return Transform(match["name"], tuple(map(int, filter(None, match["numbers"].split(",")))))
+
+
+def _expected_words() -> str:
+    """Return which words a schedule may have, for messages."""
+    among, first, last = (
+        [form for row in directives.standing(place) for form in row.forms()]
+        for place in (Place.AMONG, Place.FIRST, Place.LAST)
+    )
+    spelled = ["a loop 'dim[:step][*]'", *map(repr, [*among, "transform(numbers)"])]
+    return " nor ".join([*spelled, f"a first {' '.join(first)!r}", f"a last {' '.join(last)!r}"])

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, columns_of
-from polysci.space.knobs import Strides
+from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
+from polysci.space.directives.swap import unfit_operands
 from polysci.space.schedule import Schedule
-from polysci.space.swapped_roles import unfit_operands
 
 STEPS = (1, 2)  # elements of x between neighbouring pixels of the result that kernels can read
 MOST_ROWS = 64  # of x under one call: compilers unroll no longer loops

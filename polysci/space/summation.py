@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction
+from polysci.space.directives import Plain, Private, Swap
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
@@ -37,15 +38,15 @@ class SummationOrder:
         """The order of a schedule's sums."""
         kernel, reduced = find(schedule.kernel), contraction.reductions
         loops = tuple(
-            (loop.dim, loop.step, loop.parallel and schedule.private)
+            (loop.dim, loop.step, loop.parallel and schedule.has(Private))
             for loop in schedule.loops
             if loop.dim in reduced
         )
         words = COMPUTES[kernel.compute].vnni_factor > 1
         return cls(
             (kernel.family, kernel.isa, kernel.compute), loops,
-            words and schedule.pack is not None, schedule.plain, str(schedule.transform or ""),
-            schedule.swap,
+            words and schedule.pack is not None, schedule.has(Plain),
+            str(schedule.transform or ""), schedule.has(Swap),
         )  # fmt: skip
 
     def members(self, family: Family, *, swap: bool) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from polysci.lower.algorithm import Candidate
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space import directives
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 
@@ -42,11 +43,9 @@ def properties(schedule: Schedule) -> Iterator[str]:
     yield f"transform {schedule.transform}"
     yield f"packed at {schedule.pack_depth if schedule.pack else 'no depth'}"
     yield f"packed {schedule.pack is not None}"
-    yield f"stored past the caches {schedule.stream}"
-    yield f"weights ahead {schedule.ahead}"
-    yield f"factors swapped {schedule.swap}"
+    yield from (f"{row.word} {schedule.has(row)}" for row in directives.DIRECTIVES)
     yield f"outermost {' '.join(dims[:1])}"
-    yield f"order {' '.join(map(_without_step, schedule.steps))}"
+    yield f"order {' '.join(map(_without_step, schedule.nest))}"
     yield from (f"blocks of {dim}" for dim in dict.fromkeys(dims) if dims.count(dim) > 1)
     yield from (f"parallel {loop.dim}" for loop in schedule.parallel)
 

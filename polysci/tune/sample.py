@@ -12,6 +12,7 @@ from polysci.cost import Context, traffic
 from polysci.cost.ranker import space_of
 from polysci.cost.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.errors import UnsupportedError
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
 
@@ -82,7 +83,7 @@ def _members(
 def _kinds(number: int, family: Family) -> NDArray[np.int64]:
     """A number for each member's kind."""
     kind = np.full(len(family), number, dtype=np.int64)
-    for part in (family.which, family.pack + 1, family.parallel, family.stream):
+    for part in (family.which, family.pack + 1, family.parallel, family.has(Stream)):
         kind = kind * 64 + part
     return kind
 

@@ -21,7 +21,8 @@ from polysci.errors import PolysciError, UnexpectedError
 from polysci.network.compiled import Network, compile_network
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.primitive import PackedWeights, Primitive
-from polysci.space.schedule import Pack, Schedule, Transform
+from polysci.space.directives import Pack
+from polysci.space.schedule import Schedule, Transform
 from tests.support.compiling import saved, tiny
 
 
@@ -173,8 +174,6 @@ def schedules() -> Iterator[tuple[str, Door]]:
     made: dict[str, Callable[[Any], Schedule]] = {
         "steps": lambda value: Schedule(value, kernel),
         "kernel": lambda value: Schedule((), value),
-        "stream": lambda value: Schedule((), kernel, value),
-        "ahead": lambda value: Schedule((), kernel, ahead=value),
         "part": lambda value: Schedule((value,), kernel),
         "dim": lambda value: Schedule((Loop(value),), kernel),
         "step": lambda value: Schedule((Loop("p", value),), kernel),

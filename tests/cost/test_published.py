@@ -73,7 +73,6 @@ def alone(roles: Contraction, plan: Schedule) -> Family:
         tuple(loop.dim for loop in plan.loops),
         np.array([[loop.step for loop in plan.loops]], dtype=np.int64).reshape(1, -1),
         0 * one, (), {d.name: d.extent for d in roles.dims}, -one, one * len(plan.parallel),
-        np.zeros(1, dtype=bool), np.zeros(1, dtype=bool),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from polysci.cost.shortlist import as_family, choices, distinct, other_form, pre
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
+from polysci.space.directives import Ahead
 from polysci.space.enumerate import Family
 from polysci.space.schedule import parse
 from polysci.target.machine import COEFFICIENTS
@@ -186,7 +187,8 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     )
     wide = [parse(f"k:64 p {mark}> brgemm_avx512_f32_7x64") for mark in ("", "ahead(B) ")]
     assert predict_seconds(context, wide[0]) < predict_seconds(context, wide[1])  # no room for two
-    assert choices(context, 1)[0].schedule.ahead and not choices(large, 1)[0].schedule.ahead
+    assert choices(context, 1)[0].schedule.has(Ahead)
+    assert not choices(large, 1)[0].schedule.has(Ahead)
 
 
 def test_the_other_form_of_a_schedule_prefetches_or_does_not() -> None:

@@ -142,7 +142,6 @@ def whole_family(blocks: Blocks, sizes: dict[str, int]) -> space.Family:
     return space.Family(
         blocks.dims, np.array([steps]), np.zeros(1, dtype=np.intp), (tile,),
         {d.name: d.extent for d in context.contraction.dims}, np.array([-1]), np.array([0]),
-        np.array([False]), np.array([False]),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
 from polysci.runtime.measurement import host_of
+from polysci.space.directives import Ahead
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune.wisdom import Wisdom
@@ -176,14 +177,16 @@ def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -
 
 def test_filters_beyond_the_cache_are_prefetched() -> None:
     context = fixed_context(WIDE)
-    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, context, 8))
+    assert all(plan.schedule.has(Ahead) for plan in rank_schedules(WIDE, context, 8))
     large = replace(context, target=resized(FIXED, L2=64 << 20))
-    assert not any(plan.schedule.ahead for plan in rank_schedules(WIDE, large, 8))
+    assert not any(plan.schedule.has(Ahead) for plan in rank_schedules(WIDE, large, 8))
     cold = replace(large, cold=True)
-    assert all(plan.schedule.ahead for plan in rank_schedules(WIDE, cold, 8))
+    assert all(plan.schedule.has(Ahead) for plan in rank_schedules(WIDE, cold, 8))
     plain = parse("winograd(2) > brgemm_avx512_f32_8x32")
     waits, ahead = (
-        estimate(resolve(WIDE, replace(plain, ahead=mark)), context).weights
+        estimate(
+            resolve(WIDE, plain.having(Ahead()) if mark else plain.without(Ahead)), context
+        ).weights
         for mark in (False, True)
     )
     assert ahead < waits

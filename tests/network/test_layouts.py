@@ -14,6 +14,7 @@ from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.program.passes import layouts
 from polysci.program.stages import Program, channels_last
+from polysci.space.directives import Swap
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import find
@@ -178,7 +179,7 @@ def test_a_layer_of_few_filters_between_plain_tensors_has_swapped_factors() -> N
         model(nodes, shapes, {"y": None}, weights), "estimate", isa="portable", flags=QUICK
     )
     (schedule,) = network.schedules.values()
-    assert schedule.swap and schedule.pack
+    assert schedule.has(Swap) and schedule.pack
     draw = np.random.default_rng(0)
     x, z = (draw.integers(-3, 4, shape).astype(np.float32) for shape in shapes.values())
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.float64)

@@ -21,6 +21,7 @@ from polysci.polyhedral.contraction import Contraction, Dim, Operand, contractio
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives import Swap
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule, parse
 from tests.support import samples
@@ -130,7 +131,7 @@ def test_members_of_the_space_are_legal(data: st.DataObject) -> None:
     context = samples.fixed_context(problem, threads)
     scop, roles, _ = model_of(problem)
     for plan in samples.members(context, 3, data.draw(st.integers(0, 99))):
-        taken = swapped_model_of(roles) if plan.swap else (scop, roles)
+        taken = swapped_model_of(roles) if plan.has(Swap) else (scop, roles)
         check(*taken, plan)
         assert all(roles_of(taken[1])[loop.dim] in ("m", "n", "batch") for loop in plan.parallel)
 

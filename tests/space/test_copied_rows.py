@@ -10,6 +10,7 @@ from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.space.directives import Private
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
@@ -83,7 +84,7 @@ def test_searches_keep_sums_of_a_narrow_result() -> None:
     _, roles, strides = model_of(problem)
     target = detect("avx512bf16")
     (best, *_) = candidates(problem, Context(roles, strides, target, assume_rates(target), 1), 3)
-    assert best.schedule.private and "ps_pack_pairs(box" in emit(problem, best.schedule).text
+    assert best.schedule.has(Private) and "ps_pack_pairs(box" in emit(problem, best.schedule).text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Products of two factors that change from call to call, with B read where it lies."""
 
-from dataclasses import replace
-
 import pytest
 
 from polysci.cost import Context, shortlist
@@ -11,6 +9,7 @@ from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.space.directives import Hilbert, Plain
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
@@ -92,8 +91,8 @@ def test_few_rows_are_not_worth_packing(text: str, plain: bool) -> None:
     target = detect("portable")
     context = Context(roles, strides, target, assume_rates(target), 1)
     best, *others = candidates(problem, context, 3)
-    assert best.schedule.plain == plain
-    assert len(others) - others[-1].schedule.hilbert == 2 and best.seconds <= others[0].seconds
+    assert best.schedule.has(Plain) == plain
+    assert len(others) - others[-1].schedule.has(Hilbert) == 2 and best.seconds <= others[0].seconds
     if plain:
-        packed = replace(best.schedule, plain=False)
+        packed = best.schedule.without(Plain)
         assert best.seconds < shortlist.predict_seconds(context, packed)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.schedule import Pack, Schedule, parse
+from polysci.space.directives import DIRECTIVES, Ahead, Pack, Private, Stream, Swap
+from polysci.space.schedule import Schedule, parse
 
 EXTENTS = {"n": 2, "k": 64, "p": 56, "q": 56, "c": 64, "r": 3, "s": 3}
 KERNEL = "brgemm_avx512_f32_14x32"
@@ -23,8 +24,10 @@ def schedules(draw: st.DrawFn) -> Schedule:
     steps: list[Loop | Pack] = draw(st.lists(loops, max_size=8))
     if draw(st.booleans()):
         steps.insert(draw(st.integers(0, len(steps))), draw(packs))
-    marks = [draw(st.booleans()) for _ in range(3)]
-    return Schedule(tuple(steps), draw(identifiers), *marks)
+    rows = draw(
+        st.lists(st.sampled_from([row for row in DIRECTIVES if row is not Pack]), unique=True)
+    )
+    return Schedule(tuple(steps), draw(identifiers)).having(*(row() for row in rows))
 
 
 @given(schedules())
@@ -59,8 +62,9 @@ def test_the_text_of_the_documentation() -> None:
 
 def test_weights_may_be_prefetched() -> None:
     schedule = parse(f"k:32 p ahead(B) stream(C) > {KERNEL}")
-    assert schedule.ahead and schedule.stream
-    assert parse(f"k:32 p ahead(B) > {KERNEL}").ahead and not parse(f"k:32 p > {KERNEL}").ahead
+    assert schedule.has(Ahead) and schedule.has(Stream)
+    assert parse(f"k:32 p ahead(B) > {KERNEL}").has(Ahead)
+    assert not parse(f"k:32 p > {KERNEL}").has(Ahead)
     for text in ("k:32 p stream(C) ahead(B)", "k:32 ahead(B) p", "k:32 ahead(B) ahead(B)"):
         with pytest.raises(SpecError, match=r"nor a last 'ahead\(B\) stream\(C\)'"):
             parse(f"{text} > {KERNEL}")
@@ -68,19 +72,20 @@ def test_weights_may_be_prefetched() -> None:
 
 def test_the_factors_may_change_places() -> None:
     schedule = parse(f"swap(A,B) q:32 k:8 > {KERNEL}")
-    assert schedule.swap and not parse(f"q:32 k:8 > {KERNEL}").swap
+    assert schedule.has(Swap) and not parse(f"q:32 k:8 > {KERNEL}").has(Swap)
     assert str(schedule) == f"swap(A,B) q:32 k:8 > {KERNEL}"
     assert [loop.dim for loop in schedule.loops] == ["q", "k"]
-    assert parse(f"swap(A,B) stream(C) > {KERNEL}") == Schedule((), KERNEL, stream=True, swap=True)
+    assert parse(f"swap(A,B) stream(C) > {KERNEL}") == Schedule((Swap(), Stream()), KERNEL)
     both = parse(f"swap(A,B) private(C) c:8* k > {KERNEL}")
-    assert both.swap and both.private and str(both) == f"swap(A,B) private(C) c:8* k > {KERNEL}"
+    assert both.has(Swap) and both.has(Private)
+    assert str(both) == f"swap(A,B) private(C) c:8* k > {KERNEL}"
 
 
 def test_the_output_may_be_streamed() -> None:
     schedule = parse(f"p k:32 stream(C) > {KERNEL}")
-    assert schedule.stream and not parse(f"p k:32 > {KERNEL}").stream
+    assert schedule.has(Stream) and not parse(f"p k:32 > {KERNEL}").has(Stream)
     assert str(schedule) == f"p k:32 stream(C) > {KERNEL}"
-    assert parse(f"stream(C) > {KERNEL}") == Schedule((), KERNEL, stream=True)
+    assert parse(f"stream(C) > {KERNEL}") == Schedule((Stream(),), KERNEL)
 
 
 def test_tiles_shrink_from_the_outside_in() -> None:

@@ -13,9 +13,10 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.space import enumerate as space
+from polysci.space.directives import Pack, Private, Stream
 from polysci.space.padding import cuts
 from polysci.space.resolve import resolve
-from polysci.space.schedule import Pack, Schedule, parse
+from polysci.space.schedule import Schedule, parse
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 from tests.support import samples
@@ -98,7 +99,7 @@ def test_loops_come_in_every_order() -> None:
 
 def test_threads_share_a_reduction_of_private_copies_alone(wide: list[Schedule]) -> None:
     shared = [any(loop.dim == "c" for loop in schedule.parallel) for schedule in wide]
-    assert shared == [schedule.private for schedule in wide]
+    assert shared == [schedule.has(Private) for schedule in wide]
     assert all(schedule.parallel for schedule in wide) and any(shared)
 
 
@@ -209,7 +210,7 @@ def test_results_go_past_the_caches_in_whole_lines(dtype: str, columns: int) -> 
         for family in space.schedules(
             context.contraction, context.strides, kernels, blocks=1, cache=1.0
         )
-        for index in np.flatnonzero(family.stream)[:5]
+        for index in np.flatnonzero(family.has(Stream))[:5]
     ]
     assert bool(streaming) == (columns > 0)
     for schedule in streaming:

@@ -1,7 +1,6 @@
 """Factors that change places: which contractions allow it, what they keep, exact results."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,10 +19,11 @@ from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint
 from polysci.runtime.build import cache
+from polysci.space.directives import Ahead, Swap
+from polysci.space.directives.swap import swap_refusal, swap_roles
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
 from polysci.space.schedule import parse
-from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples
 
@@ -76,7 +76,7 @@ def test_the_nest_of_swapped_factors_visits_every_product() -> None:
 )
 def test_contractions_that_keep_their_roles(problem: Problem, why: str) -> None:
     _, roles, strides = model_of(problem)
-    assert why in refusal(roles, strides)
+    assert why in swap_refusal(roles, strides)
     assert SWAPPED not in views(problem)
     schedule = parse("swap(A,B) k:4 > brgemm_avx512_f32_4x16")
     with pytest.raises(UnsupportedError, match="cannot swap the factors"):
@@ -141,9 +141,9 @@ def test_every_ranker_orders_swapped_schedules(ranker: str) -> None:
 
 
 def test_the_model_swaps_the_factors_where_stores_would_be_transposed() -> None:
-    assert choices(_large(), 1)[0].schedule.swap
+    assert choices(_large(), 1)[0].schedule.has(Swap)
     nhwc = samples.fixed_context(POINTWISE.with_(N=1, C=64, K=64, H=28, W=28, layout="nhwc"))
-    assert not any(choice.schedule.swap for choice in choices(nhwc, 10))
+    assert not any(choice.schedule.has(Swap) for choice in choices(nhwc, 10))
 
 
 def _large() -> Context:
@@ -214,7 +214,7 @@ def test_the_next_pixels_are_prefetched_and_results_stay_exact() -> None:
 def test_a_search_tries_prefetches_where_x_exceeds_l2() -> None:
     schedule = parse("swap(A,B) q:48 k:8 > brgemm_avx512_f32_8x48")
     deep = POINTWISE.with_(N=1, C=256, K=64, H=56, W=56)
-    for problem, form in ((deep, replace(schedule, ahead=True)), (deep.with_(C=64), None)):
+    for problem, form in ((deep, schedule.having(Ahead())), (deep.with_(C=64), None)):
         assert other_form(samples.fixed_context(problem), schedule) == form
     strided = samples.fixed_context(deep.with_(stride=2))
     gathered = parse("swap(A,B) pack(A) q:48 k:8 > brgemm_avx512_f32_8x48")

@@ -20,11 +20,12 @@ from polysci.ops.conv2d import Conv2d
 from polysci.polyhedral.contraction import FlatImage
 from polysci.polyhedral.footprint import footprint
 from polysci.runtime.build import cache
+from polysci.space.directives import Swap
+from polysci.space.directives.swap import swap_refusal, swap_roles
 from polysci.space.enumerate import ways_of
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule, parse
-from polysci.space.swapped_roles import refusal, swap_roles
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples
 from tests.support.nests import c_text
@@ -105,7 +106,7 @@ def test_the_nest_of_swapped_factors_visits_every_position() -> None:
 )
 def test_layers_that_keep_their_roles(problem: Conv2d, why: str) -> None:
     _, roles, strides = model_of(problem)
-    assert why in refusal(roles, strides)
+    assert why in swap_refusal(roles, strides)
     assert SWAPPED not in [view for view, _ in view_contexts(samples.fixed_context(problem))]
     with pytest.raises(UnsupportedError, match="cannot swap the factors"):
         emit(problem, parse(f"swap(A,B) n pack(A) k:4 > {kernel('avx512', 4)}"))
@@ -114,13 +115,13 @@ def test_layers_that_keep_their_roles(problem: Conv2d, why: str) -> None:
 def test_rows_that_do_not_follow_each_other_are_read_from_a_copy_alone() -> None:
     _, roles, strides = model_of(SQUARE)
     apart = {**strides, "I": (2000, 300, 40, 1)}
-    assert not refusal(roles, apart)
+    assert not swap_refusal(roles, apart)
     _, valid, own = model_of(SQUARE.with_(pad=0))
     apart = {**own, "I": (2000, 300, 40, 1)}
-    assert not refusal(valid, own)
-    assert "there are gaps between the rows of I" in refusal(valid, apart)
-    assert "of O along 'q'" in refusal(roles, {**strides, "O": (2000, 300, 40, 2)})
-    assert "gaps between the rows of O" in refusal(roles, {**strides, "O": (2000, 300, 40, 1)})
+    assert not swap_refusal(valid, own)
+    assert "there are gaps between the rows of I" in swap_refusal(valid, apart)
+    assert "of O along 'q'" in swap_refusal(roles, {**strides, "O": (2000, 300, 40, 2)})
+    assert "gaps between the rows of O" in swap_refusal(roles, {**strides, "O": (2000, 300, 40, 1)})
 
 
 @pytest.mark.isa("avx512")
@@ -131,7 +132,7 @@ def test_rows_of_an_image_without_an_axis_of_their_own(taps: int) -> None:
     loops = f"k:5 p:9 q:21 s:{taps}"
     nest = Nest(c_text(arrays, loops, "O[k][p][q] += I[p * 21 + q + s] * W[k][s];"))
     _, roles, strides = model_of(nest)
-    assert not roles.by_role("br") and refusal(roles, strides) == ""
+    assert not roles.by_role("br") and swap_refusal(roles, strides) == ""
     with Bench(nest) as bench:
         for text in ("p k:4 > brgemm_avx512_f32_4x32", "p > brgemm_avx512_f32_5x32"):
             source = emit(nest, parse(f"swap(A,B) {text}"), 1, EmitOptions("layer"))
@@ -309,7 +310,7 @@ def test_register_tiles_leave_room_for_the_vectors_that_taps_shift() -> None:
 def test_the_model_swaps_the_factors_where_few_channels_leave_lanes_idle() -> None:
     for filters, swap in ((3, True), (8, True), (24, True), (64, False)):
         context = samples.fixed_context(SQUARE.with_(N=1, C=64, H=56, W=56, K=filters))
-        assert choices(context, 1)[0].schedule.swap == swap, filters
+        assert choices(context, 1)[0].schedule.has(Swap) == swap, filters
 
 
 def test_a_copy_that_exceeds_l2_costs_more_than_one_in_blocks() -> None:

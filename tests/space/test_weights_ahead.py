@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from polysci.errors import UnsupportedError
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
+from polysci.space.directives.ahead import PanelReuse, Panels, follow_in_cache, share_lines
 from polysci.space.schedule import parse
-from polysci.space.weights_ahead import PanelReuse, Panels, follow_in_cache, share_lines
 from polysci.target.microkernels import find
 
 CONV = Conv2d(N=2, C=32, H=7, W=7, K=96, R=3, S=3, pad=1)

@@ -91,9 +91,8 @@ class Pointwise(Algorithm[LegalSchedule]):
 
 
 def _mark(schedule: Schedule) -> Schedule:
-    return replace(schedule, steps=(WORD, *schedule.steps))
+    return schedule.with_nest((WORD, *schedule.nest))
 
 
 def _unmark(schedule: Schedule) -> Schedule:
-    steps = tuple(step for step in schedule.steps if not isinstance(step, Transform))
-    return replace(schedule, steps=steps)
+    return schedule.with_nest(step for step in schedule.nest if not isinstance(step, Transform))

@@ -17,6 +17,7 @@ from polysci.cost.estimate import Context
 from polysci.cost.second_reads import level_rates
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family
 from polysci_rankers.trip_counts import TripCounts, trip_counts
 
@@ -120,12 +121,12 @@ def bottleneck(context: Context, family: Family) -> Count:
         [bytes_without_reuse(nest, op, s) for op, s in zip(operands, sizes, strict=True)]
     )
     working.append(np.zeros(1))
-    stored = np.where(family.stream, 1.0, STORED)
+    stored = np.where(family.has(Stream), 1.0, STORED)
     triples = [(a, b, stored * c) for a, b, c in volumes]
     into = [register_bytes(context, nest.tiles[-1], _parts(context, nest))]
     for size in capacities(context):
         into.append(np.where(working[0] <= size, 0.0, traffic(working, triples, size).total))
-    into[-1] = np.maximum(into[-1], np.where(family.stream, volumes[0][2], 0.0))
+    into[-1] = np.maximum(into[-1], np.where(family.has(Stream), volumes[0][2], 0.0))
     seconds = slowest([v / rate for v, rate in zip(into, rates(context), strict=True)])
     shares = nest.busiest(family.parallel, context.threads)
     total = (seconds + _packing(context, family, nest)) * shares

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
 from polysci.polyhedral.footprint import Count
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family
 from polysci_rankers.trip_counts import trip_counts
 
@@ -32,7 +33,7 @@ def random_order(context: Context, family: Family) -> Count:
         hashes = np.where(nest.running(position), loop, hashes)
     hashes = np.where(family.pack == len(family.dims), _mix(hashes, pack), hashes)
     kernels = np.array([crc32(str(tile.kernel).encode()) for tile in family.tiles], dtype=np.uint64)
-    hashes = _mix(_mix(hashes, kernels[family.which]), family.stream.astype(np.uint64))
+    hashes = _mix(_mix(hashes, kernels[family.which]), family.has(Stream).astype(np.uint64))
     return (hashes >> KEPT).astype(np.float64) * 2.0**-53
 
 

@@ -14,6 +14,7 @@ from polysci.cost.estimate import Context
 from polysci.cost.ranker import STREAMED
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE, Count, footprint
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
 from polysci.target.microkernels import family as kernels_of
 from polysci_rankers.trip_counts import Flags, trip_counts
@@ -238,5 +239,5 @@ class _Checks:
     def streams_wrongly(self) -> Flags:
         out = self.contraction.out
         large = out.bytes * prod(out.shape) > STREAMED * self.context.target.last_level.size
-        broken: Flags = self.family.stream != large
+        broken: Flags = self.family.has(Stream) != large
         return broken

@@ -14,6 +14,7 @@ from polysci.cost.estimate import Context
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
+from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.target.microkernels import family as kernels_of
 from polysci_rankers.trip_counts import trip_counts
@@ -143,7 +144,7 @@ def outlines(context: Context, family: Family) -> Outlines:
         parallel += runs & (position < family.parallel)
     vecs = np.array([tile.kernel.vecs for tile in family.tiles])[family.which]
     rows = np.array([_height(tile) for tile in family.tiles])[family.which]
-    return Outlines(at, sizes, vecs, rows, pack, parallel, family.stream)
+    return Outlines(at, sizes, vecs, rows, pack, parallel, family.has(Stream))
 
 
 def _letters(context: Context) -> dict[str, str]:

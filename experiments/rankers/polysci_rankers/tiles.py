@@ -24,10 +24,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space import enumerate as space
 from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
-from polysci.space.knobs import knobs_of, pad_of
-from polysci.space.private_copies import needs_copy
 from polysci.space.resolve import resolve
-from polysci.space.weights_ahead import follow_in_cache
 from polysci_rankers.bottleneck import bottleneck, capacities
 from polysci_rankers.continuous_tiles import Blocks, Levels, solve
 
@@ -245,8 +242,7 @@ def _best(
     family = Family(
         dims, rows, np.zeros(size, dtype=np.intp), (tile,), extents,
         np.full(size, 0 if packed else -1, dtype=np.intp),
-        np.full(size, leading, dtype=np.intp), np.zeros(size, dtype=np.bool_),
-        np.zeros(size, dtype=np.bool_),
+        np.full(size, leading, dtype=np.intp),
     )  # fmt: skip
     cost = bottleneck(context, family)
     for index in np.argsort(cost, kind="stable")[:KEPT]:
@@ -277,22 +273,14 @@ def _with_knobs(
         float(contraction.out.bytes) * prod(contraction.out.shape)
         > STREAMED * context.target.last_level.size
     )
-    knobs = knobs_of(contraction, strides, dims, context.threads, large, shapes[0].kernel)
-    chosen = [(which, steps, *knob) for knob in knobs for which, steps in members]
-    if not chosen:
-        return None
-    which, rows, pack, parallel, stream = zip(*chosen, strict=True)
-    steps, kernel = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)), shapes[0].kernel
-    family = Family(
-        dims, steps, np.array(which, dtype=np.intp), shapes,
-        {d.name: d.extent for d in contraction.dims},
-        np.array(pack, dtype=np.intp), np.array(parallel, dtype=np.intp),
-        np.array(stream, dtype=np.bool_),
-        follow_in_cache(contraction, kernel, dims, steps, context.target.memory("L2").size),
-        pad_of(contraction, strides, kernel), contraction.reductions,
-        needs_copy(contraction, kernel),
+    which, rows = ([member[at] for member in members] for at in (0, 1))
+    order = space.LoopOrder(
+        contraction, strides, dims, np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)),
+        np.array(which, dtype=np.intp), shapes, large, context.target.memory("L2").size,
     )  # fmt: skip
-    few = family.select(space.sums_in_few_copies(family, context.threads))
+    few = space.family_of(order, context.threads) if members else None
+    if few is None:
+        return None
     right = np.array([i for i in range(len(few)) if _resolves(context, few, i)], dtype=np.intp)
     return few.select(right) if len(right) else None
 

@@ -31,8 +31,8 @@ from polysci.ops.backward_data import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
-from polysci.polyhedral.contraction import Contraction
-from polysci.space.knobs import Strides
+from polysci.polyhedral.contraction import Contraction, Strides
+from polysci.space.directives import Hilbert, Swap
 from polysci.space.schedule import Schedule
 
 FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
@@ -40,7 +40,7 @@ GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing i
 
 
 def _seconds_to_beat(candidate: Candidate) -> float:
-    return candidate.seconds / (GAIN if candidate.schedule.hilbert else 1)
+    return candidate.seconds / (GAIN if candidate.schedule.has(Hilbert) else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Direct(Algorithm[LegalSchedule]):
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm direct: {why}")
         scop, roles, strides = model_of(problem)
-        model = swapped_model_of(roles) if schedule.swap else (scop, roles)
+        model = swapped_model_of(roles) if schedule.has(Swap) else (scop, roles)
         legality.check(*model, schedule.tile_schedule(model[1].extents))
         return LegalSchedule(roles, strides, schedule, threads)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import prod
 
 from polysci.errors import SpecError, UnsupportedError
@@ -22,7 +23,7 @@ from polysci.lower.direct.panels import (
 )
 from polysci.lower.direct.private_sums import call_sums, copy_of, sums_function
 from polysci.lower.direct.sharing import share_threads
-from polysci.lower.direct.tasks import HEADER, origins_of_task
+from polysci.lower.direct.tasks import origins_of_task
 from polysci.lower.direct.tile_calls import tile_call
 from polysci.lower.direct.tile_functions import tile_function
 from polysci.lower.direct.tiles import Tile
@@ -34,6 +35,7 @@ from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.printers.definitions import arrange
 from polysci.printers.team import Team
+from polysci.space.directives import Hilbert, Stream
 from polysci.space.resolve import Plan, resolve
 from polysci.space.schedule import Schedule
 from polysci.target import microkernels
@@ -140,12 +142,13 @@ def emit(
     if adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
         raise UnsupportedError(f"schedule {schedule}: y holds no sums to add to")
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, adds, comments)
-    whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.hilbert
+    whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.has(Hilbert)
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
+    own = schedule.directives
     return Source(
         emitter.text(), symbol, plan.header_set, schedule, plan.precision,
-        (*activation_headers(contraction.activation), *[HEADER] * schedule.hilbert),
+        (*activation_headers(contraction.activation), *chain(*(d.headers for d in own))),
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
         pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[contraction.w.array], team),
@@ -200,7 +203,7 @@ class _Emitter:
     @property
     def parameters(self) -> int:
         """Loops whose iterators become variables around the rest: those that threads share."""
-        if self.by_rows or self.schedule.hilbert:
+        if self.by_rows or self.schedule.has(Hilbert):
             return 2 - self.by_rows
         shares = self.threads > 1 or self.plan.private
         return len(self.plan.schedule.parallel) if shares else 0
@@ -241,7 +244,7 @@ class _Emitter:
             *([c.Statement("(void)residual")] if self.adds else []),
             *integer_arguments(self.plan),
         ]
-        if self.plan.schedule.stream:
+        if self.plan.schedule.has(Stream):
             vector = 4 * self.plan.kernel.lanes
             body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
         if self.plan.packs_b:
@@ -305,7 +308,7 @@ class _Emitter:
     def _fence(self) -> list[c.Generable]:
         """Streamed stores become visible before the caller goes on; no tiles stay configured."""
         last: list[c.Generable] = []
-        if self.plan.schedule.stream:
+        if self.plan.schedule.has(Stream):
             last.append(c.Statement("ps_fence()"))
         if registers := self.plan.kernel.tile_registers:
             last.append(c.Statement(registers.ending()))

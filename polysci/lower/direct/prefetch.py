@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from polysci.lower.direct.tiles import Tile
 from polysci.numerics.arrays import round_up
 from polysci.printers import ctree as c
-from polysci.space.weights_ahead import NestedLoop, PanelReuse
+from polysci.space.directives.ahead import NestedLoop, PanelReuse
 
 
 def call_number(reuse: PanelReuse, origin: Mapping[str, str]) -> str:

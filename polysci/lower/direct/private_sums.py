@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from polysci.printers import ctree as c
-from polysci.space.private_copies import PrivateCopies
+from polysci.space.directives.private import PrivateCopies
 from polysci.space.resolve import Plan
 
 _READ: Mapping[str, str] = {"bf16": "ps_bf16_value({})", "f16": "ps_f16_value({})"}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from polysci.lower.direct.tiles import Tile
 from polysci.printers import ctree as c
+from polysci.space.directives import Ahead
+from polysci.space.directives.ahead import LINE
 from polysci.space.resolve import Plan
-from polysci.space.weights_ahead import LINE
 
 
 def reduce_swapped(tile: Tile) -> list[c.Generable]:
@@ -24,7 +25,7 @@ def reduce_swapped(tile: Tile) -> list[c.Generable]:
             c.Statement(f"ps_run_taps(acc, t, A, B, {depth}, {b_k}, taps)"),
         ]
     following = "0"
-    if plan.schedule.ahead:  # calls of the first few rows prefetch a line each of the next columns
+    if plan.schedule.has(Ahead):  # the first calls prefetch a line each of the next columns
         call, line = f"n / {plan.tile[plan.panel_dim]}", LINE // 4
         lines = width // line + 1
         following = f"{call} < {lines} ? {width} + {line} * ({call}) : 0"

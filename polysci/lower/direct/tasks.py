@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci.lower.direct.loops import tile_schedule
+from polysci.space.directives import Hilbert
 from polysci.space.resolve import Plan
-
-HEADER = "hilbert"  # that has the curve
 
 
 def origins_of_task(plan: Plan, counts: Sequence[int]) -> dict[str, str]:
@@ -17,7 +16,7 @@ def origins_of_task(plan: Plan, counts: Sequence[int]) -> dict[str, str]:
     Loops turn like the digits of ``task``; on a curve its place there takes the place of ``task``.
     """
     numbers = ", ".join(map(str, counts))
-    place = f"ps_hilbert(task, {numbers})" if plan.schedule.hilbert else "task"
+    place = f"ps_hilbert(task, {numbers})" if plan.schedule.has(Hilbert) else "task"
     names = tile_schedule(plan).names
     return {
         name: f"{place} / {prod(counts[position + 1 :])} % {counts[position]} * {loop.step}"

@@ -11,9 +11,10 @@ from polysci.lower.direct.stencil import stencil_calls
 from polysci.lower.direct.swapped_tiles import begin, end, gaps, reduce_plain, reduce_swapped
 from polysci.lower.direct.tiles import Tile
 from polysci.printers import ctree as c
+from polysci.space.directives import Plain
+from polysci.space.directives.ahead import LINE, PanelReuse, share_lines
 from polysci.space.resolve import Plan
 from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
-from polysci.space.weights_ahead import LINE, PanelReuse, share_lines
 
 # What a tile function says of `next`.
 PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
@@ -70,7 +71,7 @@ def _reduction(tile: Tile) -> list[c.Generable]:
         return stencil_calls(tile.plan, tile.pieces)
     if tile.plan.stacked:
         return stacked_calls(tile)
-    if tile.plan.schedule.plain:
+    if tile.plan.schedule.has(Plain):
         return reduce_plain(tile)
     return reduce_swapped(tile) if tile.plan.contraction.swapped else reduction(tile)
 
@@ -120,7 +121,7 @@ def _steps_ahead(tile: Tile) -> int:
     if plan.contraction.swapped:
         single = all(plan.extent(tap) == 1 for tap in plan.taps)
         return STEPS if single and tile.depth >= LEAST_SWAPPED and step >= LINE else 0
-    if plan.schedule.plain:
+    if plan.schedule.has(Plain):
         return STEPS if tile.depth >= LEAST_SWAPPED else 0
     rows = [(tile.size(dim), item * x[dim]) for dim in plan.rows]
     ahead = RowsAhead.of(plan.kernel, rows, step, tile.depth)
@@ -150,8 +151,8 @@ def tile_function(name: str, tile: Tile, *, adds: bool = False) -> c.Generable:
         fields |= {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}
     if shifts > 1:
         fields["shifts"] = shifts
-    if plan.schedule.stream:
-        fields["stream"] = 1
+    for directive in plan.schedule.directives:
+        fields |= directive.tile_fields(plan)
     if _begins_with_offset(plan):
         fields["begun"] = 1
     if soon := _steps_ahead(tile):

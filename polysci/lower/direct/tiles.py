@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from polysci.space.directives import Plain
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
 
@@ -57,7 +58,7 @@ class Tile:
     def panel_strides(self) -> dict[str, int]:
         """Elements of packed w from one position of a dimension to the next."""
         plan = self.plan
-        if plan.schedule.plain:
+        if plan.schedule.has(Plain):
             return dict(plan.coef["B"])
         strides = {d.name: plan.group_size for d in plan.groups}
         for position, dim in enumerate(plan.groups):

@@ -12,11 +12,12 @@ from polysci.ops.backward_data import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality
+from polysci.polyhedral.contraction import Strides
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.knobs import Strides
+from polysci.space.directives import Ahead, Pack
 from polysci.space.resolve import resolve as resolve_nest
-from polysci.space.schedule import Pack, Schedule, Transform
+from polysci.space.schedule import Schedule, Transform
 
 NAME = "residues"
 
@@ -68,14 +69,14 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> ResiduePl
     expected, strides = transform_of(problem), model_of(problem)[2]
     if schedule.transform is None or schedule.transform != expected:
         raise SpecError(f"schedule {schedule}: expected {expected}, the strides, in it")
-    at = schedule.steps.index(schedule.transform)
-    around, inside = schedule.steps[:at], schedule.steps[at + 1 :]
+    at = schedule.nest.index(schedule.transform)
+    around, inside = schedule.nest[:at], schedule.nest[at + 1 :]
     if [step.dim if isinstance(step, Loop) else "" for step in around] not in ([], ["n"]):
         raise UnsupportedError(f"schedule {schedule}: only a loop over n may enclose {expected}")
     if around and any(isinstance(step, Loop) and step.parallel for step in inside):
         raise UnsupportedError(f"schedule {schedule}: loops inside {expected} cannot be parallel")
     classes = classes_of(problem)
-    direct = replace(schedule, steps=(*around, *inside))
+    direct = schedule.with_nest((*around, *inside))
     direct.check(_most(classes))
     own = tuple(_fit(direct, it, it.strides(strides), keep=len(around)) for it in classes)
     for it, fitting in zip(classes, own, strict=True):
@@ -100,8 +101,9 @@ def _fit(schedule: Schedule, it: ResidueClass, strides: Strides, keep: int) -> S
     """
     steps = tuple(_steps(schedule, it, keep))
     loops = tuple(step for step in steps if isinstance(step, Loop))
-    forms = {(steps if it.taps else loops, schedule.ahead and it.taps > 0): 0, (steps, False): 0}
-    fitting = [replace(schedule, steps=form, ahead=ahead) for form, ahead in forms]
+    bare = schedule.with_nest(steps).without(Ahead)
+    first = schedule.with_nest(steps) if it.taps else bare.with_nest(loops)
+    fitting = [*dict.fromkeys([first, bare])]
     for other in fitting[:-1]:
         with suppress(UnsupportedError):
             resolve_nest(it.contraction, strides, other)
@@ -111,7 +113,7 @@ def _fit(schedule: Schedule, it: ResidueClass, strides: Strides, keep: int) -> S
 
 def _steps(schedule: Schedule, it: ResidueClass, keep: int) -> Iterator[Loop | Pack]:
     around = {dim.name: dim.extent for dim in it.contraction.dims}
-    for number, step in enumerate(schedule.steps):
+    for number, step in enumerate(schedule.nest):
         if isinstance(step, Pack):
             yield step
         elif isinstance(step, Loop):

@@ -18,7 +18,7 @@ from polysci.lower.residues.plan import (
 )
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.schedule import Pack, Schedule, Transform
+from polysci.space.schedule import Schedule, Step, Transform
 
 SPARE = 2  # times as many of the class with most products: all classes decide which are the best
 
@@ -65,7 +65,7 @@ def rank_schedules(
     refused: PolysciError | None = None
     for choice in ranked:
         for steps in _orders(choice.schedule, word):
-            schedule = replace(choice.schedule, steps=steps)
+            schedule = choice.schedule.with_nest(steps)
             try:
                 plan = resolve(problem, schedule, context.threads)
                 every[str(schedule)] = Candidate(schedule, sum(predict_parts(plan, context)))
@@ -77,10 +77,10 @@ def rank_schedules(
     return ordered if count is None else ordered[: count + limits.kinds]
 
 
-def _orders(schedule: Schedule, word: Transform) -> Iterator[tuple[Loop | Pack | Transform, ...]]:
+def _orders(schedule: Schedule, word: Transform) -> Iterator[tuple[Step, ...]]:
     """Classes inside the loop over images, so that they share what caches hold, or one by one."""
-    first, rest = schedule.steps[:1], schedule.steps[1:]
+    first, rest = schedule.nest[:1], schedule.nest[1:]
     outer = next(iter(first), None)
     if isinstance(outer, Loop) and outer.dim == "n" and len(schedule.parallel) < 2:
         yield (outer, word, *rest)
-    yield (word, *schedule.steps)
+    yield (word, *schedule.nest)

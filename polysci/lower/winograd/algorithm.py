@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from polysci.cost import Context
 from polysci.lower.algorithm import (
@@ -22,6 +21,7 @@ from polysci.lower.winograd.explain import WinogradExplanation
 from polysci.lower.winograd.plan import WinogradPlan, resolve
 from polysci.numerics.arrays import Doubles
 from polysci.ops.problem import Problem
+from polysci.space.directives.ahead import toggle_ahead
 from polysci.space.schedule import Schedule
 
 
@@ -47,7 +47,7 @@ class Winograd(Algorithm[WinogradPlan]):
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         plan = resolve(problem, schedule, context.threads)
         large = cost.exceeds_l2(plan, context)
-        return replace(schedule, ahead=not schedule.ahead) if large else None
+        return toggle_ahead(schedule) if large else None
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         return 0.0

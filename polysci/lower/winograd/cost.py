@@ -7,6 +7,7 @@ from math import prod
 
 from polysci.cost import Context
 from polysci.lower.winograd.plan import WinogradPlan
+from polysci.space.directives import Ahead
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 
@@ -171,7 +172,7 @@ class _Cost:
         """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
         plan = self.plan
         _, first, end = plan.prefetch
-        busy = end - first if plan.schedule.ahead else 1
+        busy = end - first if plan.schedule.has(Ahead) else 1
         return busy / plan.calls if self._u_far() else 1.0
 
     def _u_bytes(self) -> int:

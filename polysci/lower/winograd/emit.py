@@ -16,6 +16,7 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.printers.team import Team
+from polysci.space.directives import Ahead
 from polysci.target.header_sets import HeaderSet
 from polysci.text.tables import bytes_text
 
@@ -87,7 +88,7 @@ def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
 def _tile(plan: WinogradPlan, symbol: str, rows: int) -> c.Generable:
     """One register tile of one point: rows of tiles by columns of filters."""
     kernel, mask = plan.kernel, (1 << rows) - 1
-    ahead = plan.schedule.ahead
+    ahead = plan.schedule.has(Ahead)
     marks = f", .ahead = {plan.prefetch[0]}, .next = next" if ahead else ""
     shape = (
         f"{'' if ahead else 'static '}const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
@@ -156,7 +157,7 @@ def _multiply(plan: WinogradPlan, symbol: str) -> c.Generable:
 
 def _next(plan: WinogradPlan) -> str:
     """The argument that says how far behind u the next panel's lines lie; 0: nothing new."""
-    if not plan.schedule.ahead:
+    if not plan.schedule.has(Ahead):
         return ""
     lines, first, end = plan.prefetch
     start, rows = 4 * plan.problem.C * plan.kernel.cols, plan.kernel.rows

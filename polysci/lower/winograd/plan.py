@@ -9,8 +9,9 @@ from polysci.lower.winograd.rules import SIZES, convolution
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.schedule import Pack, Schedule, Transform
-from polysci.space.weights_ahead import share_lines
+from polysci.space.directives import Ahead
+from polysci.space.directives.ahead import share_lines
+from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
 from polysci.target.microkernels import Microkernel
 
@@ -122,8 +123,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
     kernel = microkernels.find(schedule.kernel)
     if (kernel.family, kernel.compute) != ("brgemm", "f32"):
         raise UnsupportedError(f"schedule {schedule}: expected a brgemm kernel of f32")
-    packs = any(isinstance(step, Pack) for step in schedule.steps)
-    if packs or schedule.stream or schedule.swap or schedule.private or schedule.hilbert:
+    if any(not isinstance(directive, Ahead) for directive in schedule.directives):
         raise UnsupportedError(
             f"schedule {schedule}: winograd(m) packs, streams and swaps nothing, and has one result"
         )
@@ -155,7 +155,7 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradP
 
 
 def _before(schedule: Schedule, transform: Transform) -> list[str]:
-    around = schedule.steps[: schedule.steps.index(transform)]
+    around = schedule.nest[: schedule.nest.index(transform)]
     return [step.dim for step in around if isinstance(step, Loop)]
 
 

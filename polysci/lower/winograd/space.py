@@ -13,6 +13,7 @@ from polysci.lower.winograd.plan import resolve
 from polysci.lower.winograd.rules import SIZES, convolution
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives import Ahead
 from polysci.space.enumerate import even_splits
 from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
@@ -33,7 +34,7 @@ def rank_schedules(problem: Problem, context: Context, count: int | None = None)
     for schedule in schedules(problem, context.target.isa.name, context.threads):
         plan = resolve(problem, schedule, context.threads)
         if exceeds_l2(plan, context):
-            schedule = replace(schedule, ahead=True)
+            schedule = schedule.having(Ahead())
             plan = replace(plan, schedule=schedule)
         if str(schedule) not in every:
             seconds = estimate(plan, context).seconds

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.space import directives
 from polysci.space.schedule import parse
 from polysci.target.microkernels import find
 
@@ -96,12 +97,12 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
     yield "columns", str(kernel.cols)
     yield "rows", str(kernel.rows)
     yield "transform", str(schedule.transform)
-    yield "order", " ".join(p.dim if isinstance(p, Loop) else str(p) for p in schedule.steps)
+    yield "order", " ".join(p.dim if isinstance(p, Loop) else str(p) for p in schedule.nest)
     yield "packed", str(schedule.pack)
     yield "panels", str(schedule.panels_depth)
     yield "parallel", " ".join(loop.dim for loop in schedule.parallel)
-    for mark in ("stream", "ahead", "swap", "private", "hilbert", "plain"):
-        yield mark, str(getattr(schedule, mark))
+    for row in directives.DIRECTIVES:
+        yield row.word, str(schedule.find(row))
     for loop in schedule.loops:
         yield f"{loop.dim} {levels[loop.dim]}", str(loop.step)
         levels[loop.dim] += 1

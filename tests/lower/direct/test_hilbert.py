@@ -1,7 +1,5 @@
 """Blocks of C along a generalised Hilbert curve: the curve itself, and code that follows it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -15,6 +13,7 @@ from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
+from polysci.space.directives import Hilbert
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
@@ -85,7 +84,7 @@ def test_the_model_takes_a_curve_as_its_best_squares() -> None:
     context = Context(roles, strides, target, assume_rates(target), 1)
     nest = Schedule.parse(f"i:24 j:32 i:6 j:8 > {KERNEL}")
     squares = Schedule.parse(f"i:96 j:128 i:24 j:32 i:6 j:8 > {KERNEL}")
-    curve = shortlist.predict_seconds(context, replace(nest, hilbert=True))
+    curve = shortlist.predict_seconds(context, nest.having(Hilbert()))
     assert curve < shortlist.predict_seconds(context, nest)
     assert curve <= shortlist.predict_seconds(context, squares)
 
@@ -102,14 +101,14 @@ def test_searches_try_the_best_curve(threads: int) -> None:
     _, roles, strides = model_of(problem)
     context = Context(roles, strides, target, assume_rates(target), threads)
     ranked = candidates(problem, context, 6)
-    loops = next(option for option in ranked if not option.schedule.hilbert)
+    loops = next(option for option in ranked if not option.schedule.has(Hilbert))
     every = [*curve_forms(context, loops.schedule)]
     prices = {form: shortlist.predict_seconds(context, form) for form in every}
     ((best, seconds),) = best_curve(context, loops.schedule, np.inf)
     assert seconds == pytest.approx(prices[best]) == pytest.approx(min(prices.values()))
     emit(problem, best, threads)  # which checks that it is legal
     near = seconds <= NEAR * loops.seconds
-    assert [option.schedule for option in ranked if option.schedule.hilbert] == [best] * near
+    assert [option.schedule for option in ranked if option.schedule.has(Hilbert)] == [best] * near
     assert not [*best_curve(context, loops.schedule, seconds / NEAR / 1.01)]
 
 

@@ -11,7 +11,8 @@ from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.space.private_copies import dense_strides
+from polysci.space.directives import Private
+from polysci.space.directives.private import dense_strides
 from polysci.space.schedule import Schedule
 
 KERNEL = "> brgemm_portable_f32_4x8"
@@ -94,7 +95,7 @@ def test_copies_are_dense_in_the_order_of_storage() -> None:
 
 def test_a_search_finds_them_where_the_result_is_small() -> None:
     result = polysci.optimize(parse_problem("mm:4x60000x16"), "estimate", 2)
-    assert result.schedule.private
+    assert result.schedule.has(Private)
     _, roles, _ = model_of(result.problem)
     (whole, *_) = loop_comments(roles, result.schedule, (32 << 10, 1 << 20, 8 << 20))
     assert whole.endswith("each turn over k sums into a copy of y of its own")

@@ -12,7 +12,8 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import problem_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.schedule import Pack, Schedule
+from polysci.space.directives import DIRECTIVES, Pack, Place
+from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
@@ -23,7 +24,6 @@ REALS = [name for name, row in PRECISIONS.items() if not row.integer]
 DTYPES = {"nest": ["f32"], "bwd_d": REALS, "bwd_w": REALS}  # of the others all
 FLAGS = ("-O0",) * 5 + ("-O1",) * 2 + ("-O3",) * 3
 RANKED = 40  # candidates of an algorithm among which a random one is taken
-MARKS = ("stream", "ahead", "swap", "private", "hilbert", "plain")
 ZEROS = ("none", "least", "most", "any", "any", "any")
 
 
@@ -92,9 +92,10 @@ class LayerCase(Case):
         problem = problem.with_batch(1) if 0 in problem.y_shape else problem
         context = samples.fixed_context(problem, self.threads, detect(self.isa))
         schedule = self._of_space(random, problem, context)
-        for mark in random.sample(MARKS, len(MARKS)):
+        ends = [row for row in DIRECTIVES if row.place is not Place.AMONG]
+        for row in random.sample(ends, len(ends)):
             if random.random() < 0.3:
-                other = replace(schedule, **{mark: not getattr(schedule, mark)})
+                other = schedule.without(row) if schedule.has(row) else schedule.having(row())
                 schedule = other if has_code(problem, other, self.threads) else schedule
         for _ in range(3):
             other = changed(random, schedule, self.threads)
@@ -115,7 +116,7 @@ class LayerCase(Case):
 
 def changed(random: Random, schedule: Schedule, threads: int) -> Schedule:
     """With a copy of an operand more, moved or less, or a loop shared or not, or another step."""
-    steps = list(schedule.steps)
+    steps = list(schedule.nest)
     kind = random.choice(("pack", "pack", "parallel", "step", "turn"))
     loops = [at for at, step in enumerate(steps) if isinstance(step, Loop)]
     if kind == "pack":
@@ -136,7 +137,7 @@ def changed(random: Random, schedule: Schedule, threads: int) -> Schedule:
             steps[at] = replace(loop, parallel=not loop.parallel)
         else:
             steps[at] = replace(loop, step=random.choice((loop.step, loop.step + 1, 2 * loop.step)))
-    return replace(schedule, steps=tuple(steps))
+    return schedule.with_nest(steps)
 
 
 def has_code(problem: Problem, schedule: Schedule, threads: int) -> bool:

@@ -1,11 +1,14 @@
-"""Which weights a call prefetches: lines of the panel that follows the one it reads."""
+"""``ahead(B)``: calls prefetch lines of the panel of weights that follows the one they read.
+
+With swapped factors the panels are columns of x.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +16,39 @@ from numpy.typing import NDArray
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.space.schedule import Schedule
+from polysci.space.directives.directive import Directive, Place
+from polysci.space.directives.swap import has_window
 from polysci.target.microkernels import Microkernel
+
+if TYPE_CHECKING:
+    from polysci.space.enumerate import LoopOrder
+    from polysci.space.resolve import Plan
+    from polysci.space.schedule import Schedule
 
 LINE = 64  # bytes of a cache line
 LEAST_ROWS = 6  # of a call: fewer wait for every line, and prefetches add to what they load
 PANELS = 3 / 4  # of L2, for a panel and its successor; the rest is for A and C
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead(Directive):
+    """The next panel of B comes into L2 while one is used."""
+
+    word = "ahead(B)"
+    place = Place.LAST
+    sentence = "The next panel of B is prefetched meanwhile."
+
+    def resolve(self, plan: Plan) -> Plan:
+        if plan.contraction.swapped:  # calls prefetch pixels themselves
+            _check_pixels(plan.contraction, plan.schedule)
+            return plan
+        return replace(plan, ahead=PanelReuse.of(plan.contraction, plan.schedule, plan.kernel))
+
+    @classmethod
+    def variants(cls, order: LoopOrder) -> Sequence[NDArray[np.bool_]]:
+        return (
+            follow_in_cache(order.contraction, order.kernel, order.dims, order.steps, order.l2),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +204,31 @@ def follow_in_cache(
     """Which schedules take ``ahead(B)``: B exceeds L2, a panel and its successor fit there."""
     panels = panels_beyond(contraction, kernel, dims, steps, l2)
     return np.zeros(len(steps), dtype=np.bool_) if panels is None else panels.follow(l2)
+
+
+def _check_pixels(contraction: Contraction, schedule: Schedule) -> None:
+    """Raise UnsupportedError unless ``ahead(B)`` can prefetch the next columns of x.
+
+    Calls of several rows read the same columns before the next ones come.
+    """
+    loops = [loop.dim for loop in schedule.loops]
+    rows = [dim.name for dim in contraction.by_role("m")]
+    columns = [dim.name for dim in contraction.by_role("n") if dim.extent > 1]
+    copied = bool(schedule.pack) or has_window(contraction)
+    if copied or not set(loops[-1:]) <= set(rows) or not set(columns) & set(loops):
+        raise UnsupportedError(
+            f"schedule {schedule}: ahead(B) with swapped factors needs x as it lies, one tap, and "
+            "the loop over rows inside the one over its pixels"
+        )
+
+
+def toggle_ahead(schedule: Schedule) -> Schedule:
+    """Return the schedule with ``ahead(B)`` if it has none, without it if it has one."""
+    return schedule.without(Ahead) if schedule.has(Ahead) else schedule.having(Ahead())
+
+
+def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
+    """Whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
+    x = contraction.x
+    in_place = contraction.image is not None and not has_window(contraction)
+    return in_place and prod(x.shape) * x.bytes > l2

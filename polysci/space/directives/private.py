@@ -1,4 +1,4 @@
-"""Private copies of the result: one for each turn of the parallel loops over reductions.
+"""``private(C)``: copies of the result, one for each turn of the parallel loops over reductions.
 
 Without such loops there is one, where the result cannot keep partial sums. Their number follows
 from the schedule alone: whatever threads there are, the same sums are formed in the same order.
@@ -9,15 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING, Self
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import COMPUTES, DTYPES, DType
 from polysci.polyhedral.contraction import Contraction
-from polysci.space.packed_copy import ALIGNMENT, round_up
-from polysci.space.schedule import Schedule
+from polysci.space.directives.directive import Directive
 from polysci.target.microkernels import Microkernel
 
+if TYPE_CHECKING:
+    from polysci.polyhedral.tile_schedule import Loop
+    from polysci.space.enumerate import Family
+    from polysci.space.schedule import Schedule
+
 MOST_COPIES = 32  # that the end sums: their bytes grow with them
+
+
+@dataclass(frozen=True, slots=True)
+class Private(Directive):
+    """Each turn of a parallel loop over a reduction sums into a copy of C; the end adds these."""
+
+    word = "private(C)"
+    sentence = "Partial sums are kept in copies of C, one for each turn of parallel reductions."
+
+    @classmethod
+    def of_member(cls, family: Family, index: int, loops: Sequence[Loop]) -> Self | None:
+        """Return it for loops over reductions that are parallel, or of a ``narrow`` C."""
+        summed = (loop for loop in loops if loop.dim in family.reductions)
+        return cls() if any(loop.parallel or family.narrow for loop in summed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +62,7 @@ class PrivateCopies:
     @property
     def size(self) -> int:
         """Sums from one copy to the next: whole cache lines."""
-        return round_up(prod(self.shape), ALIGNMENT // 4)
+        return round_up(4 * prod(self.shape)) // 4
 
     @property
     def bytes(self) -> int:
@@ -64,7 +84,7 @@ def copies_of(
     sums. Raises UnsupportedError where the schedule needs none, for whole numbers, and for more
     than MOST_COPIES.
     """
-    if not schedule.private:
+    if not schedule.has(Private):
         return None
     reduced = contraction.reductions
     turns = {

@@ -1,22 +1,38 @@
-"""B that changes from call to call, read where it lies: which products need no panels of it."""
+"""``plain(B)``: calls read a B that changes from call to call where it lies, without panels."""
 
 from __future__ import annotations
 
-from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.space.knobs import Strides
-from polysci.space.schedule import Schedule
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polysci.polyhedral.contraction import Contraction, Strides, columns_of
+from polysci.space.directives.ahead import Ahead
+from polysci.space.directives.directive import Directive
+from polysci.space.directives.swap import Swap
 from polysci.target.microkernels import Microkernel
 
+if TYPE_CHECKING:
+    from polysci.space.schedule import Schedule
 
-def plain_refusal(
-    contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
-) -> str:
-    """Why a kernel cannot read B where it lies; empty where it can."""
-    if why := panels_refusal(contraction, strides):
-        return why
-    if kernel.family != "brgemm":
-        return f"{kernel} does not"
-    return "swap(A,B) and ahead(B) are of panels" if schedule.swap or schedule.ahead else ""
+
+@dataclass(frozen=True, slots=True)
+class Plain(Directive):
+    """Calls read B where it lies."""
+
+    word = "plain(B)"
+
+    def refusal(
+        self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
+    ) -> str:
+        why = panels_refusal(contraction, strides)
+        if not why and kernel.family != "brgemm":
+            why = f"{kernel} does not"
+        if not why and (schedule.has(Swap) or schedule.has(Ahead)):
+            why = f"{Swap.word} and {Ahead.word} are of panels"
+        return f"cannot read B where it lies: {why}" if why else ""
+
+    def features(self) -> tuple[str, ...]:
+        return ("plain_reads",)
 
 
 def panels_refusal(contraction: Contraction, strides: Strides) -> str:

@@ -1,4 +1,4 @@
-"""The factors of a contraction with their places changed: pixels along the vectors.
+"""``swap(A,B)``: the factors of a contraction change places, so that pixels run along vectors.
 
 A kernel reads rows of B by whole vectors and broadcasts elements of A. Weights are B where channels
 are neighbours in memory. Where pixels are (NCHW, the columns of a matrix), the result is stored
@@ -13,14 +13,32 @@ pixels lie apart (strides), a call gathers them in a copy.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
-from polysci.space.knobs import Strides
-from polysci.space.schedule import Schedule
+from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, Strides
+from polysci.space.directives.directive import Directive
+from polysci.target.microkernels import Microkernel
+
+if TYPE_CHECKING:
+    from polysci.space.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Directive):
+    """Rows of a call are what columns are otherwise (``GroupView.swapped``)."""
+
+    word = "swap(A,B)"
+    own_kind = True
+
+    def refusal(
+        self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
+    ) -> str:
+        why = swap_refusal(contraction, strides)
+        return f"cannot swap the factors: {why}" if why else ""
 
 
 def swap_roles(contraction: Contraction) -> Contraction:
@@ -46,8 +64,8 @@ def swap_roles(contraction: Contraction) -> Contraction:
     )  # fmt: skip
 
 
-def refusal(contraction: Contraction, strides: Strides) -> str:
-    """Why kernels cannot take the factors of a contraction swapped; empty where they can."""
+def swap_refusal(contraction: Contraction, strides: Strides) -> str:
+    """Return why kernels cannot take the factors of a contraction swapped; empty where they can."""
     if why := _unfit(contraction):
         return why
     swapped, column = swap_roles(contraction), pixels_of(contraction)
@@ -191,26 +209,3 @@ def _join(
     joined = Affine(((column.name, 1), *taps))
     index = (*operand.index[:-2], Affine(((row.name, 1),)), joined)
     return replace(operand, shape=(*operand.shape[:-2], 1, span), index=index)
-
-
-def check_pixels_ahead(contraction: Contraction, schedule: Schedule) -> None:
-    """Raise UnsupportedError unless ``ahead(B)`` can prefetch the next columns of x.
-
-    Calls of several rows read the same columns before the next ones come.
-    """
-    loops = [loop.dim for loop in schedule.loops]
-    rows = [dim.name for dim in contraction.by_role("m")]
-    columns = [dim.name for dim in contraction.by_role("n") if dim.extent > 1]
-    copied = bool(schedule.pack) or has_window(contraction)
-    if copied or not set(loops[-1:]) <= set(rows) or not set(columns) & set(loops):
-        raise UnsupportedError(
-            f"schedule {schedule}: ahead(B) with swapped factors needs x as it lies, one tap, and "
-            "the loop over rows inside the one over its pixels"
-        )
-
-
-def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
-    """Whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
-    x = contraction.x
-    in_place = contraction.image is not None and not has_window(contraction)
-    return in_place and prod(x.shape) * x.bytes > l2

@@ -1,0 +1,33 @@
+"""The directives of schedules, one row each, in the order in which they stand in a text."""
+
+from __future__ import annotations
+
+from polysci.space.directives.ahead import Ahead
+from polysci.space.directives.directive import Directive, Place
+from polysci.space.directives.hilbert import Hilbert
+from polysci.space.directives.pack import Pack
+from polysci.space.directives.plain import Plain
+from polysci.space.directives.private import Private
+from polysci.space.directives.stream import Stream
+from polysci.space.directives.swap import Swap
+
+DIRECTIVES: tuple[type[Directive], ...] = (Swap, Private, Hilbert, Plain, Pack, Ahead, Stream)
+
+__all__ = [
+    "DIRECTIVES",
+    "Ahead",
+    "Directive",
+    "Hilbert",
+    "Pack",
+    "Place",
+    "Plain",
+    "Private",
+    "Stream",
+    "Swap",
+    "standing",
+]
+
+
+def standing(place: Place) -> tuple[type[Directive], ...]:
+    """Return the rows that stand in one place, in order."""
+    return tuple(row for row in DIRECTIVES if row.place is place)
