@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,19 +31,47 @@ def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
     return [float(its) for its in seconds]
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One schedule, its family of one in the view of its kernel, and one thread's compute time."""
+
+    context: Context
+    schedule: Schedule
+    viewed: Context
+    family: Family
+    compute: float
+
+
+def _seconds_of_parts(member: Member) -> float:
+    """Return what copying B in parts costs beside copying it as a whole."""
+    waits = panel_waits(member.viewed, member.family)
+    nest = TrafficCounts(member.viewed, member.family)
+    return part_seconds(member.context, member.schedule, nest, float(np.ravel(waits)[0]))
+
+
+# Seconds that directives add to the estimate, by the names that ``Directive.features`` returns.
+FEATURES: Mapping[str, Callable[[Member], float]] = MappingProxyType(
+    {
+        "plain_reads": lambda it: plain_seconds(it.context, it.schedule, it.compute),
+        "copied_parts": _seconds_of_parts,
+    }
+)
+
+
 def member_seconds(
     context: Context, schedules: Sequence[Schedule], viewed: Context, family: Family
 ) -> list[float]:
-    """Predicted seconds of the members of a family in the context ``viewed`` for its kernels."""
+    """Return the predicted seconds of a family's members; ``viewed`` is in its kernels' view."""
     estimate, count = traffic(viewed, family), len(family)
     seconds = [float(its) for its in np.broadcast_to(estimate.seconds, count)]
     compute = np.broadcast_to(estimate.compute, count)
-    in_parts = any(schedule.packs_parts_of_b for schedule in schedules)
-    waits = np.broadcast_to(panel_waits(viewed, family) if in_parts else 0.0, count)
     for at, schedule in enumerate(schedules):
-        if schedule.has(Plain):
-            seconds[at] += plain_seconds(context, schedule, float(compute[at]))
-        if schedule.packs_parts_of_b:
-            nest = TrafficCounts(viewed, family.select(slice(at, at + 1)))
-            seconds[at] += part_seconds(context, schedule, nest, float(waits[at]))
+        for name in features_of(schedule):
+            member = Member(context, schedule, viewed, family.member(at), float(compute[at]))
+            seconds[at] += FEATURES[name](member)
     return seconds
+
+
+def features_of(schedule: Schedule) -> list[str]:
+    """Return the rows of ``FEATURES`` that a schedule's directives add."""
+    return [name for directive in schedule.directives for name in directive.features()]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from polysci.cost import Context, Estimate
+from polysci.cost.call_forms import features_of
 from polysci.cost.shortlist import estimate_of, predict_seconds
-from polysci.space.directives import Plain
 from polysci.space.schedule import Schedule
 
 LEVELS = ("L1", "L2", "L3")
@@ -94,7 +94,7 @@ def terms_of(context: Context, schedule: Schedule) -> Terms:
     threads = context.threads if schedule.parallel else 1
     seconds, imbalance = _first(estimate.seconds), _first(getattr(estimate, "imbalance", 1.0))
     work = tuple(_parts(estimate))
-    if schedule.has(Plain) or schedule.packs_parts_of_b:
+    if features_of(schedule):
         whole = predict_seconds(context, schedule)
         work += ((FORM, max(0.0, whole - seconds) * threads / imbalance),)
         seconds = whole
