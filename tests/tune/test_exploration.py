@@ -75,7 +75,7 @@ def test_properties_name_what_schedules_share() -> None:
     schedule = Schedule.parse(f"p:4* k:64 pack(A)+16 p q:14 k:32 stream(C) > {TILE}")
     names = [*properties(schedule)]
     assert len(names) == len({*names}) and COMMON in names
-    assert {"columns 32", "packed True", "stored past the caches True", "outermost p"} <= {*names}
+    assert {"columns 32", "packed True", "stream(C) True", "outermost p"} <= {*names}
     assert {"blocks of p", "blocks of k", "parallel p", "order p k Pack p q k"} <= {*names}
     other = Schedule.parse(f"p:2* k:128 pack(A) p q:14 k:32 stream(C) > {TILE}")
     assert names == [*properties(other)]
