@@ -13,7 +13,8 @@ from polysci.cost.estimate import Context
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import Count
 from polysci.space import directives
-from polysci.space.directives import Directive
+from polysci.space.directives import Directive, Plain
+from polysci.space.directives.plain import plain_roles
 from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.space.group_views import GroupView, group_view_of
 from polysci.space.schedule import Schedule
@@ -34,15 +35,16 @@ def batch(context: Context, schedules: Sequence[Schedule]) -> Iterator[Batch]:
 
     Raises SpecError or UnsupportedError for a schedule that does not belong to the context.
     """
-    kinds: dict[tuple[GroupView, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
+    kinds: dict[tuple[GroupView, bool, tuple[str, ...], int], list[tuple[int, Schedule]]] = {}
     for index, schedule in enumerate(schedules):
         view = group_view_of(context.contraction, schedule)
         schedule = view.inside(context.contraction, schedule)
         loops = tuple(loop.dim for loop in schedule.loops)
         pad = schedule.pack.pad if schedule.pack else 0
-        kinds.setdefault((view, loops, pad), []).append((index, schedule))
-    for (view, dims, pad), members in kinds.items():
-        wide = replace(context, contraction=view.of(context.contraction))
+        kinds.setdefault((view, schedule.has(Plain), loops, pad), []).append((index, schedule))
+    for (view, plain, dims, pad), members in kinds.items():
+        seen = plain_roles(context.contraction) if plain else context.contraction
+        wide = replace(context, contraction=view.of(seen))
         indices = np.array([index for index, _ in members], dtype=np.intp)
         yield Batch(wide, _family(wide, dims, pad, [schedule for _, schedule in members]), indices)
 

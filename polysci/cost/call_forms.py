@@ -11,10 +11,9 @@ import numpy as np
 from polysci.cost.batch import batch
 from polysci.cost.estimate import Context
 from polysci.cost.part_copies import part_seconds
-from polysci.cost.plain_reads import plain_context, plain_seconds
+from polysci.cost.plain_reads import plain_seconds
 from polysci.cost.traffic import panel_waits, traffic
 from polysci.cost.traffic_counts import TrafficCounts
-from polysci.space.directives import Plain
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
 
@@ -22,12 +21,9 @@ from polysci.space.schedule import Schedule
 def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
     """Predicted seconds of each schedule, none along a curve; those with the same loops at once."""
     seconds = np.zeros(len(schedules))
-    for plain, ahead in ((False, context), (True, plain_context(context))):
-        own = [at for at, schedule in enumerate(schedules) if schedule.has(Plain) is plain]
-        for part in batch(ahead, [schedules[at] for at in own]):
-            positions = [own[at] for at in part.indices]
-            members = [schedules[at] for at in positions]
-            seconds[positions] = member_seconds(context, members, part.context, part.family)
+    for part in batch(context, schedules):
+        members = [schedules[at] for at in part.indices]
+        seconds[part.indices] = member_seconds(context, members, part.context, part.family)
     return [float(its) for its in seconds]
 
 

@@ -22,7 +22,6 @@ class Context:
     machine: Machine
     threads: int = 1
     cold: bool = False  # whether the caches are empty before a call
-    plain: bool = False  # whether calls read B where it lies
     weights: Weights | None = None  # of the ranker ``learned``
 
     @property

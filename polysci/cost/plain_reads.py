@@ -33,12 +33,6 @@ _LOSES: Final = 3.0  # share of rows that L1 loses, over the share by which they
 _FROM_L3: Final = 20e-9  # of a row of a panel, where rows share so few sets that L2 holds none
 
 
-def plain_context(context: Context) -> Context:
-    """Return the same context for calls that read B where it lies."""
-    contraction = replace(context.contraction, packs_b=False)
-    return replace(context, contraction=contraction, plain=True)
-
-
 def plain_forms(context: Context, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
     """The schedules with B read where it lies, of those that can be.
 

@@ -16,13 +16,13 @@ from polysci.cost import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.cost.batch import batch
 from polysci.cost.call_forms import member_seconds
 from polysci.cost.curve_groups import square_groups
-from polysci.cost.plain_reads import plain_context, plain_forms
+from polysci.cost.plain_reads import plain_forms
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
 from polysci.space import directives
-from polysci.space.directives import Hilbert, Plain, Swap
+from polysci.space.directives import Hilbert, Swap
 from polysci.space.directives.ahead import ahead_may_pay, panels_beyond, toggle_ahead
-from polysci.space.directives.plain import panels_refusal
+from polysci.space.directives.plain import panels_refusal, plain_roles
 from polysci.space.enumerate import Family
 from polysci.space.group_views import GroupView, group_views
 from polysci.space.resolve import resolve
@@ -351,10 +351,11 @@ def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> l
     if panels_refusal(context.contraction, context.strides):
         return []
     try:
-        ahead = choices(plain_context(context), count, tiles=tiles, blocks=blocks)
+        in_place = replace(context, contraction=plain_roles(context.contraction))
+        ranked = choices(in_place, count, tiles=tiles, blocks=blocks)
     except UnsupportedError:  # each of them packs x too, which has gaps
         return []
-    return list(plain_forms(context, (choice.schedule for choice in ahead)))
+    return list(plain_forms(context, (choice.schedule for choice in ranked)))
 
 
 def estimate_of(context: Context, schedule: Schedule) -> Estimate:
@@ -376,7 +377,7 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
         extents = {d.name: d.extent for d in context.contraction.dims}
         groups = square_groups(schedule, extents)
         schedule = min(groups, key=lambda nest: predict_seconds(context, nest))
-    (part,) = batch(plain_context(context) if schedule.has(Plain) else context, [schedule])
+    (part,) = batch(context, [schedule])
     return part.context, part.family
 
 

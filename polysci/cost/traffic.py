@@ -169,7 +169,7 @@ def _jump_seconds(
     ``plain_reads`` counts the rows of a B without panels.
     """
     context = nest.context
-    in_rows = context.plain and columns_touch(context.contraction, context.strides)
+    in_rows = context.contraction.plain and columns_touch(context.contraction, context.strides)
     if in_rows or not _transfers(nest, levels)[2].any():
         return np.zeros(1)
     panels = _panels(nest)

@@ -114,6 +114,7 @@ class Contraction:
     ``padded``: guards drop the iterations in which ``a`` would be read outside its bounds;
     ``clipped``: likewise where ``out`` would be written outside its own (a scattering nest).
     ``packs_b``: ``b`` changes from call to call, so that calls pack it; else it is packed ahead.
+    ``plain``: calls read a ``b`` that changes where it lies.
     ``swapped``: the factors have changed places: ``a`` is what is packed ahead, and ``b`` is x; its
     columns are positions of ``image``, or, without one, the pixels of a copy.
     ``channels``: of a stencil, the dimension that a bias runs along.
@@ -129,6 +130,7 @@ class Contraction:
     padded: bool
     clipped: bool = False
     packs_b: bool = False
+    plain: bool = False
     swapped: bool = False
     image: FlatImage | None = None
     channels: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
@@ -33,6 +33,11 @@ class Plain(Directive):
 
     def features(self) -> tuple[str, ...]:
         return ("plain_reads",)
+
+
+def plain_roles(contraction: Contraction) -> Contraction:
+    """Return the contraction as calls see it that read B where it lies."""
+    return replace(contraction, packs_b=False, plain=True)
 
 
 def panels_refusal(contraction: Contraction, strides: Strides) -> str:
