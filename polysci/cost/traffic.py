@@ -18,12 +18,11 @@ from polysci.cost.short_runs import short_run_seconds
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.space.directives import Ahead, Stream
-from polysci.space.directives.ahead import Panels, panels_beyond
+from polysci.space.directives.ahead import Panels, RowsAhead, panels_beyond
 from polysci.space.directives.plain import columns_touch
 from polysci.space.directives.private import needs_copy
 from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.padding import share_of_work
-from polysci.space.rows_ahead import RowsAhead
 
 SCATTERED = 2.5  # cost of a vector stored through a transpose, relative to a contiguous store
 SPARSE = 3.0  # and of one some of whose lanes C lacks

@@ -12,9 +12,15 @@ from polysci.lower.direct.swapped_tiles import begin, end, gaps, reduce_plain, r
 from polysci.lower.direct.tiles import Tile
 from polysci.printers import ctree as c
 from polysci.space.directives import Plain
-from polysci.space.directives.ahead import LINE, PanelReuse, share_lines
+from polysci.space.directives.ahead import (
+    LEAST_SWAPPED,
+    LINE,
+    STEPS,
+    PanelReuse,
+    RowsAhead,
+    share_lines,
+)
 from polysci.space.resolve import Plan
-from polysci.space.rows_ahead import LEAST_SWAPPED, STEPS, RowsAhead
 
 # What a tile function says of `next`.
 PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"

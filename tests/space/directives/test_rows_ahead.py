@@ -7,7 +7,7 @@ import pytest
 from polysci.cost.shortlist import estimate_of
 from polysci.ops import Conv2d, parse_problem
 from polysci.runtime.backend import backend_of
-from polysci.space.rows_ahead import STEPS, RowsAhead
+from polysci.space.directives.ahead import STEPS, RowsAhead
 from polysci.space.schedule import Schedule
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
