@@ -109,7 +109,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """``body`` over iterators, as far as all guards hold, by a function of ``functions.FIRST``.
+    """``body`` over iterators, as far as all guards hold: by ``add``, ``mul``, ``max`` or ``min``.
 
     By one of ``functions.PLACES``, the place of one of its values.
     """

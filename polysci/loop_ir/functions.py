@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -29,27 +30,29 @@ PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "last_argmin": ("min", "not_above"),
     }
 )
-_BOUNDS = {WHOLE: "INT32", LONG: "INT64"}
-FIRST: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {  # of a reduction of nothing
-        "add": {REAL: "0.0f", EXACT: "0.0", WHOLE: "0", LONG: "0", UNSIGNED: "0"},
-        "mul": {REAL: "1.0f", EXACT: "1.0", WHOLE: "1", LONG: "1", UNSIGNED: "1"},
-        "max": {
-            **dict.fromkeys((REAL, EXACT), "-INFINITY"),
-            **{kind: f"{name}_MIN" for kind, name in _BOUNDS.items()},
-            UNSIGNED: "0",
-        },
-        "min": {
-            **dict.fromkeys((REAL, EXACT), "INFINITY"),
-            **{kind: f"{name}_MAX" for kind, name in _BOUNDS.items()},
-            UNSIGNED: "UINT64_MAX",
-        },
+# The smallest and the largest number of a kind.
+RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        **dict.fromkeys((REAL, EXACT), (float("-inf"), float("inf"))),
+        WHOLE: (-(2**31), 2**31 - 1),
+        LONG: (-(2**63), 2**63 - 1),
+        UNSIGNED: (0, 2**64 - 1),
     }
 )
+_LIMITS: Final = {  # C has no other way to write the first two
+    **{-(2**31): "INT32_MIN", -(2**63): "INT64_MIN", 2**31 - 1: "INT32_MAX"},
+    **{2**63 - 1: "INT64_MAX", 2**64 - 1: "UINT64_MAX"},
+}
 _KINDS = {
     **{"float16": REAL, "float32": REAL, "bf16": REAL, "float64": EXACT},
     **{"int64": LONG, "uint32": LONG, "uint64": UNSIGNED},
 }
+
+
+def neutral(function: str, kind: str) -> float:
+    """Return the value of a reduction of nothing: of whole kinds an int."""
+    smallest, largest = RANGES[kind]
+    return {"add": 0, "mul": 1, "max": smallest, "min": largest}[function]
 
 
 def kind_of_type(dtype: str) -> str:
@@ -133,13 +136,13 @@ def _widest(*kinds: str) -> str:
 def number(value: float, kind: str) -> str:
     """A constant as C text; not finite ones need math.h."""
     if kind in (WHOLE, LONG, UNSIGNED):
-        return f"{int(value)}"
+        return _LIMITS.get(int(value), f"{int(value)}")
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "-INFINITY"
     suffix = "f" if kind == REAL else ""
-    return f"{value.hex()}{suffix}" if kind == EXACT else f"{_single(value).hex()}{suffix}"
+    return f"{float(value).hex()}{suffix}" if kind == EXACT else f"{_single(value).hex()}{suffix}"
 
 
 def _single(value: float) -> float:

@@ -180,6 +180,17 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """``0 <= at < extent``, by one comparison."""
+
+    at: Index
+    extent: int
+
+    def __str__(self) -> str:
+        return f"0 <= {self.at} < {self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """A condition that stands in a variable or parameter, or is known: ``0`` or ``1``."""
 
@@ -219,7 +230,7 @@ class Negation:
         return f"not {_nested(self.part)}"
 
 
-Condition = Comparison | Flag | Every | Either | Negation
+Condition = Comparison | Within | Flag | Every | Either | Negation
 
 ATOMS: Final = (Variable, Extreme, Mapped, Entry, Choice)  # whose text needs no parentheses
 ZERO: Final = Linear()
@@ -401,7 +412,7 @@ def variables(expr: Index | Condition) -> set[str]:
             return variables(condition) | variables(then) | variables(otherwise)
         case Every(conditions) | Either(conditions):
             return {name for part in conditions for name in variables(part)}
-        case Negation(part):
+        case Negation(part) | Within(part, _):
             return variables(part)
         case _:
             return variables(expr.left) | variables(expr.right)  # type: ignore[union-attr]

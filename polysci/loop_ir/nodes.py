@@ -200,6 +200,21 @@ class Mask:
         return f"{self.value:#x}"
 
 
+@dataclass(frozen=True, slots=True)
+class Subscript(Index):
+    """An index out of data: a whole ``value`` of a kind; a negative one counts from the axis' end.
+
+    What lies outside the ``extent`` elements of the axis is moved to its nearest end.
+    """
+
+    value: Value
+    kind: str
+    extent: int
+
+    def __str__(self) -> str:
+        return f"<{self.value} of {self.extent}>"
+
+
 Value = (
     int | Index | Condition | Named | Constant | Element | Member | Address | Convert | Compute
     | Alternative | Result | Fields | Mask

@@ -1,4 +1,4 @@
-"""Where elements lie in memory, as C text in loop iterators."""
+"""Where elements lie in memory: forms in loop iterators, tables, subscripts out of data."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polysci.loop_ir.expressions import Computed
+from polysci.loop_ir.index import Entry, Index, IndexLike, Variable, linear
 from polysci.polyhedral.affine import Affine
+
+Places = Mapping[str, IndexLike]  # iterators that stand for other integers
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
     """Where an element lies in its buffer: a form in the iterators, and tables times strides.
 
-    ``computed`` are subscripts out of data with their strides, which ``text`` leaves out.
+    ``computed`` are subscripts out of data with their strides, which ``index`` leaves out.
     """
 
     terms: Mapping[str, int]
@@ -21,21 +24,16 @@ class MemoryAccess:
     tables: tuple[tuple[str, Affine, int], ...] = ()  # name, index, stride
     computed: tuple[tuple[Computed, int], ...] = ()
 
-    def text(self, names: Mapping[str, str]) -> str:
-        """C text; ``names`` are what iterators are called."""
-        parts = [
-            names.get(name, name) if coef == 1 else f"{coef} * {names.get(name, name)}"
-            for name, coef in self.terms.items()
-            if coef
-        ]
-        parts += [
-            f"{stride} * {table}[{affine_text(at, names)}]" for table, at, stride in self.tables
-        ]
-        if self.const or not parts:
-            parts.append(str(self.const))
-        return " + ".join(parts).replace("+ -", "- ")
+    def index(self, places: Places) -> Index:
+        """Return the place of the element without subscripts out of data."""
+        at = {name: places.get(name, Variable(name)) for name in self.terms}
+        total = linear(self.terms, at, self.const)
+        for table, form, stride in self.tables:
+            total += stride * Entry(table, (affine_index(form, places),))
+        return total
 
 
-def affine_text(form: Affine, names: Mapping[str, str]) -> str:
-    """C text of an affine form."""
-    return MemoryAccess(dict(form.terms), form.const).text(names)
+def affine_index(form: Affine, places: Places) -> Index:
+    """Return the value of an affine form."""
+    terms = dict(form.terms)
+    return linear(terms, {name: places.get(name, Variable(name)) for name in terms}, form.const)

@@ -1,4 +1,4 @@
-"""Loops as C: one function a stage, its innermost loop for the vectoriser."""
+"""Loop stages as loop IR: one function a stage, its innermost loop for the vectoriser."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from typing import Final
 
 from polysci.loop_ir.expressions import (
     Apply,
@@ -23,49 +24,86 @@ from polysci.loop_ir.expressions import (
     reductions,
     walk,
 )
-from polysci.loop_ir.functions import argument_kinds, call, cast, kind_of, kind_of_type, number
-from polysci.lower.direct.sharing import Loop, run_once, share_loops
-from polysci.network.codegen.access import MemoryAccess, affine_text
-from polysci.network.codegen.accumulators import Accumulator
+from polysci.loop_ir.functions import argument_kinds, kind_of, kind_of_type
+from polysci.loop_ir.index import (
+    Condition,
+    Index,
+    IndexLike,
+    Variable,
+    Within,
+    as_index,
+    every,
+    least,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    Buffer,
+    Compute,
+    Constant,
+    Convert,
+    Element,
+    For,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopStatement,
+    Member,
+    Named,
+    Once,
+    Point,
+    Result,
+    ScalarParameter,
+    Scoped,
+    Store,
+    Subscript,
+    Table,
+    Unused,
+    Value,
+    block,
+)
+from polysci.network.codegen.access import MemoryAccess, Places, affine_index
+from polysci.network.codegen.accumulators import Accumulator, Statements, choose
 from polysci.network.codegen.invariants import unchanged_parts
 from polysci.network.codegen.rows_ahead import rows_ahead
 from polysci.network.codegen.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
-from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE
+from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.polyhedral.affine import Affine
-from polysci.printers import ctree as c
-from polysci.printers import openmp
-from polysci.printers.team import Team
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
 from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
 
 ROW = f"i{ROW_AXIS}"
 MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
-ROW_PARAMETERS = "const void *in, void *out, int64_t first, int64_t last"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
+_ATTRIBUTES: Final = ("static", "PS_LOOP")
+_ROW_PARAMETERS: Final = (
+    ScalarParameter("in", "const void *"), ScalarParameter("out", "void *"),
+    ScalarParameter("first"), ScalarParameter("last"),
+)  # fmt: skip
+Pointer = Address | Member | Named  # where a buffer of the program begins
+Chunk = tuple[str, int, int]  # iterator, extent, step
 
 
 @dataclass(slots=True)
-class LoopWriter:
-    """One stage on its way to C: iterators with extents, accesses."""
+class LoopLowering:
+    """One stage on its way to loop IR: iterators with extents, accesses."""
 
     stage: LoopStage | JointLoops | UpdateStage
     symbol: str
     places: Mapping[str, BufferPlace]
-    pointers: Mapping[str, str]  # buffer -> C text of its address
+    pointers: Mapping[str, Pointer]  # by buffer
     threads: int
     extents: dict[str, int]
     rows: bool = False  # only those from `first` to `last` of axis 2
     steps: bool = False  # of one step of a loop around it
-    team: Team = Team.OPENMP
     dtypes: Mapping[str, str] = field(init=False)
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
     outs: list[MemoryAccess] = field(default_factory=list)
-    hoisted: dict[Expr, str] = field(default_factory=dict)  # C name of what a loop leaves alone
+    hoisted: dict[Expr, str] = field(default_factory=dict)  # name of what a loop leaves alone
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
@@ -101,7 +139,7 @@ class LoopWriter:
         return Load(member.output, tuple(axis(at) for at in range(rank)))
 
     def pointer(self, load: Load) -> str:
-        """What C calls the buffer of an element."""
+        """Return the name of the buffer of an element."""
         return self.buffers[self.places[load.tensor].buffer]
 
     def reads(self) -> list[Load]:
@@ -144,13 +182,13 @@ class LoopWriter:
         for form in self.forms():
             fixed |= {name for name, _ in form.terms}
         order = self.outer_first([n for n in self.extents if n not in self.idle and n not in fixed])
-        every = [*self.outs, *self.accesses.values()]
+        accesses = [*self.outs, *self.accesses.values()]
         for outer, inner in pairwise(order):
             size = self.extents[inner]
-            if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in every):
+            if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in accesses):
                 self.extents[inner] = size * self.extents[outer]
                 self.idle.add(outer)
-                for access in every:
+                for access in accesses:
                     access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
     def forms(self) -> list[Affine]:
@@ -167,30 +205,37 @@ class LoopWriter:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
 
     def loop(
-        self, name: str, extent: int | str, body: c.Body, first: int | str = 0, step: int = 1
-    ) -> c.Generable:
+        self, name: str, end: IndexLike, body: Statements, start: IndexLike = 0, step: int = 1,
+        *, simd: bool = False, lanes: int = 0,
+    ) -> LoopStatement:  # fmt: skip
         if self.rows and name == ROW:
-            first, extent = "first", "last"
-        update = f"++{name}" if step == 1 else f"{name} += {step}"
-        head = (f"int64_t {name} = {first}", f"{name} < {extent}", update)
-        return c.loop(*head, c.Block(body))
+            start, end = Variable("first"), Variable("last")
+        ends = as_index(start), as_index(end)
+        return For(name, *ends, block(*body), step, simd=simd, lanes=lanes)
 
-    def nest(self, names: Sequence[str], body: c.Body) -> c.Body:
-        """Loops over iterators, the first one outermost."""
+    def nest(self, names: Sequence[str], body: Statements, *, simd: bool = False) -> Statements:
+        """Return loops over iterators, the first one outermost; ``simd``: the last a vector's."""
         for name in reversed(names):
-            body = [self.loop(name, self.extents[name], body)]
+            body = [self.loop(name, self.extents[name], body, simd=simd)]
+            simd = False
         return body
 
     def share(
-        self, names: Sequence[str], body: c.Body, chunks: Sequence[Loop] = (), *, simd: bool = False
-    ) -> c.Body:
-        """Loops over iterators, and inside them ``chunks``, whose turns the threads share."""
+        self, names: Sequence[str], body: Statements, chunks: Sequence[Chunk] = (),
+        *, simd: bool = False,
+    ) -> Statements:  # fmt: skip
+        """Return loops over iterators, and inside them ``chunks``, whose turns threads share."""
         loops = [*((name, self.extents[name], 1) for name in names), *chunks]
         if self.threads > 1 and not self.rows:
-            return share_loops(self.team, loops, body, simd=simd, member=MEMBER)
+            for name, extent, step in reversed(loops):
+                ends = as_index(0), as_index(extent)
+                body = [For(name, *ends, block(*body), step, LoopKind.PARALLEL, simd)]
+                simd = False
+            return body
         for name, extent, step in reversed(loops):
-            body = [self.loop(name, extent, body, step=step)]
-        return [*[c.Line(openmp.SIMD)] * simd, *body]
+            body = [self.loop(name, extent, body, step=step, simd=simd)]
+            simd = False
+        return body
 
     @property
     def order(self) -> tuple[tuple[str, int], ...]:
@@ -198,49 +243,52 @@ class LoopWriter:
         names = self.outer_first([name for name in self.extents if name not in self.idle])
         return tuple((name, self.extents[name]) for name in names)
 
-    def function(self) -> str:
-        """The whole C function, and its tables before it."""
+    def functions(self) -> tuple[Table | LoopFunction, ...]:
+        """Return the tables and the function of the stage."""
         body = self.body([name for name, _ in self.order])
-        own = [*[ROW_PARAMETERS] * self.rows, *[f"int64_t {STEP}"] * self.steps]
-        parameters = ", ".join(["const ps_memory *m", *own])
-        head = f"static PS_LOOP void {self.symbol}({parameters})"
-        whole = c.function(head, [*self.pointer_definitions(), *body])
-        return c.text(c.Collection([*self.table_definitions(), whole]))
+        rows = (*_ROW_PARAMETERS,) if self.rows else ()
+        steps = (ScalarParameter(STEP),) if self.steps else ()
+        parameters = (ScalarParameter("m", "const ps_memory *"), *rows, *steps)
+        tables = [
+            Table(name, "int32_t", (len(values),), values) for name, values in self.tables.items()
+        ]
+        whole = block(*self.pointer_definitions(), *body)
+        return *tables, LoopFunction(self.symbol, parameters, whole, attributes=_ATTRIBUTES)
 
-    def body(self, names: Sequence[str]) -> c.Body:
-        """The loops over iterators: every element by itself."""
+    def body(self, names: Sequence[str]) -> Statements:
+        """Return the loops over iterators: every element by itself."""
         if not names:
-            return self.alone([*map(c.Statement, self.stores({}))])
+            return self.alone(self.stores({}))
         *outer, last = names
         turned = self.turn_iterator(outer, last)
-        row = ("0", self.extents[last])
+        row = (0, self.extents[last])
         ahead = rows_ahead(self, self.extents, (outer[-1], last), row) if outer else []
-        before: c.Body = [] if turned else [*map(c.Statement, [*ahead, *self.hoist(last)])]
-        store: c.Body = [*map(c.Statement, self.stores({}))]
+        before = [] if turned else [*ahead, *self.hoist(last)]
+        store = self.stores({})
         if turned:
             return self.by_blocks([name for name in outer if name != turned], turned, last, store)
         few = prod(self.extents[name] for name in outer) < 2 * self.threads
         if few or not outer:
             return self.nest(outer, [*before, *self.share([last], store, simd=True)])
-        return self.share(outer, [*before, c.Line(openmp.SIMD), *self.nest([last], store)])
+        return self.share(outer, [*before, *self.nest([last], store, simd=True)])
 
-    def hoist(self, name: str) -> list[str]:
-        """Definitions of what is the same along a loop.
+    def hoist(self, name: str) -> Statements:
+        """Define what is the same along a loop.
 
         Compilers, which cannot tell that y overlaps none of it, would compute it in every turn.
         """
         results = {self.places[member.output].buffer for member in self.members}
         written = {tensor for tensor, place in self.places.items() if place.buffer in results}
-        lines = list[str]()
+        lines = Statements()
         for part in unchanged_parts([m.expr for m in self.members], name, self.accesses, written):
             kind = kind_of(part, self.dtypes) or EXACT  # of numbers alone: any
             variable = f"v{len(self.hoisted)}"
-            lines.append(f"const {kind} {variable} = {self.text(part, kind, {})}")
+            lines.append(Let(variable, self.value(part, kind, {}), kind))
             self.hoisted[part] = variable
         return lines
 
     def turn_iterator(self, outer: Sequence[str], last: str) -> str:
-        """The iterator of a transposition that goes by blocks; or empty."""
+        """Return the iterator of a transposition that goes by blocks; or an empty name."""
         if self.rows:
             return ""
         return turn_iterator(self.accesses.values(), self.extents, outer, last)
@@ -251,127 +299,131 @@ class LoopWriter:
         *outer, last = [name for name, _ in self.order] or [""]
         return bool(last and self.turn_iterator(outer, last))
 
-    def by_blocks(self, outer: Sequence[str], turned: str, last: str, body: c.Body) -> c.Body:
-        """Both loops a block at a time, so that lines are used while they are in the cache."""
+    def by_blocks(
+        self, outer: Sequence[str], turned: str, last: str, body: Statements
+    ) -> Statements:
+        """Return both loops a block at a time, so that cached lines are used while they last."""
         size = block_size(self.accesses.values(), turned, last)
         for name in (last, turned):
-            end = f"ps_least({name}_block + {size}, {self.extents[name]})"
-            body = [self.loop(name, end, body, f"{name}_block")]
+            start = Variable(f"{name}_block")
+            body = [self.loop(name, least(start + size, self.extents[name]), body, start)]
         blocks = [(f"{name}_block", self.extents[name], size) for name in (turned, last)]
         return self.share(outer, body, blocks)
 
-    def table_definitions(self) -> c.Body:
-        """Constants that accesses look up."""
-        lines = []
-        for name, values in self.tables.items():
-            numbers = ", ".join(map(str, values))
-            lines.append(f"static const int32_t {name}[{len(values)}] = {{{numbers}}}")
-        return [*map(c.Statement, lines)]
-
-    def pointer_definitions(self) -> c.Body:
-        """Pointers to the tensors."""
-        lines = ["(void)m, (void)in, (void)out"] * self.rows + [f"(void){STEP}"] * self.steps
+    def pointer_definitions(self) -> Statements:
+        """Return the definitions of pointers to the tensors."""
+        lines = Statements()
+        if self.rows:
+            lines.append(Unused(("m", "in", "out")))
+        if self.steps:
+            lines.append(Unused((STEP,)))
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            const = "" if name.startswith("y") else "const "
-            kind = f"{const}{C_TYPES[kinds[buffer]]}"
-            lines.append(f"{kind} *restrict {name} = ({kind} *){self.pointers[buffer]}")
-        return [*map(c.Statement, lines)]
+            const, kind = not name.startswith("y"), C_TYPES[kinds[buffer]]
+            whole = Buffer(name, kind, const=const, restrict=True)
+            address = Address(self.pointers[buffer], dtype=kind, const=const)
+            lines.append(Point(whole, address))
+        return lines
 
-    def alone(self, body: c.Body) -> c.Body:
-        """Statements that one thread executes."""
-        block: c.Body = [c.Block(body)]
-        return run_once(self.team, block, member=MEMBER) if self.threads > 1 else block
+    def alone(self, body: Statements) -> Statements:
+        """Return statements that one thread executes."""
+        inner = block(*body)
+        return [Once(inner) if self.threads > 1 else Scoped(inner)]
 
-    def conditions(self, guards: Sequence[Guard], names: Mapping[str, str]) -> str:
-        places = [affine_text(self.busy(guard.at), names) for guard in guards]
-        pairs = zip(places, guards, strict=True)
-        return "(" + " && ".join(f"(uint64_t)({at}) < {it.extent}" for at, it in pairs) + ")"
+    def condition(self, guards: Sequence[Guard], places: Places) -> Condition:
+        """Return the condition that all guards hold."""
+        return every([
+            Within(affine_index(self.busy(guard.at), places), guard.extent) for guard in guards
+        ])  # fmt: skip
 
     def kind(self, member: LoopStage | UpdateStage) -> str:
-        """The numbers that results are computed in, before they are stored."""
+        """Return the kind of number in which results are computed, before they are stored."""
         kind = kind_of(member.expr, self.dtypes)
         return kind or kind_of_type(self.dtypes[member.output])
 
-    def stores(self, names: Mapping[str, str], gathered: Sequence[Accumulator] = ()) -> list[str]:
-        """Statements that write an element of every member."""
+    def stores(self, places: Places, gathered: Sequence[Accumulator] = ()) -> Statements:
+        """Return the statements that write an element of every member."""
         accumulators = [*gathered, *[None] * (len(self.members) - len(gathered))]
-        statements = list[str]()
+        statements = Statements()
         for member, out, sums in zip(self.members, self.outs, accumulators, strict=True):
-            pointer = self.pointer(self.target(member))
-            value = self.result(member, names, sums)
-            statements.append(f"{pointer}[{self.subscript(out, names)}] = {value}")
+            pointer, at = self.pointer(self.target(member)), self.subscript(out, places)
+            value = self.value(member.expr, self.kind(member), places, sums)
+            statements.append(Store(pointer, at, self.stored(member, value)))
         return statements
 
-    def result(
-        self, member: LoopStage | UpdateStage, names: Mapping[str, str],
-        gathered: Accumulator | None,
-    ) -> str:  # fmt: skip
-        """What an element of a member is, as it is stored."""
-        return self.convert(member, self.text(member.expr, self.kind(member), names, gathered))
-
-    def convert(self, member: LoopStage | UpdateStage, value: str) -> str:
-        """A number as the output's elements hold it."""
-        dtype = self.dtypes[member.output]
+    def stored(self, member: LoopStage | UpdateStage, value: Value) -> Value:
+        """Return a number as the output's elements hold it."""
+        dtype, kind = self.dtypes[member.output], self.kind(member)
         if dtype in NARROW:
-            return f"ps_{NARROW[dtype]}_of({value})"
+            return Result(f"ps_{NARROW[dtype]}_of", (value,))
         if dtype == "bool":
-            return f"({value}) != 0"
-        wanted = C_TYPES[dtype]
-        return value if wanted == self.kind(member) else f"({wanted})({value})"
+            return Compute("not_equal", WHOLE, (value, Constant(0, kind)), (kind, kind))
+        return converted(value, kind, C_TYPES[dtype])
 
-    def text(
-        self, expr: Expr, kind: str, names: Mapping[str, str], gathered: Accumulator | None = None
-    ) -> str:
-        """C text of an expression as a number of a kind."""
+    def value(
+        self, expr: Expr, kind: str, places: Places, gathered: Accumulator | None = None
+    ) -> Value:
+        """Return the value of an expression as a number of a kind."""
         if expr in self.hoisted:
-            return cast(self.hoisted[expr], kind_of(expr, self.dtypes), kind)
+            return converted(Named(self.hoisted[expr]), kind_of(expr, self.dtypes), kind)
         match expr:
             case Number(value):
-                return number(value, kind)
+                return Constant(value, kind)
             case Position(at):
-                return cast(f"({affine_text(self.busy(at), names)})", LONG, kind)
+                return converted(affine_index(self.busy(at), places), LONG, kind)
             case Load():
-                return self.element(expr, kind, names, gathered)
+                return self.element(expr, kind, places, gathered)
             case Reduce():
                 assert gathered is not None
-                return cast(gathered.result, gathered.result_kind, kind)
+                return converted(gathered.result, gathered.result_kind, kind)
             case Where(guards, body, otherwise):
-                inside = self.text(body, kind, names, gathered)
-                other = self.text(otherwise, kind, names, gathered)
-                return f"({self.conditions(guards, names)} ? {inside} : {other})"
+                inside = self.value(body, kind, places, gathered)
+                other = self.value(otherwise, kind, places, gathered)
+                return choose(self.condition(guards, places), inside, other)
             case Apply(function, arguments):
                 own = kind_of(expr, self.dtypes) or kind
                 kinds = argument_kinds(expr, own, self.dtypes)
                 pairs = zip(arguments, kinds, strict=True)
-                texts = [self.text(argument, inner, names, gathered) for argument, inner in pairs]
-                return cast(call(function, own, kinds, texts), own, kind)
+                values = [
+                    self.value(argument, inner, places, gathered) for argument, inner in pairs
+                ]
+                if template(function, kinds[-1]) is None:  # a conversion
+                    return converted(converted(values[0], kinds[0], own), own, kind)
+                return converted(Compute(function, own, tuple(values), kinds), own, kind)
 
-    def element(
-        self, load: Load, kind: str, names: Mapping[str, str], gathered: Accumulator | None
-    ) -> str:
-        place = self.places[load.tensor]
-        value = f"{self.pointer(load)}[{self.subscript(self.accesses[load], names, gathered)}]"
-        if place.dtype in NARROW:
-            value = f"ps_{NARROW[place.dtype]}_value({value})"
-            return value if kind == REAL else f"(({kind}){value})"
-        return value if C_TYPES[place.dtype] == kind else f"(({kind}){value})"
+    def element(self, load: Load, kind: str, places: Places, gathered: Accumulator | None) -> Value:
+        """Return an element that is read, as a number of a kind."""
+        dtype = self.places[load.tensor].dtype
+        at = self.subscript(self.accesses[load], places, gathered)
+        value: Value = Element(self.pointer(load), at)
+        if dtype in NARROW:
+            return converted(Result(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
+        return converted(value, C_TYPES[dtype], kind)
 
     def subscript(
-        self, access: MemoryAccess, names: Mapping[str, str], gathered: Accumulator | None = None
-    ) -> str:
-        """C text of where an element lies, subscripts out of data included.
+        self, access: MemoryAccess, places: Places, gathered: Accumulator | None = None
+    ) -> Index:
+        """Return where an element lies, subscripts out of data included.
 
         These are of 32 bits where that is enough: vectors gather twice as many elements then.
         """
+        at = access.index(places)
+        if not access.computed:
+            return at
         reach = sum(abs(stride) * index.extent for index, stride in access.computed)
         kinds = {kind_of(index.at, self.dtypes) for index, _ in access.computed}
         kind = WHOLE if reach <= MOST_PLACES and kinds <= {WHOLE} else LONG
-        places = []
         for index, stride in access.computed:
-            place = call("place", kind, (kind, kind), [
-                self.text(index.at, kind, names, gathered), str(index.extent)
-            ])  # fmt: skip
-            places.append(place if stride == 1 else f"{stride} * {place}")
-        parts = [f"({' + '.join(places)})" if len(places) > 1 else places[0]] if places else []
-        return " + ".join([access.text(names), *parts])
+            value = self.value(index.at, kind, places, gathered)
+            at += stride * Subscript(value, kind, index.extent)
+        return at
+
+
+def vector_loop(name: str, end: int, body: Statements, lanes: int = 0) -> LoopStatement:
+    """Return a loop from 0 on whose turns are lanes of vectors."""
+    return For(name, as_index(0), as_index(end), block(*body), simd=True, lanes=lanes)
+
+
+def converted(value: Value, own: str, kind: str) -> Value:
+    """Return a number of one kind as one of another kind."""
+    return value if own == kind else Convert(kind, value)

@@ -1,4 +1,4 @@
-"""Loops that reduce, as C: side by side along a vector where that is possible."""
+"""Loops that reduce, as loop IR: side by side along a vector where that is possible."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
-from polysci.loop_ir.functions import PLACES, cast, kind_of
-from polysci.network.codegen.access import MemoryAccess, affine_text
+from polysci.loop_ir.functions import PLACES, kind_of
+from polysci.loop_ir.index import TRUE, ZERO, Index, Variable, as_index, least, most
+from polysci.loop_ir.nodes import Address, Invoke, Let, Named, Opaque, loop
+from polysci.network.codegen.access import MemoryAccess, Places, affine_index
 from polysci.network.codegen.accumulators import (
     MOST_TERMS,
     Accumulator,
+    Statements,
     accumulator_of,
     bounds_of,
     place_in,
 )
-from polysci.network.codegen.loops import ROW, LoopWriter
-from polysci.network.codegen.rows_ahead import rows_ahead
+from polysci.network.codegen.loops import ROW, LoopLowering, converted, vector_loop
+from polysci.network.codegen.rows_ahead import PREFETCH, rows_ahead
 from polysci.numerics.scalar_functions import EXACT, REAL
-from polysci.printers import ctree as c
-from polysci.printers import openmp
 from polysci.program.stages import JointLoops, LoopStage, Value, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
@@ -36,14 +37,15 @@ STREAMED = 1 << 19  # bytes read from which on they come from beyond L2, while v
 VECTOR = 8  # elements then: of vectors twice as long each crosses a line if arrays begin in one
 AHEAD = 4096  # bytes between what is read then and what is asked for: the next page
 LINE = 64  # bytes
-Bounds = Mapping[str, tuple[str, str]]  # iterator -> first value and end
+LANE = Variable("j")  # of results or values side by side
+Bounds = Mapping[str, tuple[Index, Index]]  # iterator -> first value and end
 
 
 @dataclass(slots=True)
-class ReductionWriter(LoopWriter):
-    """A stage with reductions, over the same iterators, on its way to C."""
+class ReductionLowering(LoopLowering):
+    """A stage with reductions, over the same iterators, on its way to loop IR."""
 
-    def body(self, names: Sequence[str]) -> c.Body:
+    def body(self, names: Sequence[str]) -> Statements:
         """The loops over iterators."""
         several = self.merge_reduced(self.reductions)
         if names and self.by_columns(names[-1]):
@@ -95,55 +97,57 @@ class ReductionWriter(LoopWriter):
         with_places = any(reduction.function in PLACES for reduction in self.reductions)
         return steps == {2} and (at_border or with_places)
 
-    def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> c.Body:
+    def columns(self, several: Sequence[Reduce], names: Sequence[str], inner: str) -> Statements:
         """Neighbouring results side by side, up to CHUNK of them."""
-        extent, outer, at = self.extents[inner], names[:-1], {inner: "(j0 + j)"}
+        extent, outer = self.extents[inner], names[:-1]
+        start = Variable("j0")
+        at: Places = {inner: start + LANE}
         over = several[0].over
         inside = {**self.extents, **dict(over)}, (over[-1][0] if over else "", inner)
-        asked = rows_ahead(self, *inside, ("j0", min(CHOSEN, extent)))
+        asked = rows_ahead(self, *inside, (start, min(CHOSEN, extent)))
         chunk = CHOSEN if asked else WIDE if prod(size for _, size in over) >= LONG else CHUNK
         whole = extent <= chunk
-        length = str(extent) if whole else f"ps_least({chunk}, {extent} - j0)"
-        gathered = [sums.at("j") for sums in self.accumulators(several)]
+        length = as_index(extent) if whole else least(chunk, extent - start)
+        gathered = [sums.at(LANE) for sums in self.accumulators(several)]
         bounds, guards = bounds_of(several[0], {inner}, self.busy)
-        within = dict[str, tuple[str, str]]()
+        within: Bounds = {}
         if self.in_pairs(inner):  # vectors of every second element know no conditions
             own = replace(several[0], over=((inner, extent),), guards=tuple(guards))
             within, guards = bounds_of(own, (), self.busy)
-        step = self.vector(*self.add(several, gathered, guards, at), within=within.get(inner))
+        step = self.vector(self.add(several, gathered, guards, at), within.get(inner))
         if chunk == WIDE:  # GCC takes two rows at a time, and stores sums twice: a third as fast
-            step = [c.Statement('__asm__ volatile("")'), *step]
+            step = [Opaque(), *step]
         body = [
             *(line for sums in gathered for line in sums.declare(extent if whole else chunk)),
-            c.Statement(f"const int64_t length = {length}"),
-            *self.vector(*(line for sums in gathered for line in sums.start())),
-            *self.reduce(several[0], bounds, [*map(c.Statement, asked), *step]),
-            *self.vector(*self.stores(at, gathered)),
+            Let("length", length),
+            *self.vector([line for sums in gathered for line in sums.start()]),
+            *self.reduce(several[0], bounds, [*asked, *step]),
+            *self.vector(self.stores(at, gathered)),
         ]
         return self.share(outer, body, [("j0", extent, chunk)])
 
-    def vector(self, *statements: str, within: tuple[str, str] | None = None) -> c.Body:
-        """Statements for neighbouring results, or for those ``within`` bounds of all of them."""
-        first, end = "0", "length"
+    def vector(self, body: Statements, within: tuple[Index, Index] | None = None) -> Statements:
+        """Return statements for neighbouring results, or for those ``within`` bounds of all."""
+        start, length = Variable("j0"), Variable("length")
         if within:
-            first, end = f"ps_most(0, {within[0]} - j0)", f"ps_least(length, {within[1]} - j0)"
-        body: c.Body = [*map(c.Statement, statements)]
-        return [c.Line(openmp.SIMD), self.loop("j", end, body, first)]
+            first, end = (bound - start for bound in within)
+            return [self.loop("j", least(length, end), body, most(0, first), simd=True)]
+        return [self.loop("j", length, body, simd=True)]
 
-    def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> c.Body:
+    def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> Statements:
         """One result after the other; the last loop is a vector's where all lies side by side."""
         bounds, guards = bounds_of(several[0], set(), self.busy)
         gathered = self.accumulators(several)
         if last := self.last_of(several[0]):
             steps = self.lanes(several, gathered, (bounds, guards), last)
-            gathered = [sums.at("0") for sums in gathered]
+            gathered = [sums.at(0) for sums in gathered]
         else:
-            step: c.Body = [*map(c.Statement, self.add(several, gathered, guards, {}))]
+            step = self.add(several, gathered, guards, {})
             if not self.runs_forwards(several[0]):
-                step = [c.Statement('__asm__ volatile("")'), *step]
+                step = [Opaque(), *step]
             steps = [line for sums in gathered for line in sums.define()]
             steps += self.reduce(several[0], bounds, step)
-        body = [*steps, *map(c.Statement, self.stores({}, gathered))]
+        body = [*steps, *self.stores({}, gathered)]
         return self.share(names, body) if names else self.alone(body)
 
     def runs_forwards(self, reduction: Reduce) -> bool:
@@ -161,7 +165,7 @@ class ReductionWriter(LoopWriter):
     def lanes(
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator],
         within: tuple[Bounds, Sequence[Guard]], last: str,
-    ) -> c.Body:  # fmt: skip
+    ) -> Statements:  # fmt: skip
         """Every so many neighbours of ``last`` side by side, then all of these as one.
 
         The text says which terms meet in what order: all compilers and ISAs give the same bits.
@@ -169,25 +173,25 @@ class ReductionWriter(LoopWriter):
         extent, (bounds, guards) = dict(several[0].over)[last], within
         width = width_of(several, extent)
         whole, streamed = extent // width * width, self.reads_from_memory(several[0])
-        pragma = openmp.SIMD_OF.format(VECTOR) if streamed else openmp.SIMD
+        lanes = VECTOR if streamed else 0
 
-        def step(start: str, count: int, sums: Sequence[Accumulator]) -> c.Body:
-            at, many = {last: f"({start} + j)"}, [one.at("j") for one in sums]
-            return side_by_side(count, self.add(several, many, guards, at), pragma)
+        def step(start: Index, count: int, sums: Sequence[Accumulator]) -> Statements:
+            at, many = {last: start + LANE}, [acc.at(LANE) for acc in sums]
+            return [vector_loop("j", count, self.add(several, many, guards, at), lanes)]
 
         ahead = self.ahead(several[0], last, width) if streamed else []
         parts = self.parts(several, gathered) if whole >= LEAST_CHUNKS * width else gathered
-        main: c.Body = [*ahead, *step("j0", width, parts)]
-        main = in_parts(whole, width, main, (gathered, parts), pragma)
+        main = [*ahead, *step(Variable("j0"), width, parts)]
+        main = in_parts(whole, width, main, (gathered, parts), lanes)
         if whole < extent:
-            main += step(str(whole), extent - whole, gathered)
+            main += step(as_index(whole), extent - whole, gathered)
         others = replace(several[0], over=tuple(
             (name, size) for name, size in several[0].over if name != last
         ), guards=())  # fmt: skip
         return [
-            *start(gathered, width, pragma),
+            *start(gathered, width, lanes),
             *self.reduce(others, bounds, main),
-            *join(gathered, width, pragma),
+            *join(gathered, width, lanes),
         ]
 
     def parts(
@@ -210,22 +214,23 @@ class ReductionWriter(LoopWriter):
     def item_bytes(self, tensor: str) -> int:
         return Value(tensor, (), self.places[tensor].dtype).item
 
-    def ahead(self, reduction: Reduce, last: str, count: int) -> c.Body:
+    def ahead(self, reduction: Reduce, last: str, count: int) -> Statements:
         """Asks for elements that a later turn reads, so many along ``last`` from ``j0`` on.
 
         They lie next in memory, in the next row too, unless rows are long anyway.
         """
-        lines, extent = list[str](), dict(reduction.over)[last]
+        lines, extent = Statements(), dict(reduction.over)[last]
         outer = [name for name, _ in (*self.order, *reduction.over) if name != last][-1:]
         for load, access in self.accesses.items():
             size = self.item_bytes(load.tensor)
             runs_on = outer and access.terms.get(outer[0]) == extent
             if access.terms.get(last) != 1 or not (runs_on or extent * size >= 2 * AHEAD):
                 continue
-            place = f"{self.pointer(load)} + {access.text({last: 'j0'})}"
+            at = access.index({last: Variable("j0")})
             starts = range(AHEAD // size, AHEAD // size + count, LINE // size)
-            lines += [f"__builtin_prefetch({place} + {start})" for start in starts]
-        return [*map(c.Statement, lines)]
+            name = Named(self.pointer(load))
+            lines += [Invoke(PREFETCH, (Address(name, at + start),)) for start in starts]
+        return lines
 
     def accumulators(self, several: Sequence[Reduce]) -> list[Accumulator]:
         """What reductions gather in."""
@@ -240,14 +245,14 @@ class ReductionWriter(LoopWriter):
 
     def add(
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator], guards: Sequence[Guard],
-        names: Mapping[str, str],
-    ) -> list[str]:  # fmt: skip
+        places: Places,
+    ) -> Statements:  # fmt: skip
         """One more value of every reduction, where guards hold."""
-        condition = self.conditions(guards, names) if guards else ""
-        statements = list[str]()
+        condition = self.condition(guards, places)
+        statements = Statements()
         for reduction, sums in zip(several, gathered, strict=True):
-            value = self.text(reduction.body, sums.kind, names)
-            statements += sums.add(value, condition, affine_text(place_in(reduction), names))
+            value = self.value(reduction.body, sums.kind, places)
+            statements += sums.add(value, condition, affine_index(place_in(reduction), places))
         return statements
 
     def last_of(self, reduction: Reduce) -> str:
@@ -266,18 +271,12 @@ class ReductionWriter(LoopWriter):
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
 
-    def reduce(self, reduction: Reduce, bounds: Bounds, body: c.Body) -> c.Body:
+    def reduce(self, reduction: Reduce, bounds: Bounds, body: Statements) -> Statements:
         """Loops over what is reduced."""
         for name, extent in reversed(reduction.over):
-            low, high = bounds.get(name, ("0", str(extent)))
+            low, high = bounds.get(name, (as_index(0), as_index(extent)))
             body = [self.loop(name, high, body, low)]
         return body
-
-
-def side_by_side(count: int, statements: Sequence[str], pragma: str = openmp.SIMD) -> c.Body:
-    """Statements for so many neighbours ``j``."""
-    block = c.Block([*map(c.Statement, statements)])
-    return [c.Line(pragma), c.loop("int64_t j = 0", f"j < {count}", "++j", block)]
 
 
 def width_of(several: Sequence[Reduce], extent: int) -> int:
@@ -287,49 +286,50 @@ def width_of(several: Sequence[Reduce], extent: int) -> int:
     return min(most, 1 << extent.bit_length() - 1)
 
 
-def start(gathered: Sequence[Accumulator], width: int, pragma: str) -> c.Body:
+def start(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements:
     """So many of each side by side, with their first values."""
     lines = [line for sums in gathered for line in sums.declare(width)]
-    firsts = [line for sums in gathered for line in sums.at("j").start()]
-    return [*lines, *side_by_side(width, firsts, pragma)]
+    firsts = [line for sums in gathered for line in sums.at(LANE).start()]
+    return [*lines, vector_loop("j", width, firsts, lanes)]
 
 
 def in_parts(
-    whole: int, width: int, main: c.Body,
-    sums: tuple[Sequence[Accumulator], Sequence[Accumulator]], pragma: str,
-) -> c.Body:  # fmt: skip
+    whole: int, width: int, main: Statements,
+    sums: tuple[Sequence[Accumulator], Sequence[Accumulator]], lanes: int,
+) -> Statements:  # fmt: skip
     """A loop of steps ``main``; where these gather in others, MOST_TERMS at a time."""
     pairs = [(total, part) for total, part in zip(*sums, strict=True) if part != total]
     if not pairs:
-        return [c.loop("int64_t j0 = 0", f"j0 < {whole}", f"j0 += {width}", c.Block(main))]
-    end = f"ps_least(b0 + {MOST_TERMS}, {whole})"
+        return [loop("j0", whole, *main, step=width)]
+    first = Variable("b0")
     added = [
         line for total, part in pairs
-        for line in total.at("j").add(cast(part.at("j").result, REAL, EXACT), "", "")
+        for line in total.at(LANE).add(converted(part.at(LANE).result, REAL, EXACT), TRUE, ZERO)
     ]  # fmt: skip
-    block: c.Body = [
-        *start([part for _, part in pairs], width, pragma),
-        c.loop("int64_t j0 = b0", f"j0 < {end}", f"j0 += {width}", c.Block(main)),
-        *side_by_side(width, added, pragma),
+    body = [
+        *start([part for _, part in pairs], width, lanes),
+        loop("j0", least(first + MOST_TERMS, whole), *main, start=first, step=width),
+        vector_loop("j", width, added, lanes),
     ]
-    return [c.loop("int64_t b0 = 0", f"b0 < {whole}", f"b0 += {MOST_TERMS}", c.Block(block))]
+    return [loop("b0", whole, *body, step=MOST_TERMS)]
 
 
-def join(gathered: Sequence[Accumulator], width: int, pragma: str) -> c.Body:
+def join(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements:
     """All lanes in the first: each of one half takes one of the other half, until one is left.
 
     ``width`` is a power of 2.
     """
-    lines = c.Body()
+    lines = Statements()
     while width > 1:
         width //= 2
-        pairs = [(sums.at("j"), sums.at(f"j + {width}")) for sums in gathered]
-        lines += side_by_side(width, [it for one, two in pairs for it in one.join(two)], pragma)
+        pairs = [(sums.at(LANE), sums.at(LANE + width)) for sums in gathered]
+        joined = [line for sums, other in pairs for line in sums.join(other)]
+        lines.append(vector_loop("j", width, joined, lanes))
     return lines
 
 
-def writer_of(stage: LoopStage | JointLoops) -> type[LoopWriter]:
+def lowering_of(stage: LoopStage | JointLoops) -> type[LoopLowering]:
     """Return the class that writes a loop: one that reduces, or one that does not."""
     first = members_of(stage)[0]
     assert isinstance(first, LoopStage)
-    return ReductionWriter if reductions(first.expr) else LoopWriter
+    return ReductionLowering if reductions(first.expr) else LoopLowering

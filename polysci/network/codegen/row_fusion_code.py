@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from polysci.loop_ir.nodes import Named
 from polysci.lower.direct.sharing import nest, share_loops
 from polysci.lower.layer_calls import LayerCall
-from polysci.network.codegen.loops import MEMBER
+from polysci.network.codegen.loops import MEMBER, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.printers import ctree as c
@@ -92,24 +93,26 @@ class RowFusionWriter:
             sizes[f"{self.symbol} work"] = self.threads * self.work_bytes
         return sizes
 
-    def pointers(self) -> dict[str, str]:
+    def pointers(self) -> dict[str, Pointer]:
         """C text of where the first row of an internal tensor would lie."""
         return {
-            name: f"((uintptr_t)r[{inside}].at - (uintptr_t)(r[{inside}].base * "
-            f"{self.row_bytes(inside)}))"
+            name: Named(
+                f"((uintptr_t)r[{inside}].at - (uintptr_t)(r[{inside}].base * "
+                f"{self.row_bytes(inside)}))"
+            )
             for inside, name in enumerate(self.stage.internal)
         }
 
-    def local(self, inside: int) -> dict[str, str]:
+    def local(self, inside: int) -> dict[str, Pointer]:
         """The same inside a function of loops, which gets them as arguments."""
         names = self.stage.internal
-        pointers = {names[inside - 1]: "in"} if inside else {}
-        return pointers | ({names[inside]: "out"} if inside < len(names) else {})
+        pointers: dict[str, Pointer] = {names[inside - 1]: Named("in")} if inside else {}
+        return pointers | ({names[inside]: Named("out")} if inside < len(names) else {})
 
     def ends(self, inside: int) -> list[str]:
         """Those arguments."""
         mine, every = self.local(inside), self.pointers()
-        addresses = {where: f"(void *){every[name]}" for name, where in mine.items()}
+        addresses = {str(where): f"(void *){every[name]}" for name, where in mine.items()}
         return [addresses.get("in", "0"), addresses.get("out", "0")]
 
     def text(self, offsets: Mapping[str, int]) -> str:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from polysci.loop_ir.expressions import Load, loads
-from polysci.network.codegen.access import MemoryAccess
+from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, least
+from polysci.loop_ir.nodes import Address, Buffer, Invoke, Named, Point
+from polysci.network.codegen.access import MemoryAccess, Places
+from polysci.network.codegen.accumulators import Statements
 from polysci.numerics.dtypes import C_TYPES
 from polysci.program.stages import Value
 
@@ -20,6 +23,7 @@ DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is re
 MOST_TURNS: Final = 16
 MOST_LINES: Final = 17  # of a row, 1 KiB from any place: the hardware foresees the others
 LINE: Final = 64  # bytes
+PREFETCH: Final = "__builtin_prefetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +32,12 @@ class LaterAccess(MemoryAccess):
 
     last: int = 0
 
-    def text(self, names: Mapping[str, str]) -> str:
-        return f"ps_least({MemoryAccess.text(self, names)}, {self.last})"
+    def index(self, places: Places) -> Index:
+        return least(MemoryAccess.index(self, places), self.last)
 
 
-class Writer(Protocol):
-    """A stage on its way to C: what it reads, and where that lies."""
+class Lowering(Protocol):
+    """A stage on its way to loop IR: what it reads, and where that lies."""
 
     accesses: dict[Load, MemoryAccess]
 
@@ -42,28 +46,30 @@ class Writer(Protocol):
 
     def pointer(self, load: Load) -> str: ...
 
-    def subscript(self, access: MemoryAccess, names: Mapping[str, str]) -> str: ...
+    def subscript(self, access: MemoryAccess, places: Places) -> Index: ...
 
 
 def rows_ahead(
-    writer: Writer, extents: Mapping[str, int], loops: tuple[str, str], row: tuple[str, int]
-) -> list[str]:
-    """Statements that ask for rows of tables that later turns of a loop read.
+    lowering: Lowering, extents: Mapping[str, int], loops: tuple[str, str],
+    row: tuple[IndexLike, int],
+) -> Statements:  # fmt: skip
+    """Return statements that ask for rows of tables that later turns of a loop read.
 
     ``loops`` are that one and the one inside, which runs along ``row``: its value at the first
     element, and how many these are.
     """
-    lines, known = list[str](), writer.accesses
+    lines, known = Statements(), lowering.accesses
     for load, access in known.items():
-        dtype = writer.dtypes[load.tensor]
+        dtype = lowering.dtypes[load.tensor]
         item = Value(load.tensor, (), dtype).item
         if later := _later(access, item, known, extents, loops):
             turn, inner = loops
-            names = {turn: f"({turn} + {_turns(row[1] * item)})", inner: row[0]}
-            writer.accesses = {**known, **later}
-            place = f"{writer.pointer(load)} + {writer.subscript(access, names)}"
-            writer.accesses = known
-            lines += _asks(f"ahead{len(lines)}", C_TYPES[dtype], place, row[1], item)
+            places = {turn: Variable(turn) + _turns(row[1] * item), inner: row[0]}
+            lowering.accesses = {**known, **later}
+            at = lowering.subscript(access, places)
+            lowering.accesses = known
+            address = Address(Named(lowering.pointer(load)), at)
+            lines += _asks(f"ahead{len(lines)}", C_TYPES[dtype], address, row[1], item)
     return lines
 
 
@@ -100,13 +106,15 @@ def _turns(row: int) -> int:
     return max(1, min(MOST_TURNS, DISTANCE // row))
 
 
-def _asks(name: str, kind: str, address: str, count: int, item: int) -> list[str]:
-    """Statements that ask for so many elements of a kind, which may begin anywhere in a line.
+def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Statements:
+    """Return statements that ask for elements of a kind, which may begin anywhere in a line.
 
-    ``name`` is what the address is to be called.
+    ``name`` is that of the address.
     """
     starts = [*range(0, count, LINE // item)][:MOST_LINES]
     if len(starts) < MOST_LINES:
         starts.append(count - 1)
-    asks = [f"__builtin_prefetch({name} + {start})" for start in starts]
-    return [f"const {kind} *{name} = {address}", *asks]
+    return [
+        Point(Buffer(name, kind, const=True), address),
+        *(Invoke(PREFETCH, (Address(Named(name), as_index(start)),)) for start in starts),
+    ]

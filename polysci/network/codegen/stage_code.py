@@ -7,20 +7,24 @@ from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.expressions import reductions
 from polysci.loop_ir.functions import number
+from polysci.loop_ir.index import Variable, as_index
+from polysci.loop_ir.nodes import Address, Member
 from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
 from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
 from polysci.network.codegen.barriers import Barriers
-from polysci.network.codegen.loops import MEMBER, LoopWriter
+from polysci.network.codegen.loops import MEMBER, LoopLowering, Pointer
 from polysci.network.codegen.pools import OPENMP, team_of
-from polysci.network.codegen.reduction_loops import writer_of
+from polysci.network.codegen.reduction_loops import lowering_of
 from polysci.network.codegen.row_fusion_code import RowFusionWriter
 from polysci.network.codegen.serial_stages import serial_stage
-from polysci.network.codegen.updates import UpdateWriter
+from polysci.network.codegen.updates import UpdateLowering
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
+from polysci.printers.c import CPrinter
+from polysci.printers.c_values import text
 from polysci.printers.team import Team
 from polysci.program.control import BREAK, ELSE, END, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
@@ -54,7 +58,7 @@ class StageCode:
     pool: str = OPENMP
     shares: ThreadShares = SHARED
     arena: Arena = field(init=False)
-    pointers: dict[str, str] = field(default_factory=dict)
+    pointers: dict[str, Pointer] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     row_fusions: dict[int, RowFusionWriter] = field(default_factory=dict)
@@ -91,13 +95,13 @@ class StageCode:
         beside, alone = self.shares.beside, self.shares.alone
         self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
         for name, at in self.constants.items():
-            self.pointers[name] = f"(m->constants + {at})"
+            self.pointers[name] = Address(Member("m", "constants", pointed=True), as_index(at))
         for position, name in enumerate(program.arguments):
-            self.pointers[name] = f"m->in[{position}]"
+            self.pointers[name] = Member("m", f"in[{position}]", pointed=True)
         for position, name in enumerate(program.outputs):
-            self.pointers[name] = f"m->out[{position}]"
+            self.pointers[name] = Member("m", f"out[{position}]", pointed=True)
         for name, at in self.arena.offsets.items():
-            self.pointers[name] = f"(m->arena + {at})"
+            self.pointers[name] = Address(Member("m", "arena", pointed=True), as_index(at))
         sizes = {name: size for name, (size, _) in self.extra.items()}
         loops = self.shared_loops()
         self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops, alone)
@@ -183,7 +187,7 @@ class StageCode:
     def shared_loops(self) -> dict[Spot, tuple[tuple[str, int], ...]]:
         """Repeated loop stages without sums: their loops, the outermost first."""
         writers = {
-            (at, inside): self.loop_writer((at, inside), member)
+            (at, inside): self.loop_lowering((at, inside), member)
             for at, stage in enumerate(self.placed.program.stages)
             if isinstance(stage, RepeatStage)
             for inside, member in enumerate(stage.members)
@@ -191,7 +195,9 @@ class StageCode:
         }
         return {spot: writer.order for spot, writer in writers.items() if not writer.in_blocks}
 
-    def loop_writer(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> LoopWriter:
+    def loop_lowering(
+        self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage
+    ) -> LoopLowering:
         """The function of a loop on its way to C."""
         shape = self.placed.program.values[stage.outputs[0]].shape
         if isinstance(stage, UpdateStage):
@@ -199,9 +205,15 @@ class StageCode:
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        kind = UpdateWriter if isinstance(stage, UpdateStage) else writer_of(stage)
+        kind = UpdateLowering if isinstance(stage, UpdateStage) else lowering_of(stage)
         words = stage, self.symbol(spot), places, self.pointers, self.threads, extents
-        return kind(*words, steps=steps, team=self.team)
+        return kind(*words, steps=steps)
+
+    def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
+        """Print what a stage has outside of the function of all stages."""
+        printer = CPrinter(self.team, member=MEMBER)
+        parts = "\n".join(c.text(printer.part(part)) for part in lowering.functions())
+        self.loops.append(f"/* {remark(stage.name)} */\n{parts}\n")
 
     def symbol(self, spot: Spot) -> str:
         """What the C names of a stage begin with."""
@@ -215,10 +227,10 @@ class StageCode:
 
     def call_loop(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> c.Generable:
         """The call of a function made for it."""
-        writer = self.loop_writer(spot, stage)
+        writer = self.loop_lowering(spot, stage)
         if not all(writer.extents.values()):
             return c.Line(f"/* {remark(stage.name)}: no elements */")
-        self.loops.append(f"/* {remark(stage.name)} */\n{writer.function()}\n")
+        self.add_functions(stage, writer)
         return c.Statement(f"{writer.symbol}(m, {STEP})" if writer.steps else f"{writer.symbol}(m)")
 
     def call_routine(self, stage: RoutineStage) -> c.Body:
@@ -247,8 +259,8 @@ class StageCode:
                 places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
                 symbol = f"{self.name}_s{at}_{inside}"
                 pointers = {**self.pointers, **writer.local(inside)}
-                made = writer_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
-                self.loops.append(f"/* {remark(member.name)} */\n{made.function()}\n")
+                made = lowering_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
+                self.add_functions(member, made)
                 writer.calls_to[inside] = c.Statement(
                     f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last)"
                 )
@@ -375,9 +387,8 @@ class StageCode:
     def address(self, name: str, kind: str, first: int, const: str = "const ") -> str:
         """C text of an element of a tensor, and of the same one in every step."""
         place = self.placed.places[name]
-        moved = f" + {place.step} * {STEP}".replace("+ -", "- ") if place.step else ""
-        text = f"({const}{kind} *){self.pointers[place.buffer]}"
-        return (f"{text} + {first}" if first else text) + moved
+        at = first + place.step * Variable(STEP)
+        return text(Address(self.pointers[place.buffer], at, kind, const=bool(const)))
 
 
 def scratch_name(spot: Spot, use: str) -> str:

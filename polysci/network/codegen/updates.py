@@ -1,4 +1,4 @@
-"""Updates as C: elements of a tensor changed in order, what never meets shared by the threads."""
+"""Updates as loop IR: elements changed in order, what never meets shared by the threads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polysci.loop_ir.expressions import Load
-from polysci.network.codegen.loops import LoopWriter
-from polysci.printers import ctree as c
-from polysci.printers import openmp
+from polysci.network.codegen.accumulators import Statements
+from polysci.network.codegen.loops import LoopLowering
 from polysci.program.stages import LoopStage, UpdateStage
 
 
 @dataclass(slots=True)
-class UpdateWriter(LoopWriter):
-    """An update on its way to C."""
+class UpdateLowering(LoopLowering):
+    """An update on its way to loop IR."""
 
     def target(self, member: LoopStage | UpdateStage) -> Load:
         assert isinstance(member, UpdateStage)
@@ -24,7 +23,7 @@ class UpdateWriter(LoopWriter):
         assert isinstance(self.stage, UpdateStage)
         return self.stage.reads
 
-    def body(self, names: Sequence[str]) -> c.Body:
+    def body(self, names: Sequence[str]) -> Statements:
         """Loops in whose turns different elements change, and in order those that may meet.
 
         The last one of the former is the innermost: threads share it the same way in every turn of
@@ -32,11 +31,11 @@ class UpdateWriter(LoopWriter):
         """
         apart = [name for name in names if self.out.terms.get(name)]
         ordered = sorted(set(names) - set(apart), key=lambda name: int(name[1:]))
-        store: c.Body = [*map(c.Statement, self.stores({}))]
+        store = self.stores({})
         if not apart:
             return self.alone(self.nest(ordered, store))
         *outer, last = apart
         if not outer:
             return self.nest(ordered, self.share([last], store, simd=True))
-        inner = [c.Line(openmp.SIMD), *self.nest([last], store)]
+        inner = self.nest([last], store, simd=True)
         return self.share(outer, self.nest(ordered, inner))

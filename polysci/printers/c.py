@@ -1,0 +1,206 @@
+"""Loop IR as C: functions and tables, loops that threads share by OpenMP or as a team."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from polysci.loop_ir.index import number_in
+from polysci.loop_ir.nodes import (
+    Advance,
+    Append,
+    Assign,
+    Barrier,
+    Block,
+    Break,
+    Buffer,
+    Comment,
+    Declare,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopModule,
+    LoopStatement,
+    Member,
+    Once,
+    Opaque,
+    Point,
+    Return,
+    ScalarParameter,
+    Scoped,
+    Store,
+    Table,
+    Unused,
+)
+from polysci.printers import ctree as c
+from polysci.printers import openmp
+from polysci.printers.c_values import text, texts
+from polysci.printers.sharing import Loop, run_once, share_loops, share_threads, wait_for_all
+from polysci.printers.team import Team
+
+LINE: Final = 4  # parameters of a long list that stand beside the function's name
+
+
+@dataclass(frozen=True, slots=True)
+class CPrinter:
+    """How C shares work: which threads run a piece of code, and how many.
+
+    ``member`` is C text of the team of a pool, as the thread sees it. ``last``: nobody waits behind
+    the last loop over threads of a function.
+    """
+
+    team: Team = Team.OWN
+    threads: int = 1
+    member: str = "team"
+
+    def module(self, module: LoopModule) -> str:
+        """Return all functions and tables."""
+        return "\n".join(f"{c.text(self.part(part))}\n" for part in module.parts)
+
+    def part(self, part: LoopFunction | Table) -> c.Generable:
+        """Return a function or a table as a C tree."""
+        return c.Statement(_table(part)) if isinstance(part, Table) else self.function(part)
+
+    def function(self, function: LoopFunction) -> c.Generable:
+        """Return the definition of a function as a C tree."""
+        definition = c.function(_head(function), self.body(function.body))
+        if not function.comment:
+            return definition
+        return c.Collection([c.remark(function.comment), definition])
+
+    def body(self, block: Block) -> c.Body:
+        """Return the statements of a block as C trees."""
+        return list(chain.from_iterable(map(self.statement, block.body)))
+
+    def statement(self, node: LoopStatement) -> c.Body:
+        """Return a statement as C trees."""
+        match node:
+            case For():
+                return self.loop(node)
+            case If(condition, then, otherwise):
+                rest = c.Block(self.body(otherwise)) if otherwise.body else None
+                return [c.when(text(condition), c.Block(self.body(then)), rest)]
+            case Block():
+                return self.body(node)
+            case Scoped(body):
+                return [c.Block(self.body(body))]
+            case Comment(words):
+                return [c.remark(words)]
+            case Declare(buffer, values):
+                assert buffer.extent is not None
+                return [
+                    c.local_array(buffer.dtype, buffer.name, text(buffer.extent), _list(values))
+                ]
+            case Barrier():
+                return wait_for_all(self.team, self.member)
+            case Once():
+                return self.once(node)
+            case _:
+                return [c.Statement(_line(node))]
+
+    def once(self, node: Once) -> c.Body:
+        """Return statements that one thread executes."""
+        body: c.Body = [c.Block(self.body(node.body))]
+        if node.first and self.team is not Team.POOL:
+            return [c.Line(openmp.MASTER), *body]
+        return run_once(self.team, body, wait=node.wait, member=self.member)
+
+    def loop(self, node: For) -> c.Body:
+        """Return a loop as C trees."""
+        if node.kind is LoopKind.THREADS:
+            body = c.Block(self.body(node.body))
+            return share_threads(self.team, self.threads, body, last=not node.wait)
+        if node.kind is LoopKind.PARALLEL:
+            return self.share(node)
+        update = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
+        start, end = f"int64_t {node.variable} = {text(node.start)}", text(node.end)
+        turns = c.loop(start, f"{node.variable} < {end}", update, c.Block(self.body(node.body)))
+        if not node.simd:
+            return [turns]
+        return [c.Line(openmp.SIMD_OF.format(node.lanes) if node.lanes else openmp.SIMD), turns]
+
+    def share(self, node: For) -> c.Body:
+        """Return parallel loops, nested ones as one, whose turns threads share."""
+        loops, inner = list[Loop](), node
+        while True:
+            extent = number_in(inner.end)
+            assert extent is not None and number_in(inner.start) == 0
+            loops.append((inner.variable, extent, inner.step))
+            first = inner.body.body[0] if len(inner.body.body) == 1 else None
+            if not (isinstance(first, For) and first.kind is LoopKind.PARALLEL):
+                break
+            inner = first
+        body = self.body(inner.body)
+        shared = share_loops(self.team, loops, body, simd=inner.simd, member=self.member)
+        return [*shared, *(wait_for_all(self.team, self.member) if node.wait else [])]
+
+
+def _head(function: LoopFunction) -> str:
+    words = [parameter_text(part) for part in function.parameters]
+    return " ".join([*function.attributes, function.result, f"{function.name}({_pairs(words)})"])
+
+
+def _pairs(words: list[str]) -> str:
+    return ", ".join(words) or "void"
+
+
+def parameter_text(part: Buffer | ScalarParameter) -> str:
+    """Return a parameter as a function's head lists it."""
+    if isinstance(part, ScalarParameter):
+        between = "" if part.kind.endswith("*") else " "
+        return f"{part.kind}{between}{part.name}"
+    return _pointer(part)
+
+
+def _pointer(buffer: Buffer) -> str:
+    const, restrict = "const " * buffer.const, "restrict " * buffer.restrict
+    return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
+
+
+def _list(values: tuple[object, ...]) -> str:
+    return f"{{{texts(values)}}}" if values else ""  # type: ignore[arg-type]
+
+
+def _table(table: Table) -> str:
+    extents = "".join(f"[{extent}]" for extent in table.shape)
+    values = ", ".join(map(str, table.values))
+    if len(table.shape) > 1:
+        width = len(table.values) // table.shape[0]
+        starts = range(0, len(table.values), width)
+        rows = [", ".join(map(str, table.values[at : at + width])) for at in starts]
+        values = ", ".join(f"{{{row}}}" for row in rows)
+    return f"static const {table.dtype} {table.name}{extents} = {{{values}}}"
+
+
+def _line(node: LoopStatement) -> str:
+    """C text of a statement that is one line, without its semicolon."""
+    match node:
+        case Let(name, value, kind, const, static):
+            words = [*["static"] * static, *["const"] * const, kind, name, "=", text(value)]
+            return " ".join(words)
+        case Point(buffer, address):
+            return f"{_pointer(buffer)} = {text(address)}"
+        case Assign(to, value):
+            return f"{text(to) if isinstance(to, Member) else to} = {text(value)}"
+        case Store(buffer, at, value):
+            return f"{buffer}[{text(at)}] = {text(value)}"
+        case Append(buffer, value):
+            return f"*{buffer}++ = {text(value)}"
+        case Advance(buffer, count):
+            return f"{buffer} += {text(count)}"
+        case Invoke(function, operands):
+            return f"{function}({texts(operands)})"
+        case Unused(names):
+            return ", ".join(f"(void){name}" for name in names)
+        case Return(value):
+            return "return" if value is None else f"return {text(value)}"
+        case Break():
+            return "break"
+        case Opaque():
+            return '__asm__ volatile("")'
+        case _:
+            raise TypeError(f"{type(node).__name__} is no statement of one line")

@@ -1,0 +1,176 @@
+"""Values and conditions of loop IR as C text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from polysci.loop_ir.functions import call, number
+from polysci.loop_ir.index import (
+    Bits,
+    Choice,
+    Comparison,
+    Either,
+    Entry,
+    Every,
+    Extreme,
+    Flag,
+    Index,
+    Linear,
+    Mapped,
+    Modulo,
+    Negation,
+    Product,
+    Quotient,
+    Variable,
+    Within,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    Alternative,
+    Compute,
+    Constant,
+    Convert,
+    Element,
+    Fields,
+    Mask,
+    Member,
+    Named,
+    Result,
+    Subscript,
+    Value,
+)
+
+_ROUNDED: Final = {"floor": "ps_floor_div", "ceil": "ps_ceil_div"}
+_EXTREMES: Final = {"min": "ps_least", "max": "ps_most"}
+
+
+def text(value: Value) -> str:
+    """Return a value as C text, without parentheses around it."""
+    if isinstance(value, int):
+        return str(value)
+    return str(_PRINTERS[type(value)](value))
+
+
+def operand(value: Value) -> str:
+    """Return C text of a value that an operator before or behind it does not tear apart."""
+    if isinstance(value, int) or type(value) not in _OPEN:
+        return text(value)
+    if isinstance(value, Linear) and not value.terms and value.constant >= 0:
+        return str(value.constant)
+    return f"({text(value)})"
+
+
+def texts(values: Iterable[Value]) -> str:
+    """Return operands as a call lists them."""
+    return ", ".join(map(text, values))
+
+
+def _linear(value: Linear) -> str:
+    words = list[str]()
+    for term, factor in value.terms:
+        own = operand(term)
+        words.append({1: own, -1: f"-{own}"}.get(factor, f"{factor} * {own}"))
+    if value.constant or not words:
+        words.append(str(value.constant))
+    return " + ".join(words).replace("+ -", "- ")
+
+
+def _left(value: Index) -> str:
+    """The left side of a product, quotient or remainder."""
+    return text(value) if isinstance(value, Product | Modulo) or _plain(value) else operand(value)
+
+
+def _plain(value: Index) -> bool:
+    return isinstance(value, Quotient) and value.rounding == "down"
+
+
+def _quotient(value: Quotient) -> str:
+    if value.rounding == "down":
+        return f"{_left(value.left)} / {operand(value.right)}"
+    return f"{_ROUNDED[value.rounding]}({text(value.left)}, {text(value.right)})"
+
+
+def _choice(value: Choice | Alternative) -> str:
+    return f"{_tested(value.condition)} ? {text(value.then)} : {text(value.otherwise)}"
+
+
+def _tested(value: Value) -> str:
+    return operand(value) if isinstance(value, Choice | Alternative) else text(value)
+
+
+def _comparison(value: Comparison) -> str:
+    sides = [operand(side) if isinstance(side, Bits | Choice) else text(side)
+             for side in (value.left, value.right)]  # fmt: skip
+    return f" {value.operator} ".join(sides)
+
+
+def _all(value: Every) -> str:
+    return " && ".join(operand(part) if isinstance(part, Either) else text(part)
+                       for part in value.parts)  # fmt: skip
+
+
+def _any(value: Either) -> str:
+    return " || ".join(operand(part) if isinstance(part, Every) else text(part)
+                       for part in value.parts)  # fmt: skip
+
+
+def _address(value: Address) -> str:
+    base = text(value.buffer)
+    if value.dtype:
+        inner = f"({base})" if " " in base else base
+        base = f"({'const ' * value.const}{value.dtype} *){inner}"
+    at = text(value.at)
+    return base if at == "0" else f"{base} + {at}"
+
+
+def _member(value: Member) -> str:
+    return f"{value.record}{'->' if value.pointed else '.'}{value.field}"
+
+
+def _fields(value: Fields) -> str:
+    words = [f".{name} = {text(part)}" if name else text(part) for name, part in value.members]
+    kind = f"({value.dtype})" if value.dtype else ""
+    return f"{kind}{{{', '.join(words)}}}"
+
+
+def _compute(value: Compute) -> str:
+    kinds = value.kinds or (value.kind,) * len(value.arguments)
+    return call(value.function, value.kind, kinds, [operand(part) for part in value.arguments])
+
+
+_OPEN: Final = (
+    Linear, Product, Quotient, Modulo, Bits, Choice, Comparison, Every, Either, Address, Alternative
+)  # fmt: skip
+_PRINTERS: Final[dict[type, Any]] = {
+    Variable: lambda value: value.name,
+    Linear: _linear,
+    Product: lambda value: f"{_left(value.left)} * {operand(value.right)}",
+    Quotient: _quotient,
+    Modulo: lambda value: f"{_left(value.left)} % {operand(value.right)}",
+    Extreme: lambda value: f"{_EXTREMES[value.function]}({text(value.left)}, {text(value.right)})",
+    Bits: lambda value: f"{operand(value.left)} {value.operator} {operand(value.right)}",
+    Choice: _choice,
+    Mapped: lambda value: f"{value.function}({texts(value.arguments)})",
+    Entry: lambda value: value.buffer + "".join(f"[{text(at)}]" for at in value.places),
+    Comparison: _comparison,
+    Within: lambda value: f"(uint64_t)({text(value.at)}) < {value.extent}",
+    Flag: lambda value: value.name,
+    Every: _all,
+    Either: _any,
+    Negation: lambda value: f"!{operand(value.part)}",
+    Named: lambda value: value.name,
+    Constant: lambda value: number(value.value, value.kind),
+    Element: lambda value: f"{value.buffer}[{text(value.at)}]",
+    Member: _member,
+    Address: _address,
+    Convert: lambda value: f"(({value.kind})({text(value.value)}))",
+    Compute: _compute,
+    Alternative: _choice,
+    Subscript: lambda value: call(
+        "place", value.kind, (value.kind,) * 2, [text(value.value), str(value.extent)]
+    ),
+    Result: lambda value: f"{value.routine}({texts(value.arguments)})",
+    Fields: _fields,
+    Mask: lambda value: f"{value.value:#x}u" if value.bits == 32 else f"UINT64_C({value.value:#x})",
+}
