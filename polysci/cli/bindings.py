@@ -86,21 +86,6 @@ def several_sizes(arguments: argparse.Namespace) -> list[dict[str, int]]:
     return [dict(zip(lists, sizes, strict=True)) for sizes in product(*lists.values()) if lists]
 
 
-def binding_words(arguments: argparse.Namespace) -> list[str]:
-    """The options as they were written."""
-    words: list[str] = []
-    for name, sizes in arguments.dim:
-        words += ["--dim", f"{name}={','.join(map(str, sizes))}"]
-    for name, value in arguments.value:
-        numbers = value if isinstance(value, list) else [value]
-        words += ["--value", f"{name}={','.join(map(_text, numbers))}"]
-    return words
-
-
-def _text(number: bool | int | float) -> str:
-    return str(number).lower() if isinstance(number, bool) else repr(number)
-
-
 def _dim(text: str) -> tuple[str, tuple[int, ...]]:
     """``NAME=N`` or ``NAME=N,N``; argparse prints the error."""
     name, equals, sizes = text.rpartition("=")

@@ -14,7 +14,6 @@ from polysci.cli import layers as shared
 from polysci.cli import output_file
 from polysci.cli.bindings import (
     binding_options,
-    binding_words,
     check_bindings,
     check_inputs,
     dims_of,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from polysci.graph.graph import Graph
     from polysci.network.compiled import Network
     from polysci.network.prepare import PreparedNetwork
+    from polysci.ops.problem import Problem
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
 
@@ -79,20 +79,37 @@ def add(commands: Any) -> None:
 
 def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
-    top = argparse.ArgumentParser()
-    add(top.add_subparsers())
-    dtype = _dtype(arguments.dtype)
-    if dtype not in _DTYPES:
-        raise SpecError(f"--dtype {dtype}: a model is computed in {' or '.join(_DTYPES)}")
-    words = ["compile", model, "--explain", "--dtype", dtype]
-    words += ["--algorithm", arguments.algorithm, "--threads", str(shared.threads_of(arguments))]
-    words += [
-        *(["--isa", arguments.isa] if arguments.isa else []),
-        *(["--json"] if arguments.json else []),
-        *(["--wide"] if arguments.wide else []),
-        *binding_words(arguments),
-    ]
-    return int(run(top.parse_args(words)))
+    from polysci.cli.display import Display
+    from polysci.network.compiled import compile_network
+    from polysci.tune import Progress
+
+    check_bindings(arguments)
+    with Display(0) as display:
+
+        def watch(problem: Problem, step: Progress | Result) -> None:
+            if isinstance(step, Progress):
+                display.watch(problem, step)
+            else:
+                display.done(describe_result(step))
+
+        network = compile_network(
+            model, "estimate", shared.threads_of(arguments), _check_dtype(arguments.dtype),
+            dims=dims_of(arguments), values=dict(arguments.value), algorithm=arguments.algorithm,
+            isa=arguments.isa, reproducible=arguments.reproducible, watch=watch,
+        )  # fmt: skip
+    _write_explanation(arguments, network)
+    return 0
+
+
+def _write_explanation(arguments: argparse.Namespace, network: Network) -> None:
+    from polysci.cli.network_text import explain_stages, explain_stages_json
+
+    output_file.write(
+        explain_stages_json(network.prepared)
+        if arguments.json
+        else explain_stages(network.prepared, shared.table_width(arguments)),
+        getattr(arguments, "output", None),
+    )
 
 
 def reading_options(command: argparse.ArgumentParser) -> None:
@@ -178,6 +195,14 @@ def _dtype(text: str) -> str:
     return name if name in _DTYPES else text
 
 
+def _check_dtype(text: str) -> str:
+    """Return the type of a name or alias. Raises SpecError for one that no model is computed in."""
+    dtype = _dtype(text)
+    if dtype not in _DTYPES:
+        raise SpecError(f"--dtype {dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    return dtype
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if a stage is found wrong."""
     _check(arguments)
@@ -197,14 +222,7 @@ def run(arguments: argparse.Namespace) -> int:
         return write_for(targets, arguments, graph, _title(arguments))
     network = _network(arguments, graph)
     if arguments.explain:
-        from polysci.cli.network_text import explain_stages, explain_stages_json
-
-        output_file.write(
-            explain_stages_json(network.prepared)
-            if arguments.json
-            else explain_stages(network.prepared, shared.table_width(arguments)),
-            arguments.output,
-        )
+        _write_explanation(arguments, network)
         return 0
     if arguments.debug_layers or arguments.check:
         return _debug(arguments, network)
@@ -218,9 +236,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """The network of a command's MODEL. Raises SpecError for what it cannot be compiled with."""
-    arguments.dtype = _dtype(arguments.dtype)
-    if arguments.dtype not in _DTYPES:
-        raise SpecError(f"--dtype {arguments.dtype}: a model is computed in {' or '.join(_DTYPES)}")
+    arguments.dtype = _check_dtype(arguments.dtype)
     check_bindings(arguments)
     return _network(arguments, _graph(arguments, dims_of(arguments)))
 
