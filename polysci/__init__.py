@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from polysci.space.schedule import Schedule
     from polysci.target.host import detect
     from polysci.target.target import Target
-    from polysci.tune import Result, TunerOptions, optimize
+    from polysci.tune import Result, SearchOptions, TunerOptions, optimize
     from polysci.tune.wisdom import Wisdom
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Result",
     "Scales",
     "Schedule",
+    "SearchOptions",
     "Target",
     "TunerOptions",
     "Wisdom",
@@ -94,6 +95,7 @@ _HOMES = MappingProxyType(
         "Result": "polysci.tune",
         "TunerOptions": "polysci.tune",
         "Scales": "polysci.numerics.quantization",
+        "SearchOptions": "polysci.tune",
         "Schedule": "polysci.space.schedule",
         "Target": "polysci.target.target",
         "Wisdom": "polysci.tune.wisdom",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,8 @@ from polysci.border.guard import guard
 from polysci.ops import Conv2d, problem_of
 from polysci.ops.problem import Problem
 from polysci.runtime.primitive import PackedWeights, Primitive
-from polysci.space.schedule import Schedule
-from polysci.target.target import Target
-from polysci.tune import Progress, TunerOptions, check_options, optimize
-from polysci.tune.wisdom import Wisdom
+from polysci.tune import check_options, optimize
+from polysci.tune.search_options import CompileKeywords
 
 Array = NDArray[Any]
 
@@ -49,18 +47,8 @@ def compile(
     *,
     layout: str | None = None,
     dtype: str | None = None,
-    target: Target | None = None,
-    isa: str | None = None,
-    ranker: str = "traffic",
-    time_limit: float | None = None,
-    algorithm: str = "direct",
-    wisdom: Wisdom | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    schedule: Schedule | str | None = None,
     flush_denormals: bool = True,
-    reproducible: bool = False,
-    verify: bool = True,
-    tuner: str | TunerOptions | None = None,
+    **options: Unpack[CompileKeywords],
 ) -> Primitive:
     """Find a schedule for ``problem`` and build it: ``y = prim(x, prim.pack_weights(w))``.
 
@@ -71,13 +59,11 @@ def compile(
     ``flush_denormals`` calls take numbers below 2^-126 for 0. The other arguments and what they
     raise are those of ``polysci.optimize``; BuildError where there is no working C compiler.
     """
+    for name in options.keys() - CompileKeywords.__annotations__.keys():
+        raise TypeError(f"compile() got an unexpected keyword argument {name!r}")
     parsed = problem_of(problem, layout, dtype)
-    return optimize(
-        parsed.with_batch(1) if 0 in parsed.y_shape else parsed, level, threads,
-        target=target, isa=isa, ranker=ranker, time_limit=time_limit, algorithm=algorithm,
-        wisdom=wisdom, progress=progress, schedule=schedule, reproducible=reproducible,
-        verify=verify, tuner=tuner,
-    ).primitive(flush_denormals=flush_denormals)  # fmt: skip
+    own = parsed.with_batch(1) if 0 in parsed.y_shape else parsed
+    return optimize(own, level, threads, **options).primitive(flush_denormals=flush_denormals)
 
 
 @guard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from opcode import opmap
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -77,10 +78,18 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def _is_from(error: Exception, arguments: tuple[object, ...]) -> bool:
-    """Whether the error passed through one of the arguments: a callback, which is not ours."""
-    codes = {_code(argument) for argument in arguments if callable(argument)}
+    """Tell whether the error passed through a callback among the arguments or their fields."""
+    values = [*arguments, *(value for argument in arguments for value in _field_values(argument))]
+    codes = {_code(value) for value in values if callable(value)}
     frames = (frame for frame in _frames(error) if not _is_ours(frame))
     return any(frame.tb_frame.f_code in codes for frame in frames)
+
+
+def _field_values(argument: object) -> list[object]:
+    """Return the values in the fields of a dataclass; none of another object."""
+    if not is_dataclass(argument) or isinstance(argument, type):
+        return []
+    return [getattr(argument, field.name) for field in fields(argument)]
 
 
 def _code(argument: Callable[..., object]) -> CodeType | None:

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polysci.errors import NoCompilerError, PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
@@ -339,13 +340,14 @@ def tune_layers(
     What remains of ``--time-limit`` is divided evenly among the remaining layers. ``search_target``
     overrides ``--isa``, ``--machine`` and ``--level``; a ``tuner`` chooses what is measured.
     """
-    from polysci.tune import optimize
+    from polysci.tune import SearchOptions, optimize
 
     if search_target is None and (search_target := foreign_target(arguments)):
         say_unmeasured(search_target)
     start, tuned = time.monotonic(), dict[str, TunedLayer]()
     threads = threads_of(arguments)
     target = search_target.target if search_target else target_of(arguments)
+    machine = search_target.machine if search_target else machine_of(arguments)
     level = search_target.level if search_target else arguments.level
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
@@ -356,17 +358,14 @@ def tune_layers(
         if arguments.time_limit is not None:
             left = max(0.01, arguments.time_limit - (time.monotonic() - start))
             limit = left / max(1, len(keys) - len(tuned))
-        options: dict[str, Any] = {
-            name: getattr(arguments, name)
-            for name in ("ranker", "algorithm", "reproducible", "verify")
-        }
-        options |= {"target": target, "time_limit": limit, "tuner": tuner}
-        options["machine"] = search_target.machine if search_target else machine_of(arguments)
-        options["again"] = getattr(arguments, "again", False)  # an option of optimize alone
-        if watch:
-            options["progress"] = lambda step, problem=problem: watch(problem, step)
+        options = SearchOptions(
+            level, threads, target, ranker=arguments.ranker, time_limit=limit,
+            progress=partial(watch, problem) if watch else None, machine=machine,
+            algorithm=arguments.algorithm, again=getattr(arguments, "again", False),
+            reproducible=arguments.reproducible, verify=arguments.verify, tuner=tuner,
+        )  # fmt: skip
         try:
-            tuned_layer = TunedLayer(problem, optimize(problem, level, threads, **options))
+            tuned_layer = TunedLayer(problem, optimize(problem, options))
         except (SpecError, NoCompilerError):
             raise
         except PolysciError as error:

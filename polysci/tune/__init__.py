@@ -6,7 +6,7 @@ from polysci.ops.model import model_of
 from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
 from polysci.tune.search import optimize
-from polysci.tune.search_options import check_options
+from polysci.tune.search_options import SearchOptions, check_options
 from polysci.tune.tuners import TunerOptions
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Progress",
     "Result",
     "SearchLevel",
+    "SearchOptions",
     "Trial",
     "TunerOptions",
     "check_options",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Unpack
 
+from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.cost import Context
 from polysci.cost.shortlist import vectors_of
 from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.choice import FindCandidates
 from polysci.lower.direct.emit import Source
 from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
@@ -26,7 +27,7 @@ from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import assume_rates
 from polysci.target.microkernels import find
 from polysci.target.target import Target
 from polysci.tune.calibrate import load_rates
@@ -34,45 +35,28 @@ from polysci.tune.context import context_of
 from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
-from polysci.tune.runner import LocalRunner, MakeRunner
-from polysci.tune.search_options import check_flags, check_level, check_options, check_types
+from polysci.tune.search_options import RANKER, SearchKeywords, SearchOptions
 from polysci.tune.trials import Trials
 from polysci.tune.tuned_trials import TunedTrials
-from polysci.tune.tuners import TunerOptions, options_of
+from polysci.tune.tuners import TunerOptions
 from polysci.tune.wisdom import Wisdom
 
 KINDS = 60  # of schedules, from which those to measure are chosen
-RANKER = "traffic"
 _log = logging.getLogger(__name__)
 
 
 @guard
 def optimize(
     problem: Problem,
-    level: str = "measure",
+    level: str | SearchOptions = "measure",
     threads: int = 1,
-    *,
-    target: Target | None = None,
-    isa: str | None = None,
-    ranker: str = RANKER,
-    time_limit: float | None = None,
-    wisdom: Wisdom | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    machine: Machine | None = None,
-    algorithm: str = DEFAULT,
-    schedule: Schedule | str | None = None,
-    again: bool = False,
-    reproducible: bool = False,
-    quick: bool = False,
-    verify: bool = True,
-    tuner: str | TunerOptions | None = None,
-    make_runner: MakeRunner = LocalRunner,
-    find_candidates: FindCandidates = choice.candidates,
+    **options: Unpack[SearchKeywords],
 ) -> Result:
     """Find a schedule for ``problem`` and the C that implements it.
 
     ``level`` is one of LEVELS, as FFTW's: ``estimate`` times nothing, ``measure`` the model's best
     few, ``patient`` and ``exhaustive`` more, ``wisdom-only`` takes a record or raises WisdomError.
+    The other options are keywords; a SearchOptions in place of ``level`` has all of them.
     ``time_limit`` (seconds) and Ctrl-C end the search early; what was measured until then counts.
     Records go to ``wisdom`` (default: the user's file) and are reused, unless they are disturbed or
     ``again`` is set. ``isa`` caps the instruction set. With ``machine``, which need not be this
@@ -84,29 +68,27 @@ def optimize(
     is built as it is. ``verify``: code that was not measured is checked once on this machine, in a
     worker process; where it is wrong, the next choice is taken, or CheckError raised.
     """
-    check_options(level, threads, target, isa, wisdom, time_limit)
-    check_types(problem, machine, ranker, algorithm, progress)
-    check_flags(again=again, reproducible=reproducible, quick=quick, verify=verify)
-    target, algorithm = target or detect(isa), choice.resolve_algorithm(problem, algorithm)
-    settings, runs = options_of(tuner), machine is None or make_runner is not LocalRunner
-    level = check_level(level, again, runs, settings)
+    asked = SearchOptions.of(level, threads, options)
+    check_type("problem", problem, Problem)
+    target = asked.target or detect(asked.isa)
+    algorithm = choice.resolve_algorithm(problem, asked.algorithm)
+    own_level, tuner = asked.resolve_level()
+    asked = replace(
+        asked, level=own_level, target=target, isa=None, algorithm=algorithm, tuner=tuner
+    )
     problem.check_memory()
     if not problem.x_shape[0]:  # nothing to run; the code is one image's
-        result = optimize(
-            problem.with_batch(1), "estimate", threads, target=target, ranker=ranker, wisdom=wisdom,
-            machine=machine, algorithm=algorithm, schedule=schedule, reproducible=reproducible,
-            verify=verify,
+        one_image = replace(
+            asked, level="estimate", again=False, quick=False, tuner=None, progress=None,
+            time_limit=None,
         )  # fmt: skip
-        return replace(result, problem=problem, level=level)
-    if schedule is not None:
-        asked = problem, schedule, level, threads, target, machine, algorithm, verify
-        return _emit_requested(*asked)
-    kept = _kept_schedule(problem, target, algorithm) if reproducible else None
-    records = _records(problem, algorithm, threads, target, wisdom, kept)
-    return _Search(
-        problem, level, threads, target, ranker, records, progress, time_limit, machine, algorithm,
-        again, kept, quick, verify, settings, make_runner, find_candidates,
-    ).run()  # fmt: skip
+        result = optimize(problem.with_batch(1), one_image)
+        return replace(result, problem=problem, level=own_level)
+    if asked.schedule is not None:
+        return _emit_requested(problem, asked.schedule, asked, target)
+    kept = _kept_schedule(problem, target, algorithm) if asked.reproducible else None
+    records = _records(problem, asked, target, kept)
+    return _Search(problem, asked, target, records, tuner, kept).run()
 
 
 def _kept_schedule(problem: Problem, target: Target, algorithm: str) -> Schedule | None:
@@ -117,18 +99,13 @@ def _kept_schedule(problem: Problem, target: Target, algorithm: str) -> Schedule
 
 
 def _records(
-    problem: Problem,
-    algorithm: str,
-    threads: int,
-    target: Target,
-    wisdom: Wisdom | None,
-    kept: Schedule | None,
+    problem: Problem, options: SearchOptions, target: Target, kept: Schedule | None
 ) -> SearchRecords:
-    """The records that a search uses; reproducible ones are apart from the others."""
-    key = choice.key_of(problem, algorithm, reproducible=kept is not None)
-    store = Wisdom() if wisdom is None else wisdom
+    """Return the records that a search uses; reproducible ones are apart from the others."""
+    key = choice.key_of(problem, options.algorithm, reproducible=kept is not None)
+    store = Wisdom() if options.wisdom is None else options.wisdom
     order = SummationOrder.of(model_of(problem)[1], kept) if kept else None
-    return SearchRecords(problem, key, algorithm, threads, target, store, order)
+    return SearchRecords(problem, key, options.algorithm, options.threads, target, store, order)
 
 
 @cache
@@ -142,16 +119,10 @@ def _warn_of_turns(threads: int, cores: int) -> None:
 
 
 def _emit_requested(
-    problem: Problem,
-    requested: Schedule | str,
-    level: str,
-    threads: int,
-    target: Target,
-    machine: Machine | None,
-    algorithm: str,
-    verify: bool,
+    problem: Problem, requested: Schedule | str, options: SearchOptions, target: Target
 ) -> Result:
     """Return the result of a schedule that was asked for. Nothing is measured, no rate either."""
+    algorithm, threads = options.algorithm, options.threads
     start = time.monotonic()
     if isinstance(requested, Schedule):
         requested.check_parts()
@@ -161,50 +132,48 @@ def _emit_requested(
     if reason := target.refusal(find(schedule.kernel).isa):
         raise UnsupportedError(f"schedule: {schedule.kernel} {reason}")
     source = backend_of(target.isa).emit(problem, schedule, threads)
-    rates = machine or load_rates(target, source.precision.x.name) or assume_rates(target)
+    rates = options.machine or load_rates(target, source.precision.x.name) or assume_rates(target)
     context = context_of(problem, threads, target, machine=rates)
     predicted = choice.predict_seconds(problem, context, schedule)
     spent = time.monotonic() - start
     return Result(
-        problem, schedule, source, predicted, None, (), spent, level, threads, verify=verify
+        problem,
+        schedule,
+        source,
+        predicted,
+        None,
+        (),
+        spent,
+        options.level,
+        threads,
+        verify=options.verify,
     )
 
 
 @dataclass(slots=True)
 class _Search:
     problem: Problem
-    level: str
-    threads: int
+    options: SearchOptions
     target: Target
-    ranker: str
     records: SearchRecords
-    progress: Callable[[Progress], None] | None
-    time_limit: float | None
-    machine: Machine | None
-    algorithm: str
-    again: bool
-    kept: Schedule | None = None  # whose order of sums reproducible schedules have
-    quick: bool = False
-    verify: bool = True
     tuner: TunerOptions | None = None
-    make_runner: MakeRunner = LocalRunner
-    find_candidates: FindCandidates = choice.candidates
+    kept: Schedule | None = None  # whose order of sums reproducible schedules have
     start: float = field(default_factory=time.monotonic)
     context: Context | None = None
 
     def run(self) -> Result:
-        if self.machine is None:
-            _warn_of_turns(self.threads, self.target.cores)
-        described = self.machine is not None and self.level == "estimate"
-        known = None if described or self.again or self.tuner else self._recorded()
+        if self.options.machine is None:
+            _warn_of_turns(self.options.threads, self.target.cores)
+        described = self.options.machine is not None and self.options.level == "estimate"
+        known = None if described or self.options.again or self.tuner else self._recorded()
         if known:
             return known
-        if self.level == "wisdom-only":
+        if self.options.level == "wisdom-only":
             raise WisdomError(
-                f"no record for {self.problem} with {self.threads} thread(s) on this machine; "
-                f"'polysci optimize' measures one"
+                f"no record for {self.problem} with {self.options.threads} thread(s) on this "
+                "machine; 'polysci optimize' measures one"
             )
-        level = LEVELS[self.level]
+        level = LEVELS[self.options.level]
         if known := self._predicted():
             return known
         self._tell(Progress("ranking", 0, 1))
@@ -212,10 +181,10 @@ class _Search:
             return self._measure(self.tuner)
         count = None if level.measured is None else level.measured or 5
         # The order of another ranker decides, not the seconds that the traffic model predicts.
-        explores = level.measured and self.ranker == RANKER
-        ranked = self.find_candidates(
-            self.problem, self._context(), count, self.algorithm,
-            ranker=self.ranker, tiles=level.tiles, blocks=level.blocks,
+        explores = level.measured and self.options.ranker == RANKER
+        ranked = self.options.find_candidates(
+            self.problem, self._context(), count, self.options.algorithm,
+            ranker=self.options.ranker, tiles=level.tiles, blocks=level.blocks,
             kinds=KINDS if explores else 0, order=self.records.order,
         )  # fmt: skip
         ranked = self._with_kept(ranked)
@@ -228,13 +197,18 @@ class _Search:
 
     def _prediction_key(self) -> str:
         """Under which the choice of the model is kept; empty where it is not."""
-        if not self.quick or LEVELS[self.level].measured != 0 or self.machine or self.kept:
+        if (
+            not self.options.quick
+            or LEVELS[self.options.level].measured != 0
+            or self.options.machine
+            or self.kept
+        ):
             return ""
         context = self._context()
         weights = context.weights.to_json() if context.weights else ""
         return key_of((
-            self.records.key, self.level, str(self.threads), self.ranker, repr(self.target),
-            context.machine.to_json(), weights,
+            self.records.key, self.options.level, str(self.options.threads), self.options.ranker,
+            repr(self.target), context.machine.to_json(), weights,
         ))  # fmt: skip
 
     def _predicted(self) -> Result | None:
@@ -262,15 +236,15 @@ class _Search:
         """What a search in any order predicts, and what one measured."""
         if self.kept is None:
             return None
-        (best,) = choice.candidates(self.problem, self._context(), 1, self.algorithm)[:1]
+        (best,) = choice.candidates(self.problem, self._context(), 1, self.options.algorithm)[:1]
         others = replace(
-            self.records, key=choice.key_of(self.problem, self.algorithm), order=None
+            self.records, key=choice.key_of(self.problem, self.options.algorithm), order=None
         ).best("measure")
         return AnyOrder(best.seconds, others.record.seconds if others else None)
 
     def _tell(self, step: Progress) -> None:
-        if self.progress:
-            self.progress(step)
+        if self.options.progress:
+            self.options.progress(step)
 
     def _show_calibration(self, done: int, total: int) -> None:
         self._tell(Progress("calibrating", done, total))
@@ -279,22 +253,22 @@ class _Search:
         if self.context is None:
             self.context = context_of(
                 self.problem,
-                self.threads,
+                self.options.threads,
                 self.target,
-                self._show_calibration if self.progress else None,
-                self.machine,
+                self._show_calibration if self.options.progress else None,
+                self.options.machine,
             )
         return self.context
 
     def _recorded(self) -> Result | None:
         """The result of an earlier search at this level or above, if its schedule still works."""
-        known = self.records.best(self.level)
+        known = self.records.best(self.options.level)
         if known is None:
             return None
         context = self._context()
         measurement = Measurement(
             (known.record.seconds,), self.problem.flops, str(known.schedule), RECORDED,
-            self.threads, self.records.host, context.peak * self.threads,
+            self.options.threads, self.records.host, context.peak * self.options.threads,
             known.record.dropped, known.record.speed, self.problem.multiplied_flops,
         )  # fmt: skip
         predicted = choice.predict_seconds(self.problem, context, known.schedule)
@@ -307,11 +281,11 @@ class _Search:
         for schedule, seconds in ranked:
             self._tell(Progress("compiling", 0, 1))
             try:
-                source = backend.emit(self.problem, schedule, self.threads)
-                if not self.machine and not self.quick:
+                source = backend.emit(self.problem, schedule, self.options.threads)
+                if not self.options.machine and not self.options.quick:
                     path = backend.build(source.file, symbols=source.symbols)
-                    if self.verify:
-                        check_first_run(path, self.problem, source, self.threads, backend)
+                    if self.options.verify:
+                        check_first_run(path, self.problem, source, self.options.threads, backend)
             except UnsupportedError as error:
                 refusal = error
                 continue
@@ -329,14 +303,19 @@ class _Search:
 
         Or of what a tuner proposes.
         """
-        level = LEVELS[self.level]
+        level = LEVELS[self.options.level]
         trials = Trials(
-            self.problem, self._context(), level, self.start, self.time_limit, self._tell,
-            self.records, self.make_runner, self.again,
+            self.problem, self._context(), level, self.start, self.options.time_limit, self._tell,
+            self.records, self.options.make_runner, self.options.again,
         )  # fmt: skip
         if isinstance(ranked, TunerOptions):
             tuned = TunedTrials.of(
-                trials, self.records, ranked, level, self.again, self.find_candidates
+                trials,
+                self.records,
+                ranked,
+                level,
+                self.options.again,
+                self.options.find_candidates,
             )
             winner = trials.run(tuned.attempt)
         else:
@@ -345,11 +324,11 @@ class _Search:
             most = level.measured and level.measured + first - 1
             winner = trials.run(partial(trials.try_all, candidates=every, first=first, most=most))
         partly = trials.interrupted or trials.late
-        if self.again:
+        if self.options.again:
             self.records.forget()
         self.records.keep(
-            winner.measurement, "estimate" if partly else self.level, trials.trials.values(),
-            trials.compiler,
+            winner.measurement, "estimate" if partly else self.options.level,
+            trials.trials.values(), trials.compiler,
         )  # fmt: skip
         result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
@@ -374,6 +353,6 @@ class _Search:
     ) -> Result:
         return Result(
             self.problem, schedule, source, seconds, measurement, (),
-            time.monotonic() - self.start, self.level, self.threads, any_order=self._any_order(),
-            verify=self.verify,
+            time.monotonic() - self.start, self.options.level, self.options.threads,
+            any_order=self._any_order(), verify=self.options.verify,
         )  # fmt: skip

@@ -49,6 +49,9 @@ class Callback:
 def test_errors_of_a_callback_are_the_callers(callback: object) -> None:
     with pytest.raises(KeyError, match="mine"):
         polysci.compile(SPEC, "estimate", progress=callback)
+    options = polysci.SearchOptions("estimate", progress=callback)  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="mine"):
+        polysci.optimize(polysci.parse_problem(SPEC), options)
 
 
 @guard
