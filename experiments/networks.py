@@ -29,7 +29,7 @@ import small_models
 from polysci.errors import CheckError, SpecError
 from polysci.lower import registry
 from polysci.network.compiled import compile_network
-from polysci.network.prepare import machine_for
+from polysci.network.options import machine_for
 from polysci.peers import Peer
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
 from polysci.peers.networks.compare import compare_networks, installed_peers

@@ -39,8 +39,9 @@ from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import candidates
 from polysci.network.build import library_of
 from polysci.network.network_process import time_networks
+from polysci.network.options import machine_for
 from polysci.network.pipeline import PASSES, PassContext, run_passes
-from polysci.network.prepare import graph_of, machine_for
+from polysci.network.prepare import graph_of
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
 from polysci.program.passes.fused_updates import StepGains, step_products

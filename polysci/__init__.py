@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from polysci.api import compile, conv2d
     from polysci.frontends import layers
     from polysci.network.compiled import Network, compile_network
+    from polysci.network.options import CompileOptions
     from polysci.notation.einsum import einsum
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRECISIONS",
+    "CompileOptions",
     "Conv1d",
     "Conv1dBackwardData",
     "Conv1dBackwardWeights",
@@ -78,6 +80,7 @@ __all__ = [
 _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
+        "CompileOptions": "polysci.network.options",
         "Conv1d": "polysci.ops.conv1d",
         "Conv1dBackwardData": "polysci.ops.backward_data",
         "Conv1dBackwardWeights": "polysci.ops.backward_weights",

@@ -307,7 +307,7 @@ def _build(
     """Search with a line a layer, generate, build."""
     from polysci.cli.display import Display
     from polysci.network.compiled import build_network
-    from polysci.network.prepare import CompileOptions
+    from polysci.network.options import PlanOptions
     from polysci.program.stages import problems
     from polysci.target.host import detect
     from polysci.text.tables import time_text
@@ -315,7 +315,7 @@ def _build(
 
     threads, tuner = shared.threads_of(arguments), tuner_of(arguments)
     level = arguments.level or ("estimate" if arguments.explain else "measure")
-    options = CompileOptions(
+    options = PlanOptions(
         level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
         flush_denormals=not arguments.keep_denormals, reproducible=arguments.reproducible,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from polysci.errors import SpecError
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.graph.graph import Graph
-    from polysci.network.prepare import CompileOptions
+    from polysci.network.options import PlanOptions
 
 
 def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
@@ -36,11 +36,11 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     return [SearchTarget(shared.target_of(arguments), machine, "estimate")]
 
 
-def options_for(target: SearchTarget, arguments: argparse.Namespace) -> CompileOptions:
+def options_for(target: SearchTarget, arguments: argparse.Namespace) -> PlanOptions:
     """What a network for a target is compiled by."""
-    from polysci.network.prepare import CompileOptions
+    from polysci.network.options import PlanOptions
 
-    return CompileOptions(
+    return PlanOptions(
         target.level, shared.threads_of(arguments), arguments.dtype, arguments.algorithm,
         target.target, not arguments.keep_denormals, target.machine, arguments.reproducible,
     )  # fmt: skip

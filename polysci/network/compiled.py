@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from numpy.typing import NDArray
 
-from polysci.border.arguments import check_callable, check_path, check_texts, check_type
+from polysci.border.arguments import check_path, check_type
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
 from polysci.errors import SpecError, UnsupportedError
@@ -24,27 +23,18 @@ from polysci.network import network_cache
 from polysci.network.build import library_of, load_runner, runner_of
 from polysci.network.element_type import is_faster
 from polysci.network.network_process import check_first_run
+from polysci.network.options import CompileOptions, PlanOptions, Watch
 from polysci.network.pickling import dumps
 from polysci.network.pipeline import PassChoices
 from polysci.network.planned import PlannedNetwork, plan_network
-from polysci.network.prepare import (
-    CompileOptions,
-    Model,
-    PreparedNetwork,
-    Watch,
-    generate_code,
-    graph_of,
-    prepare,
-)
+from polysci.network.prepare import Model, PreparedNetwork, generate_code, graph_of, prepare
 from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
-from polysci.program.passes.fused_updates import AUTO
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
-from polysci.target.target import Target
 from polysci.text import names
 from polysci.text.tables import shorten
-from polysci.tune import LEVELS, Progress, TunerOptions, check_options
+from polysci.tune import LEVELS, Progress, TunerOptions
 from polysci.tune.tuners import options_of as tuner_options
 from polysci.tune.wisdom import Wisdom
 from polysci.version import __version__
@@ -161,59 +151,41 @@ def compile_network(
     threads: int = 1,
     dtype: str = "f32",
     *,
-    dims: Mapping[str, int] | None = None,
-    values: Mapping[str, Any] | None = None,
-    external: bool = False,
-    algorithm: str = "direct",
-    target: Target | None = None,
-    isa: str | None = None,
-    wisdom: Wisdom | None = None,
-    name: str | None = None,
-    fuse: bool = True,
-    time_limit: float | None = None,
-    watch: Watch | None = None,
-    flags: Sequence[str] | None = None,
-    flush_denormals: bool = True,
-    optimize: str = "speed",
-    update: str = AUTO,
-    reproducible: bool = False,
-    verify: bool = True,
-    tuner: str | TunerOptions | None = None,
+    options: CompileOptions | None = None,
+    **others: Any,
 ) -> Network:
     """Compile the network of an ONNX model: ``model`` is its path, a ModelProto or its bytes.
 
     Or it is a model of ``polysci.layers`` or its words (``mlp:1x64x10 act=relu``), a program of
     ``torch.export`` or its path (``model.pt2``), or the path of a tensor notation (``program.tc``).
 
-    ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
-    ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
-    constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
-    ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
-    unless f32 is measured to be faster (if not ``reproducible``), as the network's ``dtype`` says.
-    ``time_limit``: seconds for all layers. ``flush_denormals``: runs take numbers below 2^-126 (of
-    f64: 2^-1022) for 0. ``optimize="memory"`` orders nodes so that tensors take least memory at a
-    time. ``update``: gradients of recurrent weights are summed in every step (``fused``), by one
-    product behind all of them (``diffused``), or as the model decides (``auto``). ``flags`` are the
-    compiler's. ``verify``: code that never ran here runs once in a process of its own; CheckError
-    if it crashes. A ``tuner``, as of ``optimize``, chooses for the whole network. SpecError for
-    other models, UnsupportedError with all nodes that cannot be computed.
+    Options are the fields of ``CompileOptions``, as keywords, or one such value as ``options``.
+    Raises TypeError or SpecError for other options, SpecError for other models, UnsupportedError
+    with all nodes that cannot be computed, CheckError for code that crashes.
     """
-    _check_options(locals())
+    if options is None:
+        options = CompileOptions(level, threads, dtype, **others)
+    check_type("options", options, CompileOptions)
     model = check_path("model", model) if isinstance(model, PathLike) else model
-    graph = model if isinstance(model, Graph) else graph_of(model, dims, values, external=external)
-    own, title = target or detect(isa), _title_of(model) if name is None else names.project(name)
-    options = CompileOptions(
-        level, threads, dtype, algorithm, own, flush_denormals, reproducible=reproducible
-    )
-    choices = PassChoices(update=update)
-    prepared = partial(prepare, graph, fuse=fuse, target=own, optimize=optimize, choices=choices)
-    if LEVELS[level].measured == 0 and level != "wisdom-only" and tuner is None and not watch:
-        words = (title, str(fuse), str(optimize), str(update), repr(flags))
-        return _from_cache(graph, prepared, options, words, wisdom, flags, verify)
-    plain = prepared("f32") if dtype == "bf16" else None
+    graph = (
+        model if isinstance(model, Graph)
+        else graph_of(model, options.dims, options.values, external=options.external)
+    )  # fmt: skip
+    plan, name = options.plan(), options.name
+    title = _title_of(model) if name is None else names.project(name)
+    prepared = partial(
+        prepare, graph, fuse=options.fuse, target=plan.target, optimize=options.optimize,
+        choices=PassChoices(update=options.update),
+    )  # fmt: skip
+    measures = LEVELS[options.level].measured != 0 or options.level == "wisdom-only"
+    if not (measures or options.tuner is not None or options.watch):
+        return _from_cache(graph, prepared, plan, title, options)
+    plain = prepared("f32") if options.dtype == "bf16" else None
     return build_network(
-        prepared(dtype), options, title, wisdom=wisdom, time_limit=time_limit, watch=watch,
-        flags=flags, verify=verify, tuner=tuner_options(tuner), plain=plain,
+        prepared(options.dtype), plan, title, wisdom=options.wisdom,
+        time_limit=options.time_limit, watch=options.watch, flags=options.flags,
+        verify=options.verify, plain=plain, tuner=tuner_options(options.tuner),
+        progress=options.progress,
     )  # fmt: skip
 
 
@@ -224,12 +196,12 @@ def _title_of(model: object) -> str:
 
 
 def _from_cache(
-    graph: Graph, prepared: Callable[[str], PreparedNetwork], options: CompileOptions,
-    words: Sequence[str], wisdom: Wisdom | None, flags: Sequence[str] | None,
-    verify: bool,
+    graph: Graph, prepared: Callable[[str], PreparedNetwork], options: PlanOptions, title: str,
+    asked: CompileOptions,
 ) -> Network:  # fmt: skip
-    """A network for which nothing is measured, planned and built now or by an earlier process."""
-    start, title = time.monotonic(), words[0]
+    """Return a network for which nothing is measured, built now or by an earlier process."""
+    start, wisdom, flags, verify = time.monotonic(), asked.wisdom, asked.flags, asked.verify
+    words = (title, str(asked.fuse), str(asked.optimize), str(asked.update), repr(flags))
     key_of = partial(network_cache.key_of, graph, options, *words)
     kept = network_cache.load(key_of(), graph.constants, options, wisdom, verify=verify)
     if kept is None:
@@ -251,38 +223,9 @@ def _from_cache(
     return network
 
 
-_NOTHING: Final = type(None)
-_OPTION_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
-    {
-        "algorithm": (str,),
-        "dtype": (str,),
-        "optimize": (str,),
-        "update": (str,),
-        "dims": (Mapping, _NOTHING),
-        "values": (Mapping, _NOTHING),
-        "name": (str, _NOTHING),
-        "reproducible": (bool,),
-        "verify": (bool,),
-        "external": (bool,),
-        "fuse": (bool,),
-        "flush_denormals": (bool,),
-    }
-)
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise TypeError for an option of another type, and what ``check_options`` raises."""
-    for option, kinds in _OPTION_TYPES.items():
-        check_type(option, options[option], *kinds)
-    check_texts("flags", options["flags"])
-    check_callable("watch", options["watch"])
-    search = ("level", "threads", "target", "isa", "wisdom", "time_limit")
-    check_options(*(options[option] for option in search))
-
-
 def build_network(
     prepared: PreparedNetwork,
-    options: CompileOptions,
+    options: PlanOptions,
     name: str,
     *,
     wisdom: Wisdom | None = None,
@@ -340,7 +283,7 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
     if reason := target.refusal(isa):
         raise UnsupportedError(f"{where} {reason}; compile it again")
     parts = pickle.loads(data)
-    options = CompileOptions(**parts["options"], target=detect(isa))
+    options = PlanOptions(**parts["options"], target=detect(isa))
     schedules = {key: Schedule.parse(text) for key, text in parts["schedules"].items()}
     code = generate_code(parts["prepared"].placed, schedules, name, options)
     return Network(

@@ -30,9 +30,10 @@ from polysci.network.build import ports
 from polysci.network.codegen.emit import Code
 from polysci.network.codegen.weights_file import pieces_of
 from polysci.network.network_records import NetworkRecords
+from polysci.network.options import PlanOptions
 from polysci.network.pickling import digest_of
 from polysci.network.planned import NetworkSummary
-from polysci.network.prepare import CompileOptions, PreparedNetwork
+from polysci.network.prepare import PreparedNetwork
 from polysci.network.runner import Runner
 from polysci.network.stored import restore_runner, signature_of
 from polysci.numerics.arrays import Array, round_up
@@ -62,9 +63,7 @@ class ReadRecords:
     digest: str
 
     @staticmethod
-    def of(
-        prepared: PreparedNetwork, options: CompileOptions, wisdom: Wisdom | None
-    ) -> ReadRecords:
+    def of(prepared: PreparedNetwork, options: PlanOptions, wisdom: Wisdom | None) -> ReadRecords:
         """Of the network itself, and of its layers in any order of sums and in one."""
         store = wisdom or Wisdom()
         layers = problems(prepared.program).values()
@@ -75,12 +74,12 @@ class ReadRecords:
         )
         return ReadRecords(keys, _digest_of_records(keys, options, store))
 
-    def are_current(self, options: CompileOptions, wisdom: Wisdom | None) -> bool:
+    def are_current(self, options: PlanOptions, wisdom: Wisdom | None) -> bool:
         """Whether planning would read the same today."""
         return self.digest == _digest_of_records(self.problems, options, wisdom or Wisdom())
 
 
-def _digest_of_records(keys: Sequence[str], options: CompileOptions, wisdom: Wisdom) -> str:
+def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom) -> str:
     """Of the schedules that searches may take, the preferred ones first, and of nothing else."""
     host, features = host_of(options.target), options.target.isa.features
     records: Sequence[Record] = ()
@@ -90,7 +89,7 @@ def _digest_of_records(keys: Sequence[str], options: CompileOptions, wisdom: Wis
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def key_of(graph: Graph, options: CompileOptions, *words: str) -> str:
+def key_of(graph: Graph, options: PlanOptions, *words: str) -> str:
     """The name of a network's entry; ``words`` are further options."""
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
     digest = digest_of((replace(graph, constants={}, tensors={}), *tables))
@@ -111,7 +110,7 @@ def _code() -> str:
 def load(
     key: str,
     constants: Mapping[str, Array],
-    options: CompileOptions,
+    options: PlanOptions,
     wisdom: Wisdom | None,
     *,
     verify: bool = False,

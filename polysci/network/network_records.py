@@ -18,7 +18,7 @@ from typing import Final
 from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
-from polysci.network.prepare import CompileOptions
+from polysci.network.options import PlanOptions
 from polysci.runtime.measurement import host_of
 from polysci.tune.individuals import LAYER, NETWORK, parse_texts, text_of
 from polysci.tune.wisdom import LEVELS, Record, Wisdom
@@ -33,7 +33,7 @@ class NetworkRecords:
     """The records of one network for these options."""
 
     graph: Graph
-    options: CompileOptions
+    options: PlanOptions
     wisdom: Wisdom
 
     @cached_property

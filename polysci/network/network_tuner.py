@@ -22,20 +22,14 @@ from polysci.network.build import library_of
 from polysci.network.codegen.emit import Code
 from polysci.network.network_process import time_networks
 from polysci.network.network_records import NetworkRecords
+from polysci.network.options import PlanOptions, machine_for
 from polysci.network.pipeline import (
     PASSES,
     PassChoices,
     PassContext,
     run_passes,
 )
-from polysci.network.prepare import (
-    CompileOptions,
-    PreparedNetwork,
-    generate_code,
-    machine_for,
-    options_of,
-    prepare,
-)
+from polysci.network.prepare import PreparedNetwork, generate_code, options_of, prepare
 from polysci.network.retune import fuse_with_schedules
 from polysci.network.rivals import rivals
 from polysci.ops.problem import Problem
@@ -93,7 +87,7 @@ class NetworkTuner:
     prepared: PreparedNetwork
     results: dict[str, Result]
     chosen: Mapping[str, Schedule]
-    options: CompileOptions
+    options: PlanOptions
     name: str
     wisdom: Wisdom
     progress: Callable[[Progress], None] | None = None
@@ -155,7 +149,7 @@ class NetworkTuner:
         seeds += [choose_options(plain, its) for its in self.records.seeds(list(todo), KNOWN)]
         return replace(plain, seeds=tuple(dict.fromkeys(seeds)))
 
-    def _schedules(self, key: str, problem: Problem, options: CompileOptions) -> list[str]:
+    def _schedules(self, key: str, problem: Problem, options: PlanOptions) -> list[str]:
         """What a layer chooses from: what won, alone or inside, its rivals, the model's best."""
         result = self.results[key]
         context = context_of(problem, options.threads, options.target)
@@ -230,7 +224,7 @@ class NetworkTuner:
             )  # fmt: skip
         return replace(self.variants[own], choices=choices)
 
-    def _unforeseen(self, key: str, problem: Problem, options: CompileOptions) -> Schedule:
+    def _unforeseen(self, key: str, problem: Problem, options: PlanOptions) -> Schedule:
         """The model's choice for a layer that another order of axes makes another problem."""
         if key not in self.results:
             self.results[key] = optimize(

@@ -9,7 +9,8 @@ from polysci.errors import FarmError
 from polysci.farm import Farm, FarmMachine, FarmResult
 from polysci.farm.tuning import Watch as FarmWatch
 from polysci.farm.tuning import run_searches
-from polysci.network.prepare import CompileOptions, PreparedNetwork, options_of
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import PreparedNetwork, options_of
 from polysci.program.stages import problems
 from polysci.tune.wisdom import Wisdom
 
@@ -19,7 +20,7 @@ class FarmNetwork:
     """A network, how it will be compiled, and for which kind of machine."""
 
     prepared: PreparedNetwork
-    options: CompileOptions
+    options: PlanOptions
     machine: FarmMachine
 
 

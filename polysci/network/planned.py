@@ -13,13 +13,8 @@ from polysci.network.build import ports
 from polysci.network.codegen.emit import Code
 from polysci.network.network_records import NetworkRecords
 from polysci.network.network_tuner import NetworkTuner
-from polysci.network.prepare import (
-    CompileOptions,
-    PreparedNetwork,
-    Watch,
-    generate_code,
-    search_schedules,
-)
+from polysci.network.options import PlanOptions, Watch
+from polysci.network.prepare import PreparedNetwork, generate_code, search_schedules
 from polysci.network.retune import retune
 from polysci.network.runner import TensorPort
 from polysci.space.schedule import Schedule
@@ -62,7 +57,7 @@ class PlannedNetwork:
     results: Mapping[str, Result]
     schedules: Mapping[str, Schedule]
     code: Code
-    options: CompileOptions
+    options: PlanOptions
     seconds: float
     known: NetworkSummary | None = field(default=None, kw_only=True)  # what ``summary`` would find
 
@@ -118,7 +113,7 @@ def use_pool(network: Planned, pool: str) -> Planned:
 
 def plan_network(
     prepared: PreparedNetwork,
-    options: CompileOptions,
+    options: PlanOptions,
     name: str,
     *,
     wisdom: Wisdom | None = None,
@@ -155,7 +150,7 @@ def plan_network(
 
 
 def _recorded(
-    prepared: PreparedNetwork, options: CompileOptions, name: str, wisdom: Wisdom
+    prepared: PreparedNetwork, options: PlanOptions, name: str, wisdom: Wisdom
 ) -> PlannedNetwork | None:
     """What an earlier tuner chose, if that still works."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -24,8 +24,8 @@ from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import DEFAULT
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
+from polysci.network.options import PlanOptions, Watch, machine_for
 from polysci.network.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
-from polysci.ops.problem import Problem
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.fused_updates import UPDATES
@@ -42,10 +42,9 @@ from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import Machine
 from polysci.target.target import Target
-from polysci.tune import Progress, Result, context_of, optimize
-from polysci.tune.calibrate import load_rates
+from polysci.tune import Result, context_of, optimize
 from polysci.tune.wisdom import Wisdom
 
 if TYPE_CHECKING:
@@ -56,30 +55,6 @@ DTYPES = ("f32", "bf16")
 AIMS = ("speed", "memory")
 OTHERS: Final = 60  # schedules that the model prefers, where the best has no code in a network
 NOTATION = ".tc"  # files of comprehensions
-Watch = Callable[[Problem, Progress | Result], None]  # what a search does, then what it found
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """The search's level and algorithm, threads, element type between layers, and the machine.
-
-    ``flush_denormals``: a run takes numbers below the smallest normal one for 0. ``machine`` has
-    the rates of one that need not be this one; nothing is measured then.
-    """
-
-    level: str
-    threads: int
-    dtype: str
-    algorithm: str
-    target: Target
-    flush_denormals: bool = True
-    machine: Machine | None = None
-    reproducible: bool = False
-
-    @property
-    def rates(self) -> Machine:
-        """What is known of the machine."""
-        return self.machine or machine_for(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +143,7 @@ def prepare(
     return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
 
 
-def machine_for(target: Target) -> Machine:
-    """What is known of this machine; nothing is measured for it."""
-    return load_rates(target) or assume_rates(target)
-
-
-def shares_of(program: Program, options: CompileOptions, pool: str = OPENMP) -> ThreadShares:
+def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> ThreadShares:
     """Which stages all threads of a network share: every one that a pool or a branch runs."""
     branches = any(isinstance(stage, BranchStage) for stage in program.stages)
     if options.threads == 1 or pool != OPENMP or branches:
@@ -181,7 +151,7 @@ def shares_of(program: Program, options: CompileOptions, pool: str = OPENMP) -> 
     return share_stages(program, options.threads, options.rates, options.target.memory("L2").size)
 
 
-def options_of(program: Program, options: CompileOptions) -> Mapping[str, CompileOptions]:
+def options_of(program: Program, options: PlanOptions) -> Mapping[str, PlanOptions]:
     """By key of a problem: for one thread, where one alone computes it."""
     alone = serial_problems(program, shares_of(program, options))
     single = replace(options, threads=1)
@@ -192,7 +162,7 @@ def generate_code(
     placed: PlacedProgram,
     schedules: Mapping[str, Schedule],
     name: str,
-    options: CompileOptions,
+    options: PlanOptions,
     *,
     apart: bool = False,
     timed: bool = False,
@@ -208,7 +178,7 @@ def generate_code(
 
 def search_schedules(
     prepared: PreparedNetwork,
-    options: CompileOptions,
+    options: PlanOptions,
     *,
     wisdom: Wisdom | None = None,
     time_limit: float | None = None,
@@ -249,7 +219,7 @@ def search_schedules(
     return results
 
 
-def _with_code(placed: PlacedProgram, result: Result, options: CompileOptions) -> Result:
+def _with_code(placed: PlacedProgram, result: Result, options: PlanOptions) -> Result:
     """The model's best schedule with which every layer of a problem has code in its program.
 
     Where the algorithm has none, it is one of the default algorithm.

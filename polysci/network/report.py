@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
-from polysci.network.prepare import CompileOptions, generate_code
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import generate_code
 from polysci.network.profile import StageTime, call_latency, latency, profile
 from polysci.network.runner import Runner
 from polysci.program.stages import LayerStage, Program, RepeatStage, Stage, members_of
@@ -101,7 +102,7 @@ def report_of(
     runner: Runner,
     results: Mapping[str, Result],
     schedules: Mapping[str, Schedule],
-    options: CompileOptions,
+    options: PlanOptions,
 ) -> NetworkReport:
     """Time the code of a network as a whole and stage by stage.
 
@@ -127,7 +128,7 @@ class _Facts:
 
     results: Mapping[str, Result]
     schedules: Mapping[str, Schedule]
-    options: CompileOptions
+    options: PlanOptions
 
 
 def sum_of_layers(program: Program, results: Mapping[str, Result]) -> float | None:
@@ -174,7 +175,7 @@ def _alone(results: Mapping[str, Result], layer: LayerStage, stage: Stage) -> fl
     return measured.median * _times(layer, stage) if measured else None
 
 
-def _peak(options: CompileOptions, result: Result) -> float | None:
+def _peak(options: PlanOptions, result: Result) -> float | None:
     """GFLOP/s of all threads: measured beside the layer, else known of the machine."""
     if result.measurement and result.measurement.peak_gflops:
         return result.measurement.peak_gflops

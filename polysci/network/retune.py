@@ -16,12 +16,8 @@ from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
-from polysci.network.prepare import (
-    CompileOptions,
-    PreparedNetwork,
-    generate_code,
-    options_of,
-)
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import PreparedNetwork, generate_code, options_of
 from polysci.network.rivals import rivals
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.joint_loops import join_loops
@@ -39,7 +35,7 @@ WARM_UP = 2  # runs
 def retune(
     prepared: PreparedNetwork,
     results: Mapping[str, Result],
-    options: CompileOptions,
+    options: PlanOptions,
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
@@ -64,7 +60,7 @@ def fuse_with_schedules(
     prepared: PreparedNetwork,
     chosen: Mapping[str, Schedule],
     seconds: Mapping[str, float],
-    options: CompileOptions,
+    options: PlanOptions,
     refused: Mapping[str, str],
 ) -> PreparedNetwork:
     """The network after the passes that need its layers' schedules and predicted seconds.
@@ -81,7 +77,7 @@ def fuse_with_schedules(
 def in_place(
     placed: PlacedProgram,
     results: Mapping[str, Result],
-    options: CompileOptions,
+    options: PlanOptions,
     name: str,
     wisdom: Wisdom | None = None,
 ) -> dict[str, Schedule]:
@@ -112,7 +108,7 @@ def slower_fusions(
     apart: PlacedProgram,
     fused: PlacedProgram,
     chosen: Mapping[str, Schedule],
-    options: CompileOptions,
+    options: PlanOptions,
     name: str,
 ) -> dict[str, str]:
     """Why row fusions slower than their members apart are refused, by internal tensor."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from polysci.errors import PolysciError
 from polysci.lower.choice import candidates, key_of, other_form
-from polysci.network.prepare import CompileOptions
+from polysci.network.options import PlanOptions
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule, parse
@@ -29,7 +29,7 @@ LIKELY: Final = 1.4  # of the least time alone: slower kinds do not win
 
 
 def rivals(
-    problem: Problem, result: Result, options: CompileOptions, wisdom: Wisdom
+    problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
 ) -> list[Schedule]:
     """Up to ``ROUNDS`` schedules; the winner alone is the first."""
     distinct: dict[str, Schedule] = {}
@@ -41,7 +41,7 @@ def rivals(
 
 
 def _likely(
-    problem: Problem, result: Result, options: CompileOptions, wisdom: Wisdom
+    problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
 ) -> Iterator[Schedule]:
     """The winner alone, its other form, the fastest measured of each kind, others, the model's."""
     yield result.schedule
@@ -66,7 +66,7 @@ def _likely(
     yield from preferred[FIRST:]
 
 
-def _records(problem: Problem, options: CompileOptions, wisdom: Wisdom) -> list[Record]:
+def _records(problem: Problem, options: PlanOptions, wisdom: Wisdom) -> list[Record]:
     """What was measured of a problem, the fastest first."""
     key = key_of(problem, options.algorithm, reproducible=options.reproducible)
     with suppress(PolysciError):

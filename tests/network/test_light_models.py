@@ -18,7 +18,8 @@ from polysci.graph.operators.lower import SUPPORTED
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import build_network, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors
-from polysci.network.prepare import CompileOptions, prepare
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import prepare
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.networks import given
@@ -82,7 +83,7 @@ def test_the_results_that_come_with_the_models(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_of_random_weights(name: str, threads: int) -> None:
     graph = simplify(with_random_weights(graph_of(name)))
-    options = CompileOptions("estimate", threads, "f32", "direct", detect())
+    options = PlanOptions("estimate", threads, "f32", "direct", detect())
     network = rebuild_network(build_network(prepare(graph), options, name), apart=True)
     wrong = [one for one in compare_tensors(network, given(graph)) if not one.error < 1e-4]
     assert not wrong, wrong[0]

@@ -22,14 +22,9 @@ from polysci.graph.simplify import simplify
 from polysci.lower.layer_calls import refuse_schedule
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.compiled import Network, build_network
+from polysci.network.options import PlanOptions
 from polysci.network.planned import use_pool
-from polysci.network.prepare import (
-    CompileOptions,
-    generate_code,
-    options_of,
-    prepare,
-    search_schedules,
-)
+from polysci.network.prepare import generate_code, options_of, prepare, search_schedules
 from polysci.network.retune import fuse_with_schedules
 from polysci.network.rivals import rivals
 from polysci.program.passes import row_fusion
@@ -153,11 +148,11 @@ class Case:
         return str(self.random.choice(["f32", "f32", "bf16", "int8"]))
 
     @cached_property
-    def options(self) -> CompileOptions:
+    def options(self) -> PlanOptions:
         isas = [isa for isa in ISAS if not detect().refusal(isa)]
         threads, dtype = int(self.random.integers(1, 4)), self.kind.replace("int8", "f32")
         isa, algorithm = self.random.choice(isas), str(self.random.choice(["direct", "auto"]))
-        return CompileOptions("estimate", threads, dtype, algorithm, detect(str(isa)))
+        return PlanOptions("estimate", threads, dtype, algorithm, detect(str(isa)))
 
     @cached_property
     def forward(self) -> Graph:
@@ -254,7 +249,7 @@ def test_a_sum_that_steps_carry_on(algorithm: str) -> None:
     weights = {"w": reals(32, 32, 3, 3) / 20}
     graph = read(model([steps], inputs, {"y": shape}, weights))
     target = detect()
-    options = CompileOptions("estimate", 1, "f32", algorithm, target)
+    options = PlanOptions("estimate", 1, "f32", algorithm, target)
     network = build_network(
         prepare(simplify(graph), target=target), options, "steps", flags=QUICK
     )  # fmt: skip

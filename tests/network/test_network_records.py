@@ -17,7 +17,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.network import network_tuner
 from polysci.network.network_records import NetworkRecords
-from polysci.network.prepare import CompileOptions
+from polysci.network.options import PlanOptions
 from polysci.notation import compile as compile_notation
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
@@ -39,7 +39,7 @@ def other(float(P,Q) X, float(Q,R) Y, float(R) z) -> (U, V) {
 }"""
 MINIMUM = PLAIN.replace("max=!", "min=!")
 SIZES = {"M": 6, "K": 16, "N": 24}
-OPTIONS = CompileOptions("estimate", 1, "f32", "direct", detect("portable"))
+OPTIONS = PlanOptions("estimate", 1, "f32", "direct", detect("portable"))
 ONE = TunerOptions("genetic", 2, 1, elites=0)
 
 

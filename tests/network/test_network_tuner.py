@@ -20,7 +20,8 @@ from polysci.network import network_tuner
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.network_tuner import NetworkTuner
-from polysci.network.prepare import CompileOptions, prepare, search_schedules
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import prepare, search_schedules
 from polysci.network.retune import retune
 from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion
@@ -48,7 +49,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tuner_of(tmp_path: Path, threads: int = 1) -> NetworkTuner:
     target = detect("portable")
-    options = CompileOptions("estimate", threads, "f32", "direct", target)
+    options = PlanOptions("estimate", threads, "f32", "direct", target)
     prepared, wisdom = prepare(GRAPH, target=target), Wisdom(tmp_path / "wisdom.sqlite")
     results = search_schedules(prepared, options, wisdom=wisdom)
     _, chosen = retune(prepared, results, options, "net", wisdom)

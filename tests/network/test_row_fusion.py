@@ -63,7 +63,7 @@ def test_results(
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
     monkeypatch.setattr(row_fusion, "RISK", 0.0)
     graph, target = inverted_bottleneck(size, stride), detect()
-    options = prepare.CompileOptions("estimate", threads, dtype, "direct", target)
+    options = prepare.PlanOptions("estimate", threads, dtype, "direct", target)
     net = compiled.build_network(
         prepare.prepare(graph, dtype, target=target), options, "bands", flags=QUICK
     )
@@ -79,7 +79,7 @@ def test_results(
 def test_what_stays_in_the_cache_stays_apart() -> None:
     """The reason is kept for whoever asks."""
     graph, target = inverted_bottleneck(12, 1), detect()
-    options = prepare.CompileOptions("estimate", 1, "f32", "direct", target)
+    options = prepare.PlanOptions("estimate", 1, "f32", "direct", target)
     net = compiled.build_network(
         prepare.prepare(graph, target=target), options, "apart", flags=QUICK
     )

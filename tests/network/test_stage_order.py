@@ -11,8 +11,8 @@ from polysci.errors import SpecError
 from polysci.graph.operators.lower import lower
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
+from polysci.network.options import machine_for
 from polysci.network.pipeline import PassContext, run_passes
-from polysci.network.prepare import machine_for
 from polysci.program.passes.stage_order import arena_bytes, order_for_memory
 from polysci.target.host import detect
 from tests.support.command import done

@@ -15,10 +15,10 @@ from polysci.target.host import detect
 from polysci.tune import calibrate, search
 
 PUBLIC = """
-    PRECISIONS Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d Conv2dBackwardData
-    Conv2dBackwardWeights Conv3d Conv3dBackwardData Conv3dBackwardWeights ConvTranspose2d
-    Matmul Nest Network Primitive Result Scales Schedule SearchOptions Target TunerOptions Wisdom
-    compile compile_network conv2d detect einsum errors
+    CompileOptions PRECISIONS Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d
+    Conv2dBackwardData Conv2dBackwardWeights Conv3d Conv3dBackwardData Conv3dBackwardWeights
+    ConvTranspose2d Matmul Nest Network Primitive Result Scales Schedule SearchOptions Target
+    TunerOptions Wisdom compile compile_network conv2d detect einsum errors
     extract from_bf16 layers notation optimize parse_problem to_bf16 training
 """
 CLOCK = "from time import perf_counter as now; start = now(); import polysci; print(now() - start)"

@@ -87,7 +87,7 @@ def test_weights_of_another_version_are_refused(
     prim: polysci.Primitive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(polysci, "__version__", "0.0.1")
+        patch.setattr("polysci.runtime.primitive.__version__", "0.0.1")
         data = pickle.dumps(prim.pack_weights(W))
     with pytest.raises(polysci.errors.SpecError, match=r"packed by polysci 0\.0\.1, and this is"):
         pickle.loads(data)

@@ -12,7 +12,8 @@ from polysci.graph.operators.lower import SUPPORTED
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, build_network, rebuild_network
 from polysci.network.debug import compare_tensors
-from polysci.network.prepare import CompileOptions, prepare
+from polysci.network.options import PlanOptions
+from polysci.network.prepare import prepare
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.graphbound import bounds
@@ -32,7 +33,7 @@ def network_of(
     """Of a graph, on assumed rates and without measuring."""
     target, apart = detect(isa), bool(options.pop("apart", False))
     prepared = prepare(simplify(graph), dtype, fuse=fuse, target=target)
-    compile_options = CompileOptions("estimate", threads, dtype, "direct", target)
+    compile_options = PlanOptions("estimate", threads, dtype, "direct", target)
     found = build_network(prepared, compile_options, "small", **{"flags": QUICK, **options})
     return rebuild_network(found, apart=True) if apart else found
 

@@ -10,8 +10,9 @@ import pytest
 from polysci import compile_network, layers, training
 from polysci.errors import SpecError
 from polysci.graph.operators.lower import lower
+from polysci.network.options import machine_for
 from polysci.network.pipeline import PASSES, PassChoices, PassContext, run_passes
-from polysci.network.prepare import graph_of, machine_for, prepare
+from polysci.network.prepare import graph_of, prepare
 from polysci.ops.matmul import Matmul
 from polysci.program.passes.fused_updates import StepGains, step_products
 from polysci.program.stages import LayerStage, Program, RepeatStage

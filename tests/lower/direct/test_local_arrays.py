@@ -11,8 +11,9 @@ from polysci import notation
 from polysci.frontends.notation.elaborate import elaborate
 from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
+from polysci.network.options import PlanOptions
 from polysci.network.planned import plan_network
-from polysci.network.prepare import CompileOptions, prepare
+from polysci.network.prepare import prepare
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
@@ -63,7 +64,7 @@ def unaligned(text: str) -> list[str]:
 def printed(program: str) -> str:
     """The C of a comprehension."""
     graph, _ = graph_of_comprehension(elaborate(parse(program), ""), {})
-    options = CompileOptions("estimate", 1, "f32", "direct", detect())
+    options = PlanOptions("estimate", 1, "f32", "direct", detect())
     return "\n".join(plan_network(prepare(graph), options, "f").code.files.values())
 
 

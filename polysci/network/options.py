@@ -1,0 +1,123 @@
+"""The options of a compiled network: what callers ask for, and what its plan depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from polysci.border.arguments import check_callable, check_texts, check_type
+from polysci.ops.problem import Problem
+from polysci.program.passes.fused_updates import AUTO
+from polysci.target.host import detect
+from polysci.target.machine import Machine, assume_rates
+from polysci.target.target import Target
+from polysci.tune import Progress, Result, TunerOptions, check_options
+from polysci.tune.calibrate import load_rates
+from polysci.tune.wisdom import Wisdom
+
+Watch = Callable[[Problem, Progress | Result], None]  # the steps of a search, then its result
+_NOTHING: Final = type(None)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        "algorithm": (str,),
+        "dtype": (str,),
+        "optimize": (str,),
+        "update": (str,),
+        "dims": (Mapping, _NOTHING),
+        "values": (Mapping, _NOTHING),
+        "name": (str, _NOTHING),
+        "reproducible": (bool,),
+        "verify": (bool,),
+        "external": (bool,),
+        "fuse": (bool,),
+        "flush_denormals": (bool,),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options on which schedules and code depend, with the instruction set chosen.
+
+    They are the search's level and algorithm, threads, the element type between layers and the
+    machine. ``flush_denormals``: a run takes numbers below the smallest normal one for 0.
+    ``machine`` has the rates of one that need not be this one; nothing is measured then.
+    """
+
+    level: str
+    threads: int
+    dtype: str
+    algorithm: str
+    target: Target
+    flush_denormals: bool = True
+    machine: Machine | None = None
+    reproducible: bool = False
+
+    @property
+    def rates(self) -> Machine:
+        """The rates of the machine, as far as they are known."""
+        return self.machine or machine_for(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """The options of ``compile_network``.
+
+    ``level``, ``algorithm`` and ``reproducible`` as ``optimize`` takes them, for every layer.
+    ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
+    constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
+    ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
+    unless f32 is measured to be faster (if not ``reproducible``), as the network's ``dtype`` says.
+    ``time_limit``: seconds for all layers. ``flush_denormals``: runs take numbers below 2^-126 (of
+    f64: 2^-1022) for 0. ``optimize="memory"`` orders nodes so that tensors take least memory at a
+    time. ``update``: gradients of recurrent weights are summed in every step (``fused``), by one
+    product behind all of them (``diffused``), or as the model decides (``auto``). ``flags`` are the
+    compiler's. ``verify``: code that never ran here runs once in a process of its own. A ``tuner``,
+    as of ``optimize``, chooses for the whole network. ``watch`` hears of each layer's search,
+    ``progress`` of the tuner's. Raises TypeError or SpecError for an option that is none.
+    """
+
+    level: str = "measure"
+    threads: int = 1
+    dtype: str = "f32"
+    dims: Mapping[str, int] | None = None
+    values: Mapping[str, Any] | None = None
+    external: bool = False
+    algorithm: str = "direct"
+    target: Target | None = None
+    isa: str | None = None
+    wisdom: Wisdom | None = None
+    name: str | None = None
+    fuse: bool = True
+    time_limit: float | None = None
+    watch: Watch | None = None
+    flags: Sequence[str] | None = None
+    flush_denormals: bool = True
+    optimize: str = "speed"
+    update: str = AUTO
+    reproducible: bool = False
+    verify: bool = True
+    tuner: str | TunerOptions | None = None
+    progress: Callable[[Progress], None] | None = None
+
+    def __post_init__(self) -> None:
+        for option, kinds in _TYPES.items():
+            check_type(option, getattr(self, option), *kinds)
+        check_texts("flags", self.flags)
+        check_callable("watch", self.watch)
+        check_callable("progress", self.progress)
+        check_options(self.level, self.threads, self.target, self.isa, self.wisdom, self.time_limit)
+
+    def plan(self) -> PlanOptions:
+        """Return the options on which schedules and code depend."""
+        return PlanOptions(
+            self.level, self.threads, self.dtype, self.algorithm, self.target or detect(self.isa),
+            self.flush_denormals, reproducible=self.reproducible,
+        )  # fmt: skip
+
+
+def machine_for(target: Target) -> Machine:
+    """Return the rates known of this machine, or assumed ones; nothing is measured for them."""
+    return load_rates(target) or assume_rates(target)
