@@ -15,7 +15,7 @@ from polysci.target.host import detect
 from polysci.tune import calibrate, search
 
 PUBLIC = """
-    CompileOptions PRECISIONS Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d
+    PRECISIONS CompileOptions Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d
     Conv2dBackwardData Conv2dBackwardWeights Conv3d Conv3dBackwardData Conv3dBackwardWeights
     ConvTranspose2d Matmul Nest Network Primitive Result Scales Schedule SearchOptions Target
     TunerOptions Wisdom compile compile_network conv2d detect einsum errors
