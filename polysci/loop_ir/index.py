@@ -327,6 +327,8 @@ def floor_divide(left: IndexLike, right: IndexLike) -> Index:
 def ceil_divide(left: IndexLike, right: IndexLike) -> Index:
     """Return the quotient of any two integers, the second above 0, rounded up."""
     whole, parts = number_in(left), number_in(right)
+    if parts == 1:
+        return as_index(left)
     if whole is not None and parts is not None:
         return Linear((), -(-whole // parts))
     return Quotient(as_index(left), as_index(right), "ceil")

@@ -7,7 +7,7 @@ where it is read or written; its ``Buffer`` is a parameter, a table or stands in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Final
 
@@ -95,7 +95,7 @@ class Constant:
 class Element:
     """The element of a buffer at an index."""
 
-    buffer: str
+    buffer: str | Member | Address
     at: Index
 
     def __str__(self) -> str:
@@ -156,6 +156,18 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Two numbers combined by ``+``, ``-`` or ``*`` in the kind that C computes them in."""
+
+    operator: str
+    left: Value
+    right: Value
+
+    def __str__(self) -> str:
+        return f"({self.left} {self.operator} {self.right})"
+
+
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """One of two values, by a condition; the other one is not computed."""
 
@@ -190,6 +202,16 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressOf:
+    """The address of a scalar or a record, which a routine changes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"&{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Mask:
     """Bits of an unsigned integer of so many bits."""
 
@@ -217,7 +239,8 @@ class Subscript(Index):
 
 Value = (
     int | Index | Condition | Named | Constant | Element | Member | Address | Convert | Compute
-    | Alternative | Result | Fields | Mask
+    | Arithmetic | Alternative | Result | Fields | Mask
+    | AddressOf
 )  # fmt: skip
 
 
@@ -330,7 +353,7 @@ class Declare:
 class Store:
     """The write of one element."""
 
-    buffer: str
+    buffer: str | Member | Address
     at: Index
     value: Value
 
@@ -487,12 +510,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LoopModule:
-    """Functions and tables in the order in which they are printed.
+    """Functions, tables and constants in the order in which they are printed.
 
     ``types`` are element types by the names that buffers use, where these are not C's.
     """
 
-    parts: tuple[LoopFunction | Table, ...]
+    parts: tuple[LoopFunction | Table | Let, ...]
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -513,6 +536,20 @@ def loop(variable: str, end: int | Index, *body: LoopStatement, start: int | Ind
          step: int = 1) -> For:  # fmt: skip
     """Return a serial loop."""
     return For(variable, as_index(start), as_index(end), block(*body), step)
+
+
+def names_in(node: object) -> set[str]:
+    """Return the names that statements or values mention, and other words that they hold."""
+    names, pending = set[str](), [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            names.add(part)
+        elif isinstance(part, tuple | list):
+            pending.extend(part)
+        elif is_dataclass(part):
+            pending.extend(getattr(part, item.name) for item in fields(part))
+    return names
 
 
 def walk_statements(statement: LoopStatement) -> Iterator[LoopStatement]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from polysci.loop_ir.functions import number
 from polysci.loop_ir.index import number_in
 from polysci.loop_ir.nodes import (
     Advance,
@@ -31,15 +32,17 @@ from polysci.loop_ir.nodes import (
     Point,
     Return,
     ScalarParameter,
+    Scope,
     Scoped,
     Store,
     Table,
     Unused,
 )
+from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.printers.c_values import text, texts
-from polysci.printers.sharing import Loop, run_once, share_loops, share_threads, wait_for_all
+from polysci.printers.c_values import place, text, texts
+from polysci.printers.sharing import Loop, nest, run_once, share_loops, share_threads, wait_for_all
 from polysci.printers.team import Team
 
 LINE: Final = 4  # parameters of a long list that stand beside the function's name
@@ -47,23 +50,27 @@ LINE: Final = 4  # parameters of a long list that stand beside the function's na
 
 @dataclass(frozen=True, slots=True)
 class CPrinter:
-    """How C shares work: which threads run a piece of code, and how many.
+    """How C shares work: which threads run a piece of code.
 
-    ``member`` is C text of the team of a pool, as the thread sees it. ``last``: nobody waits behind
-    the last loop over threads of a function.
+    ``member`` is C text of the team of a pool, as the thread sees it.
     """
 
     team: Team = Team.OWN
-    threads: int = 1
     member: str = "team"
 
     def module(self, module: LoopModule) -> str:
         """Return all functions and tables."""
         return "\n".join(f"{c.text(self.part(part))}\n" for part in module.parts)
 
-    def part(self, part: LoopFunction | Table) -> c.Generable:
-        """Return a function or a table as a C tree."""
-        return c.Statement(_table(part)) if isinstance(part, Table) else self.function(part)
+    def text(self, function: LoopFunction) -> str:
+        """Return the definition of a function."""
+        return c.text(self.function(function))
+
+    def part(self, part: LoopFunction | Table | Let) -> c.Generable:
+        """Return a function, a table or a constant as a C tree."""
+        if isinstance(part, LoopFunction):
+            return self.function(part)
+        return c.Statement(_table(part) if isinstance(part, Table) else _line(part))
 
     def function(self, function: LoopFunction) -> c.Generable:
         """Return the definition of a function as a C tree."""
@@ -90,11 +97,8 @@ class CPrinter:
                 return [c.Block(self.body(body))]
             case Comment(words):
                 return [c.remark(words)]
-            case Declare(buffer, values):
-                assert buffer.extent is not None
-                return [
-                    c.local_array(buffer.dtype, buffer.name, text(buffer.extent), _list(values))
-                ]
+            case Declare():
+                return [_declare(node)]
             case Barrier():
                 return wait_for_all(self.team, self.member)
             case Once():
@@ -104,16 +108,21 @@ class CPrinter:
 
     def once(self, node: Once) -> c.Body:
         """Return statements that one thread executes."""
-        body: c.Body = [c.Block(self.body(node.body))]
-        if node.first and self.team is not Team.POOL:
+        body = self.body(node.body)
+        if self.team is Team.POOL:
+            return run_once(self.team, body, wait=node.wait, member=self.member)
+        if len(node.body.body) != 1 or not isinstance(node.body.body[0], Assign | Invoke):
+            body = [c.Block(body)]
+        if node.first:
             return [c.Line(openmp.MASTER), *body]
-        return run_once(self.team, body, wait=node.wait, member=self.member)
+        return run_once(self.team, body, wait=node.wait)
 
     def loop(self, node: For) -> c.Body:
         """Return a loop as C trees."""
         if node.kind is LoopKind.THREADS:
-            body = c.Block(self.body(node.body))
-            return share_threads(self.team, self.threads, body, last=not node.wait)
+            body, threads = c.Block(self.body(node.body)), number_in(node.end)
+            assert threads is not None
+            return share_threads(self.team, threads, body, last=not node.wait)
         if node.kind is LoopKind.PARALLEL:
             return self.share(node)
         update = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
@@ -135,17 +144,18 @@ class CPrinter:
                 break
             inner = first
         body = self.body(inner.body)
+        if node.chunk and self.team is not Team.POOL:
+            return [c.Line(openmp.loop(len(loops), chunk=node.chunk)), *nest(loops, body)]
         shared = share_loops(self.team, loops, body, simd=inner.simd, member=self.member)
         return [*shared, *(wait_for_all(self.team, self.member) if node.wait else [])]
 
 
 def _head(function: LoopFunction) -> str:
+    """What a definition begins with; entry points of many parameters take two lines."""
     words = [parameter_text(part) for part in function.parameters]
-    return " ".join([*function.attributes, function.result, f"{function.name}({_pairs(words)})"])
-
-
-def _pairs(words: list[str]) -> str:
-    return ", ".join(words) or "void"
+    lines = [words] if "static" in function.attributes else [words[:LINE], words[LINE:]]
+    parameters = ",\n        ".join(", ".join(line) for line in lines if line) or "void"
+    return " ".join([*function.attributes, function.result, f"{function.name}({parameters})"])
 
 
 def parameter_text(part: Buffer | ScalarParameter) -> str:
@@ -161,17 +171,24 @@ def _pointer(buffer: Buffer) -> str:
     return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
 
 
-def _list(values: tuple[object, ...]) -> str:
-    return f"{{{texts(values)}}}" if values else ""  # type: ignore[arg-type]
+def _declare(node: Declare) -> c.Generable:
+    """Memory of a function's own."""
+    buffer, values = node.buffer, f"{{{texts(node.values)}}}" if node.values else ""
+    assert buffer.extent is not None
+    count = text(buffer.extent)
+    if buffer.scope is Scope.CONSTANT:
+        return c.Statement(f"static const {buffer.dtype} {buffer.name}[{count}] = {values}")
+    return c.local_array(buffer.dtype, buffer.name, count, values)
 
 
 def _table(table: Table) -> str:
     extents = "".join(f"[{extent}]" for extent in table.shape)
-    values = ", ".join(map(str, table.values))
+    words = [number(x, REAL) if isinstance(x, float) else str(x) for x in table.values]
+    values = ", ".join(words)
     if len(table.shape) > 1:
         width = len(table.values) // table.shape[0]
         starts = range(0, len(table.values), width)
-        rows = [", ".join(map(str, table.values[at : at + width])) for at in starts]
+        rows = [", ".join(words[at : at + width]) for at in starts]
         values = ", ".join(f"{{{row}}}" for row in rows)
     return f"static const {table.dtype} {table.name}{extents} = {{{values}}}"
 
@@ -180,14 +197,14 @@ def _line(node: LoopStatement) -> str:
     """C text of a statement that is one line, without its semicolon."""
     match node:
         case Let(name, value, kind, const, static):
-            words = [*["static"] * static, *["const"] * const, kind, name, "=", text(value)]
-            return " ".join(words)
+            words = [*["static"] * static, *["const"] * const, kind]
+            return f"{' '.join(words)}{' ' * (kind[-1] != '*')}{name} = {text(value)}"
         case Point(buffer, address):
             return f"{_pointer(buffer)} = {text(address)}"
         case Assign(to, value):
             return f"{text(to) if isinstance(to, Member) else to} = {text(value)}"
         case Store(buffer, at, value):
-            return f"{buffer}[{text(at)}] = {text(value)}"
+            return f"{place(buffer)}[{text(at)}] = {text(value)}"
         case Append(buffer, value):
             return f"*{buffer}++ = {text(value)}"
         case Advance(buffer, count):

@@ -27,7 +27,9 @@ from polysci.loop_ir.index import (
 )
 from polysci.loop_ir.nodes import (
     Address,
+    AddressOf,
     Alternative,
+    Arithmetic,
     Compute,
     Constant,
     Convert,
@@ -64,6 +66,11 @@ def operand(value: Value) -> str:
 def texts(values: Iterable[Value]) -> str:
     """Return operands as a call lists them."""
     return ", ".join(map(text, values))
+
+
+def place(buffer: str | Member | Address) -> str:
+    """Return the buffer whose elements are read or written, as C text."""
+    return buffer if isinstance(buffer, str) else operand(buffer)
 
 
 def _linear(value: Linear) -> str:
@@ -124,6 +131,18 @@ def _address(value: Address) -> str:
     return base if at == "0" else f"{base} + {at}"
 
 
+def _arithmetic(value: Arithmetic) -> str:
+    """A sum or product; sums stay in the order in which they are written."""
+    left, right = operand(value.left), operand(value.right)
+    first = isinstance(value.left, Arithmetic) and value.left.operator == "*"
+    if value.operator != "*" and first:
+        left = text(value.left)
+    if value.operator != "*" and isinstance(value.right, Arithmetic | Linear | Product):
+        product = isinstance(value.right, Product) or getattr(value.right, "operator", "") == "*"
+        right = text(value.right) if product else right
+    return f"{left} {value.operator} {right}"
+
+
 def _member(value: Member) -> str:
     return f"{value.record}{'->' if value.pointed else '.'}{value.field}"
 
@@ -140,7 +159,8 @@ def _compute(value: Compute) -> str:
 
 
 _OPEN: Final = (
-    Linear, Product, Quotient, Modulo, Bits, Choice, Comparison, Every, Either, Address, Alternative
+    Linear, Product, Quotient, Modulo, Bits, Choice, Comparison, Every, Either, Address,
+    Alternative, Arithmetic,
 )  # fmt: skip
 _PRINTERS: Final[dict[type, Any]] = {
     Variable: lambda value: value.name,
@@ -161,7 +181,8 @@ _PRINTERS: Final[dict[type, Any]] = {
     Negation: lambda value: f"!{operand(value.part)}",
     Named: lambda value: value.name,
     Constant: lambda value: number(value.value, value.kind),
-    Element: lambda value: f"{value.buffer}[{text(value.at)}]",
+    Element: lambda value: f"{place(value.buffer)}[{text(value.at)}]",
+    Arithmetic: _arithmetic,
     Member: _member,
     Address: _address,
     Convert: lambda value: f"(({value.kind})({text(value.value)}))",
@@ -172,5 +193,6 @@ _PRINTERS: Final[dict[type, Any]] = {
     ),
     Result: lambda value: f"{value.routine}({texts(value.arguments)})",
     Fields: _fields,
+    AddressOf: lambda value: f"&{value.name}",
     Mask: lambda value: f"{value.value:#x}u" if value.bits == 32 else f"UINT64_C({value.value:#x})",
 }

@@ -20,17 +20,17 @@ static PS_LOOP void small_s0(const ps_memory *m)
                 for (int64_t j = 0; j < length; ++j) {
                     acc[j] = -INFINITY;
                 }
-                for (int64_t r0 = ps_ceil_div(-1 * i2 + 1, 1); r0 < ps_least(3, ps_ceil_div(-1 * i2 + 7, 1)); ++r0) {
+                for (int64_t r0 = ps_most(0, ps_ceil_div(-i2 + 1, 1)); r0 < ps_least(3, ps_ceil_div(-i2 + 7, 1)); ++r0) {
                     for (int64_t r1 = 0; r1 < 3; ++r1) {
 #pragma omp simd
                         for (int64_t j = 0; j < length; ++j) {
-                            acc[j] = ((uint64_t)((j0 + j) + r1 - 1) < 6) ? ps_f_max(acc[j], x1[36 * i1 + 6 * i2 + 6 * r0 + (j0 + j) + r1 - 7]) : acc[j];
+                            acc[j] = (uint64_t)(j0 + j + r1 - 1) < 6 ? ps_f_max(acc[j], x1[36 * i1 + 6 * i2 + 6 * r0 + j0 + j + r1 - 7]) : acc[j];
                         }
                     }
                 }
 #pragma omp simd
                 for (int64_t j = 0; j < length; ++j) {
-                    y[36 * i1 + 6 * i2 + (j0 + j)] = acc[j];
+                    y[36 * i1 + 6 * i2 + j0 + j] = acc[j];
                 }
             }
         }

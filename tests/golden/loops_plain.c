@@ -11,7 +11,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
 {
     float *restrict y = (float *)m->out[0];
     const float *restrict x1 = (const float *)m->in[0];
-    const float *restrict x2 = (const float *)(m->constants + 0);
+    const float *restrict x2 = (const float *)m->constants;
     for (int64_t i1 = 0; i1 < 8; ++i1) {
         for (int64_t i2 = 0; i2 < 6; ++i2) {
             const float v0 = x2[i2];

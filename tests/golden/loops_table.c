@@ -6,14 +6,16 @@
 #define PS_LOOP PS_KERNEL
 #endif
 
-/* Resize Resize of y */
 static const int32_t small_s0_i0[12] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5};
+
 static const int32_t small_s0_i1[12] = {0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5};
+
+/* Resize Resize of y */
 static PS_LOOP void small_s0(const ps_memory *m)
 {
-    float *restrict y = (float *)(m->arena + 0);
+    float *restrict y = (float *)m->arena;
     const float *restrict x1 = (const float *)m->in[0];
-    const float *restrict x2 = (const float *)(m->constants + 0);
+    const float *restrict x2 = (const float *)m->constants;
     for (int64_t i1 = 0; i1 < 8; ++i1) {
         for (int64_t i2 = 0; i2 < 12; ++i2) {
             const float v0 = x2[i2];
@@ -25,18 +27,20 @@ static PS_LOOP void small_s0(const ps_memory *m)
     }
 }
 
-/* Resize Resize of y */
 static const int32_t small_s1_i0[12] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5};
+
 static const int32_t small_s1_i1[12] = {0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5};
+
+/* Resize Resize of y */
 static PS_LOOP void small_s1(const ps_memory *m)
 {
     float *restrict y = (float *)m->out[0];
-    const float *restrict x1 = (const float *)(m->arena + 0);
-    const float *restrict x2 = (const float *)(m->constants + 0);
+    const float *restrict x1 = (const float *)m->arena;
+    const float *restrict x2 = (const float *)m->constants;
     for (int64_t i2 = 0; i2 < 96; ++i2) {
 #pragma omp simd
         for (int64_t i3 = 0; i3 < 12; ++i3) {
-            y[12 * i2 + i3] = (x1[6 * i2 + 1 * small_s1_i0[i3]] + ((x1[6 * i2 + 1 * small_s1_i1[i3]] - x1[6 * i2 + 1 * small_s1_i0[i3]]) * x2[i3]));
+            y[12 * i2 + i3] = (x1[6 * i2 + small_s1_i0[i3]] + ((x1[6 * i2 + small_s1_i1[i3]] - x1[6 * i2 + small_s1_i0[i3]]) * x2[i3]));
         }
     }
 }

@@ -31,7 +31,7 @@ def test_threads_share_products_of_nearly_equal_parts(
     inputs = {"a": a, "b": b, "c": reals(count, 17, 5, seed=3)}
     several, alone = (network_of(graph, number) for number in (threads, 1))
     source = several.code.files["small.c"]
-    assert (f"{count} * (thread + 1) / {threads}" in source) == split
+    assert (f"({count} * thread + {count}) / {threads}" in source) == split
     exact = np.maximum(a.astype(np.float64) @ b, 0) @ inputs["c"]
     for _ in range(20):  # threads must not use each other's packed weights
         y = several(inputs)["y"]

@@ -22,7 +22,6 @@ from polysci.lower.direct.panels import (
     weights_function,
 )
 from polysci.lower.direct.private_sums import call_sums, copy_of, sums_function
-from polysci.lower.direct.sharing import share_threads
 from polysci.lower.direct.tasks import origins_of_task
 from polysci.lower.direct.tile_calls import tile_call
 from polysci.lower.direct.tile_functions import tile_function
@@ -34,6 +33,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.printers.definitions import arrange
+from polysci.printers.sharing import share_threads
 from polysci.printers.team import Team
 from polysci.space.directives import Hilbert, Stream
 from polysci.space.resolve import Plan, resolve

@@ -13,12 +13,12 @@ from polysci.lower.direct import denormals
 from polysci.lower.direct.emit import Source
 from polysci.lower.direct.emit import emit as emit_nest
 from polysci.lower.direct.panels import clear_bytes
-from polysci.lower.direct.sharing import share_threads
 from polysci.lower.residues.plan import ResiduePlan
 from polysci.polyhedral.contraction import Strides
 from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.printers.definitions import definitions
+from polysci.printers.sharing import share_threads
 from polysci.printers.team import Team
 from polysci.space.packed_copy import ALIGNMENT, round_up
 

@@ -10,11 +10,11 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct import denormals
 from polysci.lower.direct.activation_calls import activation_function, activation_headers
 from polysci.lower.direct.emit import Source
-from polysci.lower.direct.sharing import share_threads
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers import ctree as c
 from polysci.printers import interface
+from polysci.printers.sharing import share_threads
 from polysci.printers.team import Team
 from polysci.space.directives import Ahead
 from polysci.target.header_sets import HeaderSet

@@ -15,6 +15,7 @@ from polysci.loop_ir.index import (
     as_index,
     ceil_divide,
     least,
+    most,
 )
 from polysci.loop_ir.nodes import (
     Alternative,
@@ -208,4 +209,4 @@ def _bounds(
     terms = tuple((n, -factor) for n, factor in guard.at.terms if n != name)
     low = affine_index(busy(Affine(terms, -guard.at.const)), {})
     high = affine_index(busy(Affine(terms, guard.extent - guard.at.const)), {})
-    return ceil_divide(low, coef), least(extent, ceil_divide(high, coef))
+    return most(0, ceil_divide(low, coef)), least(extent, ceil_divide(high, coef))

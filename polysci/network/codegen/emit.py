@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.direct.denormals import KEEP
 from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.direct.panels import clear_bytes
@@ -26,7 +27,7 @@ from polysci.network.codegen.sized_programs import (
     describe_size,
     run_values,
 )
-from polysci.network.codegen.stage_code import StageCode
+from polysci.network.codegen.stage_code import StageLowering
 from polysci.network.codegen.weights_file import (
     WeightsFile,
     WeightsUse,
@@ -37,6 +38,7 @@ from polysci.network.codegen.weights_file import (
 )
 from polysci.numerics.arrays import round_up
 from polysci.printers import ctree as c
+from polysci.printers.c import CPrinter
 from polysci.printers.definitions import trim
 from polysci.printers.interface import SCALES
 from polysci.program.passes.arena import Arena
@@ -54,6 +56,7 @@ _FLUSHED = """\
 In a run, and in the weights,
  * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
  * with -DPS_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
+MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 FUNCTION_HEADERS = (
     "functions",
     "functions_exponential",
@@ -142,13 +145,13 @@ def code_of_programs(
     isa = least_of(isa, [call.source.isa for call in every])
     weights_file, offsets = weights_file_of(uses, flush=flush_denormals)
     emitters = [
-        StageCode(
+        StageLowering(
             own.placed, own.symbol(name), isa, threads, use.calls, constants,
-            apart, timed, pool, own.shares,
+            apart, timed, own.shares,
         )
         for own, use, constants in zip(programs, uses, offsets, strict=True)
     ]  # fmt: skip
-    holes = holes_of(emitters, programs, weights_file, name, flush_denormals=flush_denormals)
+    holes = holes_of(emitters, programs, weights_file, name, pool, flush_denormals=flush_denormals)
     values = {**holes, **tuned}
     files = {**network_files(values, "raw"), **layer_files(name, every)}
     arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
@@ -199,10 +202,11 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
 
 
 def holes_of(
-    emitters: Sequence[StageCode],
+    emitters: Sequence[StageLowering],
     programs: Sequence[SizedProgram],
     weights_file: WeightsFile,
     name: str,
+    pool: str,
     *,
     flush_denormals: bool,
 ) -> dict[str, str]:
@@ -210,7 +214,7 @@ def holes_of(
     first, every = emitters[0], [c for emitter in emitters for c in emitter.calls.values()]
     arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
     inside = _inside(first)
-    loops, steps, members = _stages(emitters, programs)
+    loops, steps, members = _stages(emitters, programs, pool)
     paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
     template = " ".join(path.read_text(encoding="utf-8") for path in paths)
     run = run_values(programs, name)
@@ -239,7 +243,7 @@ def holes_of(
         "DIGEST": weights_file.digest,
         "PACKING": c.text(_packing(weights_file, every), 1),
         **_sums(checksum_of(weights_file.chunks())),
-        **pool_values(first.pool, first.threads, name),
+        **pool_values(pool, first.threads, name),
         "CDEF": _cdef(name, run["PARAMETERS"]) + "".join(f"{head};\n" for head, _ in inside),
         "DEBUG": "".join(f"\n{head} {{ return {what}; }}\n" for head, what in inside),
         **_clock(first),
@@ -248,15 +252,15 @@ def holes_of(
 
 
 def _stages(
-    emitters: Sequence[StageCode], programs: Sequence[SizedProgram]
+    emitters: Sequence[StageLowering], programs: Sequence[SizedProgram], pool: str
 ) -> tuple[str, str, dict[str, str]]:
     """C of loops, of the body of a run, and holes of what both take beside what one size does."""
-    texts = []
-    for emitter in emitters:
-        start = [c.Statement("m->times[-1] = ps_now()")] * emitter.timed
-        texts.append(c.text(c.Collection(start + emitter.stages()), 1))
+    printer = CPrinter(team_of(pool), member=MEMBER)
+    texts = [c.text(c.Collection(printer.body(emitter.stages())), 1) for emitter in emitters]
     rings = [RINGS] * any(emitter.row_fusions for emitter in emitters)
-    loops = [line for emitter in emitters for line in (*emitter.tables, *emitter.loops)]
+    loops = [
+        printer.module(LoopModule((*emitter.tables, *emitter.functions))) for emitter in emitters
+    ]
     if not programs[0].sizes:
         return "\n".join([*rings, *loops]), texts[0], {}
     cases = []
@@ -357,7 +361,7 @@ size_t {name}_context_size(void);
 """
 
 
-def _inside(emitter: StageCode) -> list[tuple[str, str]]:
+def _inside(emitter: StageLowering) -> list[tuple[str, str]]:
     """Functions that show what only the project itself looks at: head and value."""
     name = emitter.name
     heads = [(f"char *{name}_memory({name}_context *context)", "context->arena")] * emitter.apart
@@ -366,7 +370,7 @@ def _inside(emitter: StageCode) -> list[tuple[str, str]]:
     )
 
 
-def _clock(emitter: StageCode) -> dict[str, str]:
+def _clock(emitter: StageLowering) -> dict[str, str]:
     """What a network that times itself has in addition."""
     if not emitter.timed:
         return dict.fromkeys(("TIMES", "TIMES_OF", "SET_TIMES", "NOW"), "")

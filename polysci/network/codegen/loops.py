@@ -74,7 +74,6 @@ from polysci.program.passes.buffers import BufferPlace
 from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
 
 ROW = f"i{ROW_AXIS}"
-MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 _ATTRIBUTES: Final = ("static", "PS_LOOP")
@@ -243,7 +242,7 @@ class LoopLowering:
         names = self.outer_first([name for name in self.extents if name not in self.idle])
         return tuple((name, self.extents[name]) for name in names)
 
-    def functions(self) -> tuple[Table | LoopFunction, ...]:
+    def functions(self) -> tuple[*tuple[Table, ...], LoopFunction]:
         """Return the tables and the function of the stage."""
         body = self.body([name for name, _ in self.order])
         rows = (*_ROW_PARAMETERS,) if self.rows else ()

@@ -1,4 +1,4 @@
-"""A row fusion as C: its members take turns, each as many rows at a time as its own loop takes.
+"""A row fusion as loop IR: its members take turns, each some rows at a time as its loop says.
 
 Rows that are made and not read yet lie in a ring a thread: row r of a tensor at
 ``at + (r - base) * bytes``. Where the end is reached, what is still needed moves to the beginning.
@@ -7,16 +7,38 @@ Rows that are made and not read yet lie in a ring a thread: row r of a tensor at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from polysci.loop_ir.nodes import Named
-from polysci.lower.direct.sharing import nest, share_loops
+from polysci.loop_ir.index import Variable, as_index, compare, divide, least, most
+from polysci.loop_ir.nodes import (
+    Address,
+    Assign,
+    Buffer,
+    Convert,
+    Declare,
+    Fields,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopStatement,
+    Member,
+    Named,
+    ScalarParameter,
+    Scope,
+    Unused,
+    Value,
+    block,
+    loop,
+)
 from polysci.lower.layer_calls import LayerCall
-from polysci.network.codegen.loops import MEMBER, Pointer
+from polysci.network.codegen.accumulators import Statements
+from polysci.network.codegen.loops import Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
-from polysci.printers import ctree as c
-from polysci.printers.team import Team
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import RowWindow
 from polysci.program.passes.row_windows import rows_read
@@ -30,19 +52,23 @@ typedef struct {
     int64_t base, done;
 } ps_ring;
 """
+_STATIC: Final = ("static",)
+_PARAMETERS: Final = (
+    ScalarParameter("m", "const ps_memory *"), ScalarParameter("r", "ps_ring *"),
+    ScalarParameter("work", "char *"), ScalarParameter("from"), ScalarParameter("upto"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
-class RowFusionWriter:
-    """A row fusion on its way to C: ``calls`` of its layers, ``calls_to`` of all its members."""
+class RowFusionLowering:
+    """A row fusion on its way to loop IR: code of its layers, ``calls_to`` all its members."""
 
     stage: RowFusion
     placed: PlacedProgram
     calls: Mapping[int, LayerCall]
     threads: int
     symbol: str
-    team: Team
-    calls_to: dict[int, c.Generable] = field(default_factory=dict)
+    calls_to: dict[int, LoopStatement] = field(default_factory=dict)
 
     def rows(self, inside: int) -> RowWindow:
         """What member ``inside`` reads of the one before it."""
@@ -109,93 +135,97 @@ class RowFusionWriter:
         pointers: dict[str, Pointer] = {names[inside - 1]: Named("in")} if inside else {}
         return pointers | ({names[inside]: Named("out")} if inside < len(names) else {})
 
-    def ends(self, inside: int) -> list[str]:
-        """Those arguments."""
+    def ends(self, inside: int) -> tuple[Value, Value]:
+        """Return those arguments."""
         mine, every = self.local(inside), self.pointers()
-        addresses = {str(where): f"(void *){every[name]}" for name, where in mine.items()}
-        return [addresses.get("in", "0"), addresses.get("out", "0")]
+        addresses = {str(where): Address(every[name], dtype="void") for name, where in mine.items()}
+        return addresses.get("in", 0), addresses.get("out", 0)
 
-    def text(self, offsets: Mapping[str, int]) -> str:
-        """The functions of all members, then the row fusion's own."""
+    def functions(self, offsets: Mapping[str, int]) -> list[LoopFunction]:
+        """Return the functions of all members, then the row fusion's own."""
         last = len(self.stage.members) - 1
-        parts = [self.member_function(inside) for inside in range(last)]
-        parts.append(self.fusion_function(offsets, last))
-        return "\n".join(c.text(part) + "\n" for part in parts)
+        members = [self.member_function(inside) for inside in range(last)]
+        return [*members, self.fusion_function(offsets, last)]
 
-    def member_function(self, inside: int) -> c.Generable:
-        """Make the rows of an internal tensor up to one, of which those before another are done."""
-        own, step = f"r[{inside}]", self.step(inside)
-        head = (
-            f"static void {self.symbol}_rows{inside}(const ps_memory *m, ps_ring *r, char *work,\n"
-            "                    int64_t from, int64_t upto)"
-        )
-        block = [
-            c.Statement(f"const int64_t first = {own}.done"),
-            c.Statement(f"const int64_t last = ps_least(first + {step}, {self.height(inside)})"),
+    def member_function(self, inside: int) -> LoopFunction:
+        """Return a function that makes the rows of an internal tensor up to one.
+
+        Rows ``from`` on are still needed; those before ``done`` are made.
+        """
+        ring, step = f"r[{inside}]", self.step(inside)
+        first, begin = Variable("first"), divide(Variable("from"), step) * step
+        turn = block(
+            Let("last", least(first + step, self.height(inside))),
             *self.make_input_rows(inside),
+            Let("base", Member(ring, "base")),
             self.make_room(inside),
             self.calls_to[inside],
-            c.Statement(f"{own}.done = last"),
-        ]
-        begin = c.Statement(f"{own}.base = {own}.done = from / {step} * {step}")
-        return c.function(head, [
-            c.Statement("(void)m, (void)work"),
-            c.when(f"{own}.done < 0", begin),
-            c.while_loop(f"{own}.done < upto", c.Block(block)),
-        ])  # fmt: skip
-
-    def make_room(self, inside: int) -> c.Generable:
-        """Move rows that are still needed to the beginning of a ring that is full."""
-        own, size = f"r[{inside}]", self.row_bytes(inside)
-        move = (
-            f"memmove({own}.at, {own}.at + (keep - {own}.base) * {size},\n"
-            f"                    (size_t)(({own}.done - keep) * {size}))"
+            Assign(Member(ring, "done"), Variable("last")),
         )
-        lines = [
-            f"const int64_t keep = ps_least(from, {own}.done)",
-            move,
-            f"{own}.base = keep",
-        ]
-        full = f"last - {own}.base > {self.capacity(inside)}"
-        return c.when(full, c.Block([*map(c.Statement, lines)]))
+        body = block(
+            Unused(("m", "work")),
+            Let("made", Member(ring, "done")),
+            If(
+                compare(Variable("made"), "<", 0),
+                block(Assign(Member(ring, "base"), begin), Assign(Member(ring, "done"), begin)),
+            ),
+            Let("start", Member(ring, "done")),
+            For("first", Variable("start"), Variable("upto"), turn, step),
+        )
+        return LoopFunction(f"{self.symbol}_rows{inside}", _PARAMETERS, body, attributes=_STATIC)
 
-    def make_input_rows(self, inside: int) -> list[c.Generable]:
-        """The rows of the tensor before that rows ``first`` to ``last`` of this one read."""
+    def make_room(self, inside: int) -> If:
+        """Return the move of rows that are still needed to the beginning of a ring that is full."""
+        ring, size = f"r[{inside}]", self.row_bytes(inside)
+        keep, base, done = Variable("keep"), Variable("base"), Variable("first")
+        rows = Address(Member(ring, "at"), (keep - base) * size)
+        count = Convert("size_t", (done - keep) * size)
+        move = block(
+            Let("keep", least(Variable("from"), done)),
+            Invoke("memmove", (Member(ring, "at"), rows, count)),
+            Assign(Member(ring, "base"), keep),
+        )
+        return If(compare(Variable("last") - base, ">", self.capacity(inside)), move)
+
+    def make_input_rows(self, inside: int) -> Statements:
+        """Return the call that makes the rows of the tensor before which this one reads."""
         if not inside:
             return []
-        window = self.rows(inside)
-        low = f"ps_most(0, first * {window.step} + {window.low})"
-        high = f"ps_least({window.extent}, (last - 1) * {window.step} + {window.high + 1})"
-        return [c.Statement(f"{self.symbol}_rows{inside - 1}(m, r, work, {low}, {high})")]
+        window, first, last = self.rows(inside), Variable("first"), Variable("last")
+        low = most(0, first * window.step + window.low)
+        high = least(window.extent, (last - 1) * window.step + window.high + 1)
+        names = Named("m"), Named("r"), Named("work")
+        return [Invoke(f"{self.symbol}_rows{inside - 1}", (*names, low, high))]
 
-    def fusion_function(self, offsets: Mapping[str, int], last: int) -> c.Generable:
-        """The last member, whose rows the threads share."""
+    def fusion_function(self, offsets: Mapping[str, int], last: int) -> LoopFunction:
+        """Return the function of the last member, whose rows the threads share."""
         step, height = self.step(last), self.height(last)
-        blocks = -(-height // step)
-        work = "0"
+        blocks, thread, first = -(-height // step), Variable("thread"), Variable("first")
+        arena = Member("m", "arena", pointed=True)
+        work: Value = 0
         if self.work_bytes:
-            work = f"m->arena + {offsets[f'{self.symbol} work']} + thread * {self.work_bytes}"
-        rings = [
-            f"{{.at = m->arena + {offsets[f'{self.symbol} ring{inside}']} + thread * "
-            f"{self.ring_bytes(inside)}, .done = -1}}"
+            work = Address(arena, offsets[f"{self.symbol} work"] + self.work_bytes * thread)
+        rings = tuple(
+            Fields((
+                ("at", Address(arena, offsets[f"{self.symbol} ring{inside}"]
+                               + self.ring_bytes(inside) * thread)),
+                ("done", -1),
+            ))
             for inside in range(last)
-        ]
-        block = [
-            c.Statement(f"const int64_t last = ps_least(first + {step}, {height})"),
+        )  # fmt: skip
+        turn = block(
+            Let("last", least(first + step, height)),
             *self.make_input_rows(last),
             self.calls_to[last],
-        ]
-        start = f"int64_t first = {blocks} * thread / {self.threads} * {step}"
-        turns = [
-            c.local_array("ps_ring", "r", last, f"{{{', '.join(rings)}}}"),
-            c.Statement(f"char *const work = {work}"),
-            c.Statement("(void)work"),
-            c.Statement(f"const int64_t end = {blocks} * (thread + 1) / {self.threads} * {step}"),
-            c.loop(start, "first < end", f"first += {step}", c.Block(block)),
-        ]
-        threads = [("thread", self.threads, 1)]
-        loops = (
-            share_loops(self.team, threads, turns, member=MEMBER)
-            if self.threads > 1 else nest(threads, turns)
+        )
+        start, end = (divide(blocks * at, self.threads) * step for at in (thread, thread + 1))
+        turns = loop(
+            "thread", self.threads,
+            Declare(Buffer("r", "ps_ring", as_index(last), Scope.STACK), rings),
+            Let("work", work, "char *", const=False),
+            Unused(("work",)),
+            For("first", start, end, turn, step),
         )  # fmt: skip
-        return c.function(f"static void {self.symbol}(const ps_memory *m)", loops)
+        if self.threads > 1:
+            turns = replace(turns, kind=LoopKind.PARALLEL)
+        return LoopFunction(self.symbol, _PARAMETERS[:1], block(turns), attributes=_STATIC)

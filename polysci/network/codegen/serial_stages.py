@@ -6,55 +6,54 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Protocol
 
+from polysci.loop_ir.index import Variable, as_index, compare
+from polysci.loop_ir.nodes import Barrier, Block, For, If, LoopKind, Once, block
 from polysci.lower.layer_calls import Spot
+from polysci.network.codegen.accumulators import Statements
 from polysci.network.codegen.barriers import Barriers
-from polysci.printers import ctree as c
-from polysci.printers import openmp
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import ThreadShares
 from polysci.program.stages import RepeatStage, Stage
 
 
-class StageWriter(Protocol):
-    """What writes the stages of a program for its ``threads``."""
+class Stages(Protocol):
+    """The stages of a program on their way to loop IR, for ``threads``."""
 
     placed: PlacedProgram
     shares: ThreadShares
     barriers: Barriers
     threads: int
 
-    def statements(self, spot: Spot, stage: Stage) -> c.Body: ...
-    def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body: ...
+    def lower(self, at: int, stage: Stage) -> Block: ...
 
 
-def serial_stage(code: StageWriter, at: int, pending: list[Spot]) -> c.Body:
-    """The statements of a stage, or with the first of neighbours those of all of them.
+def serial_stage(code: Stages, at: int, pending: list[Spot]) -> Statements:
+    """Return the statements of a stage, or with the first of neighbours those of all of them.
 
     ``pending`` are the stages that ran since all threads waited.
     """
     stages = code.shares.neighbours(at)
     if stages is None:
-        block = _in_turn(code, at)
-        return [*_wait(code, range(at, at + 1), pending), c.Line(openmp.MASTER), c.Block(block)]
+        wait = _wait(code, range(at, at + 1), pending)
+        return [*wait, Once(_in_turn(code, at), first=True)]
     if at > stages.start:
         return []
     wait = _wait(code, stages, pending)
-    parts = [c.when(f"part == {at - stages.start}", c.Block(_in_turn(code, at))) for at in stages]
-    head = ("int part = 0", f"part < {len(stages)}", "++part")
-    return [*wait, c.Line(openmp.loop(chunk=1)), c.loop(*head, c.Block(parts))]
+    part = Variable("part")
+    parts = [If(compare(part, "==", at - stages.start), _in_turn(code, at)) for at in stages]
+    ends = as_index(0), as_index(len(stages))
+    return [*wait, For("part", *ends, block(*parts), kind=LoopKind.PARALLEL, chunk=1)]
 
 
-def _in_turn(code: StageWriter, at: int) -> c.Body:
-    """All of a stage by one thread, as in a network that has no more."""
-    alone, stage = copy(code), code.placed.program.stages[at]
+def _in_turn(code: Stages, at: int) -> Block:
+    """Return all of a stage by one thread, as in a network that has no more."""
+    alone = copy(code)
     alone.threads = 1
-    if isinstance(stage, RepeatStage):
-        return alone.repeat(at, stage, [])
-    return alone.statements((at, 0), stage)
+    return alone.lower(at, code.placed.program.stages[at])
 
 
-def _wait(code: StageWriter, stages: Sequence[int], pending: list[Spot]) -> c.Body:
-    """What stands before stages that run without waiting in between."""
+def _wait(code: Stages, stages: Sequence[int], pending: list[Spot]) -> Statements:
+    """Return what stands before stages that run without waiting in between."""
     spots = list[Spot]()
     for at in stages:
         stage = code.placed.program.stages[at]
@@ -64,4 +63,4 @@ def _wait(code: StageWriter, stages: Sequence[int], pending: list[Spot]) -> c.Bo
     if waits:
         pending.clear()
     pending.extend(spots)
-    return [c.Line(openmp.BARRIER)] * waits
+    return [Barrier()] * waits

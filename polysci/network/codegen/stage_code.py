@@ -1,32 +1,61 @@
-"""The stages of a program as C: a function a loop, a call a layer, barriers between them."""
+"""The stages of a program as loop IR: a function a loop, a call a layer, barriers between them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.expressions import reductions
-from polysci.loop_ir.functions import number
-from polysci.loop_ir.index import Variable, as_index
-from polysci.loop_ir.nodes import Address, Member
-from polysci.lower.direct.sharing import nest, run_once, share_loops, wait_for_all
+from polysci.loop_ir.index import (
+    TRUE,
+    ZERO,
+    Condition,
+    Entry,
+    Index,
+    IndexLike,
+    Variable,
+    as_index,
+    compare,
+    divide,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    Assign,
+    Barrier,
+    Block,
+    Break,
+    Buffer,
+    Comment,
+    Constant,
+    Fields,
+    For,
+    If,
+    Invoke,
+    LoopFunction,
+    LoopKind,
+    LoopStatement,
+    Member,
+    Named,
+    Once,
+    Point,
+    Result,
+    Table,
+    Value,
+    block,
+    loop,
+)
 from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
+from polysci.network.codegen.accumulators import Statements
 from polysci.network.codegen.barriers import Barriers
-from polysci.network.codegen.loops import MEMBER, LoopLowering, Pointer
-from polysci.network.codegen.pools import OPENMP, team_of
+from polysci.network.codegen.loops import LoopLowering, Pointer
 from polysci.network.codegen.reduction_loops import lowering_of
-from polysci.network.codegen.row_fusion_code import RowFusionWriter
+from polysci.network.codegen.row_fusion_code import RowFusionLowering
 from polysci.network.codegen.serial_stages import serial_stage
 from polysci.network.codegen.updates import UpdateLowering
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import REAL
-from polysci.printers import ctree as c
-from polysci.printers import openmp
-from polysci.printers.c import CPrinter
-from polysci.printers.c_values import text
-from polysci.printers.team import Team
-from polysci.program.control import BREAK, ELSE, END, STEP, BranchStage
+from polysci.program.control import BREAK, ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
@@ -44,9 +73,25 @@ from polysci.program.windows import start_of
 from polysci.target.isa import Isa
 from polysci.text.names import remark
 
+ARENA = Member("m", "arena", pointed=True)
+CONSTANTS = Member("m", "constants", pointed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchMark:
+    """Where a branch begins, turns to its other side, or ends: ``part`` is IF, ELSE or END."""
+
+    part: str
+    condition: Condition = TRUE
+
+
+Lines = list[LoopStatement | BranchMark]
+
 
 @dataclass(slots=True)
-class StageCode:
+class StageLowering:
+    """A placed program on its way to loop IR, with the memory of its stages."""
+
     placed: PlacedProgram
     name: str
     isa: Isa
@@ -55,20 +100,16 @@ class StageCode:
     constants: Mapping[str, int]  # offsets of those that stages read as they are
     apart: bool
     timed: bool
-    pool: str = OPENMP
     shares: ThreadShares = SHARED
     arena: Arena = field(init=False)
     pointers: dict[str, Pointer] = field(default_factory=dict)
-    loops: list[str] = field(default_factory=list)
-    tables: list[str] = field(default_factory=list)
-    row_fusions: dict[int, RowFusionWriter] = field(default_factory=dict)
+    functions: list[LoopFunction | Table] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    conditions: int = 0  # that stages have read so far
+    row_fusions: dict[int, RowFusionLowering] = field(default_factory=dict)
     extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
     users: dict[str, Spot] = field(default_factory=dict)  # of scratch
     barriers: Barriers = field(init=False)
-
-    @property
-    def team(self) -> Team:
-        return team_of(self.pool)
 
     def __post_init__(self) -> None:
         program, extra = self.placed.program, self.extra
@@ -84,10 +125,7 @@ class StageCode:
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
                 threads = 1 if self.shares.serial(at) else self.threads
-                writer = RowFusionWriter(
-                    stage, self.placed, inner, threads, f"{self.name}_s{at}",
-                    self.team,
-                )  # fmt: skip
+                writer = RowFusionLowering(stage, self.placed, inner, threads, f"{self.name}_s{at}")
                 self.row_fusions[at] = writer
                 extra |= {name: (size, at) for name, size in writer.memory().items()}
                 self.users |= dict.fromkeys(writer.memory(), (at, 0))
@@ -95,20 +133,22 @@ class StageCode:
         beside, alone = self.shares.beside, self.shares.alone
         self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
         for name, at in self.constants.items():
-            self.pointers[name] = Address(Member("m", "constants", pointed=True), as_index(at))
+            self.pointers[name] = Address(CONSTANTS, as_index(at))
         for position, name in enumerate(program.arguments):
             self.pointers[name] = Member("m", f"in[{position}]", pointed=True)
         for position, name in enumerate(program.outputs):
             self.pointers[name] = Member("m", f"out[{position}]", pointed=True)
         for name, at in self.arena.offsets.items():
-            self.pointers[name] = Address(Member("m", "arena", pointed=True), as_index(at))
+            self.pointers[name] = Address(ARENA, as_index(at))
         sizes = {name: size for name, (size, _) in self.extra.items()}
         loops = self.shared_loops()
         self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops, alone)
 
-    def stages(self) -> c.Body:
-        """Statements in order, with a barrier wherever one needs what another thread made."""
-        lines, pending = c.Body(), list[Spot]()
+    def stages(self) -> Block:
+        """Return all stages in order, with a barrier where one needs what another thread made."""
+        lines, pending = Lines(), list[Spot]()
+        if self.timed:
+            lines.append(_clock(-1))
         for at, stage in enumerate(self.placed.program.stages):
             if self.shares.serial(at):
                 lines += serial_stage(self, at, pending)
@@ -118,68 +158,80 @@ class StageCode:
                 lines += self.waits([(at, 0)], pending)[0]
                 lines += self.statements((at, 0), stage)
             if self.timed:
-                lines += self.clock(at)
+                several = self.threads > 1
+                clock = _clock(at)
+                lines += [Barrier(), Once(block(clock), first=True)] if several else [clock]
                 pending.clear()
-        return lines
+        return close_branches(lines)
 
-    def statements(self, spot: Spot, stage: Stage) -> c.Body:
-        """The statements of one stage."""
+    def lower(self, at: int, stage: Stage) -> Block:
+        """Return the statements of a stage without those that wait before it."""
+        if isinstance(stage, RepeatStage):
+            return block(*self.repeat(at, stage, []))
+        return close_branches(self.statements((at, 0), stage))
+
+    def statements(self, spot: Spot, stage: Stage) -> Sequence[LoopStatement | BranchMark]:
+        """Return the statements of one stage; of branches, where they begin and end."""
         match stage:
             case LoopStage() | JointLoops() | UpdateStage():
-                return [self.call_loop(spot, stage)]
+                return self.call_loop(spot, stage)
             case RoutineStage():
                 return self.call_routine(stage)
             case LayerStage():
                 return self.call_layer(spot, stage)
             case RowFusion():
-                return [self.row_fusion(spot[0], stage)]
+                return self.row_fusion(spot[0], stage)
             case BranchStage():
                 return self.branch(spot[0], stage)
             case _:
                 return []
 
-    def branch(self, at: int, stage: BranchStage) -> c.Body:
-        """Where stages begin or end that run only sometimes: all threads read the condition."""
+    def branch(self, at: int, stage: BranchStage) -> Lines:
+        """Return where stages begin or end that a condition chooses, which all threads read."""
         if stage.part in (ELSE, END):
-            return [c.Line("} else {" if stage.part == ELSE else "}")]
-        place, lines = self.places(stage.condition), c.Body()
+            return [BranchMark(stage.part)]
+        place, lines = self.places(stage.condition), Lines()
         stages = self.placed.program.stages
         if self.timed and stages[at] is stage:  # those that do not run take no time
             end = next(n for n in range(at, len(stages)) if stages[n] == replace(stage, part=END))
-            head = (f"int i = {at}", f"i < {end}", "++i")
-            single = [c.Line(openmp.MASTER)] if self.threads > 1 else []
-            lines += [*single, c.loop(*head, c.Statement("m->times[i] = ps_now()"))]
-        condition = self.address(stage.condition, C_TYPES[place.dtype], place.first)
+            clocks = block(*map(_clock, range(at, end)))
+            lines.append(Once(clocks, first=True) if self.threads > 1 else clocks)
+        name, kind = f"condition{self.conditions}", C_TYPES[place.dtype]
+        self.conditions += 1
+        address = self.address(stage.condition, kind, place.first)
+        lines.append(Point(Buffer(name, kind, const=True), address))
+        condition = Entry(name, (ZERO,))
         if stage.part == BREAK:
-            return [c.Line(f"if (!*({condition}))"), c.Statement("    break")]
-        return [*lines, c.Line(f"if (*({condition})) {{ /* {remark(stage.name)} */")]
+            return [*lines, If(compare(condition, "==", 0), block(Break()))]
+        return [*lines, Comment(remark(stage.name)), BranchMark(IF, compare(condition, "!=", 0))]
 
-    def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> c.Body:
-        """A loop over steps, which all threads go through; ``pending`` is what runs before it.
+    def repeat(self, at: int, stage: RepeatStage, pending: list[Spot]) -> Statements:
+        """Return a loop over steps, which all threads go through.
 
-        Weights that are computed, but not by a step, are packed ahead of all steps.
+        ``pending`` are the stages that run before it without a barrier. Weights that are
+        computed, but not by a step, are packed ahead of all steps.
         """
-        packing, ahead = c.Body(), packed_ahead(self.placed, at, self.calls)
+        packing, ahead = Statements(), packed_ahead(self.placed, at, self.calls)
         if ahead:
             packing += self.barrier
             pending.clear()
         for spot in ahead:
-            packing += self.pack_weights(spot, self.calls[spot], "")
+            packing += self.pack_weights(spot, self.calls[spot], ZERO)
         spots, before = [(at, inside) for inside in range(len(stage.members))], list(pending)
         self.waits(spots, pending)  # what is pending when the next step begins
         pending[:] = dict.fromkeys((*before, *pending))
-        waits, block = self.waits(spots, pending), c.Body()
+        waits, body = self.waits(spots, pending), Lines()
         for spot, wait in zip(spots, waits, strict=True):
             member = stage.members[spot[1]]
             lines = self.call_packed(spot) if spot in ahead else self.statements(spot, member)
-            block += [*wait, *lines]
+            body += [*wait, *lines]
         if stage.breaks:  # it may end with the first of them, whatever waits for the others
             pending[:] = dict.fromkeys((*before, *pending, *spots))
-        head = (f"int64_t {STEP} = 0", f"{STEP} < {stage.count}", f"++{STEP}")
-        return [c.Line(f"/* {remark(stage.name)} */"), *packing, c.loop(*head, c.Block(block))]
+        steps = loop(STEP, stage.count, close_branches(body))
+        return [Comment(remark(stage.name)), *packing, steps]
 
-    def waits(self, spots: Sequence[Spot], pending: list[Spot]) -> list[c.Body]:
-        """What stands before each of some stages, run in order behind ``pending``."""
+    def waits(self, spots: Sequence[Spot], pending: list[Spot]) -> list[Statements]:
+        """Return what stands before each of some stages, run in order behind ``pending``."""
         if self.threads == 1:
             return [[] for _ in spots]
         return [[*self.barrier] * wait for wait in self.barriers.before(spots, pending)]
@@ -210,185 +262,209 @@ class StageCode:
         return kind(*words, steps=steps)
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
-        """Print what a stage has outside of the function of all stages."""
-        printer = CPrinter(self.team, member=MEMBER)
-        parts = "\n".join(c.text(printer.part(part)) for part in lowering.functions())
-        self.loops.append(f"/* {remark(stage.name)} */\n{parts}\n")
+        """Keep what a stage has outside of the function of all stages."""
+        *tables, function = lowering.functions()
+        self.functions += [*tables, replace(function, comment=remark(stage.name))]
 
     def symbol(self, spot: Spot) -> str:
         """What the C names of a stage begin with."""
         repeated = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
         return f"{self.name}_s{spot[0]}" + (f"_{spot[1]}" if repeated else "")
 
-    def clock(self, at: int) -> c.Body:
-        """The time when all threads have ended a stage."""
-        pragmas = [openmp.BARRIER, openmp.MASTER] if self.threads > 1 else []
-        return [*map(c.Line, pragmas), c.Statement(f"m->times[{at}] = ps_now()")]
+    def call_loop(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> Statements:
+        """Return the call of a function made for it."""
+        lowering = self.loop_lowering(spot, stage)
+        if not all(lowering.extents.values()):
+            return [Comment(f"{remark(stage.name)}: no elements")]
+        self.add_functions(stage, lowering)
+        steps = [Variable(STEP)] * lowering.steps
+        return [Invoke(lowering.symbol, (Named("m"), *steps))]
 
-    def call_loop(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> c.Generable:
-        """The call of a function made for it."""
-        writer = self.loop_lowering(spot, stage)
-        if not all(writer.extents.values()):
-            return c.Line(f"/* {remark(stage.name)}: no elements */")
-        self.add_functions(stage, writer)
-        return c.Statement(f"{writer.symbol}(m, {STEP})" if writer.steps else f"{writer.symbol}(m)")
-
-    def call_routine(self, stage: RoutineStage) -> c.Body:
-        """A call an item; the threads share the items."""
+    def call_routine(self, stage: RoutineStage) -> Statements:
+        """Return a call an item; the threads share the items."""
         if not stage.items:
-            return [c.Line(f"/* {remark(stage.name)}: no elements */")]
-        words = ["item"]
+            return [Comment(f"{remark(stage.name)}: no elements")]
+        operands: list[Value] = [Variable("item")]
         for name in (stage.output, *stage.inputs):
-            place, const = self.places(name), "const " * (name != stage.output)
-            words.append(self.address(name, C_TYPES[place.dtype], place.first, const))
-        words += [str(n) if isinstance(n, int) else f"{n.hex()}f" for n in stage.numbers]
-        call: c.Body = [c.Statement(f"{stage.routine}({', '.join(words)})")]
-        items = [("item", stage.items, 1)]
-        several = self.threads > 1
-        loop = share_loops(self.team, items, call, member=MEMBER) if several else nest(items, call)
-        return [c.Line(f"/* {remark(stage.name)} */"), *loop]
+            place, const = self.places(name), name != stage.output
+            operands.append(self.address(name, C_TYPES[place.dtype], place.first, const=const))
+        operands += [n if isinstance(n, int) else Constant(n, REAL) for n in stage.numbers]
+        items = loop("item", stage.items, Invoke(stage.routine, tuple(operands)))
+        return [Comment(remark(stage.name)), self.parallel(items)]
 
-    def row_fusion(self, at: int, stage: RowFusion) -> c.Generable:
-        """The call of a function that runs the members of a row fusion in turns."""
-        writer = self.row_fusions[at]
-        self.pointers |= writer.pointers()
+    def parallel(self, turns: For) -> For:
+        """Return a loop whose turns the threads share, if there are several."""
+        return replace(turns, kind=LoopKind.PARALLEL) if self.threads > 1 else turns
+
+    def row_fusion(self, at: int, stage: RowFusion) -> Statements:
+        """Return the call of a function that runs the members of a row fusion in turns."""
+        fusion = self.row_fusions[at]
+        self.pointers |= fusion.pointers()
         for inside, member in enumerate(stage.members):
             if isinstance(member, LoopStage):
                 value = self.placed.program.values[member.output]
                 extents = {f"i{number}": size for number, size in enumerate(value.shape)}
                 places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
                 symbol = f"{self.name}_s{at}_{inside}"
-                pointers = {**self.pointers, **writer.local(inside)}
-                made = lowering_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
-                self.add_functions(member, made)
-                writer.calls_to[inside] = c.Statement(
-                    f"{symbol}(m, {', '.join(writer.ends(inside))}, first, last)"
-                )
+                pointers = {**self.pointers, **fusion.local(inside)}
+                rows = lowering_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
+                self.add_functions(member, rows)
+                operands = (Named("m"), *fusion.ends(inside), Variable("first"), Variable("last"))
+                fusion.calls_to[inside] = Invoke(symbol, operands)
             else:
-                writer.calls_to[inside] = self.call_primitive((at, inside))
-        self.loops.append(writer.text(self.arena.offsets))
-        return c.Statement(f"{writer.symbol}(m)")
+                fusion.calls_to[inside] = self.call_primitive((at, inside))
+        self.functions += fusion.functions(self.arena.offsets)
+        return [Invoke(fusion.symbol, (Named("m"),))]
 
-    def call_layer(self, spot: Spot, stage: LayerStage) -> c.Body:
-        """The call of a primitive, once or once a copy."""
+    def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
+        """Return the call of a primitive, once or once a copy."""
         call = self.calls[spot]
-        lines: c.Body = [c.Line(f"/* {remark(stage.name)} */")]
+        lines: Statements = [Comment(remark(stage.name))]
         if not stage.copies:
-            lines += self.pack_weights(spot, call, "")
-            lines += self.call_packed(spot)
-        else:
-            table = self.symbol(spot)
-            rows = ", ".join(f"{{{x}, {w}, {y}}}" for x, w, y in stage.copies)
-            self.tables.append(
-                f"static const int64_t {table}[{len(stage.copies)}][3] = {{{rows}}};"
-            )
-            moved = [f" + {table}[i][{operand}]" for operand in range(3)]
-            body = self.pack_weights(spot, call, moved[1])
-            product = self.call_primitive(spot, moved)
-            if spot[0] in self.shares.split:
-                return lines + self.share_copies(len(stage.copies), [*body, product])
-            lines += [c.Line(f"for (int i = 0; i < {len(stage.copies)}; ++i) {{"), *body]
-            lines += [*self.call_once(call.shared, product), *self.barrier, c.Line("}")]
-        return lines
+            return [*lines, *self.pack_weights(spot, call, ZERO), *self.call_packed(spot)]
+        table, count = self.symbol(spot), len(stage.copies)
+        values = tuple(value for copy in stage.copies for value in copy)
+        self.tables.append(Table(table, "int64_t", (count, 3), values))
+        moved = [Entry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
+        body = self.pack_weights(spot, call, moved[1])
+        product = self.call_primitive(spot, moved)
+        if spot[0] in self.shares.split:
+            return [*lines, self.share_copies(count, [*body, product])]
+        body += [*self.call_once(call.shared, product), *self.barrier]
+        return [*lines, loop("i", count, *body)]
 
-    def share_copies(self, count: int, body: c.Body) -> c.Body:
-        """Statements for each of the products of a stack, of which every thread has a run."""
-        threads = self.threads
-        start = f"int64_t i = {count} * thread / {threads}"
-        turns = c.loop(start, f"i < {count} * (thread + 1) / {threads}", "++i", c.Block(body))
-        return share_loops(self.team, [("thread", threads, 1)], [turns], member=MEMBER)
+    def share_copies(self, count: int, body: Statements) -> For:
+        """Return statements for each product of a stack, of which every thread has a run."""
+        thread, threads = Variable("thread"), self.threads
+        first, end = (divide(count * at, threads) for at in (thread, thread + 1))
+        return self.parallel(loop("thread", threads, loop("i", end, *body, start=first)))
 
-    def call_packed(self, spot: Spot) -> c.Body:
-        """The call of a primitive whose weights are packed."""
+    def call_packed(self, spot: Spot) -> Statements:
+        """Return the call of a primitive whose weights are packed."""
         return self.call_once(self.calls[spot].shared, self.call_primitive(spot))
 
-    def pack_weights(self, spot: Spot, call: LayerCall, moved: str) -> c.Body:
-        """Packing of weights that are computed."""
+    def pack_weights(self, spot: Spot, call: LayerCall, moved: Index) -> Statements:
+        """Return the packing of weights that are computed."""
         if not call.packs:
             return []
-        words = [self.weights(call, moved), f"(void *)({self.scratch(spot, 'packed')})"]
-        words += [str(call.layer.x_zero)] * call.source.precision.integer
-        packing = c.Statement(f"{call.source.symbol}_pack_weights({', '.join(words)})")
+        packed = Address(self.scratch(spot, "packed"), dtype="void")
+        zero: list[Value] = [call.layer.x_zero] * call.source.precision.integer
+        operands = (self.weights(call, moved), packed, *zero)
+        packing = Invoke(f"{call.source.symbol}_pack_weights", operands)
         if spot[0] in self.shares.split:
             return [packing]
         return self.call_once(False, packing, wait=True)
 
-    def weights(self, call: LayerCall, moved: str) -> str:
-        """C text of the first of a layer's weights, as they are stored."""
+    def weights(self, call: LayerCall, moved: Index) -> Address:
+        """Return the address of the first of a layer's weights, as they are stored."""
         name, kind = call.layer.weights, call.source.precision.w.c_type
-        return self.address(name, kind, self.places(name).first) + moved
+        return self.address(name, kind, self.places(name).first + moved)
 
-    def call_once(self, shared: bool, call: c.Generable, *, wait: bool = False) -> c.Body:
-        """A call that one thread makes, or each where they share its work."""
+    def call_once(self, shared: bool, call: LoopStatement, *, wait: bool = False) -> Statements:
+        """Return a call that one thread makes, or each where they share its work."""
         if self.threads == 1 or shared:
             return [call]
-        return run_once(self.team, [call], wait=wait, member=MEMBER)
+        return [Once(block(call), wait=wait)]
 
     @property
-    def barrier(self) -> c.Body:
+    def barrier(self) -> Statements:
         """Where all threads wait for each other."""
-        return wait_for_all(self.team, MEMBER) if self.threads > 1 else []
+        return [Barrier()] if self.threads > 1 else []
 
-    def scratch(self, spot: Spot, use: str) -> str:
-        """Where memory of a layer's own lies, or of a thread's."""
+    def scratch(self, spot: Spot, use: str) -> Address:
+        """Return the address of memory of a layer's own, or of a thread's."""
         name = scratch_name(spot, use)
-        own = f" + thread * {self.extra[name][0] // self.threads}"
-        return f"m->arena + {self.arena.offsets[name]}" + own * (spot[0] in self.shares.split)
+        at = as_index(self.arena.offsets[name])
+        if spot[0] in self.shares.split:
+            at += self.extra[name][0] // self.threads * Variable("thread")
+        return Address(ARENA, at)
 
-    def call_primitive(self, spot: Spot, moved: Sequence[str] = ("", "", "")) -> c.Generable:
-        """One call of a primitive; ``moved`` are C texts behind the addresses of x, w and y."""
+    def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
+        """Return a call of a primitive; x, w and y are so many elements behind the first ones."""
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
-        x = self.address(layer.x.tensor, x_kind, first_of(layer.x, self.places(layer.x.tensor)))
-        y_first = first_of(layer.y, self.places(layer.y.tensor))
-        y = self.address(layer.y.tensor, y_kind, y_first, const="")
+        x_first = first_of(layer.x, self.places(layer.x.tensor)) + x_moved
+        y_first = first_of(layer.y, self.places(layer.y.tensor)) + y_moved
         packed = (
             self.scratch(spot, "packed") if call.packs
-            else f"m->packed + {call.packed_at}" if call.packed_at is not None
-            else self.weights(call, w_moved)
+            else Address(Member("m", "packed", pointed=True), as_index(call.packed_at))
+            if call.packed_at is not None
+            else self.weights(call, as_index(w_moved))
         )  # fmt: skip
-        sums = source.precision.sum.c_type
-        bias = residual = clamp = workspace = "0"
+        bias: Value = 0
+        residual: Value = 0
+        clamp: Value = 0
+        workspace: Value = 0
         if layer.bias:
-            bias = self.address(layer.bias, sums, self.places(layer.bias).first)
+            first = self.places(layer.bias).first
+            bias = self.address(layer.bias, source.precision.sum.c_type, first)
         if layer.residual:
             place = self.places(layer.residual)
             first = place.first + start_of(layer.y, place.strides)
             residual = self.address(layer.residual, y_kind, first)
         if layer.clamp:
-            bounds = ", ".join(number(bound, REAL) for bound in layer.clamp)
-            clamp = f"(const float[]){{{bounds}}}"
+            bounds = tuple(("", Constant(bound, REAL)) for bound in layer.clamp)
+            clamp = Fields(bounds, "const float[]")
         if source.by_rows:
-            workspace = "work"
+            workspace = Named("work")
         elif source.workspace:
             workspace = self.scratch(spot, "workspace")
-        x, y, packed = f"{x}{x_moved}", f"{y}{y_moved}", f"(const void *)({packed})"
-        words = [x, packed, y, bias, residual, clamp]
-        words += [self.scales(spot, layer)] if source.precision.scaled else []
-        rows = ["first", "last"] if source.by_rows else [MEMBER] * source.pool
-        return c.Statement(f"{source.symbol}({', '.join([*words, workspace, *rows])})")
+        scales: list[Value] = [self.scales(spot, layer)] if source.precision.scaled else []
+        rows: list[Value] = [Variable("first"), Variable("last")] if source.by_rows else []
+        return Invoke(source.symbol, (
+            self.address(layer.x.tensor, x_kind, x_first),
+            Address(packed, dtype="void", const=True),
+            self.address(layer.y.tensor, y_kind, y_first, const=False),
+            bias, residual, clamp, *scales, workspace, *rows,
+        ))  # fmt: skip
 
-    def scales(self, spot: Spot, layer: LayerStage) -> str:
-        assert layer.scales is not None
-        values = layer.scales.by_channel(layer.problem.y_shape[layer.problem.bias_axis])
-        name = f"{self.name}_f{spot[0]}_{spot[1]}"
-        numbers = ", ".join(f"{float(value).hex()}f" for value in values)
-        self.tables.append(f"static const float {name}[] = {{{numbers}}};")
+    def scales(self, spot: Spot, layer: LayerStage) -> Fields:
+        """Return the scales of a layer's results, as an array of one record."""
         scales = layer.scales
-        return (
-            f"&(const polysci_scales){{{name}, {float(scales.residual_scale).hex()}f, "
-            f"{scales.residual_zero}, {scales.y_zero}}}"
-        )
+        assert scales is not None
+        values = scales.by_channel(layer.problem.y_shape[layer.problem.bias_axis])
+        name = f"{self.name}_f{spot[0]}_{spot[1]}"
+        self.tables.append(Table(name, REAL, (len(values),), tuple(map(float, values))))
+        record = Fields((
+            ("", Named(name)), ("", Constant(scales.residual_scale, REAL)),
+            ("", as_index(scales.residual_zero)), ("", as_index(scales.y_zero)),
+        ))  # fmt: skip
+        return Fields((("", record),), "const polysci_scales[]")
 
     def places(self, name: str) -> BufferPlace:
         return self.placed.places[name]
 
-    def address(self, name: str, kind: str, first: int, const: str = "const ") -> str:
-        """C text of an element of a tensor, and of the same one in every step."""
+    def address(self, name: str, kind: str, first: IndexLike, *, const: bool = True) -> Address:
+        """Return the address of an element of a tensor, and of the same one in every step."""
         place = self.placed.places[name]
         at = first + place.step * Variable(STEP)
-        return text(Address(self.pointers[place.buffer], at, kind, const=bool(const)))
+        return Address(self.pointers[place.buffer], as_index(at), kind, const)
+
+
+def close_branches(lines: Iterable[LoopStatement | BranchMark]) -> Block:
+    """Return statements; those between marks of a branch become parts of one statement."""
+    return _side(iter(lines))[0]
+
+
+def _side(lines: Iterator[LoopStatement | BranchMark]) -> tuple[Block, str]:
+    """Return the statements up to the end of a side of a branch, and the mark there."""
+    body = Statements()
+    for line in lines:
+        if not isinstance(line, BranchMark):
+            body.append(line)
+            continue
+        if line.part != IF:
+            return block(*body), line.part
+        then, mark = _side(lines)
+        otherwise = _side(lines)[0] if mark == ELSE else block()
+        body.append(If(line.condition, then, otherwise))
+    return block(*body), ""
+
+
+def _clock(at: int) -> Assign:
+    """Return the statement that keeps the time when a stage ended."""
+    return Assign(Member("m", f"times[{at}]", pointed=True), Result("ps_now", ()))
 
 
 def scratch_name(spot: Spot, use: str) -> str:

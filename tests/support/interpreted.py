@@ -1,0 +1,98 @@
+"""Networks whose stages run in the interpreter of loop IR, without a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from polysci.graph.graph import Graph
+from polysci.graph.simplify import simplify
+from polysci.loop_ir.interpreter import Interpreter, Memory, Pointer
+from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
+from polysci.network.codegen.stage_code import StageLowering
+from polysci.network.codegen.weights_file import WeightsUse, weights_file_of
+from polysci.network.prepare import prepare
+from polysci.numerics.dtypes import array_type
+from polysci.target.host import detect
+
+Change = Callable[[LoopStatement], LoopStatement | None]
+
+
+@dataclass(frozen=True, slots=True)
+class InterpretedNetwork:
+    """The loop IR of a network without layers, for some threads."""
+
+    lowering: StageLowering
+    module: LoopModule
+    constants: np.ndarray
+
+    @classmethod
+    def of(cls, graph: Graph, threads: int, *, fuse: bool = True) -> InterpretedNetwork:
+        """Lower a graph. Its tensors share no memory, so that a wrong place has no values."""
+        target = detect("portable")
+        placed = prepare(simplify(graph), fuse=fuse, target=target).placed
+        assert not placed.program.layers()
+        file, (offsets,) = weights_file_of([WeightsUse(placed, {})], flush=False)
+        lowering = StageLowering(
+            placed, "small", target.isa, threads, {}, offsets, apart=True, timed=False
+        )
+        stages = LoopFunction(
+            "stages", (ScalarParameter("m", "const ps_memory *"),), lowering.stages()
+        )
+        constants = np.zeros(file.constants_size, np.uint8)
+        for at, (_, array) in zip(file.constants, file.parts, strict=False):
+            data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+            constants[at : at + len(data)] = data
+        return cls(lowering, LoopModule((*lowering.functions, stages)), constants)
+
+    def change(self, change: Change) -> InterpretedNetwork:
+        """Return the network with other statements: ``None`` leaves one out."""
+        parts = tuple(
+            replace(part, body=_change(part.body, change))
+            if isinstance(part, LoopFunction) else part
+            for part in self.module.parts
+        )  # fmt: skip
+        return replace(self, module=LoopModule(parts))
+
+    def run(self, inputs: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
+        """Return the outputs. Raises MemoryFaultError."""
+        program, byte = self.lowering.placed.program, np.dtype(np.int8)
+        memory = {
+            "arena": Pointer(Memory.empty("arena", self.lowering.arena.size), 0, byte),
+            "constants": Pointer(Memory.of("constants", self.constants), 0, byte),
+        }
+        for at, name in enumerate(program.arguments):
+            value = program.values[name]
+            array = np.ascontiguousarray(inputs[name].astype(array_type(value.dtype)))
+            memory[f"in[{at}]"] = Pointer(Memory.of(name, array), 0, byte)
+        results = dict[str, Memory]()
+        for at, name in enumerate(program.outputs):
+            value = program.values[name]
+            results[name] = Memory.empty(name, prod(value.shape) * value.item)
+            memory[f"out[{at}]"] = Pointer(results[name], 0, byte)
+        interpreter = Interpreter(self.module, self.lowering.threads, seed)
+        interpreter.run(self.module.functions["stages"], {"m": memory})
+        outputs = dict[str, np.ndarray]()
+        for title, name in zip(program.titles, program.outputs, strict=True):
+            value = program.values[name]
+            assert results[name].written.all(), f"{title} has elements without values"
+            outputs[title] = results[name].data.view(array_type(value.dtype)).reshape(value.shape)
+        return outputs
+
+
+def _change(body: Block, change: Change) -> Block:
+    kept = list[LoopStatement]()
+    for statement in body.body:
+        changed = change(statement)
+        if changed is None:
+            continue
+        inner = {
+            name: _change(getattr(changed, name), change)
+            for name in ("body", "then", "otherwise")
+            if isinstance(getattr(changed, name, None), Block)
+        }
+        kept.append(replace(changed, **inner) if inner else changed)  # type: ignore[type-var]
+    return Block(tuple(kept))
