@@ -20,7 +20,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
                 for (int64_t j = 0; j < length; ++j) {
                     acc[j] = -INFINITY;
                 }
-                for (int64_t r0 = ps_most(0, ps_ceil_div(-i2 + 1, 1)); r0 < ps_least(3, ps_ceil_div(-i2 + 7, 1)); ++r0) {
+                for (int64_t r0 = ps_most(0, -i2 + 1); r0 < ps_least(3, -i2 + 7); ++r0) {
                     for (int64_t r1 = 0; r1 < 3; ++r1) {
 #pragma omp simd
                         for (int64_t j = 0; j < length; ++j) {
