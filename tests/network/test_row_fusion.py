@@ -9,8 +9,8 @@ from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.lower.layer_calls import by_rows
+from polysci.lower.stages import row_fusion as row_fusion_stages
 from polysci.network import compiled, prepare
-from polysci.network.codegen import row_fusion_code
 from polysci.polyhedral.affine import Affine
 from polysci.program.passes import row_fusion
 from polysci.program.passes.operands import RowWindow
@@ -58,7 +58,7 @@ def test_results(
     size: int, stride: int, threads: int, dtype: str, ring: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rings that move after every call, threads that begin in the middle, both precisions."""
-    monkeypatch.setattr(row_fusion_code, "RING", ring)
+    monkeypatch.setattr(row_fusion_stages, "RING", ring)
     monkeypatch.setattr(row_fusion, "SHARE", SMALL)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
     monkeypatch.setattr(row_fusion, "RISK", 0.0)

@@ -12,7 +12,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.loop_ir.interpreter import Interpreter, Memory, Pointer
 from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
-from polysci.network.codegen.stage_code import StageLowering
+from polysci.lower.stages.program import StageLowering
 from polysci.network.codegen.weights_file import WeightsUse, weights_file_of
 from polysci.network.prepare import prepare
 from polysci.numerics.dtypes import array_type

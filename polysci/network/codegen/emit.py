@@ -18,8 +18,8 @@ from polysci.lower.layer_calls import (
     calls_of,
     packed_once,
 )
+from polysci.lower.stages.program import StageLowering
 from polysci.network.codegen.pools import OPENMP, pool_values, team_of
-from polysci.network.codegen.row_fusion_code import RINGS
 from polysci.network.codegen.sized_programs import (
     SizedProgram,
     all_sizes,
@@ -27,7 +27,6 @@ from polysci.network.codegen.sized_programs import (
     describe_size,
     run_values,
 )
-from polysci.network.codegen.stage_code import StageLowering
 from polysci.network.codegen.weights_file import (
     WeightsFile,
     WeightsUse,
@@ -57,6 +56,13 @@ In a run, and in the weights,
  * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
  * with -DPS_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
 MEMBER = "m->team"  # in stages, of a team that is no region of OpenMP's
+RINGS = """\
+/* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
+typedef struct {
+    char *at;
+    int64_t base, done;
+} ps_ring;
+"""
 FUNCTION_HEADERS = (
     "functions",
     "functions_exponential",

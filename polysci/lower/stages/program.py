@@ -45,13 +45,13 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
-from polysci.network.codegen.accumulators import Statements
-from polysci.network.codegen.barriers import Barriers
-from polysci.network.codegen.loops import LoopLowering, Pointer
-from polysci.network.codegen.reduction_loops import lowering_of
-from polysci.network.codegen.row_fusion_code import RowFusionLowering
-from polysci.network.codegen.serial_stages import serial_stage
-from polysci.network.codegen.updates import UpdateLowering
+from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.barriers import Barriers
+from polysci.lower.stages.loops import LoopLowering, Pointer
+from polysci.lower.stages.reduction_loops import lowering_of
+from polysci.lower.stages.row_fusion import RowFusionLowering
+from polysci.lower.stages.serial_stages import serial_stage
+from polysci.lower.stages.updates import UpdateLowering
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import REAL

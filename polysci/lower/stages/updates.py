@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polysci.loop_ir.expressions import Load
-from polysci.network.codegen.accumulators import Statements
-from polysci.network.codegen.loops import LoopLowering
+from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.loops import LoopLowering
 from polysci.program.stages import LoopStage, UpdateStage
 
 

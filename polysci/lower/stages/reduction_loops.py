@@ -10,8 +10,8 @@ from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
 from polysci.loop_ir.functions import PLACES, kind_of
 from polysci.loop_ir.index import TRUE, ZERO, Index, Variable, as_index, least, most
 from polysci.loop_ir.nodes import Address, Invoke, Let, Named, Opaque, loop
-from polysci.network.codegen.access import MemoryAccess, Places, affine_index
-from polysci.network.codegen.accumulators import (
+from polysci.lower.stages.access import MemoryAccess, Places, affine_index
+from polysci.lower.stages.accumulators import (
     MOST_TERMS,
     Accumulator,
     Statements,
@@ -19,8 +19,8 @@ from polysci.network.codegen.accumulators import (
     bounds_of,
     place_in,
 )
-from polysci.network.codegen.loops import ROW, LoopLowering, converted, vector_loop
-from polysci.network.codegen.rows_ahead import PREFETCH, rows_ahead
+from polysci.lower.stages.loops import ROW, LoopLowering, converted, vector_loop
+from polysci.lower.stages.rows_ahead import PREFETCH, rows_ahead
 from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.program.stages import JointLoops, LoopStage, Value, members_of
 

@@ -33,7 +33,7 @@ from polysci.loop_ir.nodes import (
     Store,
     Value,
 )
-from polysci.network.codegen.access import affine_index
+from polysci.lower.stages.access import affine_index
 from polysci.numerics.scalar_functions import EXACT, REAL, WHOLE
 from polysci.polyhedral.affine import Affine
 

@@ -35,8 +35,8 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.layer_calls import LayerCall
-from polysci.network.codegen.accumulators import Statements
-from polysci.network.codegen.loops import Pointer
+from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.loops import Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
@@ -45,13 +45,6 @@ from polysci.program.passes.row_windows import rows_read
 from polysci.program.stages import ROW_AXIS, RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
-RINGS = """\
-/* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
-typedef struct {
-    char *at;
-    int64_t base, done;
-} ps_ring;
-"""
 _STATIC: Final = ("static",)
 _PARAMETERS: Final = (
     ScalarParameter("m", "const ps_memory *"), ScalarParameter("r", "ps_ring *"),

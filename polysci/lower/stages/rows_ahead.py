@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from polysci.loop_ir.expressions import Load, loads
 from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, least
 from polysci.loop_ir.nodes import Address, Buffer, Invoke, Named, Point
-from polysci.network.codegen.access import MemoryAccess, Places
-from polysci.network.codegen.accumulators import Statements
+from polysci.lower.stages.access import MemoryAccess, Places
+from polysci.lower.stages.accumulators import Statements
 from polysci.numerics.dtypes import C_TYPES
 from polysci.program.stages import Value
 

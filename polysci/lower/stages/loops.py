@@ -61,11 +61,11 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
 )
-from polysci.network.codegen.access import MemoryAccess, Places, affine_index
-from polysci.network.codegen.accumulators import Accumulator, Statements, choose
-from polysci.network.codegen.invariants import unchanged_parts
-from polysci.network.codegen.rows_ahead import rows_ahead
-from polysci.network.codegen.transpositions import block_size, turn_iterator
+from polysci.lower.stages.access import MemoryAccess, Places, affine_index
+from polysci.lower.stages.accumulators import Accumulator, Statements, choose
+from polysci.lower.stages.invariants import unchanged_parts
+from polysci.lower.stages.rows_ahead import rows_ahead
+from polysci.lower.stages.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.polyhedral.affine import Affine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from polysci.network.codegen.access import MemoryAccess
+from polysci.lower.stages.access import MemoryAccess
 
 TURNED: Final = 64  # elements along each axis from which on a transposition goes by blocks
 BLOCK: Final = 16  # of elements along both: a cache line of floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from polysci.loop_ir.expressions import Expr, Load, Position, Where, children, loads, walk
-from polysci.network.codegen.access import MemoryAccess
+from polysci.lower.stages.access import MemoryAccess
 
 
 def unchanged_parts(

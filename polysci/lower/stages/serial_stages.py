@@ -9,8 +9,8 @@ from typing import Protocol
 from polysci.loop_ir.index import Variable, as_index, compare
 from polysci.loop_ir.nodes import Barrier, Block, For, If, LoopKind, Once, block
 from polysci.lower.layer_calls import Spot
-from polysci.network.codegen.accumulators import Statements
-from polysci.network.codegen.barriers import Barriers
+from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.barriers import Barriers
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import ThreadShares
 from polysci.program.stages import RepeatStage, Stage

@@ -1,0 +1,1 @@
+"""Stages of programs as loop IR."""
