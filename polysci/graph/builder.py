@@ -15,7 +15,7 @@ from polysci.numerics.arrays import Array
 
 
 @dataclass(slots=True)
-class GrowingGraph:
+class GraphBuilder:
     """A graph to whose end nodes are added."""
 
     graph: Graph
@@ -134,13 +134,13 @@ class GrowingGraph:
         )  # fmt: skip
 
 
-def rewrite_nodes(graph: Graph, rule: Callable[[GrowingGraph, Node], str]) -> Graph:
+def rewrite_nodes(graph: Graph, rule: Callable[[GraphBuilder, Node], str]) -> Graph:
     """The graph with other nodes in place of some.
 
     The rule adds them, and returns what the last of them makes instead of the node's first output,
     under whose name it is known; an empty name where the node stays.
     """
-    growing = GrowingGraph(replace(graph, nodes=()))
+    growing = GraphBuilder(replace(graph, nodes=()))
     for node in graph.nodes:
         start, made = len(growing.nodes), rule(growing, node)
         if not made:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.graph.builder import GrowingGraph, rewrite_nodes
+from polysci.graph.builder import GraphBuilder, rewrite_nodes
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Graph, Node, QuantisedConstant, rebuild
 from polysci.numerics.arrays import Array
@@ -69,7 +69,7 @@ class _Product:
         axis = 0 if self.node.op == "Conv" else 1
         return int(self.weights.shape[axis])
 
-    def reshape_x(self, graph: GrowingGraph) -> str:
+    def reshape_x(self, graph: GraphBuilder) -> str:
         """x as the node reads it."""
         return graph.reshape(self.x, graph.shape(self.node.inputs[0]))
 
@@ -194,7 +194,7 @@ def _bias_of(bias: Array, channels: int, behind: int) -> Array | None:
     return bias.reshape(-1) if bias.size == channels and along == (channels,) else None
 
 
-def _end_in_bytes(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> str:
+def _end_in_bytes(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> str:
     """A product in place of a QuantizeLinear of a real one."""
     y = finder.linear(node) if node.op == "QuantizeLinear" else None
     product = finder.product_before(node.inputs[0], y) if y else None
@@ -215,7 +215,7 @@ def _end_in_bytes(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> st
     return graph.reshape(made, graph.shape(node.outputs[0]))
 
 
-def _end_in_reals(finder: _ProductFinder, graph: GrowingGraph, node: Node) -> str:
+def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> str:
     """Sums of whole numbers, scaled, in place of a product."""
     product = finder.product(node)
     if product is None:

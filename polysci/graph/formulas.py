@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.numerics.formulas import evaluate, parse
 from polysci.numerics.scalar_functions import FUNCTIONS, is_predicate
 
@@ -21,7 +21,7 @@ Part = str | float  # a tensor, or a number
 _OPERATORS = {"min": "Min", "max": "Max", "pow": "Pow"}
 
 
-def derive(graph: GrowingGraph, formula: str | ast.expr, **names: Part) -> str:
+def derive(graph: GraphBuilder, formula: str | ast.expr, **names: Part) -> str:
     """The tensor that a formula of tensors and numbers gives; shapes broadcast."""
     part = parse(formula) if isinstance(formula, str) else formula
     made = evaluate(part, dict(names), partial(_apply, graph))
@@ -29,7 +29,7 @@ def derive(graph: GrowingGraph, formula: str | ast.expr, **names: Part) -> str:
     return made
 
 
-def _apply(graph: GrowingGraph, function: str, parts: Sequence[Part]) -> str:
+def _apply(graph: GraphBuilder, function: str, parts: Sequence[Part]) -> str:
     """A node; numbers are of the element type of the tensors beside them."""
     if function in ("square", "cube"):
         (x,) = parts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.graph.builder import GrowingGraph, rewrite_nodes
+from polysci.graph.builder import GraphBuilder, rewrite_nodes
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Graph, Node
 from polysci.numerics.arrays import Array
@@ -27,7 +27,7 @@ def with_known_zeros(graph: Graph) -> Graph:
     return rewrite_nodes(graph, _expand) if usable else graph
 
 
-def _expand(graph: GrowingGraph, node: Node) -> str:
+def _expand(graph: GraphBuilder, node: Node) -> str:
     """What other nodes make in place of one; empty where it may stay."""
     weights = _weights_of(graph, node) if node.op in OPERATORS else None
     if weights is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
@@ -47,7 +47,7 @@ def _expand(graph: GrowingGraph, node: Node) -> str:
     return _correct(graph, node.op, sums, zero, weights) if computed else sums
 
 
-def _weights_of(graph: GrowingGraph, node: Node) -> Array | None:
+def _weights_of(graph: GraphBuilder, node: Node) -> Array | None:
     """The constant factor less its zeros, which are one, or one for each filter or column."""
     weights, zero = graph.value(node.inputs[1]), graph.value(node.input(3))
     if weights is None or (zero is None and node.input(3)):
@@ -58,7 +58,7 @@ def _weights_of(graph: GrowingGraph, node: Node) -> Array | None:
     return moved
 
 
-def _pad(graph: GrowingGraph, x: str, zero: str, pads: Sequence[int]) -> str:
+def _pad(graph: GraphBuilder, x: str, zero: str, pads: Sequence[int]) -> str:
     """x with its zero around it, so that every window has all its taps."""
     if not any(pads):
         return x
@@ -69,7 +69,7 @@ def _pad(graph: GrowingGraph, x: str, zero: str, pads: Sequence[int]) -> str:
     return graph.add("Pad", inputs, shape, graph.dtype(x))
 
 
-def _correct(graph: GrowingGraph, op: str, sums: str, zero: str, weights: Array) -> str:
+def _correct(graph: GraphBuilder, op: str, sums: str, zero: str, weights: Array) -> str:
     """Less the zero times the sums of weights."""
     if op == "ConvInteger":
         axes = tuple(range(1, weights.ndim))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
-from polysci.frontends.onnx.reference_roundings import nudges
 from polysci.graph.graph import Graph
+from polysci.graph.reference.roundings import nudges
 from polysci.network.compiled import Network
 from polysci.network.planned import PlannedNetwork
 from polysci.network.runner import order_inputs

@@ -15,7 +15,7 @@ from polysci.frontends.layers.words import backward_of, describes_model, model_o
 from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import ModelSource
 from polysci.frontends.pytorch.program import is_program, load_program
-from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
 from polysci.graph.simplify import simplify

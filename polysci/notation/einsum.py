@@ -16,7 +16,7 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.frontends.notation.contractions import contract
 from polysci.frontends.notation.graphs import OPSET
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph, Tensor
 from polysci.network.compiled import Network, compile_network
 
@@ -166,7 +166,7 @@ def _plan(
     """The network of subscripts that fit these shapes."""
     inputs = [Tensor(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)]
     names = {tensor.name: tensor for tensor in inputs}
-    graph = GrowingGraph(Graph("einsum", (), (), (), {}, names, OPSET))
+    graph = GraphBuilder(Graph("einsum", (), (), (), {}, names, OPSET))
     try:
         count = subscripts.partition("->")[0].count(",") + 1
         if count != len(shapes):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from polysci.frontends.pytorch import moving
+from polysci.frontends.pytorch import shape_ops
 from polysci.frontends.pytorch.importer import (
     graph_of_calls,
     import_calls,
@@ -18,7 +18,7 @@ from polysci.frontends.pytorch.importer import (
     operator_name,
 )
 from polysci.frontends.pytorch.program import TorchProgram
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
@@ -136,7 +136,7 @@ def part_of(program: TorchProgram, calls: Sequence[Any], known: Mapping[Any, Any
 
 def _computes(node: Any) -> bool:
     target = node.target
-    return hasattr(target, "_schema") and operator_name(target) not in moving.RULES
+    return hasattr(target, "_schema") and operator_name(target) not in shape_ops.RULES
 
 
 def graph_of_part(program: TorchProgram, part: Part) -> Graph:
@@ -161,7 +161,7 @@ def _with_known(program: TorchProgram, part: Part) -> list[Any]:
 
 def with_orders(graph: Graph, part: Part) -> Graph:
     """The graph with tensors transposed whose channels are the last axis in memory."""
-    growing = GrowingGraph(replace(graph, nodes=()))
+    growing = GraphBuilder(replace(graph, nodes=()))
     inputs, outputs = [], []
     for tensor, node in zip(graph.inputs, part.inputs, strict=True):
         port = PartTensor.of(node)

@@ -15,7 +15,7 @@ from polysci.errors import UnsupportedError
 from polysci.frontends.layers.model import INPUT, OPSET, LayerGraph
 from polysci.frontends.layers.recurrent import GRU, LSTM
 from polysci.graph import graph as ir
-from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.differentiate import pull_back
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings

@@ -9,7 +9,7 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import CheckError
 from polysci.frontends.onnx import reference
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
 from polysci.ops.problem import Problem

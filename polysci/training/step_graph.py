@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.backward import Backward
+from polysci.graph.builder import GraphBuilder
+from polysci.graph.differentiate import add_gradients, dependents
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward
-from polysci.graph.gradients.differentiate import add_gradients, dependents
 from polysci.graph.gradients.losses import LOSSES
 from polysci.graph.gradients.optimizers import Optimizer, limit_norm
 from polysci.graph.graph import Graph, Tensor
@@ -48,7 +48,7 @@ def with_loss(model: TrainedModel, loss: str) -> Graph:
         target = Tensor(TARGET, (shape[0], *shape[2:]), "int64")
     inputs = (graph.inputs[0], target, *graph.inputs[1:])
     known = replace(graph, inputs=inputs, tensors={**graph.tensors, TARGET: target})
-    grown = GrowingGraph(known)
+    grown = GraphBuilder(known)
     made = LOSSES[loss](grown, model.y, TARGET)
     return grown.grown(inputs, [made, *(tensor.name for tensor in graph.outputs[1:])])
 

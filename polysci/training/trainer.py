@@ -17,7 +17,7 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from polysci.graph.gradients.losses import IGNORED
 from polysci.graph.gradients.optimizers import SGD, Optimizer
 from polysci.graph.graph import Graph

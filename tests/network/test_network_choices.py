@@ -16,7 +16,7 @@ from polysci.errors import PolysciError
 from polysci.export.networks.c_project import write_project
 from polysci.export.networks.freestanding import write_freestanding
 from polysci.frontends.onnx import reference
-from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.lower.layer_calls import refuse_schedule

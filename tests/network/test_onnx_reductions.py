@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from polysci.frontends.onnx.reductions import compute_reduction
 from polysci.graph.graph import Node
+from polysci.graph.reference.reductions import compute_reduction
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
 

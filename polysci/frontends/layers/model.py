@@ -12,7 +12,7 @@ import numpy as np
 from polysci.border.arguments import check_whole
 from polysci.errors import SpecError
 from polysci.frontends.layers.fields import check_elements
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph, Tensor
 from polysci.numerics.arrays import Array
 
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class LayerGraph(GrowingGraph):
+class LayerGraph(GraphBuilder):
     """The graph of a model while its layers add to it.
 
     ``parameters`` are what training changes by gradients; ``state`` is what a step itself replaces,

@@ -11,7 +11,7 @@ from opt_einsum import contract_path
 
 from polysci.frontends.notation.ranges import StatementRanges
 from polysci.frontends.notation.syntax import Element, Literal, Operation, Term
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Tensor
 
 
@@ -79,7 +79,7 @@ def _whole_axis(ranges: StatementRanges, term: Term, size: int) -> str:
     return name if coef == 1 and ranges.bounds(name) == (0, size) else ""
 
 
-def contract(graph: GrowingGraph, tensors: Sequence[str], equation: str, output: str = "") -> str:
+def contract(graph: GraphBuilder, tensors: Sequence[str], equation: str, output: str = "") -> str:
     """The tensor that an equation of einsum makes; opt_einsum says which two go together first.
 
     ``output`` is its name, by default a new one. Axes of one element run along all elements of

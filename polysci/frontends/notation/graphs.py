@@ -27,7 +27,7 @@ from polysci.frontends.notation.syntax import (
     Term,
     rewrite_statement,
 )
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import ELEMENTS, Graph, Tensor
 from polysci.loop_ir.expressions import Apply, Expr, Load, Number, Reduce
 from polysci.text.lengths import cut_line
@@ -41,7 +41,7 @@ _SUMS: Final = ""  # what a statement reads where its value has a node of its ow
 
 
 @dataclass(slots=True)
-class _Statements(GrowingGraph):
+class _Statements(GraphBuilder):
     """The graph while statements add to it; ``versions``: tensor of the text -> newest name."""
 
     inference: Inference = field(kw_only=True)

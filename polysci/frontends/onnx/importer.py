@@ -11,16 +11,15 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx.binding import InputBinder
 from polysci.frontends.onnx.branches import expand_if
 from polysci.frontends.onnx.classical import expansion_of_classical
-from polysci.frontends.onnx.counted_axes import counted_axes
-from polysci.frontends.onnx.counts import expansion_of_counted, expansion_of_counts
+from polysci.frontends.onnx.dynamic_dims import counted_axes
+from polysci.frontends.onnx.dynamic_dims_expansion import expansion_of_counted, expansion_of_counts
+from polysci.frontends.onnx.float16 import widen_halves
 from polysci.frontends.onnx.functions import (
     expansion_by_function,
     expansion_by_schema,
     functions_of,
     has_definition,
 )
-from polysci.frontends.onnx.halves import widen_halves
-from polysci.frontends.onnx.legacy import expansion_of_legacy
 from polysci.frontends.onnx.loops import expand_loop, expand_scan
 from polysci.frontends.onnx.microsoft import expansion_of_microsoft
 from polysci.frontends.onnx.model_file import (
@@ -32,6 +31,7 @@ from polysci.frontends.onnx.model_file import (
     opset_of,
     read,
 )
+from polysci.frontends.onnx.opset_upgrade import expansion_of_legacy
 from polysci.frontends.onnx.reader import NO_OPERATOR, Expansion, Reader
 from polysci.frontends.onnx.sequences import expansion_of_sequence
 from polysci.frontends.onnx.tensors import TensorTable

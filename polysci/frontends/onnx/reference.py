@@ -10,29 +10,27 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.onnx import sampling
 from polysci.frontends.onnx.model_file import is_implemented, onnx_module
-from polysci.frontends.onnx.older import as_newer
-from polysci.frontends.onnx.reductions import compute_reduction
-from polysci.frontends.onnx.reference_counts import COUNTED
-from polysci.frontends.onnx.reference_gradients import (
+from polysci.graph.graph import AFFINE, DROPOUT_MASK, ELEMENTS, LOOP_BEGIN, Graph, Node, end_of_loop
+from polysci.graph.recurrences import RECURRENT_GRADIENT
+from polysci.graph.reference import sampling
+from polysci.graph.reference.convolution import (
     GRADIENTS,
     conv_transpose,
     says_windows,
 )
-from polysci.frontends.onnx.reference_indexing import (
+from polysci.graph.reference.dropout import dropout_mask
+from polysci.graph.reference.dynamic_dims import COUNTED
+from polysci.graph.reference.indexing import (
     gather_elements,
     max_unpool,
     with_places_inside,
 )
-from polysci.frontends.onnx.reference_pools import POOL_GRADIENTS, run_pool_gradient
-from polysci.frontends.onnx.reference_random import dropout_mask
-from polysci.frontends.onnx.reference_recurrent import RECURRENT, run_recurrent
-from polysci.frontends.onnx.reference_returning import run_recurrent_gradient
-from polysci.frontends.onnx.reference_roundings import ROUNDINGS, Nudge, nudged_inputs
-from polysci.frontends.onnx.regions import max_roi_pool
-from polysci.graph.graph import AFFINE, DROPOUT_MASK, ELEMENTS, LOOP_BEGIN, Graph, Node, end_of_loop
-from polysci.graph.recurrences import RECURRENT_GRADIENT
+from polysci.graph.reference.pooling import POOL_GRADIENTS, run_pool_gradient
+from polysci.graph.reference.recurrent import RECURRENT, run_recurrent
+from polysci.graph.reference.recurrent_backward import run_recurrent_gradient
+from polysci.graph.reference.reductions import compute_reduction
+from polysci.graph.reference.roundings import ROUNDINGS, Nudge, nudged_inputs
 from polysci.loop_ir.element_values import evaluate
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import from_bf16, to_bf16
@@ -248,7 +246,7 @@ def compute_by_own_rules(node: Node, opset: int, known: Mapping[str, Array]) -> 
     if node.op == "MaxUnpool":
         return max_unpool(node, known)
     if node.op == "MaxRoiPool":
-        return max_roi_pool(node, known)
+        return sampling.max_roi_pool(node, known)
     return compute_reduction(node, opset, known)
 
 
@@ -336,3 +334,29 @@ def _attributes(node: Node) -> dict[str, Any]:
         mode = words.get("mode", "linear")
         words["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     return words
+
+
+_NEWER_OPSET = 13  # of what takes their place, at least
+_SCALES = "\0scales"  # a name that no tensor of a model has
+
+
+def as_newer(
+    node: Node, opset: int, known: Mapping[str, Array]
+) -> tuple[Node, int, Mapping[str, Array]]:
+    """The node, its opset and the tensors that it reads, changed where it is older."""
+    if node.op == "Scatter":
+        return replace(node, op="ScatterElements"), max(opset, _NEWER_OPSET), known
+    if node.op == "ReduceSum" and node.input(1):  # of a gradient, whatever the model's opset
+        return node, max(opset, _NEWER_OPSET), known
+    if node.op != "Upsample" and (node.op != "Resize" or opset >= 11):
+        return node, opset, known
+    listed = node.attributes.get("scales")
+    scales = known[node.input(1)] if listed is None else np.array(listed, np.float32)
+    words = {
+        "mode": node.attributes.get("mode", "nearest"),
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
+    inputs = (node.inputs[0], "", _SCALES)
+    newer = replace(node, op="Resize", inputs=inputs, attributes=MappingProxyType(words))
+    return newer, _NEWER_OPSET, {**known, _SCALES: scales.astype(np.float32)}

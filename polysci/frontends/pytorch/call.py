@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Tensor
 
 Scalar = bool | int | float
@@ -24,7 +24,7 @@ class AtenRefusal(Exception):  # noqa: N818 - becomes part of one UnsupportedErr
 class AtenCall:
     """A graph to whose end a call is added, and the types of what it makes."""
 
-    graph: GrowingGraph
+    graph: GraphBuilder
     results: tuple[Tensor, ...]
 
     @property

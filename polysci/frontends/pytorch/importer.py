@@ -14,13 +14,13 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch import (
     elementwise,
     layers,
-    moving,
     quantised,
     reductions,
+    shape_ops,
     training,
 )
 from polysci.frontends.pytorch.call import AtenCall, AtenRefusal, AtenRule
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph, Tensor
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 from polysci.numerics.arrays import Array
@@ -31,7 +31,7 @@ NO_RULE: Final = "polysci has no such operator"
 OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
     {
         **elementwise.RULES,
-        **moving.RULES,
+        **shape_ops.RULES,
         **layers.RULES,
         **reductions.RULES,
         **quantised.RULES,
@@ -50,7 +50,7 @@ class AtenImporter:
     node of several results has a tuple of them. ``refusals`` are calls that cannot be expressed.
     """
 
-    graph: GrowingGraph
+    graph: GraphBuilder
     values: dict[Any, Any] = field(default_factory=dict)
     names: dict[Any, Any] = field(default_factory=dict)
     refusals: dict[Any, NodeRefusal] = field(default_factory=dict)
@@ -197,7 +197,7 @@ def import_calls(
     results have no maker.
     """
     empty = Graph(title, (), (), (), {}, {}, OPSET)
-    importer = AtenImporter(GrowingGraph(empty), dict(values))
+    importer = AtenImporter(GraphBuilder(empty), dict(values))
     tensors = [importer.add_input(node) for node in inputs]
     for node in calls:
         importer.add(node)

@@ -19,9 +19,9 @@ from polysci.frontends.pytorch.layers import (
     shares_of_windows,
 )
 from polysci.frontends.pytorch.reductions import batch_norm, group_norm, scale_and_shift
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.gradients import GRADIENTS
-from polysci.graph.gradients.backward import Backward
 from polysci.graph.gradients.normalisation import Normalised, statistics
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
 from polysci.numerics.formulas import gradient_text

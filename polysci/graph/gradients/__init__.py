@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from polysci.graph.backward import Rules
 from polysci.graph.gradients import (
     convolution,
     elementwise,
-    moving,
     normalisation,
     pooling,
     products,
     recurrent,
     reductions,
+    shape_ops,
     softmax,
 )
-from polysci.graph.gradients.backward import Rules
 
 GRADIENTS: Rules = MappingProxyType(
     {
         **convolution.GRADIENTS,
         **elementwise.GRADIENTS,
-        **moving.GRADIENTS,
+        **shape_ops.GRADIENTS,
         **normalisation.GRADIENTS,
         **pooling.GRADIENTS,
         **products.GRADIENTS,

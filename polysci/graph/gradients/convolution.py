@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from polysci.graph.gradients.backward import Backward, Rules
+from polysci.graph.backward import Backward, Rules
 from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
 
 

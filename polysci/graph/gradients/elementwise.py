@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from polysci.graph.backward import Backward, Rules
 from polysci.graph.formulas import Part, derive
-from polysci.graph.gradients.backward import Backward, Rules
 from polysci.graph.graph import Node
 from polysci.numerics.formulas import gradients
 from polysci.numerics.scalar_functions import FUNCTIONS

@@ -7,14 +7,14 @@ from math import prod
 from types import MappingProxyType
 
 from polysci.errors import SpecError
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.formulas import Part, derive
 
 IGNORED = -100  # the label that PyTorch's cross entropy leaves out
 
 
 def add_cross_entropy(
-    graph: GrowingGraph, scores: str, target: str, *, reduction: str = "mean",
+    graph: GraphBuilder, scores: str, target: str, *, reduction: str = "mean",
     ignore_index: int = IGNORED, label_smoothing: float = 0.0,
 ) -> str:  # fmt: skip
     """Of scores (rows, classes, ...) and the index of a class for each row (rows, ...).
@@ -49,21 +49,21 @@ def add_cross_entropy(
                   rest=1 - label_smoothing)  # fmt: skip
 
 
-def add_mean_squares(graph: GrowingGraph, x: str, target: str, *, reduction: str = "mean") -> str:
+def add_mean_squares(graph: GraphBuilder, x: str, target: str, *, reduction: str = "mean") -> str:
     """``(x - target)^2``. Raises SpecError."""
     _check_shape("target", graph.shape(target), graph.shape(x))
     return _reduce(graph, derive(graph, "(d := x - t) * d", x=x, t=target), reduction)
 
 
 def add_binary_cross_entropy(
-    graph: GrowingGraph, x: str, target: str, *, reduction: str = "mean"
+    graph: GraphBuilder, x: str, target: str, *, reduction: str = "mean"
 ) -> str:
     """Of logits and of probabilities from 0 to 1: ``log(1 + exp(x)) - x * target``."""
     _check_shape("target", graph.shape(target), graph.shape(x))
     return _reduce(graph, derive(graph, "softplus(x) - x * t", x=x, t=target), reduction)
 
 
-def _reduce(graph: GrowingGraph, x: str, reduction: str) -> str:
+def _reduce(graph: GraphBuilder, x: str, reduction: str) -> str:
     _check_reduction(reduction)
     if reduction == "none":
         return x
@@ -82,7 +82,7 @@ def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -
 
 
 # Name -> (graph, result of the model, target) -> the loss.
-LOSSES: Mapping[str, Callable[[GrowingGraph, str, str], str]] = MappingProxyType(
+LOSSES: Mapping[str, Callable[[GraphBuilder, str, str], str]] = MappingProxyType(
     {
         "cross_entropy": add_cross_entropy,
         "mse": add_mean_squares,

@@ -12,9 +12,9 @@ from math import prod
 from types import MappingProxyType
 
 from polysci.errors import UnsupportedError
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.backward import Backward, Rules
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules
 from polysci.graph.graph import Node
 
 
@@ -64,7 +64,7 @@ class Normalised:
         return dx, back.unbroadcast(scaled, back.shape(self.g)), back.unbroadcast(dy, bias)
 
 
-def statistics(graph: GrowingGraph, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str]:
+def statistics(graph: GraphBuilder, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str]:
     """The mean and ``1 / sqrt(variance + epsilon)``, each 1 long along ``axes``."""
     count = prod(graph.shape(x)[at] for at in axes)
     mean = derive(graph, "t / n", t=graph.total(x, axes, keep=True), n=count)
@@ -72,7 +72,7 @@ def statistics(graph: GrowingGraph, x: str, axes: Sequence[int], epsilon: float)
     return mean, _inverse(graph, graph.total(squares, axes, keep=True), count, epsilon)
 
 
-def _inverse(back: GrowingGraph, squares: str, count: int, epsilon: float) -> str:
+def _inverse(back: GraphBuilder, squares: str, count: int, epsilon: float) -> str:
     return derive(back, "1 / sqrt(t / n + e)", t=squares, n=count, e=epsilon)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from polysci.border.arguments import check_real, check_type
 from polysci.errors import SpecError
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.formulas import Part, derive
 
 _TO_REAL = 1  # ONNX's numbers of element types
@@ -30,12 +30,12 @@ class Optimizer(Protocol):
     @property
     def states(self) -> tuple[str, ...]: ...
 
-    def factors(self, graph: GrowingGraph, step: str) -> Mapping[str, Part]:
+    def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         """What all parameters of a step share; ``step`` is an int64 number that counts from 1."""
         ...
 
     def update(
-        self, graph: GrowingGraph, parameter: str, gradient: str, states: Sequence[str],
+        self, graph: GraphBuilder, parameter: str, gradient: str, states: Sequence[str],
         factors: Mapping[str, Part],
     ) -> tuple[str, ...]:  # fmt: skip
         """What replaces the parameter, then its states.
@@ -66,7 +66,7 @@ class SGD:
     def states(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.momentum else ()
 
-    def factors(self, graph: GrowingGraph, step: str) -> Mapping[str, Part]:
+    def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         if not self.momentum or not self.dampening:
             return {"share": 1.0}
         one = graph.number(1.0)  # the first step takes the whole gradient
@@ -74,7 +74,7 @@ class SGD:
         return {"share": derive(graph, text, step=step, one=one, share=1 - self.dampening)}
 
     def update(
-        self, graph: GrowingGraph, parameter: str, gradient: str, states: Sequence[str],
+        self, graph: GraphBuilder, parameter: str, gradient: str, states: Sequence[str],
         factors: Mapping[str, Part],
     ) -> tuple[str, ...]:  # fmt: skip
         names = {"p": parameter, "g": gradient, **factors}
@@ -111,7 +111,7 @@ class Adam:
     def states(self) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def factors(self, graph: GrowingGraph, step: str) -> Mapping[str, Part]:
+    def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         """The inverses of the corrections of both averages, in double until they are done."""
         count = graph.add("Cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
         made = dict[str, Part]()
@@ -123,7 +123,7 @@ class Adam:
         return made
 
     def update(
-        self, graph: GrowingGraph, parameter: str, gradient: str, states: Sequence[str],
+        self, graph: GraphBuilder, parameter: str, gradient: str, states: Sequence[str],
         factors: Mapping[str, Part],
     ) -> tuple[str, ...]:  # fmt: skip
         names = {"p": parameter, "g": gradient, **factors}
@@ -137,7 +137,7 @@ class Adam:
         return derive(graph, text, m=m, v=v, **names), m, v
 
 
-def limit_norm(graph: GrowingGraph, gradients: Sequence[str], most: float) -> str:
+def limit_norm(graph: GraphBuilder, gradients: Sequence[str], most: float) -> str:
     """What multiplies all gradients so that their joint Euclidean norm is at most ``most``.
 
     PyTorch's ``clip_grad_norm_``. Raises SpecError for a norm that is not positive.

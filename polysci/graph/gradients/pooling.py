@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from types import MappingProxyType
 
+from polysci.graph.backward import Backward, Rules
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
 
 

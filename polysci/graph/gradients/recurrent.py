@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import UnsupportedError
+from polysci.graph.backward import Backward, Rules
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules
-from polysci.graph.gradients.moving import cut
 from polysci.graph.gradients.products import multiply
+from polysci.graph.gradients.shape_ops import cut
 from polysci.graph.graph import Node, Tensor
 from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS, RECURRENT_GRADIENT
 

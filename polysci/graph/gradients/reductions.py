@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
+from polysci.graph.backward import Backward, Rules, known
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules, known
 from polysci.graph.graph import Node
 
 # Operator -> the gradient of x, with y and dy as wide as x, of n elements a result. As PyTorch

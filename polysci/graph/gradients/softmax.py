@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from polysci.graph.backward import Backward, Rules
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules
 from polysci.graph.graph import Node
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial, reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from polysci.graph.graph import AFFINE, Node
-from polysci.graph.operators.builder import FLOATS, Builder
+from polysci.graph.graph import AFFINE, DROPOUT_MASK, Node
+from polysci.graph.operators.builder import FLOATS, STORED, Builder
 from polysci.loop_ir.conversions import convert
-from polysci.loop_ir.expressions import Expr, Number, apply
+from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, combine, constant
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.scalar_functions import FUNCTIONS, template
 
@@ -167,6 +168,31 @@ def same(build: Builder, node: Node) -> None:
         build.define(node, apply("add", 1.0, 0.0), node.outputs[1])
 
 
+def cast(build: Builder, node: Node) -> None:
+    """The type of the output is known."""
+    x, y = node.inputs[0], node.outputs[0]
+    for name in (x, y):
+        if build.dtype(name) not in STORED:
+            build.refuse(f"elements of {build.dtype(name)}")
+    build.define(node, convert(build.load(x, y), build.dtype(x), build.dtype(y)))
+
+
+WORD = 1 << 32
+
+
+def mask(build: Builder, node: Node) -> None:
+    """The same for any threads, order of axes and instruction set."""
+    y, (counter,) = node.outputs[0], node.inputs
+    shape, ratio = build.shape(y), float(node.attributes["ratio"])
+    if build.values[y].size > WORD:
+        build.refuse(f"a mask of {build.values[y].size} elements: at most 2^32")
+    steps = {f"i{at}": prod(shape[at + 1 :]) for at in range(len(shape))}
+    seed, step = (apply("unsigned", Load(counter, (constant(at),))) for at in range(2))
+    key = apply("add", seed, float(node.attributes["key"] % WORD))
+    bits = apply("philox", apply("unsigned", Position(combine(steps))), step, key)
+    build.define(node, apply("greater_equal", bits, float(round(ratio * WORD))))
+
+
 OPERATORS = {
     **dict.fromkeys(_UNARY, unary),
     **dict.fromkeys(_BINARY, binary),
@@ -180,4 +206,6 @@ OPERATORS = {
     "Identity": same,
     "Dropout": same,
     AFFINE: affine,
+    **dict.fromkeys(("Cast", "CastLike"), cast),
+    DROPOUT_MASK: mask,
 }

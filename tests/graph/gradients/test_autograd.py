@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.frontends.onnx import reference
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from tests.support.networks import read
 from tests.support.onnxmodels import model, node
 

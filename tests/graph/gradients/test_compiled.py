@@ -16,9 +16,9 @@ from polysci.frontends.layers import (
     build_model,
 )
 from polysci.frontends.onnx import importer, reference
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
+from polysci.graph.differentiate import differentiate
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.differentiate import differentiate
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED
 from tests.graph.gradients.test_rules import CASES, Case, loss_of
@@ -89,7 +89,7 @@ def test_channels_last_between_convolutions() -> None:
         AvgPool2d(3, 2, 1), ReLU(), Conv2d(16, 4, 3),
     ]  # fmt: skip
     made, random = build_model(layers, [2, 3, 19, 17], training=True), np.random.default_rng(2)
-    graph = GrowingGraph(made.graph)
+    graph = GraphBuilder(made.graph)
     y = made.graph.outputs[0].name
     loss = graph.total(derive(graph, "y * y", y=y), range(4))
     names = ["x", *made.parameters]

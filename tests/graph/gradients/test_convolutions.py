@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polysci.frontends.onnx import reference
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from polysci.program.stages import LayerStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node

@@ -3,7 +3,7 @@
 import numpy as np
 
 from polysci.frontends.onnx import reference
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node
 

@@ -10,7 +10,7 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.frontends.onnx.reference import run as run_reference
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
 from tests.network.test_recurrent import (
     NAMES,

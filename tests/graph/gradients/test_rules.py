@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx import importer, reference
+from polysci.graph.differentiate import differentiate
 from polysci.graph.gradients import GRADIENTS
-from polysci.graph.gradients.differentiate import differentiate
 from polysci.numerics.scalar_functions import FUNCTIONS
 
 STEP = 1e-5

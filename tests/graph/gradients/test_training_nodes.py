@@ -9,22 +9,22 @@ import pytest
 from polysci.errors import SpecError
 from polysci.frontends.layers import BatchNorm2d, Dropout, build_model
 from polysci.frontends.onnx import reference
-from polysci.frontends.onnx.reference_random import philox
-from polysci.graph.builder import GrowingGraph
-from polysci.graph.gradients.differentiate import differentiate
+from polysci.graph.builder import GraphBuilder
+from polysci.graph.differentiate import differentiate
 from polysci.graph.gradients.losses import LOSSES, add_cross_entropy
 from polysci.graph.gradients.optimizers import SGD, Adam, Optimizer, limit_norm
 from polysci.graph.graph import Graph, Tensor
+from polysci.graph.reference.dropout import philox
 from polysci.target.host import detect
 from tests.support.networks import network_of
 
 Arrays = dict[str, np.ndarray]
 
 
-def growing(**inputs: np.ndarray) -> GrowingGraph:
+def growing(**inputs: np.ndarray) -> GraphBuilder:
     """A graph of inputs alone."""
     tensors = {name: Tensor(name, v.shape, v.dtype.name) for name, v in inputs.items()}
-    return GrowingGraph(Graph("small", tuple(tensors.values()), (), (), {}, tensors, 24))
+    return GraphBuilder(Graph("small", tuple(tensors.values()), (), (), {}, tensors, 24))
 
 
 def run(graph: Graph, values: Arrays, threads: int = 1) -> Arrays:

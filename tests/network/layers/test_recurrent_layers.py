@@ -8,7 +8,7 @@ import pytest
 from polysci import layers
 from polysci.errors import SpecError
 from polysci.frontends.layers import build_model
-from polysci.graph.gradients.differentiate import pull_back
+from polysci.graph.differentiate import pull_back
 from tests.network.test_recurrent import reference
 from tests.support.networks import network_of
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polysci.graph.builder import GrowingGraph
+from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Node, Tensor
 
 FLOATS = ("float32", "float64")
 
 
 @dataclass(slots=True)
-class Backward(GrowingGraph):
+class Backward(GraphBuilder):
     """A graph to which rules add nodes.
 
     ``wanted`` are the tensors whose gradients are needed: parameters, and all that depends on them.

@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from polysci.errors import UnsupportedError
+from polysci.graph.backward import Backward, Rules, known
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.backward import Backward, Rules, known
 from polysci.graph.graph import Node
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.graph.backward import FLOATS, Backward
 from polysci.graph.gradients import GRADIENTS
-from polysci.graph.gradients.backward import FLOATS, Backward
 from polysci.graph.graph import Graph, Node, Tensor
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 

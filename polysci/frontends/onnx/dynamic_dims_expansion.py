@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.frontends.onnx.counting import Counting
+from polysci.frontends.onnx.dynamic_dims_values import Counting
 from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.graph.graph import Node
 from polysci.program.stages import CountedAxis

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from polysci.frontends.onnx.reference_roundings import Nudge
 from polysci.graph.graph import QUANTISED_LSTM, Node
 from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS
+from polysci.graph.reference.roundings import Nudge
 from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import FUNCTIONS
 
