@@ -9,8 +9,8 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.graph.backward import FLOATS, Backward
-from polysci.graph.gradients import GRADIENTS
 from polysci.graph.graph import Graph, Node, Tensor
+from polysci.graph.operators import OPERATORS
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 
 NO_GRADIENT = "polysci has no gradient of this operator"
@@ -76,11 +76,11 @@ def add_gradients(back: Backward, loss: str, wrt: Sequence[str], dy: str = "") -
         made |= {name: dy for name, dy in zip(node.outputs, dys, strict=True) if dy}
         if not any(dys) or not any(back.wants(name) for name in node.inputs):
             continue
-        rule = GRADIENTS.get(node.op)
+        row = OPERATORS.get(node.op)
         try:
-            if rule is None:
+            if row is None or row.gradient is None:
                 raise UnsupportedError(NO_GRADIENT)
-            dxs = rule(back, node, dys)
+            dxs = row.gradient(back, node, dys)
         except UnsupportedError as error:
             refusals.append(NodeRefusal(node.op, str(node), str(error)))
             continue

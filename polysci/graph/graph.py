@@ -8,7 +8,6 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from polysci.graph.recurrences import RECURRENT_GRADIENT
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
 from polysci.program.stages import CountedAxis
@@ -30,11 +29,6 @@ MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradie
 DROPOUT_MASK = "DropoutMask"
 # Any tensors -> the elements that the expression ``expr`` defines; it calls the first tensor "0".
 ELEMENTS = "Elements"
-OWN = (  # operators that ONNX lacks
-    *(AFFINE, QUANTISED_LSTM, RECURRENT_GRADIENT, LOOP_BEGIN, LOOP_END),
-    *(CONV_WEIGHTS_GRADIENT, MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT, DROPOUT_MASK),
-    ELEMENTS,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class Graph:
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
-    the version of ONNX's operators that the nodes follow; those of OWN are none of them.
+    the version of ONNX's operators that the nodes follow.
     ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     ``dequantised`` says of constants which whole numbers they stand for, by name.

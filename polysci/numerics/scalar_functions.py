@@ -52,10 +52,11 @@ class ScalarFunction:
     ``c`` has a template for each set of letters of kinds. ``numpy`` takes arrays of float64, int64
     or uint64. ``derivatives`` are by each argument; ``choice`` is, for a function that gives one of
     its arguments, what ``select`` gives the same by: the first of equal ones; ``by_value`` says
-    that the condition may be asked of y. ``operator`` is its name in graphs and in ONNX, ``torch``
-    that in PyTorch, both with ``parameters`` and their defaults. ``notation`` functions are
-    called by name in tensor notations. ``result`` is the kind of the value, where that is not the
-    kind of the arguments.
+    that the condition may be asked of y. ``operator`` is its name in graphs and in ONNX; ``onnx``
+    is that in ONNX where it belongs to another domain (``example.Erfc``); ``torch`` that in ATen;
+    all of them take ``parameters`` with these defaults. ``notation`` functions are called by name
+    in tensor notations. ``result`` is the kind of the value, where that is not the kind of the
+    arguments. ``end``: the function may end a sum.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ScalarFunction:
     choice: tuple[str, str, str] | None = None
     by_value: bool = False
     operator: str = ""
+    onnx: str = ""
     torch: str = ""
     parameters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     notation: bool = False

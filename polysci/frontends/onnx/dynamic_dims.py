@@ -8,33 +8,12 @@ from types import MappingProxyType
 
 from polysci.frontends.onnx.reader import ExpansionError, Reader
 from polysci.graph.graph import Node
-from polysci.numerics.scalar_functions import FUNCTIONS
+from polysci.graph.operators import OPERATORS
+from polysci.graph.operators.table import DynamicDims
 from polysci.program.stages import CountedAxis
 
 _MIXED = "it mixes elements along an axis of which data decides the length"
 _TWO = "its inputs have axes of which data decides the length in two ways"
-# Every element of a result comes of those in its place, to whose shape inputs broadcast.
-_ALIKE = (
-    *(row.operator for row in FUNCTIONS.values() if row.operator),
-    *("Selu", "Gelu", "Pow", "Mod", "BitShift", "Clip", "Identity", "Dropout", "Sum", "Mean"),
-    *("Min", "Max", "PRelu", "ThresholdedRelu", "Shrink", "IsInf", "Cast", "CastLike", "Expand"),
-    *("QuantizeLinear", "DequantizeLinear"),
-)
-# Images, or rows, by themselves: axis 0 of the first input is axis 0 of the result.
-_BATCHES = (
-    *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool"),
-    *("GlobalMaxPool", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
-    *("LRN", "DepthToSpace", "SpaceToDepth"),
-)
-# Along axes from ``axis`` on, or along that one.
-_ALONG = (
-    *("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization"),
-    *("LpNormalization", "CumSum"),
-)
-_REDUCTIONS = (
-    *("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd", "ReduceMax"),
-    *("ReduceMin", "ReduceMean", "ReduceLogSum", "ReduceLogSumExp", "ArgMax", "ArgMin"),
-)
 
 Shapes = Mapping[str, Sequence[int]]
 _Rule = Callable[[Reader, Node, Shapes], CountedAxis]
@@ -45,9 +24,10 @@ def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, Counte
 
     Raises ExpansionError for a node that does not keep places along it apart.
     """
-    rule = _RULES.get(node.op)
-    if rule is None:
+    row = OPERATORS.get(node.op)
+    if row is None or not row.dims:
         raise ExpansionError(_MIXED)
+    rule = _RULES[row.dims]
     mark = rule(reader, node, shapes)
     return {name: mark for name in node.outputs if name}
 
@@ -76,7 +56,7 @@ def _alike(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     return mark
 
 
-def _batches(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _images(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     mark = _first(reader, node)
     if mark.axis:
         raise ExpansionError(_MIXED)
@@ -186,20 +166,11 @@ def _regions(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     return next(reader.counted[name] for name in node.inputs[1:] if name in reader.counted)
 
 
-_RULES: Mapping[str, _Rule] = MappingProxyType(
+_RULES: Mapping[DynamicDims, _Rule] = MappingProxyType(
     {
-        **dict.fromkeys(_ALIKE, _alike),
-        **dict.fromkeys(_BATCHES, _batches),
-        **dict.fromkeys(_ALONG, _along),
-        **dict.fromkeys(_REDUCTIONS, _reduced),
-        **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _reshaped),
-        **dict.fromkeys(("MatMul", "Gemm"), _product),
-        **dict.fromkeys(("RoiAlign", "MaxRoiPool"), _regions),
-        "TopK": _top,
-        "Transpose": _transposed,
-        "Gather": _gathered,
-        "GatherND": _gathered_slices,
-        "Slice": _sliced,
-        "Concat": _joined,
+        "alike": _alike, "images": _images, "along": _along, "reduced": _reduced,
+        "reshaped": _reshaped, "transposed": _transposed, "joined": _joined, "sliced": _sliced,
+        "gathered": _gathered, "gathered_slices": _gathered_slices, "product": _product,
+        "regions": _regions, "first": _top,
     }
-)
+)  # fmt: skip

@@ -13,6 +13,7 @@ from polysci.frontends.onnx.model_file import is_implemented
 from polysci.frontends.onnx.reference import compute_by_own_rules
 from polysci.frontends.onnx.tensors import TensorTable
 from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once
@@ -81,8 +82,9 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
         return None
     _check_bytes(table, node, kinds)
     feeds = {name: _value(table, name) for name in node.inputs if name}
-    if (own := compute_by_own_rules(node, table.opset, feeds)) is not None:
-        return [own]
+    own = compute_by_own_rules(Evaluation(node, feeds, opset=table.opset))
+    if own is not None:
+        return list(own)
     inputs = [helper.make_value_info(name, table.types[name]) for name in feeds]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
     graph = helper.make_graph([proto], "one", inputs, outputs)

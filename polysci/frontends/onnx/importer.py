@@ -35,7 +35,8 @@ from polysci.frontends.onnx.opset_upgrade import expansion_of_legacy
 from polysci.frontends.onnx.reader import NO_OPERATOR, Expansion, Reader
 from polysci.frontends.onnx.sequences import expansion_of_sequence
 from polysci.frontends.onnx.tensors import TensorTable
-from polysci.graph.graph import OWN, Graph, Node, ancestors
+from polysci.graph.graph import Graph, Node, ancestors
+from polysci.graph.operators import OPERATORS
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterabl
         if not typed and id(node) in reader.refusals:
             reason, needs = reader.refusals[id(node)]
             yield NodeRefusal(node.op, str(node), reason, _bindable(reader, needs))
-        elif (node.op in OWN or has(node.op)) and (supported is None or node.op in supported):
+        elif (node.op in OPERATORS or has(node.op)) and (supported is None or node.op in supported):
             continue
         elif typed or not (node.op in _CONTROL or has_definition(reader, node.op)):
             yield NodeRefusal(node.op, str(node), NO_OPERATOR)

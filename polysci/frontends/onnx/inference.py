@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.errors import SpecError
 from polysci.frontends.onnx.model_file import is_implemented
-from polysci.frontends.onnx.shapes import SHAPES
 from polysci.frontends.onnx.tensors import TensorTable, is_fixed
 from polysci.graph.graph import Node
+from polysci.graph.operators import OPERATORS
+from polysci.graph.shapes import Inference, ShapeError
 
 MOST_SHOWN = 1024  # elements of a value that inference is told
 
@@ -39,8 +37,7 @@ def infer(table: TensorTable, proto: Any, node: Node) -> Types:
     except Exception as error:  # InferenceError, SchemaError and more
         raise _fault(table, node, str(error)) from None
     kinds = {name: kind for name, kind in kinds.items() if is_fixed(kind)}
-    if rule := _RULES.get(node.op):
-        rule(table, node, kinds)
+    _apply_rule(table, node, kinds)
     for name, kind in kinds.items():
         table.tensor_of(name, kind)
     return kinds
@@ -50,65 +47,29 @@ def _fault(table: TensorTable, node: Node, reason: str) -> SpecError:
     return SpecError(f"{table.where}: {str(node)!r:.200}: {reason}")
 
 
-def _check_count(table: TensorTable, node: Node, kinds: Types) -> None:
-    """A Reshape keeps all elements."""
-    if (kind := kinds.get(node.outputs[0])) is None:
+def infer_own(table: TensorTable, node: Node) -> Types:
+    """Types of results of an operator that ONNX lacks, by its row; none without a rule."""
+    kinds: Types = {}
+    _apply_rule(table, node, kinds)
+    return kinds
+
+
+def _apply_rule(table: TensorTable, node: Node, kinds: Types) -> None:
+    """Correct, or add, types of results by the operator's row."""
+    row = OPERATORS.get(node.op)
+    if row is None or row.shapes is None:
         return
-    before, after = table.shape(node.inputs[0]), [dim.dim_value for dim in _dims(kind)]
-    if prod(before) != prod(after):
-        raise _fault(
-            table, node, f"{prod(before)} elements of shape {list(before)} do not fill the shape "
-            f"{after} that the model fixes; bind dimensions that fit it",
-        )  # fmt: skip
-
-
-def _check_order(table: TensorTable, node: Node, kinds: Types) -> None:
-    """``perm`` of a Transpose names every axis once."""
-    rank, order = len(table.shape(node.inputs[0])), node.attributes.get("perm")
-    if order is not None and sorted(order) != list(range(rank)):
-        raise _fault(table, node, f"perm {list(order)} of a tensor of {rank} axes")
-
-
-def _check_axis(table: TensorTable, node: Node, kinds: Types) -> None:
-    """``axis`` of a Flatten is one of the tensor, or the end."""
-    rank, axis = len(table.shape(node.inputs[0])), int(node.attributes.get("axis", 1))
-    if not -rank <= axis <= rank:
-        raise _fault(table, node, f"axis {axis} of a tensor of {rank} axes")
-
-
-def _crop_pool(table: TensorTable, node: Node, kinds: Types) -> None:
-    """With ``ceil_mode``, no window of a pool starts outside x and the padding before it.
-
-    So since opset 22, and in ONNX Runtime for every opset.
-    """
-    x, taps = table.shape(node.inputs[0])[2:], len(node.attributes.get("kernel_shape") or [])
-    if not node.attributes.get("ceil_mode") or taps != len(x):
-        return
-    strides = node.attributes.get("strides") or [1] * taps
-    pads = node.attributes.get("pads") or [0] * 2 * taps
-    before = pads if node.attributes.get("auto_pad", "NOTSET") == "NOTSET" else [0] * taps
-    for kind in kinds.values():
-        for at, dim in enumerate(_dims(kind)[2:]):
-            if (dim.dim_value - 1) * strides[at] >= x[at] + before[at]:
-                dim.dim_value -= 1
-
-
-def _like_input(table: TensorTable, node: Node, kinds: Types) -> None:
-    """A result of the type of the first input, where ONNX infers none."""
-    kinds.setdefault(node.outputs[0], table.types[node.inputs[0]])
-
-
-def _dims(kind: Any) -> Any:
-    return kind.tensor_type.shape.dim
-
-
-_RULES: Mapping[str, Callable[[TensorTable, Node, Types], None]] = MappingProxyType(
-    {
-        "Reshape": _check_count,
-        "Transpose": _check_order,
-        "Flatten": _check_axis,
-        "GroupNormalization": _like_input,
-        **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _crop_pool),
-        **SHAPES,
-    }
-)
+    before = [
+        table.tensor_of(name, kinds[name]) if name in kinds else None for name in node.outputs
+    ]
+    inputs = [table.tensor(name) if name else None for name in node.inputs]
+    values = [table.values.get(name) for name in node.inputs]
+    try:
+        results = row.shapes(Inference(node, inputs, values, before))
+    except ShapeError as error:
+        raise _fault(table, node, str(error)) from None
+    make = table.onnx.helper
+    for old, new in zip(before, results, strict=True):
+        if new is not None and new != old:
+            kind = make.np_dtype_to_tensor_dtype(np.dtype(new.dtype))
+            kinds[new.name] = make.make_tensor_type_proto(kind, list(new.shape))

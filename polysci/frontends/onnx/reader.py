@@ -12,11 +12,12 @@ import numpy as np
 
 from polysci.errors import SpecError
 from polysci.frontends.onnx.folding import fold
-from polysci.frontends.onnx.inference import Types, infer
+from polysci.frontends.onnx.inference import Types, infer, infer_own
 from polysci.frontends.onnx.model_file import DOMAINS
 from polysci.frontends.onnx.renaming import Body, rename_nodes
 from polysci.frontends.onnx.tensors import TensorTable
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
+from polysci.graph.operators import operator_of_onnx
 from polysci.numerics.arrays import Array
 from polysci.program.stages import CountedAxis
 
@@ -102,7 +103,7 @@ class Reader:
             if not isinstance(value, onnx.GraphProto):
                 attributes[attribute.name] = value
         return Node(
-            operator_name(proto), tuple(proto.input), tuple(proto.output),
+            operator_of_onnx(operator_name(proto)), tuple(proto.input), tuple(proto.output),
             MappingProxyType(attributes), proto.name,
         )  # fmt: skip
 
@@ -144,7 +145,8 @@ class Reader:
             self.nodes.append(node)  # what depends on a refused node has no type either
             return
         if not self.table.onnx.defs.has(node.op):
-            raise ExpansionError(NO_OPERATOR)
+            self._add_own(node)
+            return
         if (values := fold(self.table, proto, node)) is not None:
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
@@ -161,6 +163,14 @@ class Reader:
         if any(name and name not in kinds for name in node.outputs):
             reason = UNSIZED.get(node.op, DEPENDS)
             self.refusals[id(node)] = (reason, self._telling(node))
+
+    def _add_own(self, node: Node) -> None:
+        """Add a node of an operator that ONNX lacks; its row says the shapes of its results."""
+        kinds = infer_own(self.table, node)
+        if any(name and name not in kinds for name in node.outputs):
+            raise ExpansionError(NO_OPERATOR)
+        self.table.types |= kinds
+        self.nodes.append(node)
 
     def _note_numbers(self, node: Node) -> None:
         """What the constant that a DequantizeLinear makes stands for."""

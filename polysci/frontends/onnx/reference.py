@@ -11,29 +11,13 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx.model_file import is_implemented, onnx_module
-from polysci.graph.graph import AFFINE, DROPOUT_MASK, ELEMENTS, LOOP_BEGIN, Graph, Node, end_of_loop
-from polysci.graph.recurrences import RECURRENT_GRADIENT
-from polysci.graph.reference import sampling
-from polysci.graph.reference.convolution import (
-    GRADIENTS,
-    conv_transpose,
-    says_windows,
-)
-from polysci.graph.reference.dropout import dropout_mask
-from polysci.graph.reference.dynamic_dims import COUNTED
-from polysci.graph.reference.indexing import (
-    gather_elements,
-    max_unpool,
-    with_places_inside,
-)
-from polysci.graph.reference.pooling import POOL_GRADIENTS, run_pool_gradient
-from polysci.graph.reference.recurrent import RECURRENT, run_recurrent
-from polysci.graph.reference.recurrent_backward import run_recurrent_gradient
-from polysci.graph.reference.reductions import compute_reduction
+from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
+from polysci.graph.operators import OPERATORS
+from polysci.graph.reference.evaluation import Evaluation
+from polysci.graph.reference.indexing import with_places_inside
 from polysci.graph.reference.roundings import ROUNDINGS, Nudge, nudged_inputs
-from polysci.loop_ir.element_values import evaluate
 from polysci.numerics.arrays import Array
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.dtypes import from_bf16
 
 
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
@@ -149,19 +133,6 @@ def _as(value: Array, dtype: str) -> Array:
     return value.astype(dtype) if value.dtype.kind == "f" else value
 
 
-def _elements(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
-    """The tensor whose elements an expression defines; it calls inputs by their numbers."""
-    tensor = graph.tensors[node.outputs[0]]
-    inputs = {str(at): known[name] for at, name in enumerate(node.inputs)}
-    value = evaluate(node.attributes["expr"], tensor.shape, inputs)
-    return value if value.dtype.kind == tensor.dtype[0] == "f" else value.astype(tensor.dtype)
-
-
-def _rounded(x: Array, dtype: str) -> Array:
-    """Real numbers as those of a type that holds fewer."""
-    return from_bf16(to_bf16(x)) if dtype == "bf16" else x.astype(dtype)
-
-
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
 def of_node(
     graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
@@ -169,45 +140,19 @@ def of_node(
     """The results of one node for the values that are known."""
     if nudge and node.op in ROUNDINGS:
         known = nudged_inputs(node, known, nudge)
-    if node.op == AFFINE:
-        x, scale, shift = (known[name] for name in node.inputs)
-        along = (-1, *[1] * (x.ndim - 2))
-        return [x * scale.reshape(along) + shift.reshape(along)]
-    if node.op == ELEMENTS:
-        return [_elements(graph, node, known)]
-    if node.op == "Cast" and "to" not in node.attributes:  # the tensors say what it makes
-        return [_rounded(known[node.inputs[0]], graph.tensors[node.outputs[0]].dtype)]
-    if node.op == "If":
-        condition, *names = node.inputs
-        half = len(names) // 2
-        return [known[name] for name in (names[:half] if known[condition].any() else names[half:])]
-    if node.op in COUNTED:
-        return list(COUNTED[node.op](node, known))
-    if node.op in GRADIENTS:
-        return list(GRADIENTS[node.op](node, known))
-    if node.op in RECURRENT:
-        return run_recurrent(node, known, nudge)
-    if node.op == RECURRENT_GRADIENT:
-        return run_recurrent_gradient(node, known)
-    if node.op in POOL_GRADIENTS:
-        return run_pool_gradient(node, known, graph.tensors[node.outputs[0]].shape)
-    if node.op == DROPOUT_MASK:
-        return [dropout_mask(node, known[node.inputs[0]], graph.tensors[node.outputs[0]].shape)]
     if node.op == "QLinearConv" or (
         node.op == "QLinearMatMul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
     ):
         return [_linear_product(graph, node, known, nudge)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
-    if (own := compute_by_own_rules(node, graph.opset, known)) is not None:
-        return [own]
-    grouped = node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1
-    if grouped and not says_windows(node):
+    results = tuple(graph.tensors[name] for name in node.outputs if name in graph.tensors)
+    own = compute_by_own_rules(Evaluation(node, known, results, graph.opset, nudge))
+    if own is not None:
+        return list(own)
+    if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
         return [_grouped(graph, node, known)]
-    results = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
-    if node.op == "ConvTranspose" and says_windows(node):
-        return [conv_transpose(node, known, graph.tensors[node.outputs[0]].shape)]
     return _evaluate(node, version, known)
 
 
@@ -233,21 +178,10 @@ def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]
     return [np.asarray(next(made)) if name else np.zeros(0) for name in node.outputs]
 
 
-def compute_by_own_rules(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
-    """The result of a node that ONNX's reference gets wrong; None for all others."""
-    if node.op == "GroupNormalization":
-        return _normalise_groups(node, *(known[name] for name in node.inputs))
-    if node.op == "LRN":
-        return _local_response(node, known[node.inputs[0]])
-    if node.op == "GatherElements":
-        return gather_elements(node, known)
-    if node.op == "GridSample" and sampling.differs(node):
-        return sampling.grid_sample(node, known)
-    if node.op == "MaxUnpool":
-        return max_unpool(node, known)
-    if node.op == "MaxRoiPool":
-        return sampling.max_roi_pool(node, known)
-    return compute_reduction(node, opset, known)
+def compute_by_own_rules(of: Evaluation) -> Sequence[Array] | None:
+    """The results of a node that ONNX's reference lacks or gets wrong; None for all others."""
+    row = OPERATORS.get(of.node.op)
+    return None if row is None or row.reference is None else row.reference(of)
 
 
 def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
@@ -294,33 +228,6 @@ def _linear_product(
     scaled = total * factor
     rounded: Array = np.rint(scaled + nudge(scaled.shape) if nudge else scaled) + y_zero
     return np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype)
-
-
-def _normalise_groups(node: Node, x: Array, scale: Array, bias: Array) -> Array:
-    """A scale and a bias a group, before opset 21, or a channel: ONNX's reference sums in f32."""
-    groups = node.attributes["num_groups"]
-    rows = x.reshape(len(x), groups, -1)
-    centred = rows - rows.mean(axis=2, keepdims=True)
-    variance = (centred**2).mean(axis=2, keepdims=True)
-    parts = centred / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-    vectors = [np.repeat(value, x.shape[1] // len(value)) for value in (scale, bias)]
-    factor, shift = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in vectors)
-    normal: Array = parts.reshape(x.shape) * factor + shift
-    return normal
-
-
-def _local_response(node: Node, x: Array) -> Array:
-    """LRN of all channels: ONNX's reference treats as many as there are images."""
-    alpha, beta, bias = (
-        node.attributes.get(name, default)
-        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
-    size = node.attributes["size"]
-    wide = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
-    squares = np.pad(x * x, wide)
-    sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
-    response: Array = x / (bias + alpha / size * sums) ** beta
-    return response
 
 
 def _attributes(node: Node) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from polysci.frontends.pytorch.layers import (
 from polysci.frontends.pytorch.reductions import batch_norm, group_norm, scale_and_shift
 from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
-from polysci.graph.gradients import GRADIENTS
+from polysci.graph.gradients import convolution, softmax
 from polysci.graph.gradients.normalisation import Normalised, statistics
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
 from polysci.numerics.formulas import gradient_text
@@ -66,7 +66,7 @@ def softmax_backward(
     op: str, call: AtenCall, grad_output: str, output: str, dim: int, **_: Any
 ) -> str:
     node = Node(op, ("",), (output,), MappingProxyType({"axis": call.axis(dim)}))
-    return GRADIENTS[op](_backward(call), node, [grad_output])[0]
+    return softmax.softmax(_backward(call), node, [grad_output])[0]
 
 
 def convolution_backward(
@@ -79,7 +79,8 @@ def convolution_backward(
     op, inputs = "ConvTranspose" if transposed else "Conv", (x, weight, "bias")
     wanted = [name for name, asked in zip(inputs, output_mask, strict=True) if asked]
     node = Node(op, inputs, (grad_output,), MappingProxyType(words))
-    return GRADIENTS[op](_backward(call, *wanted), node, [grad_output])
+    rule = convolution.conv_transpose if transposed else convolution.convolution
+    return rule(_backward(call, *wanted), node, [grad_output])
 
 
 def max_pool_backward(

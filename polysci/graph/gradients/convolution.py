@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
 
 
@@ -66,6 +65,3 @@ def _words(back: Backward, node: Node, large: str, small: str) -> dict[str, Any]
         "output_padding": [max(0, -size) for size in after],
         "group": int(node.attributes.get("group", 1)),
     }  # fmt: skip
-
-
-GRADIENTS: Rules = MappingProxyType({"Conv": convolution, "ConvTranspose": conv_transpose})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import Node
 from polysci.numerics.formulas import gradients
@@ -67,7 +67,7 @@ def hand_on(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 
 
 def add(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Add, Sum and Mean of any number of tensors that broadcast."""
+    """Sum and Mean of any number of tensors that broadcast."""
     dy = dys[0]
     if node.op == "Mean":
         dy = derive(back, "dy * share", dy=dy, share=1 / len(node.inputs))
@@ -121,17 +121,3 @@ def parametric_relu(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
     dx = derive(back, "select(x > 0, dy, dy * a)", **names)
     da = derive(back, "select(x > 0, 0, dy * x)", **names)
     return [dx, back.unbroadcast(da, back.shape(slope))]
-
-
-GRADIENTS: Rules = MappingProxyType(
-    {
-        **dict.fromkeys((*_FUNCTIONS, "Gelu"), by_function),
-        **dict.fromkeys(_FORMULAS, by_formula),
-        **dict.fromkeys(("Add", "Sum", "Mean"), add),
-        **dict.fromkeys(("Min", "Max"), extreme),
-        "Identity": hand_on,
-        "Pow": power,
-        "Clip": clip,
-        "PRelu": parametric_relu,
-    }
-)

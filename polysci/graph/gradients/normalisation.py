@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 
 from polysci.errors import UnsupportedError
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
@@ -139,13 +138,3 @@ def groups(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     return [
         back.reshape(name, back.shape(like)) for name, like in zip(made, node.inputs, strict=True)
     ]
-
-
-GRADIENTS: Rules = MappingProxyType(
-    {
-        "BatchNormalization": batch,
-        "LayerNormalization": layer,
-        "RMSNormalization": root_mean_square,
-        **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), groups),
-    }
-)

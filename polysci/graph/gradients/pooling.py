@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from types import MappingProxyType
 
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
 
@@ -30,12 +29,3 @@ def global_average(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[s
     """An equal share to all."""
     shape = back.shape(node.inputs[0])
     return [back.expand(derive(back, "dy / n", dy=dys[0], n=prod(shape[2:])), shape)]
-
-
-GRADIENTS: Rules = MappingProxyType(
-    {
-        **dict.fromkeys(("MaxPool", "GlobalMaxPool"), maximum),
-        "AveragePool": average,
-        "GlobalAveragePool": global_average,
-    }
-)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from types import MappingProxyType
 
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 
@@ -76,6 +75,3 @@ def _turned(back: Backward, x: str) -> str:
     """Every matrix of a stack transposed."""
     rank = len(back.shape(x))
     return back.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
-
-
-GRADIENTS: Rules = MappingProxyType({"Gemm": gemm, "MatMul": matmul})

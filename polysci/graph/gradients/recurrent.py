@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import UnsupportedError
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.gradients.products import multiply
 from polysci.graph.gradients.shape_ops import cut
@@ -132,6 +131,3 @@ def _join(back: Backward, parts: Sequence[str], along: int = 0) -> str:
     shape = list(back.shape(parts[0]))
     shape[along] *= len(parts)
     return back.add("Concat", parts, shape, back.dtype(parts[0]), axis=along)
-
-
-GRADIENTS: Rules = MappingProxyType(dict.fromkeys(KEPT, recurrent))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
-from polysci.graph.backward import Backward, Rules, known
+from polysci.graph.backward import Backward, Rule, known
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 
@@ -58,9 +58,10 @@ def _operands(
     return {"x": x, "y": y, "dy": dy}, axes
 
 
-GRADIENTS: Rules = MappingProxyType(
-    {
-        **dict.fromkeys(_REDUCTIONS, reduction),
-        **dict.fromkeys(("ReduceMax", "ReduceMin"), extreme),
-    }
-)
+def rule_of(name: str) -> Rule | None:
+    """The rule of a reduction, if it has one."""
+    return (
+        extreme
+        if name in ("ReduceMax", "ReduceMin")
+        else (reduction if name in _REDUCTIONS else None)
+    )

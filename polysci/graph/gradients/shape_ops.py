@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import numpy as np
 
 from polysci.errors import UnsupportedError
-from polysci.graph.backward import Backward, Rules, known
+from polysci.graph.backward import Backward, known
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 
@@ -115,16 +114,3 @@ def pad(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
         left = range(max(0, -before), shape[axis] - max(0, -after))
         dx = _spread(back, dx, axis, left, shape[axis])
     return [dx, *[""] * (len(node.inputs) - 1)]
-
-
-GRADIENTS: Rules = MappingProxyType(
-    {
-        **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
-        "Transpose": transpose,
-        "Expand": expand,
-        "Concat": concat,
-        "Split": split,
-        "Slice": slices,
-        "Pad": pad,
-    }
-)

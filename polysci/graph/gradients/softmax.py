@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import numpy as np
 
-from polysci.graph.backward import Backward, Rules
+from polysci.graph.backward import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 
@@ -69,11 +68,3 @@ def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> 
         return share
     total = back.total(share, range(len(shape)))  # 0 where no row counts: its gradient is 0
     return derive(back, "share / select(t == 0, 1, t)", share=share, t=total)
-
-
-GRADIENTS: Rules = MappingProxyType(
-    {
-        **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
-        "SoftmaxCrossEntropyLoss": cross_entropy,
-    }
-)

@@ -1,11 +1,9 @@
-"""ONNX's operators, one function a type: a node becomes stages."""
+"""The table of operators: rows of all families by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from typing import Final
 
-from polysci.graph.graph import Node
 from polysci.graph.operators import (
     convolution,
     deform_conv,
@@ -39,48 +37,49 @@ from polysci.graph.operators import (
     transposed,
     weights_gradient,
 )
-from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
 
-Operator = Callable[[Builder, Node], None]
-
-OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {
-        **elementwise.OPERATORS,
-        **select.OPERATORS,
-        **shape_ops.OPERATORS,
-        **normalisation.OPERATORS,
-        **rearrange.OPERATORS,
-        **gather.OPERATORS,
-        **scatter.OPERATORS,
-        **selection.OPERATORS,
-        **dynamic_dims.OPERATORS,
-        **loops.OPERATORS,
-        **sampling.OPERATORS,
-        **deform_conv.OPERATORS,
-        **fourier.OPERATORS,
-        **pooling.OPERATORS,
-        **pooling_gradients.OPERATORS,
-        **reductions.OPERATORS,
-        **softmax.OPERATORS,
-        **losses.OPERATORS,
-        **scans.OPERATORS,
-        **resize.OPERATORS,
-        **products.OPERATORS,
-        **einsum.OPERATORS,
-        **elements.OPERATORS,
-        **convolution.OPERATORS,
-        **transposed.OPERATORS,
-        **weights_gradient.OPERATORS,
-        **quantised.OPERATORS,
-        **quantised_products.OPERATORS,
-        **recurrent.OPERATORS,
-        **recurrent_gradient.OPERATORS,
-        **quantised_recurrent.OPERATORS,
-    }
+_FAMILIES = (
+    elementwise,
+    select,
+    shape_ops,
+    normalisation,
+    rearrange,
+    gather,
+    scatter,
+    selection,
+    dynamic_dims,
+    loops,
+    sampling,
+    deform_conv,
+    fourier,
+    pooling,
+    pooling_gradients,
+    reductions,
+    softmax,
+    losses,
+    scans,
+    resize,
+    products,
+    einsum,
+    elements,
+    convolution,
+    transposed,
+    weights_gradient,
+    quantised,
+    quantised_products,
+    recurrent,
+    recurrent_gradient,
+    quantised_recurrent,
 )
+OPERATORS: Final[dict[str, Operator]] = {
+    row.name: row for family in _FAMILIES for row in family.ROWS
+}
 
-# What the importer computes ahead or the simplifier replaces.
-FOLDED = (
-    "Constant", "ConstantOfShape", "Shape", "Flatten", "Squeeze", "Unsqueeze", "Range",
-    "MelWeightMatrix",
-)  # fmt: skip
+
+def operator_of_onnx(name: str) -> str:
+    """The name of the operator that ONNX files call so; the name itself where there is none."""
+    row = OPERATORS.get(name)
+    if row is not None and name in row.onnx_names:
+        return name
+    return next((row.name for row in OPERATORS.values() if name in row.onnx_names), name)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from polysci.graph.gradients import convolution as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import Span, spans
 from polysci.loop_ir.expressions import (
     Expr,
@@ -189,4 +191,6 @@ def group_channel(filters: int, own: int, groups: int) -> Index:
     return Lookup(table, combine({"i1": own, "c": 1}))
 
 
-OPERATORS = {"Conv": conv}
+ROWS = (
+    Operator("Conv", conv, gradient=gradients.convolution, dims="images"),
+)  # fmt: skip

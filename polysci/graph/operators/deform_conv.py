@@ -11,6 +11,7 @@ from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.products import multiply
 from polysci.graph.operators.sampling import SampledAxis, taps_of
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import (
     Computed,
     Expr,
@@ -149,4 +150,6 @@ def _view(
     return made
 
 
-OPERATORS = {"DeformConv": deform_conv}
+ROWS = (
+    Operator("DeformConv", deform_conv),
+)  # fmt: skip

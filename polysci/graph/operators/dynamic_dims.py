@@ -8,6 +8,8 @@ import numpy as np
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import dynamic_dims as reference
 from polysci.loop_ir.expressions import Load, Number, apply, axis, combine, constant
 from polysci.program.stages import RoutineStage
 
@@ -68,4 +70,7 @@ def suppress(build: Builder, node: Node) -> None:
     build.define(node, Load(rows, (constant(0),)), count)
 
 
-OPERATORS = {"NonZero": non_zero, "NonMaxSuppression": suppress}
+ROWS = (
+    Operator("NonZero", non_zero, reference=reference.non_zero),
+    Operator("NonMaxSuppression", suppress, reference=reference.suppress),
+)  # fmt: skip

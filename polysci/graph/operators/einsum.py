@@ -12,6 +12,7 @@ import numpy as np
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Index, Load, Reduce, apply, axis, constant
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ViewStage
@@ -208,4 +209,6 @@ def einsum(build: Builder, node: Node) -> None:
         build.stages.append(ViewStage(str(node), y, total.tensor, index))
 
 
-OPERATORS = {"Einsum": einsum}
+ROWS = (
+    Operator("Einsum", einsum),
+)  # fmt: skip

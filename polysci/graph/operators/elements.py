@@ -7,7 +7,9 @@ from dataclasses import replace
 from polysci.errors import SpecError, UnsupportedError
 from polysci.graph.graph import ELEMENTS, Node
 from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.written_convolutions import convolution_of
+from polysci.graph.reference import elementwise as reference
 from polysci.loop_ir.expressions import Apply, Expr, Load, Reduce, rewrite
 from polysci.ops.nest import Nest
 from polysci.polyhedral.affine import Affine
@@ -72,4 +74,6 @@ def _text(build: Builder, y: str, a: Load, b: Load, over: tuple[tuple[str, int],
     return f"nest {declared['O']}+={declared['A']}*{declared['B']} for {loops} : {read}"
 
 
-OPERATORS = {ELEMENTS: elements}
+ROWS = (
+    Operator(ELEMENTS, elements, reference=reference.elements, onnx=()),
+)  # fmt: skip

@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from polysci.graph.gradients import elementwise as gradients
 from polysci.graph.graph import AFFINE, DROPOUT_MASK, Node
 from polysci.graph.operators.builder import FLOATS, STORED, Builder
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import dropout
+from polysci.graph.reference import elementwise as reference
+from polysci.graph.shapes import broadcast
 from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, combine, constant
 from polysci.loop_ir.functions import kind_of_type
-from polysci.numerics.scalar_functions import FUNCTIONS, template
+from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction, is_predicate, template
 
 # Operators that are a function of the table; elements are of any type whose kind has the function.
 _UNARY = {row.operator: row for row in FUNCTIONS.values() if row.operator and len(row.inputs) == 1}
+# Operators that ONNX's reference computes in f32, or not for tensors without axes.
+_OWN_VALUES = ("Erf", "Softsign")
 MOST_TERMS = 32  # of a sum that is computed at once
 _BINARY = {
     **{row.operator: name for name, row in FUNCTIONS.items()
@@ -193,19 +200,37 @@ def mask(build: Builder, node: Node) -> None:
     build.define(node, apply("greater_equal", bits, float(round(ratio * WORD))))
 
 
-OPERATORS = {
-    **dict.fromkeys(_UNARY, unary),
-    **dict.fromkeys(_BINARY, binary),
-    **dict.fromkeys(("Min", "Max"), extreme),
-    "Selu": selu,
-    "Gelu": gelu,
-    "Pow": power,
-    "Mod": remainder,
-    "BitShift": shift_bits,
-    "Clip": clip,
-    "Identity": same,
-    "Dropout": same,
-    AFFINE: affine,
-    **dict.fromkeys(("Cast", "CastLike"), cast),
-    DROPOUT_MASK: mask,
-}
+def _function_row(function: ScalarFunction) -> Operator:
+    """The row of an operator that is a scalar function, of ONNX's own name or in another domain."""
+    own_values = bool(function.onnx) or function.operator in _OWN_VALUES
+    return Operator(
+        function.operator,
+        unary if len(function.inputs) == 1 else binary,
+        partial(broadcast, dtype="bool" if is_predicate(function.name) else ""),
+        gradients.by_function if function.derivatives or function.choice else None,
+        partial(reference.by_function, function=function) if own_values else None,
+        "alike",
+        (function.onnx,) if function.onnx else None,
+    )
+
+
+ROWS = (
+    *(_function_row(function) for function in FUNCTIONS.values()
+      if function.operator and function.name != "select"),
+    Operator("Sum", binary, gradient=gradients.add, dims="alike"),
+    Operator("Mean", binary, gradient=gradients.add, dims="alike"),
+    Operator("Min", extreme, gradient=gradients.extreme, dims="alike"),
+    Operator("Max", extreme, gradient=gradients.extreme, dims="alike"),
+    Operator("Selu", selu, gradient=gradients.by_formula, dims="alike"),
+    Operator("Gelu", gelu, gradient=gradients.by_function, reference=reference.gelu, dims="alike"),
+    Operator("Pow", power, gradient=gradients.power, dims="alike"),
+    Operator("Mod", remainder, dims="alike"),
+    Operator("BitShift", shift_bits, dims="alike"),
+    Operator("Clip", clip, gradient=gradients.clip, dims="alike"),
+    Operator("Identity", same, gradient=gradients.hand_on, dims="alike"),
+    Operator("Dropout", same, dims="alike"),
+    Operator("Cast", cast, reference=reference.cast, dims="alike"),
+    Operator("CastLike", cast, dims="alike"),
+    Operator(AFFINE, affine, reference=reference.affine, onnx=()),
+    Operator(DROPOUT_MASK, mask, reference=dropout.dropout_mask, onnx=()),
+)  # fmt: skip

@@ -7,9 +7,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.graph import shapes
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.products import multiply
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Load, apply, axis, combine
 from polysci.program.stages import ViewStage
 
@@ -126,4 +128,7 @@ def stft(build: Builder, node: Node) -> None:
     _product(build, node, frames, table, y)
 
 
-OPERATORS = {"DFT": dft, "STFT": stft}
+ROWS = (
+    Operator("DFT", dft),
+    Operator("STFT", stft, shapes.stft),
+)  # fmt: skip

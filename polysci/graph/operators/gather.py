@@ -7,8 +7,11 @@ from math import prod
 
 import numpy as np
 
+from polysci.graph import shapes
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder, attribute_axes
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import indexing
 from polysci.loop_ir.expressions import (
     Computed,
     Index,
@@ -186,11 +189,11 @@ def reverse_sequence(build: Builder, node: Node) -> None:
     build.define(node, Load(x, tuple(index)))
 
 
-OPERATORS = {
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Compress": compress,
-    "OneHot": one_hot,
-    "ReverseSequence": reverse_sequence,
-}
+ROWS = (
+    Operator("Gather", gather, dims="gathered"),
+    Operator("GatherElements", gather_elements, reference=indexing.gather_elements),
+    Operator("GatherND", gather_nd, dims="gathered_slices"),
+    Operator("Compress", compress, shapes.compress),
+    Operator("OneHot", one_hot),
+    Operator("ReverseSequence", reverse_sequence),
+)  # fmt: skip

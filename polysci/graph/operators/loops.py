@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.steps import Steps, moving, slice_at, whole
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, axis, combine
 from polysci.program.control import BREAK, STEP, BranchStage, CarriedTensor, StepView
 from polysci.program.stages import LoopStage, Stage
@@ -137,4 +138,7 @@ class _Loop(Steps):
         return kept, [stage for stage in members if not varying & {*stage.outputs}]
 
 
-OPERATORS = {LOOP_BEGIN: begin, LOOP_END: end}
+ROWS = (
+    Operator(LOOP_BEGIN, begin, onnx=()),
+    Operator(LOOP_END, end, onnx=()),
+)  # fmt: skip

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+from polysci.graph.gradients import softmax as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.reductions import reduce
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Computed, Expr, Index, Load, Reduce, apply, axis
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -76,4 +78,6 @@ def _sum(build: Builder, name: str) -> Reduce:
     return reduce(build, name, range(len(build.shape(name))), "add", keep=False)
 
 
-OPERATORS = {"SoftmaxCrossEntropyLoss": cross_entropy}
+ROWS = (
+    Operator("SoftmaxCrossEntropyLoss", cross_entropy, gradient=gradients.cross_entropy),
+)  # fmt: skip

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.graph.graph import Graph
-from polysci.graph.operators import FOLDED, OPERATORS
+from polysci.graph.operators import OPERATORS
 from polysci.graph.operators.builder import STORED, Builder, Refusal
 from polysci.graph.operators.input_ranges import input_ranges
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 from polysci.program.stages import LoopStage, Program, Stage
 
-SUPPORTED = (*OPERATORS, *FOLDED)
+SUPPORTED = OPERATORS.keys()
 
 
 def lower(graph: Graph) -> Program:
@@ -23,13 +23,13 @@ def lower(graph: Graph) -> Program:
     """
     build, refusals = Builder(graph), list[NodeRefusal]()
     for node in graph.nodes:
-        operator = OPERATORS.get(node.op)
+        row = OPERATORS.get(node.op)
         try:
-            if operator is None and node.op in FOLDED:
-                raise Refusal("its inputs are not all constant", *node.inputs)
-            if operator is None:
+            if row is None:
                 raise Refusal("polysci has no such operator")
-            operator(build, node)
+            if row.stages is None:
+                raise Refusal("its inputs are not all constant", *node.inputs)
+            row.stages(build, node)
         except (Refusal, UnsupportedError, SpecError) as error:
             needs = error.needs if isinstance(error, Refusal) else ()
             inputs = graph.small_sources(needs)

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from polysci.graph import shapes
+from polysci.graph.gradients import normalisation as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.reductions import reduce
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import normalisation as reference
 from polysci.loop_ir.expressions import (
     Expr,
     Index,
@@ -224,10 +228,13 @@ def _every(channels: int, parts: int) -> Index:
     return Lookup(tuple(channel * parts // channels for channel in range(channels)), axis(1))
 
 
-OPERATORS = {
-    "BatchNormalization": batch_normalisation,
-    "LayerNormalization": layer_normalisation,
-    "RMSNormalization": root_mean_square,
-    "GroupNormalization": group_normalisation,
-    "InstanceNormalization": instance_normalisation,
-}
+ROWS = (
+    Operator("BatchNormalization", batch_normalisation, gradient=gradients.batch, dims="images"),
+    Operator("LayerNormalization", layer_normalisation, gradient=gradients.layer, dims="along"),
+    Operator("RMSNormalization", root_mean_square, gradient=gradients.root_mean_square,
+             dims="along"),
+    Operator("GroupNormalization", group_normalisation, shapes.like_input, gradients.groups,
+             reference.groups, "images"),
+    Operator("InstanceNormalization", instance_normalisation, gradient=gradients.groups,
+             dims="images"),
+)  # fmt: skip

@@ -8,10 +8,14 @@ from math import prod
 
 import numpy as np
 
+from polysci.graph.gradients import pooling as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.reductions import root_of, to_power
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import Span, spans
+from polysci.graph.reference import normalisation
+from polysci.graph.shapes import crop_pool
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -148,9 +152,9 @@ def _by_roots(base: Expr, power: float) -> Expr:
     return reduce(partial(apply, "mul"), factors)
 
 
-OPERATORS = {
-    "MaxPool": maximum,
-    "AveragePool": average,
-    "LpPool": norm,
-    "LRN": local_response,
-}
+ROWS = (
+    Operator("MaxPool", maximum, crop_pool, gradients.maximum, dims="images"),
+    Operator("AveragePool", average, crop_pool, gradients.average, dims="images"),
+    Operator("LpPool", norm, crop_pool, dims="images"),
+    Operator("LRN", local_response, reference=normalisation.local_response, dims="images"),
+)  # fmt: skip

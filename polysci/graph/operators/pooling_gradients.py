@@ -14,7 +14,9 @@ import numpy as np
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.pooling import over_windows, shares
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import Span, spans
+from polysci.graph.reference.pooling import pool_gradient
 from polysci.loop_ir.expressions import Expr, Index, Load, Lookup, Reduce, apply, axis, combine
 from polysci.numerics.arrays import Array
 
@@ -105,4 +107,7 @@ def average(build: Builder, node: Node) -> None:
     build.define(node, Reduce("add", gathered.over, body))
 
 
-OPERATORS = {MAX_POOL_GRADIENT: maximum, AVERAGE_POOL_GRADIENT: average}
+ROWS = (
+    Operator(MAX_POOL_GRADIENT, maximum, reference=pool_gradient, onnx=()),
+    Operator(AVERAGE_POOL_GRADIENT, average, reference=pool_gradient, onnx=()),
+)  # fmt: skip

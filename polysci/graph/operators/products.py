@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polysci.graph.gradients import products as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Load, Reduce, apply, axis, constant
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ViewStage
@@ -167,4 +169,7 @@ def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     matrix_product(build, node, x, y, b, across=True, stack=stacked)
 
 
-OPERATORS = {"Gemm": gemm, "MatMul": matmul}
+ROWS = (
+    Operator("Gemm", gemm, gradient=gradients.gemm, dims="product"),
+    Operator("MatMul", matmul, gradient=gradients.matmul, dims="product"),
+)  # fmt: skip

@@ -11,6 +11,7 @@ from polysci.errors import SpecError
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.convolution import check_channels, layer, sum_parts, terms
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import spans
 from polysci.loop_ir.expressions import Expr, Index, Load, Lookup, Number, apply, axis
 from polysci.numerics.quantization import Scales
@@ -171,9 +172,9 @@ def _channel(build: Builder, name: str) -> Expr:
     return _number(build, name) if build.shape(name) in ((), (1,)) else build.along(name, 1)
 
 
-OPERATORS = {
-    "QuantizeLinear": quantise,
-    "DequantizeLinear": dequantise,
-    "QLinearConv": linear_conv,
-    "ConvInteger": integer_conv,
-}
+ROWS = (
+    Operator("QuantizeLinear", quantise, dims="alike"),
+    Operator("DequantizeLinear", dequantise, dims="alike"),
+    Operator("QLinearConv", linear_conv),
+    Operator("ConvInteger", integer_conv),
+)  # fmt: skip

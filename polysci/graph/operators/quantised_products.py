@@ -10,6 +10,7 @@ from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.products import factors
 from polysci.graph.operators.quantised import saturate
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Load, Reduce, apply, axis, constant
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
@@ -116,4 +117,7 @@ def _parameter(build: Builder, node: Node, name: str, *, row: bool = False) -> E
     return Load(name, (axis(rank - 2) if shape[0] > 1 else constant(0),))
 
 
-OPERATORS = {"MatMulInteger": integer_matmul, "QLinearMatMul": linear_matmul}
+ROWS = (
+    Operator("MatMulInteger", integer_matmul),
+    Operator("QLinearMatMul", linear_matmul),
+)  # fmt: skip

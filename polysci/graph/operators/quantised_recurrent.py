@@ -13,6 +13,8 @@ from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.recurrent import Direction, recurrent
 from polysci.graph.operators.steps import whole
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import recurrent as reference
 from polysci.loop_ir.expressions import Expr, Load, Reduce, apply, axis, constant
 from polysci.polyhedral.affine import Affine
 
@@ -97,4 +99,6 @@ def quantised_lstm(build: Builder, node: Node) -> None:
     recurrent(build, plain, partial(QuantisedDirection, scales=(w_scale, r_scale)))
 
 
-OPERATORS = {QUANTISED_LSTM: quantised_lstm}
+ROWS = (
+    Operator(QUANTISED_LSTM, quantised_lstm, reference=reference.recurrent, onnx=()),
+)  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from polysci.graph.gradients import shape_ops as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -165,13 +167,13 @@ def columns_to_image(build: Builder, node: Node) -> None:
     build.define(node, Reduce("add", tuple(over), Load(x, (axis(0), depth, place)), tuple(guards)))
 
 
-OPERATORS = {
-    "Expand": expand,
-    "Tile": tile,
-    "DepthToSpace": depth_to_space,
-    "SpaceToDepth": space_to_depth,
-    "Trilu": triangle,
-    "EyeLike": eye_like,
-    "CenterCropPad": centre,
-    "Col2Im": columns_to_image,
-}
+ROWS = (
+    Operator("Expand", expand, gradient=gradients.expand, dims="alike"),
+    Operator("Tile", tile),
+    Operator("DepthToSpace", depth_to_space, dims="images"),
+    Operator("SpaceToDepth", space_to_depth, dims="images"),
+    Operator("Trilu", triangle),
+    Operator("EyeLike", eye_like),
+    Operator("CenterCropPad", centre),
+    Operator("Col2Im", columns_to_image),
+)  # fmt: skip

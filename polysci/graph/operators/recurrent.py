@@ -11,12 +11,15 @@ from types import MappingProxyType
 
 import numpy as np
 
+from polysci.graph.gradients import recurrent as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.activations import Activation, activations
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.steps import Steps, moving, slice_at, whole
+from polysci.graph.operators.table import Operator
 from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS
+from polysci.graph.reference import recurrent as reference
 from polysci.loop_ir.expressions import Expr, Load, Number, Reduce, apply, axis, combine, constant
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import CarriedTensor
@@ -380,4 +383,7 @@ def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTe
     build.stages.append(ConcatStage(str(node), name, tuple(views), time))
 
 
-OPERATORS = dict.fromkeys(CELLS, recurrent)
+ROWS = (
+    *(Operator(name, recurrent, gradient=gradients.recurrent, reference=reference.recurrent)
+      for name in CELLS),
+)  # fmt: skip

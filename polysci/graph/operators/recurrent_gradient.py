@@ -21,7 +21,9 @@ from polysci.graph.operators.recurrent import (
     time_axis,
 )
 from polysci.graph.operators.steps import Steps, slice_at, whole
+from polysci.graph.operators.table import Operator
 from polysci.graph.recurrences import KEPT, RECURRENT_GRADIENT
+from polysci.graph.reference import recurrent_backward as reference
 from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, constant
 from polysci.program.control import CarriedTensor
 
@@ -181,4 +183,7 @@ def recurrent_gradient(build: Builder, node: Node) -> None:
         last_of(build, node, position, [held[position] for held in every])
 
 
-OPERATORS = {RECURRENT_GRADIENT: recurrent_gradient}
+ROWS = (
+    Operator(RECURRENT_GRADIENT, recurrent_gradient, reference=reference.recurrent_gradient,
+             onnx=()),
+)  # fmt: skip

@@ -8,8 +8,12 @@ from math import prod
 
 import numpy as np
 
+from polysci.graph.gradients import pooling
+from polysci.graph.gradients import reductions as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder, attribute_axes
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import reductions as reference
 from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Expr, Index, Load, Number, Reduce, apply, axis
 from polysci.polyhedral.affine import Affine
@@ -190,10 +194,15 @@ def lp_normalisation(build: Builder, node: Node) -> None:
     build.define(node, apply("select", apply("equal", size, 0), 0, share))
 
 
-OPERATORS = {
-    **dict.fromkeys(_REDUCTIONS, reduction),
-    "ReduceLogSumExp": log_sum_exp,
-    **dict.fromkeys(("ArgMax", "ArgMin"), extreme_place),
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), global_pool),
-    "LpNormalization": lp_normalisation,
-}
+ROWS = (
+    *(Operator(name, reduction, gradient=gradients.rule_of(name), dims="reduced")
+      for name in _REDUCTIONS),
+    Operator("ReduceLogSumExp", log_sum_exp, gradient=gradients.reduction, dims="reduced"),
+    Operator("ArgMax", extreme_place, dims="reduced"),
+    Operator("ArgMin", extreme_place, dims="reduced"),
+    Operator("GlobalAveragePool", global_pool, gradient=pooling.global_average, dims="images"),
+    Operator("GlobalMaxPool", global_pool, gradient=pooling.maximum,
+             reference=reference.global_maximum, dims="images"),
+    Operator("GlobalLpPool", global_pool, reference=reference.global_norm),
+    Operator("LpNormalization", lp_normalisation, reference=reference.by_norm, dims="along"),
+)  # fmt: skip

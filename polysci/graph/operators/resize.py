@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -242,4 +243,7 @@ def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
     return nearest.astype(np.int64)
 
 
-OPERATORS = {"Resize": resize, "Upsample": resize}
+ROWS = (
+    Operator("Resize", resize),
+    Operator("Upsample", resize),
+)  # fmt: skip

@@ -12,6 +12,8 @@ import numpy as np
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import sampling as reference
 from polysci.loop_ir.expressions import (
     Computed,
     Expr,
@@ -190,4 +192,7 @@ def affine_grid(build: Builder, node: Node) -> None:
     build.define(node, value)
 
 
-OPERATORS = {"GridSample": grid_sample, "AffineGrid": affine_grid}
+ROWS = (
+    Operator("GridSample", grid_sample, reference=reference.grid_sample),
+    Operator("AffineGrid", affine_grid),
+)  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Guard, Index, Load, Reduce, apply, axis, combine
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ViewStage
@@ -102,4 +103,7 @@ def scan(build: Builder, node: Node) -> None:
     build.define(node, steps.element(made, last if reverse else axis(along)))
 
 
-OPERATORS = dict.fromkeys(_FUNCTIONS, scan)
+ROWS = (
+    Operator("CumSum", scan, dims="along"),
+    Operator("CumProd", scan),
+)  # fmt: skip

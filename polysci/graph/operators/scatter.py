@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from polysci.graph import shapes
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.gather import check_places, check_shapes, vector_places
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import indexing
 from polysci.loop_ir.expressions import (
     Computed,
     Expr,
@@ -107,10 +110,10 @@ def max_unpool(build: Builder, node: Node) -> None:
     build.stages.append(ViewStage(str(node), y, flat))
 
 
-OPERATORS = {
-    "Scatter": scatter_elements,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-    "TensorScatter": tensor_scatter,
-    "MaxUnpool": max_unpool,
-}
+ROWS = (
+    Operator("Scatter", scatter_elements),
+    Operator("ScatterElements", scatter_elements),
+    Operator("ScatterND", scatter_nd),
+    Operator("TensorScatter", tensor_scatter),
+    Operator("MaxUnpool", max_unpool, shapes.max_unpool, reference=indexing.max_unpool),
+)  # fmt: skip

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from polysci.graph.gradients import elementwise as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import elementwise as reference
 from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Number, apply
 from polysci.program.control import ChoiceStage
@@ -81,11 +84,11 @@ def choose(build: Builder, node: Node) -> None:
     ))  # fmt: skip
 
 
-OPERATORS = {
-    "If": choose,
-    "Where": where,
-    "PRelu": parametric_relu,
-    "ThresholdedRelu": threshold_relu,
-    "Shrink": shrink,
-    "IsInf": is_infinite,
-}
+ROWS = (
+    Operator("If", choose, reference=reference.choose),
+    Operator("Where", where, gradient=gradients.by_function, dims="alike"),
+    Operator("PRelu", parametric_relu, gradient=gradients.parametric_relu, dims="alike"),
+    Operator("ThresholdedRelu", threshold_relu, gradient=gradients.by_formula, dims="alike"),
+    Operator("Shrink", shrink, dims="alike"),
+    Operator("IsInf", is_infinite, dims="alike", torch=("isinf",)),
+)  # fmt: skip

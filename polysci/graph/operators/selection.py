@@ -6,6 +6,8 @@ from math import prod
 
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import NUMBERS, Builder, attribute_axes
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import sampling
 from polysci.loop_ir.expressions import (
     Computed,
     Index,
@@ -114,4 +116,9 @@ def _check_regions(build: Builder, node: Node, columns: int) -> tuple[int, ...]:
     return shape
 
 
-OPERATORS = {"TopK": top_k, "RoiAlign": roi_align, "MaxRoiPool": max_roi_pool, "Det": determinant}
+ROWS = (
+    Operator("TopK", top_k, dims="first"),
+    Operator("RoiAlign", roi_align, dims="regions"),
+    Operator("MaxRoiPool", max_roi_pool, reference=sampling.max_roi_pool, dims="regions"),
+    Operator("Det", determinant),
+)  # fmt: skip

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from polysci.graph import shapes
+from polysci.graph.gradients import shape_ops as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -120,11 +123,16 @@ def pad(build: Builder, node: Node) -> None:
     build.define(node, Where(guards, inside, other) if guards else inside)
 
 
-OPERATORS = {
-    "Reshape": reshape,
-    "Transpose": transpose,
-    "Concat": concat,
-    "Split": split,
-    "Slice": slices,
-    "Pad": pad,
-}
+ROWS = (
+    Operator("Reshape", reshape, shapes.keep_count, gradients.reshape, dims="reshaped"),
+    Operator("Transpose", transpose, shapes.check_order, gradients.transpose, dims="transposed"),
+    Operator("Concat", concat, gradient=gradients.concat, dims="joined"),
+    Operator("Split", split, gradient=gradients.split),
+    Operator("Slice", slices, shapes.cut, gradients.slices, dims="sliced"),
+    Operator("Pad", pad, gradient=gradients.pad),
+    # Without stages: known while a model is read, or Reshape after simplification
+    Operator("Flatten", None, shapes.check_axis, gradients.reshape, dims="reshaped"),
+    Operator("Squeeze", gradient=gradients.reshape, dims="reshaped"),
+    Operator("Unsqueeze", gradient=gradients.reshape, dims="reshaped"),
+    *map(Operator, ("Constant", "ConstantOfShape", "Shape", "Range", "MelWeightMatrix")),
+)  # fmt: skip

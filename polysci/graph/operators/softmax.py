@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from polysci.graph.gradients import softmax as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.reductions import reduce
+from polysci.graph.operators.table import Operator
+from polysci.graph.reference import reductions as reference
 from polysci.loop_ir.expressions import Expr, Position, apply, combine
 
 
@@ -58,4 +61,10 @@ def hardmax(build: Builder, node: Node) -> None:
     build.define(node, apply("select", same, 1, 0))
 
 
-OPERATORS = {"Softmax": softmax, "LogSoftmax": softmax, "Hardmax": hardmax}
+ROWS = (
+    Operator("Softmax", softmax, gradient=gradients.softmax, reference=reference.softmax,
+             dims="along"),
+    Operator("LogSoftmax", softmax, gradient=gradients.softmax, reference=reference.log_softmax,
+             dims="along"),
+    Operator("Hardmax", hardmax, reference=reference.hardmax, dims="along"),
+)  # fmt: skip

@@ -8,10 +8,13 @@ from math import prod
 
 import numpy as np
 
+from polysci.graph.gradients import convolution as gradients
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import AXES, layer_problem
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import Span, auto_pad_of
+from polysci.graph.reference import convolution as reference
 from polysci.loop_ir.expressions import (
     Expr,
     Index,
@@ -118,4 +121,7 @@ def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int)
     build.define(node, expr)
 
 
-OPERATORS = {"ConvTranspose": transposed_convolution}
+ROWS = (
+    Operator("ConvTranspose", transposed_convolution, gradient=gradients.conv_transpose,
+             reference=reference.conv_transpose, dims="images"),
+)  # fmt: skip

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import AXES, layer_problem
+from polysci.graph.operators.table import Operator
 from polysci.graph.operators.windows import Span, spans
+from polysci.graph.reference.convolution import conv_weights
 from polysci.loop_ir.expressions import Expr, Index, Load, Lookup, Reduce, apply, axis, combine
 from polysci.ops import in_direction
 from polysci.program.stages import LayerStage, Window
@@ -50,4 +52,6 @@ def _summed_weights(build: Builder, node: Node, windows: Sequence[Span], groups:
     return Reduce("add", over, product_, tuple(guard for guard in guards if guard))
 
 
-OPERATORS = {CONV_WEIGHTS_GRADIENT: weights_gradient}
+ROWS = (
+    Operator(CONV_WEIGHTS_GRADIENT, weights_gradient, reference=conv_weights, onnx=()),
+)  # fmt: skip

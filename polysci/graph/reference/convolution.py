@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
-from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
+from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 
-def conv_weights(node: Node, known: Mapping[str, Array]) -> Sequence[Array]:
+def conv_weights(of: Evaluation) -> Sequence[Array]:
     """One product a tap: all pixels of filters by the pixels of channels that the tap reads."""
-    x, dy = (known[name] for name in node.inputs)
-    words = node.attributes
+    x, dy = of.inputs
+    words = of.node.attributes
     taps, groups, axes = words["kernel_shape"], words["group"], x.ndim - 2
     wide = [(0, 0), (0, 0), *zip(words["pads"][:axes], words["pads"][axes:], strict=True)]
     padded = np.pad(x, wide)
@@ -41,10 +41,12 @@ def says_windows(node: Node) -> bool:
     return all(word in words for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {*words}
 
 
-def conv_transpose(node: Node, known: Mapping[str, Array], shape: Sequence[int]) -> Array:
+def conv_transpose(of: Evaluation) -> Sequence[Array] | None:
     """A product a tap, added to the pixels of y that the tap reaches; ONNX's takes minutes."""
-    x, w, *bias = (known[name] for name in node.inputs if name)
-    words, axes = node.attributes, x.ndim - 2
+    if not of.results or not says_windows(of.node) or 0 in of.results[0].shape:
+        return None
+    (x, w, *bias), shape = of.inputs, of.results[0].shape
+    words, axes = of.node.attributes, x.ndim - 2
     groups, pads, extents = words.get("group", 1), words["pads"], x.shape[2:]
     spans = [*zip(extents, words["strides"], words["dilations"], w.shape[2:], strict=True)]
     reached = [(n - 1) * s + (t - 1) * d + 1 for n, s, d, t in spans]
@@ -61,10 +63,4 @@ def conv_transpose(node: Node, known: Mapping[str, Array], shape: Sequence[int])
             y[(slice(None), part, *steps)] += np.moveaxis(made, -1, 1)
     inner = [slice(low, low + n) for low, n in zip(pads[:axes], shape[2:], strict=True)]
     y = y[(slice(None), slice(None), *inner)]
-    return y + bias[0].reshape(-1, *[1] * axes) if bias else y
-
-
-# Operator -> its results, of a node and the values that are known.
-GRADIENTS: Mapping[str, Callable[[Node, Mapping[str, Array]], Sequence[Array]]] = MappingProxyType(
-    {CONV_WEIGHTS_GRADIENT: conv_weights}
-)
+    return [y + bias[0].reshape(-1, *[1] * axes) if bias else y]

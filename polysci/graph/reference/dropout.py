@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 WORD = 1 << 32
@@ -22,9 +20,10 @@ def philox(low: Array, high: int, key: int) -> Array:
     return left
 
 
-def dropout_mask(node: Node, counter: Array, shape: tuple[int, ...]) -> Any:
+def dropout_mask(of: Evaluation) -> list[Array]:
     """True where an element is kept."""
+    (counter,), shape, node = of.inputs, of.results[0].shape, of.node
     seed, step = (int(value) for value in counter)
     key = (seed + node.attributes["key"]) % WORD
     bits = philox(np.arange(np.prod(shape, dtype=np.int64)), step % WORD, key)
-    return (bits >= round(node.attributes["ratio"] * WORD)).reshape(shape)
+    return [(bits >= round(node.attributes["ratio"] * WORD)).reshape(shape)]

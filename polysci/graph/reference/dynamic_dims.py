@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 import numpy as np
 
-from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 
-def _non_zero(node: Node, known: Mapping[str, Array]) -> list[Array]:
-    x = np.atleast_1d(known[node.inputs[0]])
+def non_zero(of: Evaluation) -> list[Array] | None:
+    """The subscripts and how many there are; a node without a count is ONNX's."""
+    if len(of.node.outputs) < 2:
+        return None
+    x = np.atleast_1d(of.inputs[0])
     places = np.zeros((x.ndim, x.size), np.int64)
     subscripts = np.nonzero(x)
     count = len(subscripts[0])
@@ -20,8 +20,11 @@ def _non_zero(node: Node, known: Mapping[str, Array]) -> list[Array]:
     return [places, np.array(count, np.int64)]
 
 
-def _suppress(node: Node, known: Mapping[str, Array]) -> list[Array]:
-    """As many rows as could be, of images * classes * the most of a class."""
+def suppress(of: Evaluation) -> list[Array] | None:
+    """As many rows as could be, of images * classes * the most of a class, and a count."""
+    node, known = of.node, of.known
+    if "most" not in node.attributes:
+        return None
     names = [node.input(at) for at in range(6)]
     boxes, scores = known[names[0]], known[names[1]]
     limit, share, least, count = (
@@ -58,9 +61,3 @@ def _overlap(box: Array, other: Array, share: float) -> bool:
     areas = [float(np.prod(ends[2:] - ends[:2])) for ends in (box, other)]
     both = float(np.prod(sizes))
     return bool(sizes.min() > 0 and min(areas) > 0 and both / (sum(areas) - both) > share)
-
-
-# Operator -> its results and their count, of a node and the values that are known.
-COUNTED: Mapping[str, Callable[[Node, Mapping[str, Array]], list[Array]]] = MappingProxyType(
-    {"NonZero": _non_zero, "NonMaxSuppression": _suppress}
-)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 ALONG_AXIS = ("Gather", "GatherElements", "Scatter", "ScatterElements")
@@ -38,17 +39,17 @@ def _extents(node: Node, known: Mapping[str, Array]) -> NDArray[Any] | None:
     return np.array(shape[first : first + indices.shape[-1]], indices.dtype)
 
 
-def gather_elements(node: Node, known: Mapping[str, Array]) -> Array:
+def gather_elements(of: Evaluation) -> list[Array]:
     """GatherElements of any sizes: ONNX's reference takes few, and indices of the same shape."""
-    x, indices = (known[name] for name in node.inputs)
+    x, indices = of.inputs
     places: list[Any] = [*np.indices(indices.shape, sparse=True)]
-    places[node.attributes.get("axis", 0)] = indices
-    elements: Array = x[tuple(places)]
-    return elements
+    places[of.node.attributes.get("axis", 0)] = indices
+    return [x[tuple(places)]]
 
 
-def max_unpool(node: Node, known: Mapping[str, Array]) -> Array:
+def max_unpool(of: Evaluation) -> list[Array]:
     """MaxUnpool whose indices count in the shape of the result."""
+    node, known = of.node, of.known
     x, indices = known[node.inputs[0]], known[node.inputs[1]]
     if node.input(2):
         shape = [int(size) for size in known[node.inputs[2]]]
@@ -61,4 +62,4 @@ def max_unpool(node: Node, known: Mapping[str, Array]) -> Array:
         shape = [*x.shape[:2], *((n - 1) * stride - pad + tap for n, tap, stride, pad in sizes)]
     y = np.zeros(shape, x.dtype)
     y.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
-    return y
+    return [y]

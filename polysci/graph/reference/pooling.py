@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 
-from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
+from polysci.graph.graph import AVERAGE_POOL_GRADIENT, Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 Place = tuple[int, ...]
 
 
-def run_pool_gradient(node: Node, known: Mapping[str, Array], shape: Place) -> list[Array]:
-    """The gradient of x, which has a shape."""
+def pool_gradient(of: Evaluation) -> list[Array]:
+    """The gradient of x."""
+    node, known, shape = of.node, of.known, of.results[0].shape
     dy = known[node.inputs[0]]
     dx = np.zeros(shape, dy.dtype)
     for window in np.ndindex(*dy.shape[2:]):
@@ -61,6 +63,3 @@ def _along(
             after = both - before
         first = window[at] * steps[at] - before
         yield [first + tap * gaps[at] for tap in range(taps[at])], (before, after)
-
-
-POOL_GRADIENTS = (MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT)

@@ -11,6 +11,7 @@ import numpy as np
 
 from polysci.graph.graph import QUANTISED_LSTM, Node
 from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.graph.reference.roundings import Nudge
 from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import FUNCTIONS
@@ -33,7 +34,6 @@ _LSTM = ("Sigmoid", "Tanh", "Tanh")
 _DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"LSTM": _LSTM, QUANTISED_LSTM: _LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 )
-RECURRENT = tuple(_DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,9 @@ def _narrow(x: Array, nudge: Nudge | None) -> tuple[Array, Any]:
     return np.clip(np.rint(steps) + zero, 0, 255) - zero, step
 
 
-def run_recurrent(
-    node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
-) -> list[Array]:
+def recurrent(of: Evaluation) -> list[Array]:
     """Y, Y_h, and Y_c of an LSTM; then what is kept for the backward pass, if it is asked for."""
+    node, known, nudge = of.node, of.known, of.nudge
     arrays = [known[name] if name else None for name in node.inputs] + [None] * 10
     (x, w, r), (lengths, *first) = arrays[:3], arrays[4:7]
     assert x is not None and w is not None and r is not None

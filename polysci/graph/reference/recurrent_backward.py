@@ -8,13 +8,15 @@ import numpy as np
 
 from polysci.graph.graph import Node
 from polysci.graph.recurrences import KEPT, ORDERS
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 _LATE = "linear_before_reset"
 
 
-def run_recurrent_gradient(node: Node, known: Mapping[str, Array]) -> list[Array]:
+def recurrent_gradient(of: Evaluation) -> list[Array]:
     """Gradients of the first states, and of what the gates' functions take."""
+    node, known = of.node, of.known
     kind, layout = node.attributes["cell"], bool(node.attributes.get("layout", 0))
     dy, peepholes, r, *_ = (known[name] if name else None for name in node.inputs)
     dyh, lengths, dyc = (known[name] if name else None for name in node.inputs[3:6])

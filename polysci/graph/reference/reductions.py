@@ -1,24 +1,14 @@
-"""Reductions and functions that ONNX's reference lacks or gets wrong, in NumPy."""
+"""Reductions that ONNX's reference lacks or gets wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
-from scipy.special import erf
 
-from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
-
-
-def _flat(node: Node, x: Array, function: Callable[[Array], Array]) -> Array:
-    """A function of rows, of all axes from one on as one."""
-    axis = int(node.attributes.get("axis", 1)) % x.ndim
-    if not x.size:
-        return x
-    return function(x.reshape(prod(x.shape[:axis]), -1)).reshape(x.shape)
 
 
 def _softmax(rows: Array) -> Array:
@@ -39,14 +29,34 @@ def _hardmax(rows: Array) -> Array:
     return ones
 
 
-_FLAT: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
-    {"Softmax": _softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}
-)
+def _flat(of: Evaluation, function: Callable[[Array], Array]) -> list[Array] | None:
+    """A function of rows, of all axes from one on as one.
+
+    So before opset 13; ONNX's reference knows the newer one.
+    """
+    if of.opset >= 13:
+        return None
+    (x,) = of.inputs
+    axis = int(of.node.attributes.get("axis", 1)) % x.ndim
+    return [function(x.reshape(prod(x.shape[:axis]), -1)).reshape(x.shape) if x.size else x]
 
 
-def _global_maximum(node: Node, x: Array) -> Array:
-    """The reference knows images of two axes alone."""
-    return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
+def softmax(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _softmax)
+
+
+def log_softmax(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _log_softmax)
+
+
+def hardmax(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _hardmax)
+
+
+def global_maximum(of: Evaluation) -> list[Array]:
+    """The largest of all pixels: ONNX's reference knows images of two axes alone."""
+    (x,) = of.inputs
+    return [x.max(axis=tuple(range(2, x.ndim)), keepdims=True)]
 
 
 def _norm(x: Array, axes: tuple[int, ...], power: float) -> Array:
@@ -54,55 +64,15 @@ def _norm(x: Array, axes: tuple[int, ...], power: float) -> Array:
     return np.asarray(total ** (1 / power))
 
 
-def _global_norm(node: Node, x: Array) -> Array:
-    """The reference has none."""
-    return _norm(x, tuple(range(2, x.ndim)), float(node.attributes.get("p", 2)))
+def global_norm(of: Evaluation) -> list[Array]:
+    """The norm of all pixels, which ONNX's reference lacks."""
+    (x,) = of.inputs
+    return [_norm(x, tuple(range(2, x.ndim)), float(of.node.attributes.get("p", 2)))]
 
 
-def _by_norm(node: Node, x: Array) -> Array:
-    """The reference sums numbers where their sizes are meant."""
-    axis = int(node.attributes.get("axis", -1)) % x.ndim
-    size = _norm(x, (axis,), float(node.attributes.get("p", 2)))
-    return np.asarray(np.where(size == 0, 0, x / np.where(size == 0, 1, size)), x.dtype)
-
-
-def _softsign(node: Node, x: Array) -> Array:
-    """The reference fails for a tensor without axes."""
-    return np.asarray(x / (1 + np.abs(x)))
-
-
-def _erf(node: Node, x: Array) -> Array:
-    """The reference computes it in f32."""
-    return np.asarray(erf(x), x.dtype)
-
-
-def _gelu(node: Node, x: Array) -> Array:
-    """By erf, or by tanh."""
-    if node.attributes.get("approximate", "none") == "tanh":
-        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-    return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2))))
-
-
-_OTHERS: Mapping[str, Callable[[Node, Array], Array]] = MappingProxyType(
-    {
-        "GlobalMaxPool": _global_maximum,
-        "GlobalLpPool": _global_norm,
-        "LpNormalization": _by_norm,
-        "Softsign": _softsign,
-        "Erf": _erf,
-        "Gelu": _gelu,
-    }
-)
-
-
-def compute_reduction(node: Node, opset: int, known: Mapping[str, Array]) -> Array | None:
-    """The result of a node that stands here; None for all others.
-
-    Softmax and its kin run over all axes from one on before opset 13; the reference knows the
-    newer one.
-    """
-    if node.op in _OTHERS:
-        return _OTHERS[node.op](node, known[node.inputs[0]])
-    if node.op in _FLAT and opset < 13:
-        return _flat(node, known[node.inputs[0]], _FLAT[node.op])
-    return None
+def by_norm(of: Evaluation) -> list[Array]:
+    """LpNormalization: ONNX's reference sums numbers where their sizes are meant."""
+    (x,), words = of.inputs, of.node.attributes
+    axis = int(words.get("axis", -1)) % x.ndim
+    size = _norm(x, (axis,), float(words.get("p", 2)))
+    return [np.asarray(np.where(size == 0, 0, x / np.where(size == 0, 1, size)), x.dtype)]

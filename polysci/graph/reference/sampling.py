@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from math import ceil, floor
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polysci.graph.graph import Node
+from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
 ALPHA = -0.75  # of Keys' cubic convolution
@@ -21,8 +21,11 @@ def differs(node: Node) -> bool:
     return cubic and node.attributes.get("padding_mode") == "border"
 
 
-def grid_sample(node: Node, known: Mapping[str, Array]) -> Array:
+def grid_sample(of: Evaluation) -> list[Array] | None:
     """The sum over four pixels along every axis, each of them inside."""
+    node, known = of.node, of.known
+    if not differs(node):
+        return None
     x, grid = known[node.inputs[0]], known[node.inputs[1]]
     rank, images = x.ndim - 2, np.arange(len(x)).reshape(-1, *[1] * (grid.ndim - 2))
     pixels, shares = list[Array](), list[Array]()
@@ -38,7 +41,7 @@ def grid_sample(node: Node, known: Mapping[str, Array]) -> Array:
         where = tuple(pixel[tap] for pixel, tap in zip(pixels, chosen, strict=True))
         weight = np.prod([share[tap] for share, tap in zip(shares, chosen, strict=True)], axis=0)
         y = y + np.moveaxis(x[(images, slice(None), *where)], -1, 1) * weight[:, None]
-    return np.asarray(y, x.dtype)
+    return [np.asarray(y, x.dtype)]
 
 
 def _share(t: Array) -> Array:
@@ -48,10 +51,10 @@ def _share(t: Array) -> Array:
     return np.asarray(np.where(t <= 1, near, far))
 
 
-def max_roi_pool(node: Node, known: Mapping[str, Array]) -> Array:
+def max_roi_pool(of: Evaluation) -> list[Array]:
     """The largest pixel of every cell of regions (image, left, top, right, bottom); 0 of none."""
-    x, regions = (known[name] for name in node.inputs)
-    cells, scale = node.attributes["pooled_shape"], node.attributes.get("spatial_scale", 1.0)
+    (x, regions), words = of.inputs, of.node.attributes
+    cells, scale = words["pooled_shape"], words.get("spatial_scale", 1.0)
     y = np.zeros((len(regions), x.shape[1], *cells), x.dtype)
     for number, (image, *corners) in enumerate(regions):
         left, top, right, bottom = (floor(corner * scale + 0.5) for corner in corners)
@@ -61,7 +64,7 @@ def max_roi_pool(node: Node, known: Mapping[str, Array]) -> Array:
             cell = x[int(np.clip(image, 0, len(x) - 1)), :, rows, columns]
             if cell.size:
                 y[number, :, row, column] = cell.max(axis=(1, 2))
-    return y
+    return [y]
 
 
 def _part(cell: int, size: float, start: int) -> Any:
