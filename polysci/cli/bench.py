@@ -161,13 +161,13 @@ def _time(
     """One run of a layer beside all peers."""
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
-    from polysci.runtime.backend import backend_of
+    from polysci.runtime.backends import backend_of
     from polysci.tune import SYMBOL
     from polysci.tune.calibrate import machine_of
     from polysci.tune.probes import peak_text, peak_units
 
     target = shared.target_of(arguments)
-    backend = backend_of(target.isa)
+    backend = backend_of(target)
     source, rounds = result.source, arguments.rounds or ROUNDS
     path = backend.build(source.file, symbols=source.symbols)
     x = precision_named(problem.dtype).x.name

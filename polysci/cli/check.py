@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print PASS or FAIL and a command that repeats it, a line each; 1 if anything failed."""
     from polysci.measure.check import MODES, check
-    from polysci.runtime.backend import backend_of
+    from polysci.runtime.backends import backend_of
 
     if arguments.schedule and arguments.all:
         raise SpecError("--schedule and --all exclude each other")
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             verdicts = check(
                 problem, schedules, shared.threads_of(arguments),
                 modes=arguments.mode or MODES, seed=arguments.seed,
-                backend=backend_of(shared.target_of(arguments).isa),
+                backend=backend_of(shared.target_of(arguments)),
             )  # fmt: skip
             for verdict in verdicts:
                 passed, failed = passed + verdict.passed, failed + (not verdict.passed)

@@ -107,7 +107,7 @@ def _fill(
 ) -> None:
     """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
     from polysci.lower.registry import DEFAULT, algorithm_named
-    from polysci.runtime.backend import backend_of
+    from polysci.runtime.backends import backend_of
     from polysci.tune import Progress, context_of
     from polysci.tune.ranker_scores import distinct, measure_choices, ranking
 
@@ -127,7 +127,7 @@ def _fill(
                 raise layer.rankings[-1].fault
         if not arguments.measure:
             return
-        todo, backend = distinct(layer.rankings), backend_of(target.isa)
+        todo, backend = distinct(layer.rankings), backend_of(target)
         try:
             watch("measuring", 0, len(todo))
             for schedule, time in measure_choices(layer.problem, todo, threads, backend):

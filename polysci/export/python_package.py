@@ -20,8 +20,9 @@ from polysci.export.project import (
 )
 from polysci.export.wait_policy import wait_policy
 from polysci.lower.direct.emit import assemble
-from polysci.runtime.backend import CPU
+from polysci.runtime.backends import backend_of
 from polysci.runtime.build.calls import CANDIDATE_S, TIMEOUT_S
+from polysci.target.host import detect
 
 _TEMPLATES = {
     "{0}/__init__.py": "package.txt",
@@ -134,7 +135,7 @@ def _native(whole: Project, unit: ProjectFile) -> str:
 def _binary(unit: ProjectFile, text: str) -> bytes:
     """The shared object of a unit; the compiler has a minute for each of a few layers."""
     limit = min(TIMEOUT_S, CANDIDATE_S * len(unit.sources))
-    return CPU.build(text, symbols=unit.symbols, timeout=limit).read_bytes()
+    return backend_of(detect()).build(text, symbols=unit.symbols, timeout=limit).read_bytes()
 
 
 def _stem(whole: Project, unit: ProjectFile) -> str:

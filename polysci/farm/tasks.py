@@ -19,11 +19,12 @@ from polysci.cost.weights import from_json as weights_of
 from polysci.errors import PolysciError
 from polysci.farm.machine_lock import own_machine, share_machine
 from polysci.lower import choice
+from polysci.lower.lowering import emit
 from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import host_digest
@@ -149,8 +150,8 @@ def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> Answer:
 
 def _packed(job: TrialJob, text: str) -> Answer:
     parsed, problem = schedule.parse(text), job.parse()
-    backend = backend_of(detect().isa)
-    source = backend.emit(problem, parsed, job.threads)
+    backend = backend_of(detect())
+    source = emit(problem, parsed, job.threads)
     key, entry, code = build_cache.pack(backend.build(source.file, symbols=source.symbols))
     return {"key": key, "entry": entry, "code": code}
 

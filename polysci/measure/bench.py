@@ -11,11 +11,13 @@ from polysci.errors import CheckError, UnsupportedError
 from polysci.lower.registry import algorithm_of, location_of
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten, fastest
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.backend import Backend
+from polysci.runtime.backends import backend_named
 from polysci.runtime.measurement import MIN_SAMPLE_S
 from polysci.runtime.worker_process import WorkerProcess
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
+from polysci.target.target import HOST
 
 Candidate = tuple[Path, str]  # a shared object, and the symbol of a primitive in it
 
@@ -59,12 +61,14 @@ class Bench(WorkerProcess):
         *,
         timeout: float = 30.0,
         seed: int = 0,
-        backend: Backend = CPU,
+        backend: Backend | None = None,
     ) -> None:
-        self.problem, self.backend = problem, backend
+        self.problem, self.backend = problem, backend or backend_named(HOST)
         self.seed = seed
         env = {"OMP_DYNAMIC": "FALSE", "MKL_NUM_THREADS": "1"}
-        super().__init__("polysci.measure.worker", threads=threads, env=env, timeout=timeout)
+        if not self.backend.service:
+            raise UnsupportedError(f"backend {self.backend.name}: no service times its code")
+        super().__init__(self.backend.service, threads=threads, env=env, timeout=timeout)
         self._prepared = False
         self._loop: Candidate | None = None
         self._least = 0.0  # what the loop is known to return a second
@@ -227,7 +231,6 @@ class Bench(WorkerProcess):
             "layout": self.problem.layout,
             "dtype": self.problem.dtype,
             "seed": self.seed,
-            "backend": self.backend.name,
         }
         try:
             self.start()

@@ -10,9 +10,10 @@ from typing import Final
 from polysci.errors import BuildError, NoCompilerError, SpecError
 from polysci.lower.algorithm import SYMBOL
 from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import emit
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.backend import Backend
 from polysci.space.schedule import Schedule
 from polysci.text.suggestions import suggest
 
@@ -70,7 +71,7 @@ def check(
     *,
     modes: Sequence[str] = MODES,
     seed: int = 0,
-    backend: Backend = CPU,
+    backend: Backend | None = None,
 ) -> Iterator[Verdict]:
     """Build every schedule and compare its results with the references.
 
@@ -89,7 +90,7 @@ def check(
             )
     with Bench(problem, threads, timeout=time_limit(problem), seed=seed, backend=backend) as bench:
         for schedule in schedules:
-            source = backend.emit(problem, schedule, threads)
+            source = emit(problem, schedule, threads)
             for mode in modes:
                 yield _verdict(bench, source, Verdict(problem, schedule, threads, mode, seed))
 

@@ -66,7 +66,7 @@ def check_first_run(
 
     Raises CheckError that names problem, schedule and the command that repeats the check.
     """
-    if not FIRST_RUNS or has_run(path):
+    if not (FIRST_RUNS and backend.service) or has_run(path):
         return
     verdict = Verdict(problem, source.schedule, threads, "exact", 0)
     try:

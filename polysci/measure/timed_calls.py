@@ -10,7 +10,7 @@ from math import ceil, inf
 from typing import Any, Final
 
 from polysci.numerics import arrays as aligned
-from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.backends.host import Host
 
 # Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
 # takes 18 or 38 us.
@@ -34,7 +34,6 @@ class Timed:
     run: Callable[..., int]
     arguments: Iterator[tuple[Any, ...]]
     keep: tuple[Any, ...]
-    backend: Backend = CPU
 
     def warm_up(self, least_s: float) -> None:
         """One call, and more of them until ``least_s`` seconds have passed."""
@@ -54,4 +53,4 @@ class Timed:
 
     def seconds(self, calls: int) -> float:
         """Mean time of one of several calls in a row."""
-        return self.backend.time(self.run, list(islice(self.arguments, calls)))
+        return Host().time(self.run, list(islice(self.arguments, calls)))

@@ -9,11 +9,14 @@ from pathlib import Path
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
 from polysci.lower.algorithm import PLAIN, SYMBOL, EmitOptions
 from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.lowering import emit
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.backend import Backend
+from polysci.runtime.backends import backend_named
 from polysci.space.schedule import Schedule
+from polysci.target.target import HOST
 
 PATIENCE_S = 0.2  # for more than three samples of one candidate
 
@@ -39,7 +42,7 @@ def build_trials(
     schedules: Sequence[Schedule],
     threads: int = 1,
     jobs: int = 2,
-    backend: Backend = CPU,
+    backend: Backend | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
     """Every schedule compiled, ``jobs`` compilers at a time, in the order given.
@@ -54,7 +57,7 @@ def build_all(
     trials: Sequence[tuple[Problem, Schedule]],
     threads: int = 1,
     jobs: int = 2,
-    backend: Backend = CPU,
+    backend: Backend | None = None,
     share: int = 1,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
@@ -62,12 +65,13 @@ def build_all(
 
     A compiler reads the headers once for a text, which takes longer than a schedule's own code.
     """
+    backend = backend or backend_named(HOST)
     sources: dict[int, Source] = {}
     built: dict[int, BuiltSchedule] = {}
     for at, (problem, schedule) in enumerate(trials):
         options = PLAIN if share == 1 else EmitOptions(f"{SYMBOL}_{at}")
         try:
-            sources[at] = backend.emit(problem, schedule, threads, options)
+            sources[at] = emit(problem, schedule, threads, options)
         except PolysciError as error:
             built[at] = BuiltSchedule(schedule, error=error)
     for at, path in _compile(sources, share, jobs, backend, meanwhile).items():

@@ -31,8 +31,8 @@ from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.printers import interface
 from polysci.runtime import binary_interface
-from polysci.runtime.backend import BACKENDS, CPU, Backend
 from polysci.runtime.build.library import Library
+from polysci.runtime.build.library import load as load_library
 from polysci.runtime.worker_process import serve
 
 OPERATIONS: Final = (
@@ -88,7 +88,6 @@ class Worker:
     def __init__(self) -> None:
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
-        self._backend: Backend = CPU
         self._special: tuple[ExactInputs, Arrays | Reals] | None = None
         self._reals: Arrays | Reals | None = None
         self._bound: tuple[str, tuple[int, ...]]  # of the reals: an algorithm and its numbers
@@ -99,11 +98,8 @@ class Worker:
         self._reference: ReferenceLoop | None = None
         self._loops: dict[tuple[str, str], _Loop] = {}
 
-    def prepare(
-        self, problem: str, layout: str, seed: int, dtype: str = "f32", backend: str = CPU.name
-    ) -> dict[str, Any]:
+    def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
-        self._backend = BACKENDS[backend]
         self._problem = parse_problem(problem, layout, dtype), seed
         self._arrays, self._special, self._reals = Arrays.of(*self._problem), None, None
         self._guarded = {}
@@ -211,7 +207,7 @@ class Worker:
     def _loop(self, so: str, symbol: str) -> _Loop:
         """``double symbol(int64_t iterations)``, loaded until the worker ends."""
         if (so, symbol) not in self._loops:
-            library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
+            library = load_library(Path(so), f"double {symbol}(int64_t iterations);")
             self._loops[so, symbol] = _Loop(library, getattr(library.lib, symbol))
         return self._loops[so, symbol]
 
@@ -304,7 +300,7 @@ class Worker:
         _stage(f"loading {symbol}")
         precision = precision_named(self._problem[0].dtype)
         return binary_interface.bind(
-            self._backend.load(Path(so), interface.declarations(symbol, precision)), symbol
+            load_library(Path(so), interface.declarations(symbol, precision)), symbol
         )
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
@@ -341,11 +337,17 @@ class Worker:
             for (x, y), p in zip(cycle(self._copies[:pairs]), packed, strict=False)
         ]
         _expect_ok("timed call", functions.run(*calls[0]))
-        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to), self._backend)
+        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
+
+
+def _ffi_of(functions: binary_interface.LoadedFunctions) -> Any:
+    """Return what makes the pointers of a library of the host."""
+    assert isinstance(functions.library, Library)
+    return functions.library.ffi
 
 
 def _pointers(functions: binary_interface.LoadedFunctions) -> Callable[[Array | None], Any]:
-    ffi: Any = functions.library.ffi
+    ffi = _ffi_of(functions)
     return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
 
 
@@ -358,7 +360,7 @@ def _quantities(
     zero, scales = (reference.x_zero,), reference.scales
     if scales is None:
         return zero, ()
-    ffi: Any = functions.library.ffi
+    ffi = _ffi_of(functions)
     channels = reference.inputs["bias"].size
     guarded = Guarded(4 * channels, side)
     guarded.array[:] = scales.by_channel(channels)

@@ -150,11 +150,10 @@ def run_timed(runner: Runner, stages: int) -> list[StageRun]:
     inputs, context = inputs_of(runner.inputs), runner.context()
     arrays = [inputs[port.name] for port in runner.inputs]
     run = runner.bind(context, arrays, runner.results())
-    times = getattr(runner.library.lib, f"{runner.name}_times")(context)
     runs = list[list[float]]()
     for _ in range(WARM_UP + RUNS):
         run()
-        runs.append([float(times[at]) for at in range(stages + 1)])
+        runs.append(runner.network.stage_times(context, stages))
     runner.release(context)
     start = runs[WARM_UP][0]
     return [StageRun(tuple(mark - start for mark in marks)) for marks in runs[WARM_UP:]]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from polysci.network.codegen.emit import Code
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort
 from polysci.network.stored import save
-from polysci.runtime.backend import CPU
+from polysci.runtime.backends import backend_named
 
 
 def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
@@ -19,7 +21,7 @@ def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
     head = code.files[f"{code.name}.h"]
     texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
-    return CPU.build(texts, flags=flags, symbols=symbols)
+    return backend_named(code.backend).build(texts, flags=flags, symbols=symbols)
 
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
@@ -31,13 +33,22 @@ def load_runner(code: Code, path: Path) -> Runner:
     """The library of a network, loaded with its weights."""
     inputs, outputs = ports(code)
     weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
-    return Runner(path, code.name, code.declarations, weights, inputs, outputs)
+    return Runner(path, code.name, code.declarations, weights, inputs, outputs, code.backend)
 
 
 def store(code: Code, library: Path, folder: Path) -> None:
     """Write what another process needs to run a network to a folder of its own."""
     pieces = code.weights_file.pieces()
-    save(folder, library, code.name, code.declarations, pieces, ports(code))
+    save(folder, library, signature_of(code), pieces)
+
+
+def signature_of(code: Code) -> dict[str, Any]:
+    """Return what ``stored.restore_runner`` takes, as JSON has it."""
+    inputs, outputs = ([asdict(port) for port in its] for its in ports(code))
+    return {
+        "name": code.name, "declarations": code.declarations, "backend": code.backend,
+        "inputs": inputs, "outputs": outputs,
+    }  # fmt: skip
 
 
 def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:

@@ -75,15 +75,13 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     The network must have been compiled with its tensors apart.
     """
     code, runner = network.code, network.runner
-    memory = getattr(runner.library.lib, f"{code.name}_memory", None)
-    if memory is None:
-        raise SpecError(f"{code.name}: its tensors share memory")
-    ffi, context = runner.library.ffi, runner.context()
+    context = runner.context()
     arrays = order_inputs(runner.inputs, inputs)
     results = [np.empty(port.shape, array_type(port.dtype)) for port in runner.outputs]
     runner.run_in(context, arrays, results)
-    size = max(1, code.arena.size)
-    block = np.frombuffer(ffi.buffer(memory(context), size), np.uint8).copy()
+    block = runner.network.tensors(context, max(1, code.arena.size))
+    if block is None:
+        raise SpecError(f"{code.name}: its tensors share memory")
     program, arrays_by_name = code.placed.program, dict[str, Array]()
     for name, place in code.placed.places.items():
         if place.buffer in code.arena.offsets and name in program.values:

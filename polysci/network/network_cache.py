@@ -26,7 +26,7 @@ from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
 from polysci.lower.choice import key_of as key_of_record
 from polysci.measure import first_run
-from polysci.network.build import ports
+from polysci.network.build import signature_of
 from polysci.network.codegen.emit import Code
 from polysci.network.codegen.weights_file import pieces_of
 from polysci.network.network_records import NetworkRecords
@@ -35,9 +35,10 @@ from polysci.network.pickling import digest_of
 from polysci.network.planned import NetworkSummary
 from polysci.network.prepare import PreparedNetwork
 from polysci.network.runner import Runner
-from polysci.network.stored import restore_runner, signature_of
+from polysci.network.stored import restore_runner
 from polysci.numerics.arrays import Array, round_up
 from polysci.program.stages import problems
+from polysci.runtime.backends import backend_of
 from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in
@@ -126,7 +127,8 @@ def load(
         if not read.are_current(options, wisdom):
             return None
         library = builds.find(entry["build"])
-        if verify and first_run.FIRST_RUNS and library and not has_run(library):
+        checked = first_run.FIRST_RUNS and backend_of(options.target).service
+        if verify and checked and library and not has_run(library):
             return None
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)
         if library is None or hashlib.sha256(extra).hexdigest() != entry["weights"]:
@@ -154,7 +156,7 @@ def keep(
         return
     entry = {
         "build": library.parent.name,
-        "network": signature_of(code.name, code.declarations, ports(code)),
+        "network": signature_of(code),
         "parts": parts,
         "records": asdict(read),
         "summary": asdict(summary),

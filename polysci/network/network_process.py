@@ -17,6 +17,7 @@ from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, 
 from polysci.network.build import ports, store
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
+from polysci.runtime.backends import backend_named
 from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.runtime.worker_process import WorkerProcess
 
@@ -56,7 +57,8 @@ def check_first_run(code: Code, library: Path, threads: int) -> None:
 
     Raises CheckError where it crashes or hangs.
     """
-    if not first_run.FIRST_RUNS or has_run(library):
+    isolated = first_run.FIRST_RUNS and backend_named(code.backend).service
+    if not isolated or has_run(library):
         return
     try:
         NetworkProcess(code, library, threads).close()

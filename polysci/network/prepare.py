@@ -169,11 +169,12 @@ def generate_code(
     pool: str = OPENMP,
 ) -> Code:
     """The C of a placed program; ``apart``, ``timed`` and ``pool`` as ``code_of`` takes them."""
-    return code_of(
+    code = code_of(
         placed, schedules, name, options.target.isa, options.threads,
         apart=apart, timed=timed, flush_denormals=options.flush_denormals,
         pool=pool, shares=shares_of(placed.program, options, pool),
     )  # fmt: skip
+    return replace(code, backend=options.target.backend)
 
 
 def search_schedules(

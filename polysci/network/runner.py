@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -12,13 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.errors import PolysciError
+from polysci.errors import UnsupportedError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type
 from polysci.program.value_ranges import ValueRange
 from polysci.runtime.arguments import as_stored, plain
-from polysci.runtime.backend import CPU
-from polysci.runtime.build.library import Library
+from polysci.runtime.backend import DeviceLibrary
+from polysci.runtime.backends import backend_named
+from polysci.target.target import HOST
 
 Array = NDArray[Any]
 SHORT: Final = 4096  # bytes of a result: lines that its vectors cross cost less than to align it
@@ -62,11 +64,11 @@ class PortAccess:
     room: int
 
     @staticmethod
-    def of(library: Library, port: TensorPort) -> PortAccess:
+    def of(library: DeviceLibrary, port: TensorPort) -> PortAccess:
         kind = array_type(port.dtype)
         size = prod(port.shape) * kind.itemsize
         room = size + aligned.ALIGNMENT - 1 if size > SHORT else 0
-        return PortAccess(port, port.shape, kind, library.pointer(C_TYPES[port.dtype]), room)
+        return PortAccess(port, port.shape, kind, library.copy_in(C_TYPES[port.dtype]), room)
 
     def check(self, value: object) -> Array:
         """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
@@ -99,25 +101,12 @@ class Runner:
         weights: Sequence[Array] | Path,
         inputs: Sequence[TensorPort],
         outputs: Sequence[TensorPort],
+        backend: str = HOST,
     ) -> None:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self.library: Library = CPU.load(library, declarations)
-        self._ffi, lib = self.library.ffi, self.library.lib
-        self._run = getattr(lib, f"{name}_run")
-        self._new, self._free = getattr(lib, f"{name}_new"), getattr(lib, f"{name}_free")
-        why = self._ffi.new("const char **")
-        if isinstance(weights, Path):
-            model = getattr(lib, f"{name}_load")(str(weights).encode(), why)
-        else:
-            data = [self._ffi.from_buffer(array) for array in weights]
-            parts = self._ffi.new("const void *[]", data)
-            model = getattr(lib, f"{name}_load_parts")(parts, why)
-        if model == self._ffi.NULL:
-            raise PolysciError(f"{name}: {self._ffi.string(why[0]).decode()}")
-        unload = getattr(lib, f"{name}_unload")
-        self._model = self._ffi.gc(model, partial(_end, unload, (self.library,)))
-        self.model_bytes = int(getattr(lib, f"{name}_model_size")())
-        self.context_bytes = int(getattr(lib, f"{name}_context_size")())
+        self.network = backend_named(backend).load_network(library, name, declarations, weights)
+        self.library, self._run = self.network.library, self.network.run
+        self._copy_out = self.library.copy_out
         self._idle: list[Any] = []
         self._inputs, self._outputs = (
             [PortAccess.of(self.library, port) for port in ports]
@@ -127,24 +116,17 @@ class Runner:
         self._counted = any(port.counted for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
-        addresses = ", uintptr_t" * len(self._pointers)
-        self._run_at = self._ffi.cast(f"void (*)(void *{addresses})", self._run)
 
     def packed_weights(self) -> memoryview:
         """Constants and packed weights, as the library reads them; valid as long as this object."""
-        data = getattr(self.library.lib, f"{self.name}_model_data")(self._model)
-        return memoryview(self._ffi.buffer(data, self.model_bytes))
+        return self.network.packed_weights()
 
     def context(self) -> Any:
         """A context that nobody uses; give it back to ``release``."""
         try:  # a suppress() takes half a microsecond
             return self._idle.pop()
         except IndexError:  # more runs are under way than ever before
-            pass
-        made = self._new(self._model)
-        if made == self._ffi.NULL:
-            raise MemoryError(f"{self.context_bytes} bytes for the tensors of a network")
-        return self._ffi.gc(made, partial(_end, self._free, (self.library, self._model)))
+            return self.network.context()
 
     def release(self, context: Any) -> None:
         self._idle.append(context)
@@ -165,7 +147,10 @@ class Runner:
             (read,), (written,) = self._inputs, self._outputs
             x, y = read.check(inputs), written.new()
             context = self.context()  # where a pointer cannot be made it is given back for good
-            self._run(context, read.pointer(x), written.pointer(y))
+            y_at = written.pointer(y)
+            self._run(context, read.pointer(x), y_at)
+            if self._copy_out:
+                self._copy_out(y_at, y)
             self._idle.append(context)
             return y
         arrays = self.order(inputs)
@@ -206,7 +191,7 @@ class Runner:
         """The same into arrays that are there; both of the right shapes and types."""
         context = self.context()
         try:
-            self._run(context, *map(_point, self._pointers, (*arrays, *results)))
+            self.run_in(context, arrays, results)
         finally:
             self._idle.append(context)
 
@@ -214,10 +199,13 @@ class Runner:
         """The same on memory at addresses, of inputs and then outputs; nothing is checked.
 
         It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others.
+        Raises UnsupportedError where a device has memory of its own.
         """
+        if self.network.run_at is None:
+            raise UnsupportedError(f"{self.name}: its device does not share this memory")
         context = self.context()
         try:
-            self._run_at(context, *addresses)
+            self.network.run_at(context, *addresses)
         finally:
             self._idle.append(context)
 
@@ -228,18 +216,29 @@ class Runner:
     def bind(
         self, context: Any, arrays: Sequence[Array], results: Sequence[Array]
     ) -> Callable[[], None]:
-        """What runs the network on these very arrays, each time it is called."""
-        return partial(self._run, context, *map(_point, self._pointers, (*arrays, *results)))
+        """Return what runs the network on these very arrays, each time it is called."""
+        arguments = [*map(_point, self._pointers, (*arrays, *results))]
+        run = partial(self._run, context, *arguments)
+        if self._copy_out is None:
+            return run
+        return partial(_run_and_copy, run, self._copy_out, arguments[len(arrays) :], results)
 
     def stage_seconds(self, context: Any, stages: int) -> list[float]:
         """Seconds of each stage in the context's last run; the code must time itself."""
-        times = getattr(self.library.lib, f"{self.name}_times")(context)
-        return [times[at + 1] - times[at] for at in range(stages)]
+        times = self.network.stage_times(context, stages)
+        return [end - start for start, end in pairwise(times)]
 
 
-def _end(function: Any, _used: tuple[Any, ...], memory: Any) -> None:
-    """Give memory back with a function of a library; what that uses lives until then."""
-    function(memory)
+def _run_and_copy(
+    run: Callable[[], object],
+    copy_out: Callable[[Any, Array], None],
+    arguments: Sequence[Any],
+    results: Sequence[Array],
+) -> None:
+    """Run a network whose device has memory of its own, and bring the results from there."""
+    run()
+    for argument, result in zip(arguments, results, strict=True):
+        copy_out(argument, result)
 
 
 def _point(pointer: Callable[[Array], Any], array: Array) -> Any:

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from polysci.network.runner import Array, Runner, TensorPort
 from polysci.program.value_ranges import ValueRange
+from polysci.target.target import HOST
 
 _SIGNATURE, _WEIGHTS = "signature.json", "weights"
-Ports = tuple[Sequence[TensorPort], Sequence[TensorPort]]  # inputs and outputs
 
 
 def save(
     folder: Path,
     library: Path,
-    name: str,
-    declarations: str,
+    signature: Mapping[str, Any],
     weights: Iterable[bytes | memoryview],
-    ports: Ports,
 ) -> None:
-    """Write it into a directory of its own; the library stays in the cache.
+    """Write a network into a directory of its own; the library stays in the cache.
 
-    ``weights`` are the pieces of their file, ``ports`` inputs and outputs.
+    ``signature`` is that of ``build.signature_of``, ``weights`` are the pieces of their file.
     """
     with (folder / _WEIGHTS).open("wb") as file:
         file.writelines(weights)
-    signature = {"library": str(library), **signature_of(name, declarations, ports)}
-    (folder / _SIGNATURE).write_text(json.dumps(signature), encoding="utf-8")
-
-
-def signature_of(name: str, declarations: str, ports: Ports) -> dict[str, Any]:
-    """What ``restore_runner`` takes, as JSON has it."""
-    inputs, outputs = ([asdict(port) for port in its] for its in ports)
-    return {"name": name, "declarations": declarations, "inputs": inputs, "outputs": outputs}
+    text = json.dumps({"library": str(library), **signature})
+    (folder / _SIGNATURE).write_text(text, encoding="utf-8")
 
 
 def restore(folder: Path) -> Runner:
@@ -62,7 +53,10 @@ def restore_runner(
         ]
         for which in ("inputs", "outputs")
     )
-    return Runner(library, signature["name"], signature["declarations"], weights, inputs, outputs)
+    return Runner(
+        library, signature["name"], signature["declarations"], weights, inputs, outputs,
+        signature.get("backend", HOST),
+    )  # fmt: skip
 
 
 def _range_of(told: Mapping[str, Any] | None) -> ValueRange | None:

@@ -1,40 +1,105 @@
-"""What turns a schedule into a running primitive: emit, build, load, time. One row a backend."""
+"""A backend: the memory of one kind of device, how code is built for it, loaded, run and timed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Protocol
 
-from polysci.errors import UnsupportedError
-from polysci.lower.algorithm import PLAIN, EmitOptions
-from polysci.ops.problem import Problem
-from polysci.runtime.build import cache, library
-from polysci.runtime.build.library import Library
-from polysci.space.schedule import Schedule
-from polysci.target.isa import Isa
+from polysci.numerics.arrays import Array
+from polysci.numerics.quantization import Scales
+from polysci.target.target import Target
 
-if TYPE_CHECKING:
-    from polysci.lower.direct.emit import Source
+Argument = Any  # what a function of a device takes: a number, or where data lie in its memory
+
+
+class DeviceLibrary(Protocol):
+    """Code that is loaded on a device, and the memory that its functions work on.
+
+    A device may share the host's memory; then an argument points to an array itself, and nothing is
+    copied. An argument keeps alive what it stands for.
+    """
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def null(self) -> Argument:
+        """The argument for an operand that is left out."""
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return what launches a function and waits for its end. BuildError where it lacks."""
+
+    def copy_in(self, c_type: str) -> Callable[[Array], Argument]:
+        """Return what copies arrays of an element type to the device and gives the arguments."""
+
+    def allocator(
+        self, shape: tuple[int, ...], dtype: Any, c_type: str
+    ) -> Callable[[Argument], tuple[Array, Argument]]:
+        """Return what makes arrays for results, each with the argument of its memory.
+
+        It takes the argument of what is read while a result is written.
+        """
+
+    @property
+    def copy_out(self) -> Callable[[Argument, Array], None] | None:
+        """Return what copies a result to its array; None where the memory is shared."""
+
+    def scales(self, scales: Scales, by_channel: Array) -> Argument:
+        """Return the argument of the scales of an integer result."""
+
+
+class DeviceNetwork(Protocol):
+    """A network that is loaded on a device, with its weights; sizes are in bytes.
+
+    ``run`` takes a context and the arguments of inputs and outputs; ``run_at`` addresses of the
+    host's memory instead, None where the device does not share it.
+    """
+
+    @property
+    def library(self) -> DeviceLibrary: ...
+
+    @property
+    def model_bytes(self) -> int: ...
+
+    @property
+    def context_bytes(self) -> int: ...
+
+    @property
+    def run(self) -> Callable[..., Any]: ...
+
+    @property
+    def run_at(self) -> Callable[..., Any] | None: ...
+
+    def context(self) -> Argument:
+        """Return memory for the tensors of one run at a time. Raises MemoryError."""
+
+    def packed_weights(self) -> memoryview:
+        """Return constants and packed weights, as the code reads them."""
+
+    def tensors(self, context: Argument, size: int) -> Array | None:
+        """Return ``size`` bytes of a context's tensors; None where they share memory."""
+
+    def stage_times(self, context: Argument, stages: int) -> list[float]:
+        """Return when each stage of the context's last run began, and when the last ended."""
 
 
 class Backend(Protocol):
-    """A language that primitives are generated in, and what compiles, loads and times it.
+    """The device descriptions of one kind of device, and what builds, loads, runs and times code.
 
-    ``name`` is its row in BACKENDS, by which a worker process is told of it.
+    ``name`` is its row in ``runtime.backends.BACKENDS``, which targets and worker processes name.
+    ``service`` is the module that checks and times its code in a process of its own, which
+    ``python -m`` runs and ``measure.bench`` asks; empty where there is none.
     """
 
     @property
     def name(self) -> str: ...
 
-    def emit(
-        self, problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
-    ) -> Source:
-        """The source of a problem under a schedule, as ``lowering.emit`` describes."""
-        ...
+    @property
+    def service(self) -> str: ...
+
+    def targets(self) -> tuple[Target, ...]:
+        """Return the devices that are there, the best first."""
 
     def build(
         self,
@@ -44,11 +109,10 @@ class Backend(Protocol):
         symbols: Sequence[str] = (),
         timeout: float | None = None,
     ) -> Path:
-        """The file that a source text, or several linked, compile to; built at most once.
+        """Return the file that a source text, or several linked, compile to; built at most once.
 
         It defines the functions ``symbols``. The compiler may take ``timeout`` seconds.
         """
-        ...
 
     def build_many(
         self,
@@ -58,77 +122,25 @@ class Backend(Protocol):
         symbols: Sequence[Sequence[str]] = (),
         meanwhile: Callable[[], None] = lambda: None,
     ) -> list[Path]:
-        """Every text built, ``jobs`` compilers at a time; paths in the texts' order.
+        """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
 
         ``symbols``: the functions that each of them defines; ``meanwhile``: what this process does
         while compilers run.
         """
-        ...
 
-    def load(self, path: Path, declarations: str) -> Library:
-        """A built file, loaded, whose functions ``declarations`` declare."""
-        ...
+    def load(self, path: Path, declarations: str) -> DeviceLibrary:
+        """Return a built file, loaded, whose functions ``declarations`` declare."""
 
-    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
-        """Mean seconds of a call of ``run``, one with each of ``arguments``, in a row."""
-        ...
+    def load_network(
+        self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
+    ) -> DeviceNetwork:
+        """Return the network ``name`` of a built file; ``weights``: their file, or its arrays."""
 
+    def is_argument(self, argument: object) -> bool:
+        """Return whether functions of the device take it for a place in memory."""
 
-@dataclass(frozen=True, slots=True)
-class COpenMP:
-    """C with OpenMP for CPUs, compiled by this machine's compiler, called through cffi."""
-
-    name: str = "c"
-
-    def emit(
-        self, problem: Problem, schedule: Schedule, threads: int = 1, options: EmitOptions = PLAIN
-    ) -> Source:
-        """C source; raises IllegalScheduleError, SpecError or UnsupportedError."""
-        from polysci.lower import lowering  # a process that loads and times needs no isl
-
-        return lowering.emit(problem, schedule, threads, options)
-
-    def build(
-        self,
-        text: str | Sequence[str],
-        *,
-        flags: Sequence[str] | None = None,
-        symbols: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> Path:
-        """The shared object, as ``cache.build`` makes it. Raises BuildError."""
-        return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
-
-    def build_many(
-        self,
-        texts: Sequence[str],
-        *,
-        jobs: int = 2,
-        symbols: Sequence[Sequence[str]] = (),
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> list[Path]:
-        """Shared objects. BuildError of the first text that fails."""
-        return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)
-
-    def load(self, path: Path, declarations: str) -> Library:
-        """The shared object in this process. Raises BuildError."""
-        return library.load(path, declarations)
+    def restore(self, array: Array) -> Argument:
+        """Return the argument of packed weights that a pickle held."""
 
     def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
-        """By the clock of the process; the Python loop adds 0.3 us to each call."""
-        start = time.perf_counter_ns()
-        for words in arguments:
-            run(*words)
-        return (time.perf_counter_ns() - start) / len(arguments) * 1e-9
-
-
-CPU: Final[Backend] = COpenMP()
-BACKENDS: Mapping[str, Backend] = MappingProxyType({row.name: row for row in (CPU,)})
-
-
-def backend_of(isa: Isa) -> Backend:
-    """The backend that an instruction set's row names. Raises UnsupportedError if there is none."""
-    if isa.backend not in BACKENDS:
-        known = ", ".join(BACKENDS)
-        raise UnsupportedError(f"ISA {isa}: no backend {isa.backend!r}; known: {known}")
-    return BACKENDS[isa.backend]
+        """Return the mean seconds of a call of ``run``, one with each of ``arguments``."""

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard, is_expected, report_of
-from polysci.errors import PolysciError, UnsupportedError
+from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.lower.algorithm import SYMBOL
+from polysci.lower.direct.denormals import KEEP_FLAG
+from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import emit
 from polysci.numerics import arrays
+from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
+from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem, input_shapes
-from polysci.printers.interface import ALIGNMENT, NO_ISA, OK
+from polysci.printers import interface
+from polysci.printers.interface import NO_ISA, OK
 from polysci.runtime import arguments, binary_interface
-from polysci.runtime.build.library import Library
+from polysci.runtime import measurement as measurements
+from polysci.runtime.backend import DeviceLibrary
+from polysci.runtime.backends import backend_named
+from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.measurement import Measurement
+from polysci.space.schedule import Schedule
+from polysci.target.microkernels import find
+from polysci.target.target import HOST
 from polysci.text.tables import shorten
 from polysci.version import __version__
-
-if TYPE_CHECKING:
-    from polysci.lower.direct.emit import Source
-    from polysci.space.schedule import Schedule
-
-Array = NDArray[Any]
 
 _ndarray: Final = np.ndarray  # one look-up less a call
 may_share_memory: Final = np.may_share_memory
@@ -43,21 +49,22 @@ class PackedWeights:
     identity: str
     array: Array
     pointer: Any
+    backend: str = HOST
 
     def __post_init__(self) -> None:
         """Raises TypeError for what no ``pack_weights`` has made: C code follows the pointer."""
         check_type("identity", self.identity, str)
         check_type("array", self.array, _ndarray)
-        if type(self.pointer).__module__ != "_cffi_backend":
-            raise TypeError(f"pointer: expected one of cffi's, got {describe(self.pointer)}")
+        if not backend_named(self.backend).is_argument(self.pointer):
+            raise TypeError(
+                f"pointer: expected one of backend {self.backend}, got {describe(self.pointer)}"
+            )
 
     def __repr__(self) -> str:
         return f"PackedWeights({shorten(self.identity, 240)!r}, {self.array.nbytes} bytes)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from polysci.runtime.loading import restore_weights  # which imports this module
-
-        return restore_weights, (self.identity, __version__, self.array)
+        return restore_weights, (self.identity, __version__, self.array, self.backend)
 
 
 class Primitive:
@@ -75,11 +82,11 @@ class Primitive:
         "_batched",
         "_buffers",
         "_compute",
-        "_ffi",
+        "_copy_out",
         "_identity",
-        "_integer",
         "_last_limits",
         "_last_scales",
+        "_new",
         "_null",
         "_numpy",
         "_pack",
@@ -91,6 +98,7 @@ class Primitive:
         "_wide",
         "_workspace_shape",
         "_workspaces",
+        "backend",
         "flush_denormals",
         "library",
         "measurement",
@@ -106,15 +114,17 @@ class Primitive:
         problem: Problem,
         schedule: Schedule,
         source: Source,
-        library: Library,
+        library: DeviceLibrary,
         symbol: str,
         measurement: Measurement | None = None,
         threads: int = 1,
         flush_denormals: bool = True,
+        backend: str = HOST,
     ) -> None:
         self.problem = problem
         self.schedule = schedule
         self.source = source
+        self.backend = backend
         self.library = library
         self.symbol = symbol
         self.measurement = measurement
@@ -134,14 +144,15 @@ class Primitive:
         self._axes = {name: problem.axes.get(name, problem.axes["y"]) for name in self._shapes}
         self._batched = problem.batched
         self._activation = problem.w_kind == "activation"
-        self._ffi: Any = library.ffi
         # The pointer keeps its array alive; a sum made from it does not.
         kinds = {dtype.c_type for dtype in self._types.values()} | {"float"}
-        self._buffers = {kind: library.pointer(kind) for kind in kinds}
+        self._buffers = {kind: library.copy_in(kind) for kind in kinds}
         self._pointers = {name: self._buffers[dtype.c_type] for name, dtype in self._types.items()}
         self._wide = self._buffers["float"]  # of packed weights and workspace
-        self._integer = self._ffi.typeof("uintptr_t")
-        self._null = self._ffi.NULL
+        self._null = library.null
+        self._copy_out = library.copy_out
+        out = self._types["out"]
+        self._new = library.allocator(problem.y_shape, out.numpy, out.c_type)
         self._last_limits: tuple[tuple[Any, Any], Any] = ((None, None), self._null)
         self._last_scales: tuple[Scales | None, Any] = None, None
         self._workspaces: list[tuple[Array, Any]] = []
@@ -151,11 +162,10 @@ class Primitive:
         return f"Primitive({', '.join(map(repr, words))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from polysci.runtime.loading import restore_primitive  # which imports this module
-
         problem, measured = self.problem, self.measurement
         words = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
-        return restore_primitive, (*words, measured and str(measured), self.flush_denormals)
+        flush = self.flush_denormals, self.backend
+        return restore_primitive, (*words, measured and str(measured), *flush)
 
     @guard
     def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
@@ -171,8 +181,10 @@ class Primitive:
         packed = arrays.reserve(self._packed_shape)
         pointer = self._wide(packed)
         self._pack(self._pointers["w"](w), pointer, *zero)
+        if self._copy_out:
+            self._copy_out(pointer, packed)
         packed.flags.writeable = False
-        return PackedWeights(self._identity, packed, pointer)
+        return PackedWeights(self._identity, packed, pointer, self.backend)
 
     def __call__(
         self,
@@ -229,7 +241,8 @@ class Primitive:
             if self._batched:
                 return self._nothing(bias, residual, out)
             source, w = (np.zeros((1, *x.shape[1:]), x.dtype) for x in (source, wp.array))
-            wp = PackedWeights(self._identity, w, pointers["w"](w))  # of the code's one image
+            w_at = pointers["w"](w)  # of the code's one image
+            wp = PackedWeights(self._identity, w, w_at, self.backend)
         limits = null
         if clamp is not None or activation is not None:
             limits = self._limits(clamp, activation)
@@ -238,9 +251,7 @@ class Primitive:
         if residual is not None:
             residual = self._array("residual", residual)
         if out is None:
-            y, y_at = self._new(
-                self._shapes["out"], self._numpy["out"], pointers["out"], pointers["x"](source)
-            )
+            y, y_at = self._new(pointers["x"](source))
         else:
             target = self._target(out, source, wp, bias)
             if residual is not None and may_share_memory(target, residual):
@@ -249,6 +260,8 @@ class Primitive:
             y_at = pointers["out"](arguments.as_stored(y, self._types["out"]))
         residual_at = null if residual is None else pointers["residual"](residual)
         self._run(pointers["x"](source), wp.pointer, y_at, bias_at, residual_at, limits, *keep[:1])
+        if self._copy_out:
+            self._copy_out(y_at, y)
         if out is None:
             return y
         if y is not target:
@@ -260,7 +273,7 @@ class Primitive:
         if not self._activation or isinstance(w, PackedWeights):
             raise self._wrong_weights(w)
         array = self._array("w", w)
-        return PackedWeights(self._identity, array, self._pointers["w"](array))
+        return PackedWeights(self._identity, array, self._pointers["w"](array), self.backend)
 
     def _run(self, *arguments: Any) -> None:
         try:
@@ -272,21 +285,6 @@ class Primitive:
         self._workspaces.append(workspace)
         if status:
             raise self._failure(status)
-
-    def _new(
-        self, shape: tuple[int, ...], dtype: Any, pointer: Any, ahead: Any
-    ) -> tuple[Array, Any]:
-        """``aligned.empty`` and a pointer to it, in two thirds of the time.
-
-        To be written while the buffer at ``ahead`` is read, it starts BEHIND that in its page.
-        """
-        item = dtype.itemsize
-        memory = np.empty(prod(shape) + arrays.PAGE // item - 1, dtype)
-        start = pointer(memory)
-        first = int(self._ffi.cast(self._integer, start))
-        line = int(self._ffi.cast(self._integer, ahead)) // ALIGNMENT * ALIGNMENT
-        skip = (line - arrays.BEHIND - first) % arrays.PAGE
-        return np.ndarray(shape, dtype, memory, skip), start + skip // item
 
     def _zero_point(self, x_zero: int) -> tuple[int, ...]:
         """What the packing function takes of it. Raises ValueError for what x cannot hold."""
@@ -315,10 +313,7 @@ class Primitive:
         if not isinstance(chosen, Scales):
             raise TypeError(f"scales: expected polysci.Scales, got {type(scales).__name__}")
         values = chosen.by_channel(self._shapes["bias"][0])
-        struct = self._ffi.new("polysci_scales *")
-        struct.scale = self._ffi.cast("float *", values.ctypes.data)
-        struct.residual_scale = chosen.residual_scale
-        struct.residual_zero, struct.y_zero = chosen.residual_zero, chosen.y_zero
+        struct = self.library.scales(chosen, values)
         self._last_scales = scales, (struct, values)
         return struct, values
 
@@ -328,7 +323,7 @@ class Primitive:
         if last[0] is clamp and last[1] is activation:
             return limits
         bounds = arguments.limits(clamp, activation)
-        limits = self._ffi.new("float[2]", bounds)
+        limits = self._wide(np.array(bounds, np.float32))
         if clamp is None or (type(clamp) is tuple and {*map(type, clamp)} <= {int, float}):
             self._last_limits = (clamp, activation), limits
         return limits
@@ -399,3 +394,71 @@ def _in_place(out: Array, residual: Array) -> Array:
     if residual.ctypes.data != out.ctypes.data:
         raise arguments.overlap("residual")
     return arrays.copy(residual)
+
+
+def build_primitive(source: Source, *, flush_denormals: bool = True, backend: str = HOST) -> Path:
+    """Return the file of a source, built by a backend or found in the cache."""
+    check_type("flush_denormals", flush_denormals, bool)
+    flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
+    return backend_named(backend).build(source.file, flags=flags, symbols=source.symbols)
+
+
+def load_primitive(
+    problem: Problem,
+    source: Source,
+    threads: int,
+    measurement: Measurement | None = None,
+    *,
+    flush_denormals: bool = True,
+    backend: str = HOST,
+) -> Primitive:
+    """Build (or find in the cache) and load the primitive of a source. Raises BuildError."""
+    path = build_primitive(source, flush_denormals=flush_denormals, backend=backend)
+    declarations = interface.declarations(SYMBOL, source.precision)
+    library = backend_named(backend).load(path, declarations)
+    return Primitive(
+        problem, source.schedule, source, library, SYMBOL, measurement, threads, flush_denormals,
+        backend,
+    )  # fmt: skip
+
+
+def restore_primitive(
+    text: str,
+    layout: str,
+    dtype: str,
+    schedule: str,
+    threads: int,
+    measurement: str | None,
+    flush_denormals: bool = True,
+    backend: str = HOST,
+) -> Primitive:
+    """Return the primitive of a pickle.
+
+    Raises UnsupportedError where no device of the backend has the instruction set, and as ``emit``
+    and ``build`` do.
+    """
+    problem, parsed = parse_problem(text, layout, dtype), Schedule.parse(schedule)
+    target, *_ = backend_named(backend).targets()
+    if reason := target.refusal(find(parsed.kernel).isa):
+        raise UnsupportedError(
+            f"pickled primitive of {text}: {parsed.kernel} {reason}; compile it again"
+        )
+    source = emit(problem if problem.x_shape[0] else problem.with_batch(1), parsed, threads)
+    measured = None if measurement is None else measurements.parse(measurement)
+    return load_primitive(
+        problem, source, threads, measured, flush_denormals=flush_denormals, backend=backend
+    )
+
+
+def restore_weights(
+    identity: str, packed_by: str, array: Array, backend: str = HOST
+) -> PackedWeights:
+    """Return the packed weights of a pickle. Raises SpecError where another version packed them."""
+    if packed_by != __version__:
+        raise SpecError(
+            f"pickled weights for {identity!r}: packed by polysci {packed_by}, and this is "
+            f"{__version__}: pack them again"
+        )
+    packed = arrays.reserve_copy(array)
+    packed.flags.writeable = False
+    return PackedWeights(identity, packed, backend_named(backend).restore(packed), backend)

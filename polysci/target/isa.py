@@ -69,7 +69,6 @@ class Isa:
     spells them; ``own_options`` the same as compilers spell it, by default without underscores.
     Generated C asks for them function by function; what only a flag of the whole file can say, as
     ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
-    ``backend`` names the row of ``runtime.backend.BACKENDS`` that generates and runs its code.
     ``tuning``: CPUs as GCC calls them that are like those that have it, where that is known.
     """
 
@@ -83,7 +82,6 @@ class Isa:
     own_flags: tuple[str, ...] = ()
     tile_registers: TileRegisters | None = field(default=None, repr=False)
     permission: Permission | None = field(default=None, repr=False)
-    backend: str = "c"
     tuning: str = ""
 
     @property

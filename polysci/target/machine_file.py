@@ -17,13 +17,13 @@ from polysci.target import microkernels
 from polysci.target.host import ASSUMED_CACHES
 from polysci.target.isas import ISAS, isa_named
 from polysci.target.machine import RATES, Machine, assume_rates
-from polysci.target.target import MOST_THREADS, Memory, MemoryKind, Target, size_text
+from polysci.target.target import HOST, MOST_THREADS, Memory, MemoryKind, Target, size_text
 
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
 MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
 MOST_SHOWN = 1 << 64  # of whole numbers in messages
-_TARGET_KEYS = ("isa", "features", "cores", "model_name", "assumed", "memories")
+_TARGET_KEYS = ("isa", "features", "cores", "model_name", "assumed", "backend", "memories")
 _LEVEL_KEYS = tuple(
     key for cache in ASSUMED_CACHES for key in (cache.name.lower(), f"{cache.name.lower()}_cores")
 )
@@ -129,6 +129,7 @@ def _target_lines(target: Target) -> Iterator[str]:
     yield f"isa = {_quoted(target.isa.name)}  # instruction set: {', '.join(ISAS)}"
     yield f"features = {_listed(target.features)}  # of the CPU, as in cpuinfo"
     yield f"cores = {target.cores}"
+    yield f"backend = {_quoted(target.backend)}  # that builds and runs its code"
     yield f"assumed = {_listed(target.assumed)}  # which of these are defaults, not detected"
     for memory in target.memories:
         yield ""
@@ -182,7 +183,10 @@ def _target(data: Mapping[str, Any]) -> Target:
     _refuse_unknown("target.assumed: ", marked, ("features", *names, *names.values(), "cores"))
     name = _word("target.model_name", data.get("model_name", "unknown"))
     marked = tuple(names.get(word, word) for word in marked)
-    target = Target(isa, features, memories, cores, name, assumed=marked)
+    target = Target(
+        isa, features, memories, cores, name, assumed=marked,
+        backend=_word("target.backend", data.get("backend", HOST)),
+    )  # fmt: skip
     _check_order(target)
     return target
 

@@ -11,6 +11,7 @@ from polysci.target.isas import ISAS, up_to
 
 MOST_THREADS = 1024  # of one primitive, and cores of a described machine
 MAKERS = ("intel", "amd", "apple", "ampere", "arm", "neoverse")  # as CPUs name them
+HOST = "host"  # the backend of this machine's CPUs
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -50,7 +51,7 @@ class Target:
     ``cores`` are the CPUs that this process may use (``target.cpus``). ``assumed`` names the
     memories, and ``features`` or ``cores``, that are documented defaults because the machine does
     not tell, or tells what no machine has. ``withheld`` are features of the CPU that the kernel
-    denies.
+    denies. ``backend`` names the row of ``runtime.backends`` that builds and runs code for it.
     """
 
     isa: Isa
@@ -60,6 +61,7 @@ class Target:
     model_name: str
     assumed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    backend: str = HOST
 
     def memory(self, name: str) -> Memory:
         """The memory of a name, as ``L2``. Raises SpecError where the device has none."""

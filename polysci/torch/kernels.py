@@ -17,9 +17,8 @@ from polysci.numerics import arrays
 from polysci.ops.problem import Problem
 from polysci.printers.interface import declarations
 from polysci.runtime import binary_interface
-from polysci.runtime.backend import backend_of
+from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
-from polysci.target.isas import isa_named
 from polysci.torch import settings
 
 PRECISIONS: Final = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -51,7 +50,7 @@ class Kernel:
     def __init__(self, primitive: Primitive) -> None:
         source = primitive.source
         text = declarations(primitive.symbol, source.precision, addresses=True)
-        library = backend_of(isa_named(source.isa)).load(primitive.library.path, text)
+        library = load(primitive.library.path, text)  # tensors lie in the host's memory
         functions = binary_interface.bind(library, primitive.symbol)
         self.primitive, self.ffi = primitive, library.ffi
         precisions = {name: kind for kind, name in PRECISIONS.items()}

@@ -25,7 +25,7 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
 from polysci.ops.conv2d import Conv2d
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
@@ -62,11 +62,14 @@ Probe = tuple[str, Path]  # a function, and the shared object that holds it
 
 
 def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
-    """The stored parameters of this machine, with the rates of kernels for inputs of type ``x``.
+    """Return the stored parameters of a device, with the rates of kernels for inputs of type ``x``.
 
-    Measured now if there are none. Where measuring fails, as on a busy machine, a warning is
-    logged, and assumed rates stand in until the process ends.
+    Measured now if there are none, assumed where the device's backend has no service that measures.
+    Where measuring fails, as on a busy machine, a warning is logged, and assumed rates stand in
+    until the process ends.
     """
+    if not backend_of(target).service:
+        return assume_rates(target)
     if machine := load_rates(target, x):
         return machine
     if machine_path(target) not in _refused:
@@ -154,7 +157,7 @@ def _measure(target: Target, progress: Progress) -> Machine:
     )
     with _bench(target) as bench:
         names = ("peak", "read_l2", "read_l3", "read_memory", "read_jumps")
-        path = backend_of(target.isa).build(bandwidth_text(target), symbols=names)
+        path = backend_of(target).build(bandwidth_text(target), symbols=names)
         reads = [(name, path) for name in names[1:]]
         rates = _rates(bench, reads, "rates of memory", AGREED_SHARED)
         probes = [("peak", path), *probes]  # beside kernels: after a rest it is 3 % higher
@@ -192,7 +195,7 @@ def _extend(machine: Machine, target: Target, x: str, progress: Progress) -> Mac
 def _bench(target: Target, threads: int = 1) -> Bench:
     """A process to run probes in; a kernel's loop tells of busy neighbours."""
     problem = Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1, pad=0)
-    bench = Bench(problem, threads, backend=backend_of(target.isa))
+    bench = Bench(problem, threads, backend=backend_of(target))
     bench.watch(*build_reference(target, threads))
     return bench
 
@@ -250,9 +253,7 @@ def _kernel_probes(
     for unit in dict.fromkeys(unit_of(kernel, x) for kernel in kernels):
         parts += _parts([kernel for kernel in kernels if unit_of(kernel, x) == unit], 16)
     texts = [tile_text(part, x) for part in parts]
-    objects = backend_of(target.isa).build_many(
-        texts, jobs=max(2, target.cores), meanwhile=meanwhile
-    )
+    objects = backend_of(target).build_many(texts, jobs=max(2, target.cores), meanwhile=meanwhile)
     return [
         (str(kernel), path) for part, path in zip(parts, objects, strict=True) for kernel in part
     ]
@@ -273,7 +274,7 @@ def _together(target: Target, efficiency: float) -> dict[str, Any]:
     ``efficiency`` is that of the reference kernel.
     """
     names = ("read_l3_all", "read_memory_all", "fork")
-    path = backend_of(target.isa).build(together_text(target), symbols=names)
+    path = backend_of(target).build(together_text(target), symbols=names)
     loop, reference = build_reference(target, target.cores)
     with _bench(target, target.cores) as bench:
         probes = [(reference, loop), *((name, path) for name in names)]

@@ -20,7 +20,7 @@ from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.space.schedule import Schedule
 from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
 from polysci.target.target import Target
@@ -88,7 +88,7 @@ def fit_coefficients(
     where the machine is too busy.
     """
     chosen = [model_schedule(*trial, target, machine) for trial in trials]
-    backend = backend_of(target.isa)
+    backend = backend_of(target)
     jobs = max(2, target.cores)
     built = build_all(trials, jobs=jobs, backend=backend, share=max(1, len(trials) // jobs // 2))
     if progress:

@@ -8,7 +8,7 @@ from polysci.measure.bench import Candidate
 from polysci.numerics.dtypes import COMPUTES
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, header_set_of, headers
 from polysci.target.isa import TileRegisters
@@ -152,7 +152,7 @@ def clock_text(isa: str) -> str:
 def build_clock(target: Target) -> Candidate:
     """The loop of ``clock_text``, for ``Bench.probe``."""
     text = clock_text(target.isa.name)
-    return backend_of(target.isa).build(text, symbols=("clock",)), "clock"
+    return backend_of(target).build(text, symbols=("clock",)), "clock"
 
 
 def reference_kernel(isa: str) -> Microkernel:
@@ -185,7 +185,7 @@ def reference_text(isa: str, threads: int) -> str:
 def build_reference(target: Target, threads: int = 1) -> Candidate:
     """The loop of ``reference_text``, for ``Bench.watch``."""
     text = reference_text(target.isa.name, threads)
-    return backend_of(target.isa).build(text, symbols=("reference",)), "reference"
+    return backend_of(target).build(text, symbols=("reference",)), "reference"
 
 
 def _reduction(kernel: Microkernel) -> tuple[c.Body, int, int]:

@@ -13,7 +13,7 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import CPU, Backend
+from polysci.runtime.backend import Backend
 from polysci.space.schedule import Schedule
 
 BATCH = 4  # schedules compiled and tried together
@@ -65,7 +65,10 @@ def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
 
 
 def measure_choices(
-    problem: Problem, schedules: Sequence[Schedule], threads: int = 1, backend: Backend = CPU
+    problem: Problem,
+    schedules: Sequence[Schedule],
+    threads: int = 1,
+    backend: Backend | None = None,
 ) -> Iterator[tuple[Schedule, float | PolysciError]]:
     """Each schedule's shortest seconds a call, caches warm; or the error that it causes."""
     with Bench(problem, threads, backend=backend) as bench:

@@ -15,7 +15,6 @@ from polysci.lower.choice import admits, parse_record_key
 from polysci.lower.direct.emit import Source
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
@@ -90,7 +89,7 @@ class SearchRecords:
             return None
         try:
             recorded = self.schedule_of(record.schedule)
-            source = backend_of(self.target.isa).emit(self.problem, recorded, self.threads)
+            source = lowering.emit(self.problem, recorded, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
             return None

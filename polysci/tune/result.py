@@ -9,10 +9,11 @@ from math import inf
 from polysci.lower.direct.emit import Source
 from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
-from polysci.runtime.loading import build_primitive, load_primitive
+from polysci.runtime.backends import backend_named
 from polysci.runtime.measurement import Measurement
-from polysci.runtime.primitive import Primitive
+from polysci.runtime.primitive import Primitive, build_primitive, load_primitive
 from polysci.space.schedule import Schedule
+from polysci.target.target import HOST
 from polysci.text.tables import shorten, time_text
 
 
@@ -82,6 +83,7 @@ class Result:
     interrupted: bool = False
     any_order: AnyOrder | None = None  # of a reproducible search: what its order is compared with
     verify: bool = True  # code that was not measured, before it is first handed out
+    backend: str = HOST
 
     def __repr__(self) -> str:
         measured = f"{self.measurement.gflops:.1f} GFLOP/s" if self.measurement else "not measured"
@@ -101,13 +103,13 @@ class Result:
             self._verify(flush_denormals)
         return load_primitive(
             self.problem, self.source, self.threads, self.measurement,
-            flush_denormals=flush_denormals,
+            flush_denormals=flush_denormals, backend=self.backend,
         )  # fmt: skip
 
     def _verify(self, flush_denormals: bool) -> None:
-        backend, path = build_primitive(self.source, flush_denormals=flush_denormals)
+        path = build_primitive(self.source, flush_denormals=flush_denormals, backend=self.backend)
         coded = self.problem if self.problem.x_shape[0] else self.problem.with_batch(1)
-        check_first_run(path, coded, self.source, self.threads, backend)
+        check_first_run(path, coded, self.source, self.threads, backend_named(self.backend))
 
 
 def highest_cost(results: Iterable[Result]) -> float | None:

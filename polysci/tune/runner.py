@@ -13,7 +13,7 @@ from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Sample, Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.space.schedule import Schedule
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
@@ -88,7 +88,7 @@ class LocalRunner:
         self._loop: Candidate | None = None
         self.compiler = find_compiler().identity  # its absence is no fault of a candidate
         self.width = 1
-        backend = backend_of(context.target.isa)
+        backend = backend_of(context.target)
         self._bench = Bench(problem, context.threads, backend=backend)
         self._built: dict[Schedule, BuiltSchedule] = {}
 

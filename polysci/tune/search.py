@@ -17,12 +17,13 @@ from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import emit
 from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import backend_of
+from polysci.runtime.backends import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
@@ -131,7 +132,7 @@ def _emit_requested(
         raise SpecError(f"schedule: {schedule}: not one of the algorithm {algorithm}")
     if reason := target.refusal(find(schedule.kernel).isa):
         raise UnsupportedError(f"schedule: {schedule.kernel} {reason}")
-    source = backend_of(target.isa).emit(problem, schedule, threads)
+    source = emit(problem, schedule, threads)
     rates = options.machine or load_rates(target, source.precision.x.name) or assume_rates(target)
     context = context_of(problem, threads, target, machine=rates)
     predicted = choice.predict_seconds(problem, context, schedule)
@@ -147,6 +148,7 @@ def _emit_requested(
         options.level,
         threads,
         verify=options.verify,
+        backend=target.backend,
     )
 
 
@@ -277,11 +279,11 @@ class _Search:
     def _estimate(self, ranked: Sequence[tuple[Schedule, float]]) -> Result:
         """The first choice of the model that compiles, of schedules and seconds."""
         refusal: Exception | None = None
-        backend = backend_of(self.target.isa)
+        backend = backend_of(self.target)
         for schedule, seconds in ranked:
             self._tell(Progress("compiling", 0, 1))
             try:
-                source = backend.emit(self.problem, schedule, self.options.threads)
+                source = emit(self.problem, schedule, self.options.threads)
                 if not self.options.machine and not self.options.quick:
                     path = backend.build(source.file, symbols=source.symbols)
                     if self.options.verify:
@@ -354,5 +356,5 @@ class _Search:
         return Result(
             self.problem, schedule, source, seconds, measurement, (),
             time.monotonic() - self.start, self.options.level, self.options.threads,
-            any_order=self._any_order(), verify=self.options.verify,
+            any_order=self._any_order(), verify=self.options.verify, backend=self.target.backend,
         )  # fmt: skip

@@ -15,10 +15,10 @@ from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import emit
 from polysci.lower.registry import algorithm_of
 from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
 from polysci.ops.problem import Problem
-from polysci.runtime.backend import backend_of
 from polysci.runtime.measurement import Measurement, is_disturbed, protocol
 from polysci.space.schedule import Schedule
 from polysci.tune.exploration import Measured, choose_next
@@ -304,8 +304,7 @@ class Trials:
         for other, seconds in median.items():
             self.note(replace(self.trials[other], seconds=seconds, fault=""))
         trial = self.trials[name]
-        backend = backend_of(self.context.target.isa)
-        source = backend.emit(self.problem, trial.schedule, self.context.threads)
+        source = emit(self.problem, trial.schedule, self.context.threads)
         return Winner(trial.schedule, source, trial.predicted, measurement)
 
     def _peak(self, runner: TrialRunner) -> tuple[float, bool]:

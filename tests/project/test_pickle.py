@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polysci
-from polysci.runtime import loading
+from polysci.runtime import primitive as primitives
 from polysci.runtime.measurement import Measurement
 from tests.support.onnxmodels import reals
 
@@ -98,4 +98,4 @@ def test_a_cpu_without_the_instruction_set_is_told(monkeypatch: pytest.MonkeyPat
     plan = f"p q:4 > brgemm_{foreign}_f32_4x{32 if foreign == 'avx512' else 8}"
     words = (TINY, "nhwc", "f32", plan, 1, None)
     with pytest.raises(polysci.errors.UnsupportedError, match=f"needs {foreign}, which this CPU"):
-        loading.restore_primitive(*words)
+        primitives.restore_primitive(*words)

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from polysci.runtime.backend import CPU
+from polysci.runtime.backends import BACKENDS
 
 _DECLARATIONS = """\
 void fp_modes(int threads, unsigned *modes);
@@ -38,7 +38,9 @@ void fp_flush(int on) {{ set_mode(on ? mode() | FLUSH : mode() & ~(unsigned)FLUS
 
 @cache
 def _library() -> Any:
-    return CPU.load(CPU.build(_CODE, symbols=["fp_modes", "fp_flush"]), _DECLARATIONS)
+    return BACKENDS["host"].load(
+        BACKENDS["host"].build(_CODE, symbols=["fp_modes", "fp_flush"]), _DECLARATIONS
+    )
 
 
 def modes(threads: int = 1) -> list[int]:

@@ -48,6 +48,7 @@ from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
 from polysci.target.isas import least_of
 from polysci.target.microkernels import header
+from polysci.target.target import HOST
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -79,6 +80,7 @@ class Code:
     """The C of a network: texts by file name, its weights, memory and the code of every stage.
 
     ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
+    ``backend`` is that of the device.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Code:
     placed: PlacedProgram
     calls: Mapping[Spot, LayerCall]
     pool: str = OPENMP
+    backend: str = HOST
 
 
 def code_of(

@@ -9,13 +9,18 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import _cffi_backend
 import cffi
+import numpy as np
 
 from polysci.errors import BuildError
+from polysci.numerics import arrays
+from polysci.numerics.arrays import Array
+from polysci.numerics.quantization import Scales
 from polysci.runtime.build.elf import verify_shared_object
 
 _RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
@@ -44,12 +49,49 @@ class Library:
     def __str__(self) -> str:
         return str(self.path)
 
-    def pointer(self, c_type: str) -> Callable[[Any], Any]:
-        """What makes a pointer to the elements of an array, which it keeps alive.
+    @property
+    def null(self) -> Any:
+        """The pointer of an operand that is left out."""
+        return self.ffi.NULL
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a function of the library. Raises BuildError where it lacks that."""
+        try:
+            function: Callable[..., Any] = getattr(self.lib, name)
+        except AttributeError as error:
+            raise BuildError(f"{self}: {error}") from error
+        return function
+
+    def copy_in(self, c_type: str) -> Callable[[Array], Any]:
+        """Return what makes a pointer to the elements of an array, which it keeps alive.
 
         It is the function behind ``ffi.from_buffer``, which spends as long again on its arguments.
         """
         return partial(_cffi_backend.from_buffer, self.ffi.typeof(f"{c_type}[]"))
+
+    def allocator(
+        self, shape: tuple[int, ...], dtype: Any, c_type: str
+    ) -> Callable[[Any], tuple[Array, Any]]:
+        """Return what makes arrays for results and pointers to them, aligned.
+
+        It takes a third less time than ``arrays.empty``. To be written while the buffer at its
+        argument is read, a result starts BEHIND that in its page.
+        """
+        cast = partial(self.ffi.cast, self.ffi.typeof("uintptr_t"))
+        count = prod(shape) + arrays.PAGE // dtype.itemsize - 1
+        return partial(_allocate, cast, self.copy_in(c_type), count, shape, dtype)
+
+    @property
+    def copy_out(self) -> None:
+        """Nothing: results lie where the code wrote them."""
+
+    def scales(self, scales: Scales, by_channel: Array) -> Any:
+        """Return the struct of an integer result's scales, which keeps none of them alive."""
+        struct = self.ffi.new("polysci_scales *")
+        struct.scale = self.ffi.cast("float *", by_channel.ctypes.data)
+        struct.residual_scale = scales.residual_scale
+        struct.residual_zero, struct.y_zero = scales.residual_zero, scales.y_zero
+        return struct
 
 
 def load(path: Path, cdefs: str) -> Library:
@@ -70,6 +112,18 @@ def load(path: Path, cdefs: str) -> Library:
         raise BuildError(f"cannot load {path}: {error}{_hint(path, str(error))}") from error
     pin_openmp()
     return Library(path, ffi, lib)
+
+
+def _allocate(
+    cast: Callable[[Any], Any], pointer: Callable[[Array], Any], count: int,
+    shape: tuple[int, ...], dtype: Any, beside: Any,
+) -> tuple[Array, Any]:  # fmt: skip
+    """Make one array, as ``Library.allocator`` says."""
+    memory = np.empty(count, dtype)
+    start = pointer(memory)
+    line = int(cast(beside)) // arrays.ALIGNMENT * arrays.ALIGNMENT
+    skip = (line - arrays.BEHIND - int(cast(start))) % arrays.PAGE
+    return np.ndarray(shape, dtype, memory, skip), start + skip // dtype.itemsize
 
 
 def float_pointer(array: Any) -> Any:

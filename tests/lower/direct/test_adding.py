@@ -10,7 +10,7 @@ from polysci.measure.integer_reference import Arrays
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem
-from polysci.runtime.backend import CPU
+from polysci.runtime.backends import BACKENDS
 from polysci.runtime.binary_interface import bind
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
@@ -33,11 +33,11 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
         pytest.skip(f"this CPU lacks {isa}")
     text, dtype, schedule = CASES[name]
     problem = parse_problem(text, "", dtype)
-    source = CPU.emit(
+    source = BACKENDS["host"].emit(
         problem, Schedule.parse(schedule.format(isa)), 1 + ("*" in schedule),
         EmitOptions(adds=True),
     )  # fmt: skip
-    library = CPU.load(CPU.build(source.file), source.declarations)
+    library = BACKENDS["host"].load(BACKENDS["host"].build(source.file), source.declarations)
     functions, data, cast = bind(library, source.symbol), Arrays.of(problem, 1), library.ffi.cast
     work = aligned.empty((functions.workspace_size + 1,), dtype=np.dtype(np.uint8))
     x, w = (data.inputs[operand] for operand in "xw")
@@ -63,4 +63,4 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
 def test_other_sums_than_y_holds_are_refused(text: str) -> None:
     problem, schedule = parse_problem(text, ""), Schedule.parse("i:4 j:8 > brgemm_portable_f32_4x8")
     with pytest.raises(UnsupportedError, match="y holds no sums to add to"):
-        CPU.emit(problem, schedule, 1, EmitOptions(adds=True))
+        BACKENDS["host"].emit(problem, schedule, 1, EmitOptions(adds=True))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from polysci.cost.shortlist import estimate_of
+from polysci.lower.lowering import emit
 from polysci.ops import Conv2d, parse_problem
-from polysci.runtime.backend import backend_of
 from polysci.space.directives.ahead import STEPS, RowsAhead
 from polysci.space.schedule import Schedule
-from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
 from tests.support.samples import fixed_context
 
@@ -44,7 +43,7 @@ def test_kernels_that_read_no_scalars_of_x_ask_for_none(name: str) -> None:
 
 def emitted(layout: str, schedule: str, channels: int) -> str:
     problem = parse_problem(f"mb1ic{channels}ih56oc64kh1ph0", layout)
-    return backend_of(ISAS["avx512"]).emit(problem, Schedule.parse(schedule), 1).text
+    return emit(problem, Schedule.parse(schedule), 1).text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""The table of backends, one row a kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from polysci.errors import UnsupportedError
+from polysci.runtime.backend import Backend
+from polysci.runtime.backends.host import Host
+from polysci.target.target import HOST, Target
+
+BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
+
+
+def backend_named(name: str) -> Backend:
+    """Return the row of a name. Raises UnsupportedError if there is none."""
+    if name not in BACKENDS:
+        raise UnsupportedError(f"no backend {name!r}; known: {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
+def backend_of(target: Target) -> Backend:
+    """Return the backend of a device. Raises UnsupportedError if there is none."""
+    return backend_named(target.backend)

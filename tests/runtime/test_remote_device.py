@@ -1,0 +1,119 @@
+"""Layers and a network on a device with memory of its own: a folder and a row, nothing else."""
+
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import polysci
+from polysci.errors import UnsupportedError
+from polysci.network.compiled import compile_network
+from polysci.ops import parse_problem
+from polysci.runtime import backends
+from polysci.target.target import Target
+from tests.support.onnxmodels import model, node, reals
+from tests.support.remote_device import NAME, RemoteBackend
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[RemoteBackend]:
+    """The backend, in the table for the time of a module's tests."""
+    backend = RemoteBackend()
+    table = backends.BACKENDS
+    backends.BACKENDS = {**table, NAME: backend}
+    yield backend
+    backends.BACKENDS = table
+    backend.device.close()
+
+
+@pytest.fixture(scope="module")
+def target(remote: RemoteBackend) -> Target:
+    (device,) = remote.targets()
+    return device
+
+
+def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    "text", ["mb1ic6ih9oc20oh9kh3ph1", "mb2ic8ih7oc16oh4kh3ph1sh2", "g8mb1ic8ih10oc8oh8kh3"]
+)
+def test_layers_run_on_the_device(
+    text: str, layout: str, remote: RemoteBackend, target: Target
+) -> None:
+    problem = parse_problem(text, layout)
+    before = remote.device.launches
+    primitive = polysci.compile(problem, "estimate", target=target)
+    assert primitive.backend == NAME and "portable" in str(primitive.schedule)
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    bias, residual = (
+        integers((problem.y_shape[-1 if layout == "nhwc" else 1],), 3),
+        integers(problem.y_shape, 4),
+    )
+    packed = primitive.pack_weights(w)
+    words = {"bias": bias, "residual": residual, "clamp": (-50.0, 60.0)}
+    expected = problem.reference(x, w, **words)
+    for _ in range(2):
+        assert np.array_equal(primitive(x, packed, **words), expected)
+    assert np.array_equal(primitive(x, packed), problem.reference(x, w))
+    out = np.full(problem.y_shape, np.nan, np.float32)
+    assert primitive(x, packed, out=out) is out and np.array_equal(out, problem.reference(x, w))
+    assert remote.device.launches >= before + 5
+
+
+def test_pickles_come_back_to_the_device(target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    primitive = polysci.compile(problem, "estimate", target=target)
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    again, packed = pickle.loads(pickle.dumps((primitive, primitive.pack_weights(w))))
+    assert again.backend == packed.backend == NAME
+    assert np.array_equal(again(x, packed), problem.reference(x, w))
+
+
+def small_network() -> onnx.ModelProto:
+    """Two convolutions, a sum with the input of the second, a mean and a softmax."""
+    nodes = [
+        node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]), node("Relu", "c1", "r1"),
+        node("Conv", "r1 w2", "c2", pads=[1, 1, 1, 1]), node("Add", "c2 r1", "s"),
+        node("GlobalAveragePool", "s", "g"), node("Flatten", "g", "f"),
+        node("Softmax", "f", "y", axis=1),
+    ]  # fmt: skip
+    weights = {"w1": reals(8, 3, 3, 3), "b1": reals(8, seed=1), "w2": reals(8, 8, 3, 3, seed=2)}
+    return model(nodes, {"x": (1, 3, 9, 9)}, {"y": (1, 8)}, weights)
+
+
+def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> None:
+    network = compile_network(small_network(), "estimate", target=target)
+    reference = ReferenceEvaluator(small_network())
+    before = remote.device.launches
+    for seed in (3, 4):
+        x = reals(1, 3, 9, 9, seed=seed)
+        y = network(x)
+        (expected,) = reference.run(None, {"x": x})
+        assert np.allclose(y, expected, rtol=1e-5)
+    assert remote.device.launches == before + 2
+    out = {"y": np.empty((1, 8), np.float32)}
+    network({"x": x}, out=out)
+    assert np.array_equal(out["y"], y)
+    assert network.runner.packed_weights().nbytes == network.runner.network.model_bytes
+    with pytest.raises(UnsupportedError, match="its device does not share this memory"):
+        network.runner.run_at([0, 0])
+
+
+def test_a_kept_network_comes_back_to_the_device(remote: RemoteBackend, target: Target) -> None:
+    x = reals(1, 3, 9, 9, seed=5)
+    first, second = (
+        compile_network(small_network(), "estimate", target=target)(x) for _ in range(2)
+    )
+    assert np.array_equal(first, second)
+
+
+def test_what_is_measured_needs_a_service(target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    with pytest.raises(UnsupportedError, match="backend remote: no service times its code"):
+        polysci.optimize(problem, "measure", target=target, time_limit=1)
