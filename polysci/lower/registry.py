@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from polysci.errors import SpecError
 from polysci.lower.algorithm import Algorithm
-from polysci.space.schedule import Schedule
+
+if TYPE_CHECKING:  # a worker process needs no isl
+    from polysci.space.schedule import Schedule
 
 DEFAULT: Final = "direct"  # the algorithm of schedules without a transform
 AUTO: Final = "auto"  # not an algorithm: all that apply

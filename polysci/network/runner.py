@@ -107,6 +107,7 @@ class Runner:
         self.network = backend_named(backend).load_network(library, name, declarations, weights)
         self.library, self._run = self.network.library, self.network.run
         self._copy_out = self.library.copy_out
+        self.model_bytes, self.context_bytes = self.network.model_bytes, self.network.context_bytes
         self._idle: list[Any] = []
         self._inputs, self._outputs = (
             [PortAccess.of(self.library, port) for port in ports]

@@ -157,8 +157,8 @@ def test_sizes_in_the_header(network: Network, built: Path) -> None:
     sizes = {name: int(size) for name, size in re.findall(r"#define TINY_(\w+) (\d+)\n", header)}
     assert sizes == {
         "X0_COUNT": 256, "X0_SIZE": 1024, "Y0_COUNT": 6, "Y0_SIZE": 24,
-        "CONTEXT_SIZE": network.runner.network.context_bytes,
-        "MODEL_SIZE": network.runner.network.model_bytes,
+        "CONTEXT_SIZE": network.runner.context_bytes,
+        "MODEL_SIZE": network.runner.model_bytes,
     }  # fmt: skip
 
 
@@ -184,9 +184,7 @@ def test_weights_packed_ahead(network: Network, tmp_path: Path, cc: str) -> None
     assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout
     assert run("./example", cwd=tmp_path / "net").returncode == 0
     whole = (tmp_path / "net" / "tiny.weights").read_bytes()
-    assert len(whole) == 64 + network.runner.network.model_bytes and whole.startswith(
-        b"polysci packed "
-    )
+    assert len(whole) == 64 + network.runner.model_bytes and whole.startswith(b"polysci packed ")
     assert "tiny_map" in (tmp_path / "net" / "README.md").read_text()
 
 

@@ -247,9 +247,9 @@ def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Pa
             weights = tmp_path / "changed"
         return Runner(library, code.name, code.declarations, weights, *ports(code))
 
-    assert load(good).network.model_bytes > 0
+    assert load(good).model_bytes > 0
     (tmp_path / "weights").write_bytes(good)
-    assert load(tmp_path / "weights").network.model_bytes > 0
+    assert load(tmp_path / "weights").model_bytes > 0
     for at, message in ((20, "not the weights of"), (200, "are damaged")):
         bad = bytearray(good)
         bad[at] ^= 1

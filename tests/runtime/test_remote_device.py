@@ -100,7 +100,7 @@ def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> 
     out = {"y": np.empty((1, 8), np.float32)}
     network({"x": x}, out=out)
     assert np.array_equal(out["y"], y)
-    assert network.runner.packed_weights().nbytes == network.runner.network.model_bytes
+    assert network.runner.packed_weights().nbytes == network.runner.model_bytes
     with pytest.raises(UnsupportedError, match="its device does not share this memory"):
         network.runner.run_at([0, 0])
 

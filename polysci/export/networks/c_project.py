@@ -205,7 +205,7 @@ def _hardly_larger(network: Network) -> bool:
     Loading then takes no memory beside theirs.
     """
     raw = sum(array.nbytes for _, array in network.code.weights_file.parts)
-    return raw > 0 and network.runner.network.model_bytes <= HARDLY_LARGER * raw
+    return raw > 0 and network.runner.model_bytes <= HARDLY_LARGER * raw
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
