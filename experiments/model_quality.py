@@ -35,9 +35,10 @@ from polysci.errors import SpecError
 from polysci.ops.model import model_of
 from polysci.space import schedule
 from polysci.target import machine_file
-from polysci.target.machine import COEFFICIENTS, Machine
+from polysci.target.coefficients import PRIORS
+from polysci.target.machine import Machine
 from polysci.text.tables import columns
-from polysci.tune.fit import coefficients
+from polysci.tune.fit import fit
 
 MACHINES = Path(__file__).parent / "machines/sampled"
 SAMPLES: Mapping[str, str] = MappingProxyType(
@@ -116,11 +117,10 @@ def read_cpu(name: str, quick: bool) -> SampledCpu:
 def machines_of(cpu: SampledCpu, fits: Mapping[str, list]) -> list[Machine]:
     """The machine of a CPU with the coefficients of each column, from the same priors."""
     kept = cpu.file.machine
-    priors = {name: Machine.__dataclass_fields__[name].default for name in COEFFICIENTS}
-    unfitted = replace(kept, **priors)
+    unfitted = kept.with_coefficients(PRIORS)
     others = [row for name, its in fits.items() if name != cpu.name for row in its]
-    fitted = [coefficients(rows, unfitted) for rows in (fits[cpu.name], others)]
-    return [kept, *(replace(unfitted, **values) for values in fitted)]
+    fitted = [fit(rows, unfitted) for rows in (fits[cpu.name], others)]
+    return [kept, *(unfitted.with_coefficients(found.values, found.errors) for found in fitted)]
 
 
 def score(cpu: SampledCpu, machines: Sequence[Machine]) -> Iterator[script.Row]:

@@ -35,10 +35,9 @@ import numpy as np
 import plots
 import script
 
-from polysci.cost import cache_placement, metrics
-from polysci.cost.polydl import BANDWIDTHS, WEIGHTS
-from polysci.cost.polyscientist import LATENCIES
-from polysci.cost.second_reads import USABLE
+from polysci.cost import metrics, published
+from polysci.cost.bandwidths import USABLE
+from polysci.cost.published import BANDWIDTHS, LATENCIES, WEIGHTS
 from polysci.cost.working_sets import Sizes, from_exact
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import contraction
@@ -192,8 +191,7 @@ def agreement(
 ) -> tuple[int, int]:
     """In how many orders ours, placed optimistically, are the bytes of the file; of how many."""
     same = [
-        tuple(cache_placement.optimistic(sizes, cache_placement.caches_of(TARGET))[0])
-        == version.sizes
+        tuple(published.optimistic(sizes, published.caches_of(TARGET))[0]) == version.sizes
         for layer, counts in zip(layers, counted, strict=True)
         for version, sizes in zip(layer.versions, counts["published"], strict=True)
     ]
@@ -208,7 +206,7 @@ def scored(
         yield row_of("traffic", layer, np.array([traffic(v) for v in layer.versions]))
     for name, weights in COSTS.items():
         for convention in CONVENTIONS:
-            for place in cache_placement.PLACEMENTS:
+            for place in published.PLACEMENTS:
                 for layer, sizes in zip(layers, counted, strict=True):
                     cost = [_weighed(s, weights, place) for s in sizes[convention]]
                     yield row_of(f"{name}, {convention}, {place}", layer, np.array(cost))
@@ -224,7 +222,7 @@ def scored(
 
 
 def _weighed(sizes: Sizes, weights: Sequence[float], place: str) -> float:
-    return float(cache_placement.weigh(sizes, cache_placement.caches_of(TARGET), weights, place)[0])
+    return float(published.weigh(sizes, published.caches_of(TARGET), weights, place)[0])
 
 
 def traffic(version: Version) -> float:

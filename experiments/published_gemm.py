@@ -43,7 +43,7 @@ import script
 from scipy.optimize import nnls
 
 from polysci.cost import metrics
-from polysci.cost.second_reads import USABLE
+from polysci.cost.bandwidths import USABLE
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract

@@ -18,7 +18,6 @@ from hypothesis import settings
 from polysci.measure import first_run
 from polysci.measure.samples import Samples
 from polysci.network import network_cache
-from polysci.program.passes import thread_shares
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
@@ -29,7 +28,7 @@ from tests.support import exhaustive
 from tests.support.flags import long_test_flags, quick_flags
 from tests.support.judge import Judge
 from tests.support.machines import share_builds
-from tests.support.rates import assume_rates_of_all, write_rates
+from tests.support.rates import assume_rates_of_all, set_coefficients, write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -110,8 +109,7 @@ def assumed_rates(shared_cache: Path) -> None:
 def share_every_stage() -> Iterator[None]:
     """Threads share the stages of small networks too: no wait is dear, no saving too small."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("WAIT_US", "TEAM_US"):
-            patch.setattr(thread_shares, name, 0.0)
+        set_coefficients(patch, barrier_us=0.0, team_us=0.0)
         yield
 
 

@@ -72,15 +72,17 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
 
 
 def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:
-    """Every number with its meaning and unit."""
-    from polysci.target.machine_file import note_of, numbers
+    """Every number with its meaning, its unit and how well it is known."""
+    from polysci.target.machine_file import note_of, numbers, origin_of
 
     if machine is None:
         yield "measured", "nothing yet: polysci machine --calibrate"
         return
     for name, value in numbers(machine).items():
         unit, meaning = note_of(name)
-        yield meaning, f"{value:.4g} {unit}"
+        origin = origin_of(machine, name)
+        shown = f"({origin})" if origin.startswith("prior") else origin
+        yield meaning, " ".join(filter(None, (f"{value:.4g}", unit, shown)))
     if kernels:
         for name, share in machine.efficiency.items():
             yield name, f"{100 * share:.0f} % of peak"

@@ -26,10 +26,8 @@ from types import MappingProxyType
 
 from polysci.cost.estimate import Context, Estimate
 from polysci.cost.learned import tournament
-from polysci.cost.packages import add_rankers
-from polysci.cost.polydl import polydl
-from polysci.cost.polyscientist import polyscientist
-from polysci.cost.ranker import Ranker
+from polysci.cost.published import polydl, polyscientist
+from polysci.cost.rankers import Ranker, add_rankers
 from polysci.cost.traffic import traffic
 from polysci.space.enumerate import Family
 from polysci.target.extensions import Table

@@ -1,187 +1,429 @@
-"""A schedule as numbers to learn from: what the traffic model counts, the tile and the loops."""
+"""The features of the cost model: named counts of a family, each with its coefficient.
+
+A prediction is ``bound + sum of coefficient x feature``. A feature is a function of a family's
+counts; its row in FEATURES names the coefficient (``polysci.target.coefficients``) and the field of
+an Estimate that it belongs to. A feature without a coefficient is in seconds already.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import fields
-from math import log, prod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import prod
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.cost.estimate import Context, Estimate
-from polysci.cost.traffic import traffic
-from polysci.polyhedral.contraction import columns_of
-from polysci.polyhedral.footprint import FLOAT, LINE, Count, compulsory_bytes
-from polysci.space.directives import Stream
-from polysci.space.enumerate import Family, RegisterTile
+from polysci.cost.bandwidths import USABLE, level_rates
+from polysci.cost.compute import compute_seconds, runs_of_call
+from polysci.cost.estimate import Context
+from polysci.cost.traffic_counts import PAGE, PERIODS, TrafficCounts
+from polysci.polyhedral.contraction import REDUCTIONS
+from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
+from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.space.directives import Ahead, Stream
+from polysci.space.directives.ahead import Panels, panels_beyond
+from polysci.space.directives.plain import columns_touch
+from polysci.space.directives.private import needs_copy
+from polysci.space.enumerate import RegisterTile
+from polysci.target.coefficients import TABLE
 
-SMALL = 1e-3  # a share below it is as good as none; also keeps the logarithm of 0 finite
-PAGE = 4096  # bytes after which L1 sets repeat
-Features = NDArray[np.float64]
-Column = tuple[str, Count]
+UNITS: Mapping[str, float] = MappingProxyType({"ns": 1e-9, "us": 1e-6})  # in seconds
 
 
-def features(
-    context: Context, family: Family, estimate: Estimate | None = None
-) -> tuple[tuple[str, ...], Features]:
-    """Names, and an array [schedules, features] of finite numbers.
+class CostCounts(TrafficCounts):
+    """Counts of a family, and what several features share of them, each computed once."""
 
-    ``estimate`` is the traffic model's, where it is known already.
-    A schedule has the same features in every family that holds it: loops that run once do not
-    count. ``problem.`` features are equal for all schedules of a problem; they matter beside the
-    others. A field added to Estimate becomes a feature automatically.
+    @cached_property
+    def moved(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
+        """Traffic into L1, L2 and L3."""
+        return self.levels()
+
+    @cached_property
+    def compute_s(self) -> Count:
+        """Seconds of the microkernel."""
+        return compute_seconds(self)
+
+    @cached_property
+    def stored(self) -> Count:
+        """Vectors of C that calls store, in contiguous stores."""
+        return self.calls() * self.by_tile(lambda tile: _vectors_stored(self, tile))
+
+    @cached_property
+    def transfers(self) -> tuple[Count, Count, Count]:
+        """Seconds that one core would take to move all bytes out of L2, L3 and memory.
+
+        A problem that fits a cache costs nothing there, unless caches are cold. The threads share
+        the bandwidth of L3 and memory. L3 takes lines of C while it delivers others.
+        """
+        context, target = self.context, self.context.target
+        sizes = [cache.size for cache in target.caches]
+        problem_bytes = self.total_bytes()
+        rates = level_rates(context.machine, target, context.threads)
+        taken = (
+            np.zeros(1), np.where(self.family.has(Stream), 0.0, self.moved[1].c / 2), np.zeros(1),
+        )  # fmt: skip
+        seconds = []
+        for level, its, size, rate in zip(self.moved, taken, sizes, rates, strict=True):
+            stays = not context.cold and problem_bytes <= USABLE * size
+            seconds.append(np.zeros(1) if stays else (level.total - its) / (rate * 1e9))
+        return seconds[0], seconds[1], seconds[2]
+
+    @cached_property
+    def panels_beyond_l2(self) -> Panels | None:
+        """The panels of B, where L2 does not hold them all."""
+        family, kernel = self.family, self.family.tiles[0].kernel
+        return panels_beyond(self.contraction, kernel, family.dims, family.steps, self.l2_bytes)
+
+
+def exposed_seconds(nest: CostCounts) -> Count:
+    """Return seconds of the slowest level's transfers that compute does not hide.
+
+    What stays of B in L2 arrives there while calls read it for the first time, or, prefetched,
+    while earlier calls ask for it: what takes longer than these shows.
     """
-    estimate, size = estimate or traffic(context, family), len(family)
-    columns = [
-        *_parts(context, estimate),
-        *_levels(context, estimate),
-        *_tile(context, family),
-        *_loops(context, family),
-        *_problem(context),
+    return np.maximum(_beyond_compute(nest), _panel_arrivals(nest))
+
+
+def panel_waits(nest: CostCounts) -> Count:
+    """Return seconds by which calls wait for first lines of panels beyond their other waits."""
+    return np.maximum(_panel_arrivals(nest) - _beyond_compute(nest), 0.0)
+
+
+def _beyond_compute(nest: CostCounts) -> Count:
+    beyond: Count = np.maximum(reduce(np.maximum, nest.transfers) - nest.compute_s, 0.0)
+    return beyond
+
+
+def _panel_arrivals(nest: CostCounts) -> Count:
+    """Seconds that calls wait for lines of B from beyond L2, which they read for the first time."""
+    panels = nest.panels_beyond_l2
+    if panels is None:
+        return np.zeros(1)
+    _, l3, memory = nest.transfers
+    of_b = [
+        seconds * level.b / level.total
+        for seconds, level in ((l3, nest.moved[1]), (memory, nest.moved[2]))
     ]
-    table = np.empty((size, len(columns)))
-    for position, (_, values) in enumerate(columns):
-        table[:, position] = values
-    return tuple(name for name, _ in columns), table
+    under = panels.shares(nest.family.has(Ahead) & panels.follow(nest.l2_bytes))
+    waits: Count = np.maximum(of_b[0], of_b[1]) - nest.compute_s * under
+    return waits
 
 
-def _log(values: Count) -> Count:
-    logs: Count = np.log(np.maximum(values, 0.0) + SMALL)
-    return logs
+def calls(nest: CostCounts) -> Count:
+    """Return how often the microkernel is entered."""
+    return nest.calls()
 
 
-def _parts(context: Context, estimate: Estimate) -> Iterator[Column]:
-    """Predicted seconds over those at the FMA peak, and the share of every part in them."""
-    ideal = 2.0 * _macs(context) / (context.machine.peak * 1e9 * context.threads)
-    yield "seconds", np.log(estimate.seconds / ideal)
-    yield "imbalance", np.log(estimate.imbalance)
-    total_share = np.zeros(len(estimate.seconds))
-    for field in fields(estimate):
-        part = getattr(estimate, field.name)
-        if field.name not in ("seconds", "imbalance") and isinstance(part, np.ndarray):
-            share = part / (estimate.seconds * context.threads)
-            yield f"{field.name}.share", _log(share)
-            total_share += share
-    yield "rest.share", _log(1.0 - total_share)  # time in no field
-    yield "told", _log(total_share) + np.log(estimate.seconds / ideal)
+def runs(nest: CostCounts) -> Count:
+    """Return the runs of reduction loops of all calls."""
+    return nest.calls() * runs_of_call(nest)
 
 
-def _macs(context: Context) -> float:
-    """Multiply-adds, without those by the zeros between merged groups."""
-    roles = context.contraction
-    used = prod(float(d.extent) for d in roles.dims if roles.b.uses(d.name))
-    macs = prod(float(d.extent) for d in roles.dims)
-    return macs * min(1.0, prod(map(float, roles.b.shape)) / used)
+def stores(nest: CostCounts) -> Count:
+    """Return the vectors of C that calls store."""
+    return nest.stored
 
 
-def _levels(context: Context, estimate: Estimate) -> Iterator[Column]:
-    """Bytes into every level over those that must move, by operand; working sets over caches."""
-    target, compulsory = context.target, compulsory_bytes(context.contraction)
-    sizes = [float(cache.size) for cache in target.caches]
-    sizes[-1] /= max(1, context.threads)
-    for number, (level, size) in enumerate(zip(estimate.levels, sizes, strict=True), 1):
-        yield f"l{number}.total", np.log(level.total / compulsory)
-        for operand in ("a", "b", "c"):
-            yield f"l{number}.{operand}", _log(getattr(level, operand) / compulsory)
-        yield f"l{number}.kept", np.log(level.working_set / size)
+def reloads(nest: CostCounts) -> Count:
+    """Return the vectors of C that later calls add to."""
+    return np.where(nest.splits() > 1, nest.stored, 0.0)
 
 
-def _tile(context: Context, family: Family) -> Iterator[Column]:
-    """The register tile: rows, vectors, rate from L1, share of full tiles, conflicts in L1."""
-    extents = {d.name: d.extent for d in context.contraction.dims}
-
-    def by_tile(value: Callable[[RegisterTile], float]) -> Count:
-        return np.array([value(tile) for tile in family.tiles])[family.which]
-
-    def rate(tile: RegisterTile) -> float:
-        kernel = tile.kernel
-        return log(context.machine.of_kernel(str(kernel), kernel.rows, kernel.vecs * kernel.shifts))
-
-    def cut(tile: RegisterTile) -> float:
-        lanes = tile.kernel.lanes
-        column, *rows = tile.sizes
-        width = -(-extents[column[0]] // lanes) * lanes
-        cuts = [(width, tile.kernel.cols), *((extents[dim], size) for dim, size in rows)]
-        return prod(extent / (-(-extent // size) * size) for extent, size in cuts)
-
-    yield "tile.rows", by_tile(lambda tile: float(tile.rows))
-    yield "tile.vecs", by_tile(lambda tile: float(tile.kernel.vecs))
-    yield (
-        "tile.registers",
-        by_tile(lambda tile: log(tile.rows * tile.kernel.vecs * tile.kernel.shifts)),
-    )
-    yield "tile.rate", by_tile(rate)
-    yield "tile.whole", by_tile(cut)
-    ways = max(1, int(context.target.memory("L1").lines_apart(PAGE)))
-    crowd = by_tile(lambda tile: max(0.0, log(_crowd(context, tile) / ways)))
-    yield "tile.crowded", np.where(family.pack >= 0, 0.0, crowd)
-    yield (
-        "tile.merged",
-        by_tile(lambda tile: float(sum(size > 1 for _, size in tile.sizes[1:]) > 1)),
-    )
+def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:
+    """Vectors of C that one call stores; a transposed tile counts as full blocks."""
+    out, machine = nest.contraction.out, nest.context.machine
+    if out.offset(nest.context.strides[out.array]).coef(nest.column.name) == 1:
+        return tile.rows * tile.kernel.vecs * _sparse(nest)
+    blocks = -(-tile.rows // nest.lanes) * nest.lanes * tile.kernel.vecs
+    return machine.coefficient("scattered_store") * blocks
 
 
-def _crowd(context: Context, tile: RegisterTile) -> int:
-    """The most lines of A that one step of a register tile reads from one L1 set."""
-    a, places = context.contraction.x, [0]
-    offset = a.offset(context.strides[a.array])
-    for name, count in tile.sizes[1:]:
-        step = offset.coef(name) * FLOAT
-        places = [at + i * step for at in places for i in range(count)]
-    sets = Counter(line % (PAGE // LINE) for line in {place // LINE for place in places})
-    return max(sets.values())
+def _sparse(nest: TrafficCounts) -> float:
+    """What a vector of C costs on average where columns are positions that C may lack."""
+    image = nest.contraction.image
+    if image is None or not image.gaps:
+        return 1.0
+    share = min(1.0, (nest.lanes + image.pitch - image.columns - 1) / image.pitch)
+    return 1.0 + (nest.context.machine.coefficient("sparse_store") - 1.0) * share
 
 
-def _loops(context: Context, family: Family) -> Iterator[Column]:
-    """Loops that run more than once: how many, how often, which is innermost; packing, threads."""
-    trips, column = _trips(context, family), columns_of(context.contraction).name
-    live = trips > 1
-    before: NDArray[np.int_] = np.cumsum(live, axis=1) - live  # live loops around each loop
-    position = np.arange(len(family.dims))
-    packed, shared = family.pack >= 0, position < family.parallel[:, None]
-    reduced = np.array([d in _reductions(context) for d in family.dims], dtype=bool)
-    columns = np.array([d == column for d in family.dims], dtype=bool)
-    inmost = live & (before == live.sum(axis=1, keepdims=True) - 1)
-    outmost = live & (before == 0)
-    logs = np.log(trips)
-    yield "packed", packed.astype(float)
-    yield "pack.depth", (live & (position < family.pack[:, None])).sum(axis=1)
-    yield "stream", family.has(Stream).astype(float)
-    yield "loops", live.sum(axis=1)
-    yield "calls.log", logs.sum(axis=1)
-    yield "split", (logs * reduced).sum(axis=1)
-    yield "inmost.trips", (logs * inmost).sum(axis=1)
-    yield "inmost.column", (inmost & columns).sum(axis=1)
-    yield "outmost.trips", (logs * outmost).sum(axis=1)
-    yield "outmost.column", (outmost & columns).sum(axis=1)
-    yield "parallel", (live & shared).sum(axis=1)
-    yield "tasks", (logs * shared).sum(axis=1)
+def prefetches(nest: CostCounts) -> Count:
+    """Return the lines of B that ``ahead(B)`` asks for: each panel once, each time it comes."""
+    ahead = nest.family.has(Ahead)
+    if not ahead.any():
+        return np.zeros(1)
+    if nest.contraction.swapped:  # B is x: the first calls of each block of pixels ask for a line
+        return ahead * nest.pixel_lines()
+    panels = nest.panels_beyond_l2
+    if panels is None:
+        return np.zeros(1)
+    times = nest.calls() / np.maximum(panels.calls, panels.reuse)
+    return ahead * (times * panels.size / LINE)
 
 
-def _reductions(context: Context) -> list[str]:
-    return [d.name for d in context.contraction.dims if d.role in ("k", "br")]
+def private_sums(nest: CostCounts) -> Count:
+    """Return seconds of one core that sums the private copies: it reads them, C comes and goes.
+
+    So does one copy of what C cannot keep.
+    """
+    context, copies = nest.context, nest.copies()
+    machine, target = context.machine, context.target
+    size = prod(nest.contraction.out.shape) * (4.0 * copies + 2.0 * nest.contraction.out.bytes)
+    slower = np.where(size > USABLE * target.last_level.size, machine.memory, machine.l3)
+    rate = np.where(size > USABLE * nest.l2_bytes * context.threads, slower, machine.l2)
+    kept = (nest.splits() > 1) & needs_copy(nest.contraction, nest.family.tiles[0].kernel)
+    seconds: Count = np.where((copies > 1) | kept, size / (rate * 1e9), 0.0)
+    return seconds
 
 
-def _trips(context: Context, family: Family) -> Features:
-    """Iterations of every loop, [schedules, loops]."""
-    current = {d.name: np.full(len(family), float(d.extent)) for d in context.contraction.dims}
-    trips = np.ones((len(family), len(family.dims)))
-    for position, dim in enumerate(family.dims):
-        step = family.steps[:, position].astype(np.float64)
-        trips[:, position] = np.ceil(current[dim] / step)
-        current[dim] = np.minimum(step, current[dim])
-    return trips
+def copied_lines(nest: CostCounts) -> Count:
+    """Return the lines of A and of panels that packing copies from contiguous runs."""
+    (copied, contiguous), (panels, in_rows) = _packing_bytes(nest), bytes_to_pack(nest)
+    return (copied * contiguous + panels * in_rows) / LINE
 
 
-def _problem(context: Context) -> Iterator[Column]:
-    """Features of the problem, equal for all its schedules."""
-    roles = context.contraction
-    out = roles.out.offset(context.strides[roles.out.array])
-    sizes = {role: prod(d.extent for d in roles.by_role(role)) for role in ("k", "br", "m", "n")}
-    for role, size in sizes.items():
-        yield f"problem.{role}", np.array([log(size)])
-    yield "problem.intensity", np.array([log(_macs(context) / compulsory_bytes(roles))])
-    yield "problem.scattered", np.array([float(out.coef(columns_of(roles).name) != 1)])
-    yield "problem.threads", np.array([log(context.threads)])
+def gathered_lines(nest: CostCounts) -> Count:
+    """Return the lines of A and of panels that packing gathers element by element."""
+    (copied, contiguous), (panels, in_rows) = _packing_bytes(nest), bytes_to_pack(nest)
+    return (copied * (not contiguous) + panels * (not in_rows)) / LINE
+
+
+def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
+    """Bytes of A that packing writes in all, and whether it reads them in contiguous runs."""
+    family, contraction = nest.family, nest.contraction
+    copied, times = np.zeros(len(family)), np.ones(1)
+    for depth in range(int(family.pack.max()) + 1):
+        times = times * nest.loops[depth - 1] if depth else times
+        copied = np.where(family.pack == depth, nest.copy_bytes(depth) * times, copied)
+    if beside := nest.beside:
+        copied = copied * nest.line_parts(nest.tiles[0][beside.name], nest.copied_beside)
+    depths = [d.name for d in contraction.by_role("k")]
+    offset = contraction.x.offset(nest.context.strides[contraction.x.array])
+    rows = [nest.beside.name] if nest.beside else []
+    contiguous = any(offset.coef(name) == 1 for name in [*depths, *rows, nest.column.name])
+    return copied, contiguous
+
+
+def row_bytes(context: Context) -> int:
+    """Return the bytes from one row of B to the next: the distance of its steps of k."""
+    b = context.contraction.b
+    offset = b.offset(context.strides[b.array])
+    return b.bytes * max((offset.coef(d.name) for d in context.contraction.by_role("k")), default=0)
+
+
+def bytes_to_pack(nest: TrafficCounts) -> tuple[float, bool]:
+    """Return the bytes of B's panels that a call writes, and whether it reads contiguous runs.
+
+    Runs of a B beyond L2 whose rows are pages apart cost as much as single elements.
+    """
+    contraction = nest.contraction
+    if not contraction.packs_b:
+        return 0.0, True
+    offset = contraction.w.offset(nest.context.strides[contraction.w.array])
+    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.l2_bytes
+    return nest.panels(), offset.coef(nest.column.name) == 1 and not apart
+
+
+def seconds_to_copy(nest: TrafficCounts, copy: Count | float, *, streams: bool = True) -> Count:
+    """Return seconds a byte of what is read from beyond L2 into a copy of so many bytes.
+
+    A small copy stays in L2; others replace lines of L3, or go to memory and come back.
+    ``streams``: no lines are skipped, so that prefetchers bring what is read.
+    """
+    context = nest.context
+    target, machine = context.target, context.machine
+    _, l3, memory = level_rates(machine, target, context.threads)
+    cold = context.cold or nest.total_bytes() > USABLE * target.last_level.size
+    in_l3 = copy <= USABLE * target.last_level.size / target.sharing("L3", context.threads)
+    again = np.where(copy <= kept_copy(nest), 0.0, np.where(in_l3, 1 / l3, 2 / memory))
+    slower = 1 if streams else machine.coefficient("skipped_line")
+    seconds: Count = 1e-9 * (slower / (memory if cold else l3) + again)
+    return seconds
+
+
+def kept_copy(nest: TrafficCounts) -> float:
+    """Return the bytes of a copy that stays in L2."""
+    return nest.l2_bytes * nest.context.machine.coefficient("copy_kept")
+
+
+def copy_transfers(nest: CostCounts) -> Count:
+    """Return seconds that lines come from beyond L2, and go there, while images are copied.
+
+    Nothing is computed meanwhile.
+    """
+    if (nest.contraction.image is None and not nest.beside) or not nest.packed.any():
+        return np.zeros(1)
+    copy = nest.whole_copy()
+    beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)
+    return beyond * _packing_bytes(nest)[0] * seconds_to_copy(nest, copy)
+
+
+def panel_transfers(nest: TrafficCounts) -> Count:
+    """Return seconds that panels of all of B, which L2 does not hold, come and go in a copy."""
+    panels = nest.panels()
+    if not nest.contraction.packs_b or panels <= kept_copy(nest):
+        return np.zeros(1)
+    return panels * seconds_to_copy(nest, panels)
+
+
+def pages(nest: CostCounts) -> Count:
+    """Return the misses of the first-level translation buffer."""
+    return nest.pages()
+
+
+def seeks(nest: CostCounts) -> Count:
+    """Return the runs of x's lines that begin in traffic from beyond L2."""
+    far = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
+    return nest.seeks(nest.moved[1]) if far else np.zeros(1)
+
+
+def hidden_panels(nest: CostCounts) -> Count:
+    """Return seconds of panels of B out of L2 under compute: one stream, which cores prefetch."""
+    return _under_compute(nest, 0) * (nest.moved[0].b / nest.moved[0].total)
+
+
+def hidden_l2(nest: CostCounts) -> Count:
+    """Return seconds of A out of L2 under compute; what of C comes from there, its vectors tell."""
+    return _under_compute(nest, 0) * (nest.moved[0].a / nest.moved[0].total)
+
+
+def hidden_l3(nest: CostCounts) -> Count:
+    """Return seconds of transfers out of L3 under compute."""
+    return _under_compute(nest, 1)
+
+
+def hidden_memory(nest: CostCounts) -> Count:
+    """Return seconds of transfers out of memory under compute."""
+    return _under_compute(nest, 2)
+
+
+def _under_compute(nest: CostCounts, level: int) -> Count:
+    under: Count = np.minimum(nest.transfers[level], nest.compute_s)
+    return under
+
+
+def beside_l3(nest: CostCounts) -> Count:
+    """Return seconds of L2 beyond compute while slower levels deliver for longer."""
+    l2, l3, memory = nest.transfers
+    return np.maximum(np.minimum(l2, np.maximum(l3, memory)) - nest.compute_s, 0.0)
+
+
+def panel_gaps(nest: CostCounts) -> Count:
+    """Return how often reads of B wait for memory where a panel is not behind the one before.
+
+    B lies panel by panel, the whole reduction of some columns in each: calls that go on along the
+    reduction, or from whole panel to whole panel, read one stream. Nothing waits where earlier
+    calls have prefetched the panel. Rows of a plain B have costs of their own.
+    """
+    context = nest.context
+    in_rows = context.contraction.plain and columns_touch(context.contraction, context.strides)
+    if in_rows or not nest.transfers[2].any():
+        return np.zeros(1)
+    panels = nest.panels_beyond_l2
+    follow = panels.follow(nest.l2_bytes) if panels else np.zeros(1, dtype=bool)
+    gaps = nest.moved[2].b / _stream_bytes(nest)
+    return np.where(nest.family.has(Ahead) & follow, 0.0, gaps)
+
+
+def _stream_bytes(nest: TrafficCounts) -> Count:
+    """Bytes of B that calls read in the order in which they lie."""
+    w, call, size = nest.contraction.w, nest.tiles[nest.depth], len(nest.family)
+    reductions = [d for d in nest.contraction.dims if d.role in REDUCTIONS and w.uses(d.name)]
+    covered = {d.name: call[d.name] for d in reductions}
+    goes_on: NDArray[np.bool_] = np.ones(size, dtype=bool)
+    streamed = np.broadcast_to(nest.panel_bytes(call), size)
+    for position in reversed(range(nest.depth)):
+        name, trips = nest.dims[position], nest.trips[position]
+        if name in covered:
+            covered[name] = nest.tiles[position][name]
+        elif w.uses(name):
+            for d in reductions:
+                goes_on = goes_on & ((covered[d.name] >= d.extent) | (trips == 1))
+        else:
+            continue
+        streamed = np.where(goes_on, streamed * trips, streamed)
+    return streamed
+
+
+def strided_reads(nest: CostCounts) -> Count:
+    """Return the L1 misses of strided reads: runs of at most a line of x, which nothing foresees.
+
+    Rows of a call that are neighbours in x make such runs, one for every step of the reduction.
+    """
+    x, depths = nest.contraction.x, range(len(nest.tiles))
+    if nest.packed.all():
+        return np.zeros(1)
+    run = nest.runs_of(x, nest.means[nest.depth], LINE)[0]
+    if (run > LINE).all():
+        return np.zeros(1)
+    begun = []
+    for depth in depths:
+        number = nest.runs_of(x, nest.means[depth], LINE)[1] * nest.times(depth)[0]
+        begun.append((np.where(nest.from_copy(depth), 0.0, number), np.zeros(1), np.zeros(1)))
+    occupied = [nest.occupancy(depth, PERIODS[0]) for depth in depths]
+    size = USABLE * nest.context.target.memory("L1").size
+    misses = level_traffic(occupied, begun, size).a
+    return np.where((run <= LINE) & ~nest.packed, misses, 0.0)
+
+
+def l1_conflicts(nest: TrafficCounts) -> Count:
+    """Return seconds of L2 for lines of A that the steps before have evicted from full sets of L1.
+
+    They are weighted by the share by which rows exceed the ways of a set. A step reads an element
+    of each row of a call. Rows a multiple of a page apart share one set, so that a line comes from
+    L2 as often as a word of it is read. Tiles of AMX read whole lines.
+    Measured: experiments/README.md.
+    """
+    kernel = nest.family.tiles[0].kernel
+    of_rows = kernel.family == "brgemm" and not nest.contraction.swapped
+    if not of_rows or kernel.isa == "amx" or nest.packed.all():
+        return np.zeros(1)
+    x, step = nest.contraction.x, nest.tiles[-1]
+    run, rows = nest.runs_of(x, step, LINE)
+    lines = rows * np.ceil(run / LINE)
+    sharing = lines * nest.crowding_of(x, len(nest.tiles) - 1, PERIODS[0]) * LINE / PERIODS[0]
+    ways = nest.context.target.memory("L1").lines_apart(PERIODS[0])
+    loads = nest.bytes_moved(len(nest.tiles) - 1)[0] / LINE / nest.compute.vnni_factor
+    waits = np.maximum(sharing / ways - 1.0, 0.0) * LINE / nest.context.machine.l2 * 1e-9
+    return np.where(nest.packed, 0.0, loads * waits)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A row: what is counted, its ``coefficient`` ("" for seconds), its part of an Estimate."""
+
+    count: Callable[[CostCounts], Count]
+    coefficient: str
+    part: str
+
+    def scaled(self, nest: CostCounts) -> Count:
+        """Return the count in units in which the coefficient gives seconds."""
+        scale = UNITS.get(TABLE[self.coefficient].unit, 1.0) if self.coefficient else 1.0
+        return self.count(nest) * scale
+
+
+FEATURES: tuple[Feature, ...] = (
+    Feature(calls, "call_ns", "calls"),
+    Feature(runs, "run_ns", "calls"),
+    Feature(stores, "store_ns", "calls"),
+    Feature(reloads, "reload_ns", "calls"),
+    Feature(prefetches, "prefetch_ns", "calls"),
+    Feature(private_sums, "", "calls"),
+    Feature(copied_lines, "copy_ns", "packing"),
+    Feature(gathered_lines, "gather_ns", "packing"),
+    Feature(pages, "page_ns", "transfer"),
+    Feature(seeks, "seek_ns", "transfer"),
+    Feature(hidden_panels, "hidden_panels", "transfer"),
+    Feature(hidden_l2, "hidden_l2", "transfer"),
+    Feature(hidden_l3, "hidden_l3", "transfer"),
+    Feature(hidden_memory, "hidden_memory", "transfer"),
+    Feature(beside_l3, "beside_l3", "transfer"),
+    Feature(copy_transfers, "", "transfer"),
+    Feature(panel_transfers, "", "transfer"),
+    Feature(panel_gaps, "jump_ns", "transfer"),
+    Feature(strided_reads, "short_run_ns", "transfer"),
+    Feature(l1_conflicts, "l1_conflict", "transfer"),
+)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from polysci.cost import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.cost.batch import batch
-from polysci.cost.call_forms import member_seconds
+from polysci.cost.call_forms import member_seconds, plain_forms
 from polysci.cost.curve_groups import square_groups
-from polysci.cost.plain_reads import plain_forms
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
 from polysci.space import directives

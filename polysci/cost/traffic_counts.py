@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.cost.bandwidths import USABLE
 from polysci.cost.estimate import Context
-from polysci.cost.second_reads import USABLE
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import REDUCTIONS, Dim, Operand, columns_of
 from polysci.polyhedral.footprint import (
@@ -35,12 +35,7 @@ from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.packed_copy import beside_in_copy
 
 T = TypeVar("T")
-CROWDED = 1 / 2  # of a set's ways: above it, loads, stores and prefetches evict one another
-CROWDED_BY_ROWS = 3 / 4  # of L1's, by rows of A: experiments/README.md
-# The price of a line whose neighbours are read later, in those of a run's first line.
-STRAY = 1 / 5
 PAGE = 4096  # bytes
-TRANSLATIONS = 56  # pages: first-level buffers have 64 to 96 entries
 # Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
 PERIODS = (64 * LINE, 2048 * LINE)
 
@@ -59,7 +54,10 @@ class TrafficCounts:
         self.column = columns_of(self.contraction)
         kernel = family.tiles[0].kernel
         of_rows = kernel.family == "brgemm" and not self.contraction.swapped
-        self.crowded = {PERIODS[0]: CROWDED_BY_ROWS} if of_rows else {}
+        coefficient = context.machine.coefficient
+        self._usable_ways = dict.fromkeys((*PERIODS, 0), coefficient("usable_ways"))
+        if of_rows:
+            self._usable_ways[PERIODS[0]] = coefficient("usable_ways_rows")
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
         x = self.contraction.x.bytes
@@ -181,7 +179,7 @@ class TrafficCounts:
             times = self.times(depth)
             pages.append(a + b + c)
             moved.append((a * times[0], b * times[1], c * times[2]))
-        return level_traffic(pages, moved, TRANSLATIONS).total
+        return level_traffic(pages, moved, self.context.machine.coefficient("translations")).total
 
     def seeks(self, l2: LevelTraffic) -> Count:
         """Runs of x's lines in the traffic into L2: no prefetcher has seen where one begins."""
@@ -189,7 +187,7 @@ class TrafficCounts:
         occupied = [self.occupancy(depth, PERIODS[1]) for depth in depths]
         begun = [(self._runs_of_x(depth), np.zeros(1), np.zeros(1)) for depth in depths]
         runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
-        return runs + STRAY * self._strays() * l2.a / LINE
+        return runs + self.context.machine.coefficient("stray_seek") * self._strays() * l2.a / LINE
 
     def _strays(self) -> NDArray[np.bool_]:
         """Whether the call after each one reads other lines of x than the next ones."""
@@ -268,7 +266,7 @@ class TrafficCounts:
         if depth <= self.depth:
             total = total + c
             full = np.maximum(full, c * self.crowding_of(self.contraction.out, depth, period))
-        return np.maximum(total, full * USABLE / self.crowded.get(period, CROWDED))
+        return np.maximum(total, full * USABLE / self._usable_ways[period])
 
     def from_copy(self, depth: int) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)

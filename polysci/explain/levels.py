@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polysci.cost import Context
-from polysci.cost.second_reads import USABLE
+from polysci.cost.bandwidths import USABLE
 from polysci.explain.terms import LEVELS, Terms
 from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand

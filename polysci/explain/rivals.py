@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.cost import Context, traffic
 from polysci.cost.curve_groups import best_curve
-from polysci.cost.ways import competitive_ways
+from polysci.cost.rankers import competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.space.directives import Hilbert, Swap

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError
-from polysci.target import microkernels
+from polysci.target import coefficients, microkernels
 from polysci.target.host import ASSUMED_CACHES
 from polysci.target.isas import ISAS, isa_named
 from polysci.target.machine import RATES, Machine, assume_rates
@@ -38,24 +38,9 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "memory": ("GB/s", "memory reads by one core"),
         "l3_all": ("GB/s", "reads of one L3 by all cores that share it"),
         "memory_all": ("GB/s", "memory reads by all cores of the machine"),
-        "call_ns": ("ns", "entering a register tile"),
-        "run_ns": ("ns", "one run of its reduction loop"),
-        "store_ns": ("ns", "storing a vector of the output"),
-        "reload_ns": ("ns", "loading one that a later call adds to"),
-        "page_ns": ("ns", "a page that the first translation buffer lacks"),
-        "prefetch_ns": ("ns", "an instruction that prefetches a line of what ahead(B) asks for"),
-        "seek_ns": ("ns", "the first line of a run of lines that comes from beyond L2"),
-        "copy_ns": ("ns", "packing a line of 64 bytes"),
-        "gather_ns": ("ns", "packing one that is not contiguous"),
-        "hidden_panels": ("share", "of panels out of L2 that shows although compute could hide it"),
-        "hidden_l2": ("share", "of L2 reads of A that shows although compute could hide it"),
-        "hidden_l3": ("share", "of L3 reads that shows although compute could hide it"),
-        "hidden_memory": ("share", "of memory reads that shows although compute could hide it"),
-        "beside_l3": ("share", "of L2 reads that shows although slower levels take longer"),
-        "jump_ns": ("ns", "a panel from memory that does not lie behind the one before"),
-        "fork_us": ("us", "starting a parallel region"),
         "peak_all": ("GFLOP/s", "FMA peak of all cores together, f32; 0: not measured"),
     }
+    | {name: (row.unit, row.meaning) for name, row in coefficients.TABLE.items()}
 )
 
 
@@ -105,12 +90,19 @@ def note_of(name: str) -> tuple[str, str]:
 
 
 def numbers(machine: Machine) -> dict[str, float]:
-    """The parameters that are one number each, in the order of the fields."""
-    return {
-        field.name: float(getattr(machine, field.name))
-        for field in fields(machine)
-        if field.name in NOTES
-    }
+    """Return the rates and coefficients, which are one number each, by name."""
+    rates = {name: float(getattr(machine, name)) for name in (*RATES, "peak_all")}
+    return rates | dict(machine.coefficients)
+
+
+def origin_of(machine: Machine, name: str) -> str:
+    """Return how well a coefficient is known: its standard error, or where the prior is from."""
+    if name in machine.errors:
+        return f"± {machine.errors[name]:.2g}"
+    row = coefficients.TABLE.get(name)
+    if row is None or machine.coefficient(name) != row.prior:
+        return ""
+    return f"prior: {row.machine}"
 
 
 def _lines(description: MachineFile) -> Iterator[str]:
@@ -148,7 +140,15 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
     origin = "" if machine.measured else ": assumed, or from elsewhere"
     yield f"measured = {str(machine.measured).lower()}  # the numbers below{origin}"
     for name, value in numbers(machine).items():
-        yield f"{name} = {value!r}  # {', '.join(filter(None, note_of(name)))}"
+        notes = (*note_of(name), origin_of(machine, name))
+        yield f"{name} = {value!r}  # {', '.join(filter(None, notes))}"
+    if machine.cpu:
+        yield f"cpu = {_quoted(machine.cpu)}  # on which the coefficients with errors were found"
+    yield ""
+    yield "# Standard errors of the coefficients that were found on this machine."
+    yield "[machine.errors]"
+    for name, error in machine.errors.items():
+        yield f"{name} = {error!r}"
     yield ""
     yield "# Rate of a microkernel over the peak, operands in L1; estimated if left out."
     yield "[machine.efficiency]"
@@ -256,14 +256,20 @@ def _check_order(target: Target) -> None:
 
 def _machine(data: Mapping[str, Any], target: Target) -> Machine:
     known = assume_rates(target)
-    names = [field.name for field in fields(Machine) if field.name != "cores"]  # the target's
-    default = {name: getattr(known, name) for name in names}
-    _refuse_unknown("machine.", data, tuple(default))
+    own = [  # cores are the target's
+        field.name for field in fields(Machine) if field.name not in ("cores", "coefficients")
+    ]
+    default = {name: getattr(known, name) for name in own}
+    _refuse_unknown("machine.", data, (*default, *known.coefficients))
     values: dict[str, Any] = {}
     for name, value in data.items():
-        reader: Reader = _READERS.get(type(default[name]), _number)
+        reader: Reader = _READERS.get(type(default.get(name)), _number)
+        if name in _TABLES:
+            reader = _TABLES[name]
         values[name] = reader(f"machine.{name}", value, name in RATES)
-    return Machine(**(default | values), cores=target.cores)
+    found = {name: values.pop(name) for name in [*values] if name in known.coefficients}
+    machine = Machine(**(default | values), cores=target.cores)
+    return machine.with_coefficients(found)
 
 
 def _flag(name: str, value: Any, rate: bool) -> bool:
@@ -300,10 +306,19 @@ def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
     return MappingProxyType(shares)
 
 
+def _errors(name: str, value: Any, rate: bool) -> Mapping[str, float]:
+    """Names of coefficients to their standard errors."""
+    data = _table(name, value)
+    _refuse_unknown(f"{name}.", data, tuple(coefficients.TABLE))
+    errors = {key: _number(f"{name}.{key}", error, False) for key, error in data.items()}
+    return MappingProxyType(errors)
+
+
 _READERS: Mapping[type, Reader] = {
     bool: _flag,
-    MappingProxyType: _shares,
+    str: lambda name, value, rate: _word(name, value),
 }
+_TABLES: Mapping[str, Reader] = {"efficiency": _shares, "errors": _errors}
 
 
 def _refuse_unknown(place: str, words: Any, known: tuple[str, ...]) -> None:

@@ -46,7 +46,7 @@ from polysci.tune.probes import (
     unit_of,
 )
 
-FORMAT = 11
+FORMAT = 12
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
 PATIENCE_EACH_S = 0.1  # and for each of the probes
 AGREE_S = 6.0  # how long others are, on which no two passes agree
@@ -168,12 +168,19 @@ def _measure(target: Target, progress: Progress) -> Machine:
     machine = replace(
         assume_rates(target), peak=peak, l2=rates["read_l2"], l3=rates["read_l3"],
         memory=rates["read_memory"], l3_all=rates["read_l3"], memory_all=rates["read_memory"],
-        jump_ns=max(0.0, BLOCK / rates["read_jumps"] - BLOCK / rates["read_memory"]),
-        measured=True, efficiency=MappingProxyType(efficiency),
+        measured=True, efficiency=MappingProxyType(efficiency), cpu=target.model_name,
     )  # fmt: skip
+    jump = BLOCK / rates["read_jumps"]
+    machine = machine.with_coefficients(
+        {"jump_ns": max(0.0, jump - BLOCK / rates["read_memory"])},
+        {"jump_ns": AGREED_SHARED * jump},
+    )
     reference = str(reference_kernel(target.isa.name))
     if target.cores > 1:
-        machine = replace(machine, **_together(target, efficiency[reference]))
+        together = _together(target, efficiency[reference])
+        fork = together.pop("fork_us")
+        machine = replace(machine, **together)
+        machine = machine.with_coefficients({"fork_us": fork}, {"fork_us": AGREED_SHARED * fork})
     machine = fit_coefficients(target, machine, trials, _part(progress, 50, 100))
     return _store(machine_path(target), machine)
 

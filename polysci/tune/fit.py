@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,8 @@ from polysci.ops.conv2d import Conv2d
 from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_of
 from polysci.space.schedule import Schedule
-from polysci.target.machine import BOUNDS, COEFFICIENTS, Machine, assume_rates
+from polysci.target.coefficients import FITTED, TABLE
+from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
 from polysci.tune.probes import build_reference
 from polysci.tune.sample import sample_schedules
@@ -110,7 +110,8 @@ def fit_coefficients(
             f"to see why: polysci check {LAYERS[0]}"
         )
     check_quiet("schedules", measured, MOST_LEFT_OUT)
-    return replace(machine, **coefficients(rows, machine))
+    fitted = fit(rows, machine)
+    return machine.with_coefficients(fitted.values, fitted.errors)
 
 
 def _context(problem: Conv2d, target: Target, machine: Machine) -> Context:
@@ -137,8 +138,8 @@ def choose_informative(
     """
     if len(sample) <= count:
         return list(sample)
-    before = np.array([machine.coefficient(name) for name in COEFFICIENTS])
-    counts = np.array([[part.counts[name] for name in COEFFICIENTS] for part in sample])
+    before = np.array([machine.coefficient(name) for name in FITTED])
+    counts = np.array([[part.counts[name] for name in FITTED] for part in sample])
     predicted = np.array([part.fixed for part in sample]) + counts @ before
     least = {part.problem: np.inf for part in sample}
     for part, seconds in zip(sample, predicted, strict=True):
@@ -186,15 +187,24 @@ def _rows(timed: Sequence[tuple[ModelledSchedule, Samples]]) -> Iterator[Row]:
         yield seconds, modelled.fixed, dict(modelled.counts), fastest
 
 
-def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
-    """Coefficients within BOUNDS that explain the measured time beyond the model's fixed part.
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Coefficients by name, and the standard error of each."""
 
-    Least squares of the relative error, with bounds (Branch, Coleman and Li, 1999). A coefficient
-    on which no measured schedule depends keeps the machine's value.
+    values: Mapping[str, float]
+    errors: Mapping[str, float]
+
+
+def fit(rows: Sequence[Row], machine: Machine) -> Fit:
+    """Return coefficients within bounds that explain the measured time beyond the fixed part.
+
+    Least squares of the relative error, with bounds (Branch, Coleman and Li, 1999), drawn to the
+    machine's values by TRUST. A coefficient on which no measured schedule depends keeps the
+    machine's value. Standard errors are those of the squares without bounds.
     """
     from scipy.optimize import lsq_linear  # half a second to import, and only a fit needs it
 
-    names = [name for name in COEFFICIENTS if any(row[2][name] > 0 for row in rows)]
+    names = [name for name in FITTED if any(row[2][name] > 0 for row in rows)]
     before = np.array([machine.coefficient(name) for name in names])
     measured = np.array([row[0] for row in rows])
     weight = (np.array([row[3] for row in rows]) / measured) ** SLOW / measured
@@ -202,9 +212,14 @@ def coefficients(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     left = measured - np.array([row[1] for row in rows])
     scale = np.maximum(before, 1e-3)
     prior = TRUST * np.sqrt(len(rows)) * np.diag(1 / scale)
-    fitted = lsq_linear(
-        np.vstack([counts * weight[:, None], prior]),
-        np.concatenate([left * weight, prior @ before]),
-        bounds=np.array([BOUNDS[name] for name in names]).T,
+    matrix = np.vstack([counts * weight[:, None], prior])
+    wanted = np.concatenate([left * weight, prior @ before])
+    bounds = np.array([(TABLE[name].least, TABLE[name].most) for name in names]).T
+    fitted = lsq_linear(matrix, wanted, bounds=bounds)
+    rest = matrix @ fitted.x - wanted
+    variance = rest @ rest / max(1, len(rows) - len(names))
+    errors = np.sqrt(variance * np.diag(np.linalg.inv(matrix.T @ matrix)))
+    return Fit(
+        dict(zip(names, map(float, fitted.x), strict=True)),
+        dict(zip(names, map(float, errors), strict=True)),
     )
-    return dict(zip(names, map(float, fitted.x), strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost import Context, traffic
-from polysci.cost.ranker import space_of
+from polysci.cost.rankers import space_of
 from polysci.cost.shortlist import Choice, Ranked, distinct, turns, view_contexts
 from polysci.errors import UnsupportedError
 from polysci.space.directives import Stream

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from polysci.border.files import read_stored, replace_file
 from polysci.cost import Context, traffic
 from polysci.cost.batch import batch
-from polysci.cost.features import Features, features
-from polysci.cost.learned import score
+from polysci.cost.learned import Features, features, score
 from polysci.cost.metrics import NOISE, best_of_top, pair_accuracy
 from polysci.cost.weights import LIMIT, LearnedScore, Weights, from_json
 from polysci.errors import PolysciError, SpecError, UnsupportedError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polysci.cost import RANKERS, Context, Ranker
-from polysci.cost.packages import add_rankers
+from polysci.cost.rankers import add_rankers
 from polysci.errors import SpecError
 from polysci.ops.conv2d import Conv2d
 from polysci.space.enumerate import Family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polysci.cost.plain_reads import plain_forms, plain_seconds
+from polysci.cost.call_forms import plain_forms, plain_seconds
 from polysci.cost.shortlist import plain_choices, predict_seconds
 from polysci.explain.terms import FORM, terms_of
 from polysci.ops.matmul import Matmul

@@ -12,9 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import RANKERS, Context
-from polysci.cost.cache_placement import PLACEMENTS, caches_of, optimistic, pessimistic, weigh
-from polysci.cost.polydl import WEIGHTS, polydl
-from polysci.cost.polyscientist import LATENCIES, polyscientist
+from polysci.cost.published import (
+    LATENCIES,
+    PLACEMENTS,
+    WEIGHTS,
+    caches_of,
+    optimistic,
+    pessimistic,
+    polydl,
+    polyscientist,
+    weigh,
+)
 from polysci.cost.shortlist import cost_of
 from polysci.cost.working_sets import Sizes, from_exact, working_set_bytes
 from polysci.errors import SpecError

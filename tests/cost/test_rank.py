@@ -16,7 +16,7 @@ from polysci.ops.layer_lists import load
 from polysci.space.directives import Ahead
 from polysci.space.enumerate import Family
 from polysci.space.schedule import parse
-from polysci.target.machine import COEFFICIENTS
+from polysci.target.coefficients import FITTED
 from tests.support import samples
 
 LAYER = Conv2d(N=1, C=64, H=28, W=28, K=96, R=3, S=3, pad=1)
@@ -94,10 +94,11 @@ UNUSED = ("prefetch_ns", "beside_l3")  # by LAYER: no weights ahead, and compute
 
 @pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("price", [name for name in COEFFICIENTS if name not in UNUSED])
+@pytest.mark.parametrize("price", [name for name in FITTED if name not in UNUSED])
 def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
     context = replace(samples.fixed_context(LAYER.with_(layout=layout)), cold=True)
-    dearer = replace(context.machine, **{price: 3 * context.machine.coefficient(price)})
+    machine = context.machine
+    dearer = machine.with_coefficients({price: 3 * machine.coefficient(price)})
     before, after = all_of(context), all_of(replace(context, machine=dearer))
     assert (after >= before).all()
     copies = {"copy_ns": "nchw", "gather_ns": "nhwc"}.get(price)  # each layout has one of the two
@@ -179,7 +180,7 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     assert predict_seconds(context, ahead) < predict_seconds(context, plain)
     large = replace(context, target=samples.resized(context.target, L2=16 << 20))
     assert predict_seconds(large, ahead) == predict_seconds(large, plain)
-    dear = replace(context, machine=replace(context.machine, prefetch_ns=2.0))
+    dear = replace(context, machine=context.machine.with_coefficients({"prefetch_ns": 2.0}))
     assert (
         predict_seconds(dear, ahead)
         > predict_seconds(dear, plain)

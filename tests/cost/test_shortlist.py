@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polysci.cost.call_forms import predict_all
-from polysci.cost.panel_copies import part_forms
+from polysci.cost.call_forms import part_forms, predict_all
 from polysci.cost.shortlist import (
     ALIKE,
     SPAN,

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from polysci.cost import Context
-from polysci.cost.ranker import space_of
+from polysci.cost.rankers import competitive_ways, space_of
 from polysci.cost.shortlist import choices, estimate_of
-from polysci.cost.ways import competitive_ways
 from polysci.ops.conv2d import Conv2d
 from polysci.space.enumerate import ways_of
 from polysci.space.schedule import parse

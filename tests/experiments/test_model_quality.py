@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from polysci.target import machine_file
-from polysci.target.machine import BOUNDS, COEFFICIENTS
+from polysci.target.coefficients import FITTED, TABLE
 from tests.support.scripts import run_script
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -37,10 +37,9 @@ def test_a_cpu_is_left_out_of_the_fit_of_the_others(judge: ModuleType) -> None:
     kept, fitted, others = judge.machines_of(cpu, {"amd-avx2": own, "another": slower})
     for machine in (fitted, others):
         assert machine.peak == kept.peak and machine != kept
-        for name in COEFFICIENTS:
-            low, high = BOUNDS[name]
-            assert low <= machine.coefficient(name) <= high
-    assert others.reload_ns > fitted.reload_ns
+        for name in FITTED:
+            assert TABLE[name].least <= machine.coefficient(name) <= TABLE[name].most
+    assert others.coefficient("reload_ns") > fitted.coefficient("reload_ns")
     rows = list(judge.score(cpu, [kept, fitted, others]))
     assert len(rows) == 6 and all(0 < row[name] <= 1 for row in rows for name in judge.COLUMNS)
 

@@ -17,6 +17,7 @@ from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import set_coefficients
 
 SHAPE = (1, 8, 12, 12)
 CONV = {"pads": [1, 1, 1, 1]}
@@ -162,7 +163,7 @@ def test_lengths_that_data_decides_in_both_branches() -> None:
 
 def test_all_threads_take_the_same_branch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the first thread computes alone, it does not branch alone."""
-    monkeypatch.setattr(thread_shares, "WAIT_US", 1.0)
+    set_coefficients(monkeypatch, barrier_us=1.0)
     program = network_of(read(nested())).code.placed.program
     machine = replace(assume_rates(detect("portable")), peak=0.5)
     shares = thread_shares.share_stages(program, 2, machine, 1 << 20)

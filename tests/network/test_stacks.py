@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polysci.program.passes import thread_shares
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import set_coefficients
 
 
 @pytest.fixture(autouse=True)
 def free_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads share work however small."""
-    for name in ("WAIT_US", "TEAM_US", "WAKE_US"):
-        monkeypatch.setattr(thread_shares, name, 0.0)
+    set_coefficients(monkeypatch, barrier_us=0.0, team_us=0.0, wake_us=0.0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_threads_share_products_of_nearly_equal_parts(
 
 
 def test_small_stacks_stay_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_shares, "WAIT_US", 50.0)
+    set_coefficients(monkeypatch, barrier_us=50.0)
     ports = {"a": (4, 2, 3), "b": (4, 3, 2)}
     network = network_of(read(model([node("MatMul", "a b", "y")], ports, {"y": None})), 2)
     assert "thread + 1" not in network.code.files["small.c"]

@@ -6,19 +6,22 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from polysci.cost.networks import StageCosts
 from polysci.network.compiled import Network
-from polysci.program.passes import thread_shares
 from polysci.program.passes.thread_shares import first_alone, independent_loops
 from polysci.program.stages import RepeatStage
+from polysci.target.host import detect
+from polysci.target.machine import assume_rates
 from tests.network.test_recurrent import inputs_of, recurrent_model
 from tests.support.networks import Arrays, network_of, read
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import set_coefficients
 
 
 @pytest.fixture
 def dear_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Barriers cost what they do outside of tests; a team may save as little as it likes."""
-    monkeypatch.setattr(thread_shares, "WAIT_US", 1.0)
+    set_coefficients(monkeypatch, barrier_us=1.0)
     yield
 
 
@@ -87,8 +90,7 @@ def test_a_network_that_two_threads_would_slow_down_has_one(
     built = model([node("MatMul", "x w", "y")], {"x": [1, 8]}, {"y": [1, 8]},
                   {"w": reals(8, 8)})  # fmt: skip
     assert "#pragma omp" in all_code(network_of(read(built), 2))
-    for name, value in (("WAIT_US", 1.0), ("TEAM_US", 5.0)):
-        monkeypatch.setattr(thread_shares, name, value)
+    set_coefficients(monkeypatch, barrier_us=1.0, team_us=5.0)
     network = network_of(read(built), 2)
     assert "#pragma omp parallel" not in all_code(network) and network.threads == 2
 
@@ -109,10 +111,13 @@ def test_what_is_computed_alone_is_waited_for() -> None:
 
 
 def test_threads_that_sleep_are_not_woken_for_little() -> None:
-    long, little = thread_shares.SPIN_US + 1, 10.0
+    costs, little = StageCosts(assume_rates(detect("portable"))), 10.0
+    long = costs.machine.coefficient("spin_us") + 1
     serial, shared = [little, long, little], [little / 2, 2 * long, little / 2]
-    assert first_alone(serial, shared, frozenset(), 0.0) == ({1, 2}, little / 2, long + little)
-    assert first_alone(serial, shared, frozenset(), long) == ({0, 1, 2}, 0.0, 2 * long + 2 * little)
+    first = first_alone(serial, shared, frozenset(), 0.0, costs)
+    assert first == ({1, 2}, little / 2, long + little)
+    rested = first_alone(serial, shared, frozenset(), long, costs)
+    assert rested == ({0, 1, 2}, 0.0, 2 * long + 2 * little)
 
 
 def all_code(network: Network) -> str:

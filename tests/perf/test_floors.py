@@ -12,7 +12,7 @@ import pytest
 
 import polysci
 from polysci.cost import traffic
-from polysci.cost.ranker import space_of
+from polysci.cost.rankers import space_of
 from polysci.cost.shortlist import choices
 from polysci.ops.layer_lists import load
 from polysci.target.machine import Machine

@@ -3,6 +3,8 @@
 import os
 from itertools import product
 
+import pytest
+
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
@@ -16,6 +18,16 @@ def write_rates(machine: Machine, target: Target, x: str) -> None:
     aside = path.with_suffix(f".{os.getpid()}")
     aside.write_text(machine.to_json(), encoding="utf-8")
     aside.rename(path)
+
+
+def set_coefficients(patch: pytest.MonkeyPatch, **values: float) -> None:
+    """Give every machine these coefficients, whatever its own are."""
+    before = Machine.coefficient
+
+    def coefficient(machine: Machine, name: str) -> float:
+        return values[name] if name in values else before(machine, name)
+
+    patch.setattr(Machine, "coefficient", coefficient)
 
 
 def assume_rates_of_all() -> None:

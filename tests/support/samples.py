@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from polysci.cost import Context
+from polysci.cost.rankers import competitive_ways
 from polysci.cost.shortlist import view_contexts
-from polysci.cost.ways import competitive_ways
 from polysci.errors import PolysciError
 from polysci.ops.conv2d import Conv2d
 from polysci.space import enumerate as space

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError
 from polysci.runtime.build import cache
+from polysci.target.coefficients import PRIORS
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
-from polysci.target.machine import SPEED, Machine, assume_rates, from_json
+from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.target import Target
 from polysci.tune import calibrate, fit, probes
 from tests.support.flags import QUICK
@@ -23,7 +24,9 @@ from tests.support.samples import FIXED, resized
 
 rates = st.floats(1e-3, 1e6)
 machines = st.builds(
-    Machine, rates, rates, rates, rates, rates, rates, call_ns=rates, run_ns=rates, fork_us=rates,
+    Machine, rates, rates, rates, rates, rates, rates, cpu=st.text(max_size=9),
+    coefficients=st.fixed_dictionaries(dict.fromkeys(PRIORS, rates)),
+    errors=st.dictionaries(st.sampled_from([*PRIORS]), rates, max_size=4),
     measured=st.booleans(), efficiency=st.dictionaries(st.text(max_size=9), rates, max_size=4),
 )  # fmt: skip
 
@@ -42,7 +45,9 @@ def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
         ({"l2": -1.0}, "must be positive"),
         ({"memory": float("nan")}, "must be positive and finite"),
         ({"l3_all": float("inf")}, "must be positive and finite"),
-        ({"copy_ns": -1.0}, "must be finite and not negative"),
+        ({"coefficients": {**PRIORS, "copy_ns": -1.0}}, "must be finite and not negative"),
+        ({"coefficients": {"copy_ns": 1.0}}, "the coefficients of this polysci"),
+        ({"errors": {"copy_us": 1.0}}, "the coefficients of this polysci"),
         ({"efficiency": {"kernel": 0.0}}, "must be positive"),
         ({"efficiency": None}, "machine parameters"),
         ({"peak": [1]}, "machine parameters"),
@@ -106,8 +111,9 @@ def test_a_calibration_of_a_few_kernels(fresh_cache: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("x", "compute"), [("f32", "f32"), ("bf16", "bf16"), ("u8", "i8")])
 def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
     machine = assume_rates(FIXED)
-    assert machine.fastest(compute) == SPEED[compute]
-    assert machine.of_kernel("?", 6, 4, compute) == SPEED[compute] * machine.of_kernel("?", 6, 4)
+    speed = PRIORS.get(f"speed_{compute}", 1.0)
+    assert machine.fastest(compute) == speed
+    assert machine.of_kernel("?", 6, 4, compute) == speed * machine.of_kernel("?", 6, 4)
     name = f"brgemm_avx512bf16_{compute}_14x32"
     known = replace(machine, efficiency={name: 1.5, "brgemm_avx512_f32_14x32": 0.9})
     assert known.fastest(compute) == (1.0 if compute == "f32" else 1.5)

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from polysci.cost.shortlist import choices
 from polysci.errors import SpecError
 from polysci.ops import parse_problem
 from polysci.target import microkernels
+from polysci.target.coefficients import PRIORS
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import RATES, Machine, assume_rates
@@ -61,9 +62,13 @@ def machines(draw: st.DrawFn) -> Machine:
         name: draw(positive if name in RATES else st.floats(0, 1e299))
         for name in numbers(assume_rates(FIXED))
     }
-    return replace(
-        assume_rates(FIXED), **drawn, measured=draw(st.booleans()), efficiency=draw(shares)
-    )
+    values = {name: drawn.pop(name) for name in PRIORS}
+    errors = draw(st.dictionaries(st.sampled_from([*PRIORS]), st.floats(0, 1e299), max_size=3))
+    machine = replace(
+        assume_rates(FIXED), **drawn, measured=draw(st.booleans()), efficiency=draw(shares),
+        cpu=draw(words),
+    )  # fmt: skip
+    return machine.with_coefficients(values, errors)
 
 
 @given(targets(), machines())
@@ -75,9 +80,13 @@ def test_what_is_written_is_read_back(target: Target, machine: Machine) -> None:
 
 def test_every_number_has_its_unit_beside_it() -> None:
     text = MachineFile(FIXED, assume_rates(FIXED)).to_toml()
-    for field in fields(Machine):
-        if field.name in numbers(assume_rates(FIXED)):
-            assert re.search(rf"^{field.name} = \S+  # (GFLOP/s|GB/s|ns|us|share), \w", text, re.M)
+    for name in numbers(assume_rates(FIXED)):
+        assert re.search(rf"^{name} = \S+  # (GFLOP/s|GB/s|[a-zA-Z0-9 ]+), \w", text, re.M), name
+    assert re.search(r"^call_ns = .*, prior: \w", text, re.M)
+    known = assume_rates(FIXED).with_coefficients({"call_ns": 2.0}, {"call_ns": 0.25})
+    assert "call_ns = 2.0  # ns, entering a register tile, ± 0.25" in (
+        MachineFile(FIXED, known).to_toml()
+    )
     assert 'name = "L1"\nsize = 49152  # bytes of one: 48K' in text
     assert "assumed" in text.partition("measured = false")[2].splitlines()[0]
 
@@ -94,7 +103,7 @@ def test_what_is_left_out_is_assumed() -> None:
     assert found.machine == assume_rates(found.target) and not found.machine.measured
     assert parse(GOOD).machine == replace(assume_rates(found.target), peak=90.0)
     free = parse(GOOD.replace("peak = 90", "call_ns = 0")).machine
-    assert free.call_ns == 0 and free.peak == assume_rates(found.target).peak
+    assert free.coefficient("call_ns") == 0 and free.peak == assume_rates(found.target).peak
 
 
 @pytest.mark.parametrize(

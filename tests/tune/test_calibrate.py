@@ -340,7 +340,7 @@ def test_one_core_claims_no_rates_of_several(
 
 
 def test_the_schedules_chosen_tell_of_every_coefficient() -> None:
-    names = fit.COEFFICIENTS[:4]
+    names = fit.FITTED[:4]
     alike = [modelled({names[0]: 1.0}) for _ in range(20)]
     others = [modelled({name: 1.0}) for name in names[1:]]
     chosen = fit.choose_informative([*alike, *others], MEASURED, 5)
@@ -350,7 +350,7 @@ def test_the_schedules_chosen_tell_of_every_coefficient() -> None:
 
 def modelled(counts: dict[str, float]) -> fit.ModelledSchedule:
     schedule = Schedule.parse("p > brgemm_portable_f32_6x8")
-    return fit.ModelledSchedule(TINY, schedule, 1.0, dict.fromkeys(fit.COEFFICIENTS, 0.0) | counts)
+    return fit.ModelledSchedule(TINY, schedule, 1.0, dict.fromkeys(fit.FITTED, 0.0) | counts)
 
 
 def test_a_process_that_may_use_fewer_cores_takes_the_cpus_rates(fresh_cache: Path) -> None:

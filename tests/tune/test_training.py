@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import RANKERS, Context, traffic
-from polysci.cost.features import features
-from polysci.cost.learned import score
+from polysci.cost.learned import features, score
 from polysci.cost.shortlist import as_family, cost_of, rank_all
 from polysci.cost.weights import LearnedScore, Weights, from_json
 from polysci.errors import SpecError, UnsupportedError

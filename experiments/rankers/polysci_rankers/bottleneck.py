@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
+from polysci.cost.bandwidths import level_rates
 from polysci.cost.estimate import Context
-from polysci.cost.second_reads import level_rates
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
 from polysci.space.directives import Stream

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
-from polysci.cost.ranker import STREAMED
+from polysci.cost.rankers import STREAMED
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE, Count, footprint
 from polysci.space.directives import Stream

@@ -18,8 +18,7 @@ from math import prod
 import numpy as np
 
 from polysci.cost.estimate import Context
-from polysci.cost.ranker import STREAMED
-from polysci.cost.ways import Way, competitive_ways
+from polysci.cost.rankers import STREAMED, Way, competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space import enumerate as space

@@ -8,10 +8,9 @@ from typing import Any
 
 from polysci import explain
 from polysci.cost import Context, shortlist
-from polysci.cost.call_forms import predict_all
+from polysci.cost.call_forms import part_forms, predict_all
 from polysci.cost.curve_groups import best_curve
 from polysci.cost.lower_bound import lower_bound
-from polysci.cost.panel_copies import part_forms
 from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
 from polysci.lower.algorithm import (

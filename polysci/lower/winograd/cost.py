@@ -14,10 +14,6 @@ from polysci.target.target import Target
 # Vector operations' time of one tile of one vector of channels, in caches; counted in the compiled
 # code and confirmed by timing: (m, channels are neighbours) -> (into V, from M).
 SLOTS = {(2, True): (60, 44), (2, False): (136, 64), (4, True): (174, 130), (4, False): (370, 192)}
-HELD = 0.75  # of a cache: what takes more does not stay there
-SCATTERED = 2.0  # times a stream: lines of x that are read tile by tile
-LOADS = 0.97  # of a load each FMA: above it loads wait for lines that arrive
-AGAIN = 0.75  # of the time of a panel's second read, from L2: the part that shows
 ITEM = 4  # bytes
 
 
@@ -66,6 +62,13 @@ class _Cost:
     def machine(self) -> Machine:
         return self.context.machine
 
+    def _coefficient(self, name: str) -> float:
+        return self.context.machine.coefficient(name)
+
+    def _held(self) -> float:
+        """Bytes of L2 that stay there."""
+        return self._coefficient("winograd_held") * self.target.memory("L2").size
+
     @property
     def target(self) -> Target:
         return self.context.target
@@ -74,13 +77,13 @@ class _Cost:
         plan = self.plan
         into, back = self._transforms()
         gemm, weights = self._gemm(), self._weights()
-        hidden = self.machine.hidden_l3 if self._u_far() else 0.0
+        hidden = self._coefficient("hidden_l3") if self._u_far() else 0.0
         if self.context.cold or self._u_bytes() + self._images() > self.target.last_level.size:
-            hidden = self.machine.hidden_memory
+            hidden = self._coefficient("hidden_memory")
         shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
         regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
         sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
-        fork = regions * self.machine.fork_us * 1e-6
+        fork = regions * self._coefficient("fork_us") * 1e-6
         return WinogradEstimate(into, gemm, shown + self._read_again(), back, fork, sizes)
 
     def _share(self, dims: str) -> float:
@@ -112,9 +115,14 @@ class _Cost:
         name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{kernel.cols}"
         rate = machine.peak * machine.of_kernel(name, rows, kernel.vecs)
         fma = rows * kernel.vecs
-        crowd = max(1.0, (rows + kernel.vecs) / fma / LOADS) if fma >= 8 else 1.0
+        crowd = (
+            max(1.0, (rows + kernel.vecs) / fma / self._coefficient("winograd_loads"))
+            if fma >= 8
+            else 1.0
+        )
         compute = 2.0 * rows * kernel.cols * self.plan.problem.C / rate * crowd
-        events = machine.call_ns + machine.run_ns + machine.store_ns * fma
+        events = self._coefficient("call_ns") + self._coefficient("run_ns")
+        events += self._coefficient("store_ns") * fma
         return (compute + events) * 1e-9
 
     def _transforms(self) -> tuple[float, float]:
@@ -126,10 +134,8 @@ class _Cost:
                 for count, n in zip((conv.C, conv.K), slots, strict=True)]  # fmt: skip
         halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
         x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
-        moved = [SCATTERED * halo * x / far, 2 * y / far]
-        if (
-            self._block() > HELD * self.target.memory("L2").size
-        ):  # V and M are written and fetched once more
+        moved = [self._coefficient("winograd_scattered") * halo * x / far, 2 * y / far]
+        if self._block() > self._held():  # V and M are written and fetched once more
             spilled = self._rate(self._block())
             width = {"t": plan.tiles, "k": plan.filters}
             moved[0] += 2.0 * ITEM * plan.points * width["t"] * plan.v_tile / spilled
@@ -147,7 +153,7 @@ class _Cost:
     def _reads(self) -> int:
         """How often U comes from beyond L2."""
         order = [loop.dim for loop in self.plan.schedule.loops]
-        stays = order[:1] == ["k"] and self._k_bytes() < HELD * self.target.memory("L2").size
+        stays = order[:1] == ["k"] and self._k_bytes() < self._held()
         return 1 if stays else -(-self.plan.tiles // self.plan.t)
 
     def _u_rate(self) -> float:
@@ -166,7 +172,7 @@ class _Cost:
         full, last = divmod(self.plan.tiles, self.plan.t)
         calls = full * self.plan.calls + -(-last // self.plan.kernel.rows)
         seconds = (calls - self._reads()) * self._u_bytes() / (self.machine.l2 * 1e9)
-        return AGAIN * max(0.0, seconds) * self._share("tk")
+        return self._coefficient("winograd_again") * max(0.0, seconds) * self._share("tk")
 
     def _arrival(self) -> float:
         """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
@@ -184,10 +190,7 @@ class _Cost:
 
     def _u_far(self) -> bool:
         """Whether U is not in L2."""
-        return (
-            self.context.cold
-            or self._u_bytes() + self._block() > HELD * self.target.memory("L2").size
-        )
+        return self.context.cold or self._u_bytes() + self._block() > self._held()
 
     def _block(self) -> int:
         """Bytes of V and M that one block works on, and of one panel of U."""
@@ -202,7 +205,7 @@ class _Cost:
     def _rate(self, size: float) -> float:
         """Bytes a second of one thread from the level that holds so many bytes."""
         machine, teams = self.machine, self.plan.teams
-        if size <= HELD * self.target.memory("L2").size:
+        if size <= self._held():
             return machine.l2 * 1e9
         if size <= self.target.last_level.size:
             return min(machine.l3, machine.l3_all / teams) * 1e9

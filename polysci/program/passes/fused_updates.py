@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Final
 
 import numpy as np
 
+from polysci.cost.networks import seconds_a_byte
 from polysci.loop_ir.expressions import Number, axis, combine
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
@@ -96,16 +98,9 @@ class StepGains:
         own = _bytes(problem.y_shape)
         alone = sum(map(_bytes, (problem.x_shape, problem.w_shape, problem.y_shape)))
         together = sum(map(_bytes, (*weights, *(other.problem.y_shape for other in others))))
-        further = max(0.0, self.transfer(together) - self.transfer(alone))
+        transfer = partial(seconds_a_byte, self.machine, self.target)
+        further = max(0.0, transfer(together) - transfer(alone))
         return product.stage.count * (self.seconds(problem) + 2 * own * further)
-
-    def transfer(self, size: int) -> float:
-        """Seconds that a byte takes into L2 from where so many bytes have room."""
-        if size <= self.target.memory("L2").size:
-            return 0.0
-        return 1e-9 / (
-            self.machine.l3 if size <= self.target.last_level.size else self.machine.memory
-        )
 
     def seconds(self, problem: Problem) -> float:
         if problem.key not in self.predicted:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from polysci.cost.networks import StageCosts
 from polysci.loop_ir.expressions import reductions
 from polysci.ops.backward_data import BackwardData
 from polysci.ops.conv2d.convolution import Convolution
@@ -54,7 +55,7 @@ class _Costs:
 
     def gather(self, name: str) -> float:
         """Nanoseconds to bring a tensor into the other order."""
-        return self.program.values[name].bytes / LINE * self.machine.gather_ns
+        return StageCosts(self.machine).gather_ns(self.program.values[name].bytes)
 
     def choice(self, name: str) -> bool:
         """Whether there are two orders."""

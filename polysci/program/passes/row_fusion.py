@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
+from polysci.cost.networks import StageCosts
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fusion import Fusion
 from polysci.program.passes.row_windows import rows_read
@@ -130,7 +131,7 @@ def _refusal(
     layers = [member for member in members if isinstance(member, LayerStage)]
     if any(layer.weights not in program.constants for layer in layers):
         return "its weights are computed"
-    won = 2 * value.bytes / (setting.machine.l3 * 1e9)
+    won = StageCosts(setting.machine).second_read_s(value.bytes)
     risk = RISK * sum(setting.seconds[layer.problem.key] for layer in layers)
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"

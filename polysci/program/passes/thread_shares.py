@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from polysci.cost.networks import StageCosts
 from polysci.loop_ir.expressions import Apply, Expr, reductions, walk
 from polysci.program.control import BranchStage, StepView
 from polysci.program.stages import (
@@ -26,12 +27,6 @@ from polysci.program.stages import (
 )
 from polysci.target.machine import Machine
 
-WAIT_US: Final = 1.0  # at a barrier, where all threads come at the same time
-FUNCTION_NS: Final = 0.2  # a function of one element, in vectors
-OTHER_NS: Final = 1.0  # an element of a stage that does not run in vectors
-TEAM_US: Final = 5.0  # what a team must save: its threads may sleep
-SPIN_US: Final = 50.0  # for which a waiting thread spins, and then it sleeps
-WAKE_US: Final = 50.0  # until one that sleeps runs
 WAITS: Final = 2  # in a step, for each of its layers
 BALANCED: Final = 0.9  # of the time in which all threads multiply, where they share a stack
 
@@ -71,7 +66,7 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     All threads take the same branch.
     """
     branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
-    clock = StageClock(program, machine, l2)
+    clock = StageClock(program, StageCosts(machine), l2)
     split = {at for at, stage in enumerate(program.stages) if is_split(stage, threads)}
     serial = [clock.serial(stage) for stage in program.stages]
     shared = [clock.shared(stage, threads) for stage in program.stages]
@@ -86,8 +81,8 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     inside = frozenset(at for stages in beside for at in stages)
     alone, saved, idle = frozenset[int](), 0.0, 0.0
     for _ in range(2):  # the second time as where one run follows another
-        alone, saved, idle = first_alone(serial, shared, inside, idle)
-    if saved < TEAM_US:
+        alone, saved, idle = first_alone(serial, shared, inside, idle, clock.costs)
+    if not clock.costs.team_pays(saved):
         return ThreadShares(frozenset(range(len(serial))))
     alone -= branches
     return ThreadShares(alone, tuple(beside), frozenset(split - alone))
@@ -102,7 +97,11 @@ def is_split(stage: Stage, threads: int) -> bool:
 
 
 def first_alone(
-    serial: Sequence[float], shared: Sequence[float], inside: frozenset[int], idle: float
+    serial: Sequence[float],
+    shared: Sequence[float],
+    inside: frozenset[int],
+    idle: float,
+    costs: StageCosts,
 ) -> tuple[frozenset[int], float, float]:
     """The stages of the first thread, what the others save, and how long they are idle at the end.
 
@@ -111,7 +110,7 @@ def first_alone(
     """
     alone, saved = set[int](), 0.0
     for at, (lone, together) in enumerate(zip(serial, shared, strict=True)):
-        gain = lone - together - (WAKE_US if idle > SPIN_US else 0.0)
+        gain = lone - together - costs.wake(idle)
         if gain > 0 or at in inside:
             saved, idle = saved + gain, 0.0
         else:
@@ -166,7 +165,7 @@ class StageClock:
     """Roughly how many microseconds stages take."""
 
     program: Program
-    machine: Machine
+    costs: StageCosts
     l2: int
 
     def shared(self, stage: Stage, threads: int) -> float:
@@ -177,7 +176,7 @@ class StageClock:
             waits = stage.count * WAITS * max(1, len(layers))
         elif isinstance(stage, LayerStage) and not is_split(stage, threads):
             waits = WAITS * len(stage.stack) or 1
-        return self.serial(stage) / threads + waits * WAIT_US
+        return self.costs.shared(self.serial(stage), threads, waits)
 
     def serial(self, stage: Stage) -> float:
         """By one thread."""
@@ -192,11 +191,11 @@ class StageClock:
             case JointLoops():
                 return sum(map(self.serial, stage.members))
             case LoopStage(output=output, expr=expr):
-                return self.size(output) * functions(expr) * FUNCTION_NS * 1e-3
+                return self.costs.loop(self.size(output), functions(expr))
             case ViewStage() | ConcatStage():
                 return 0.0
             case _:
-                return sum(map(self.size, (*stage.outputs, *stage.inputs))) * OTHER_NS * 1e-3
+                return self.costs.scalar_loop(sum(map(self.size, (*stage.outputs, *stage.inputs))))
 
     def size(self, name: str) -> int:
         return self.program.values[name].size
@@ -207,11 +206,10 @@ class StageClock:
             prod(layer.problem.w_shape) * np.dtype(np.float32).itemsize * max(1, len(layer.stack))
             for layer in layers
         ]
-        rate = self.machine.l2 if sum(sizes) <= self.l2 else self.machine.l3
+        fits = sum(sizes) <= self.l2
         flops = [layer.problem.flops * max(1, len(layer.stack)) for layer in layers]
         return sum(
-            max(count / self.machine.peak, size / rate) * 1e-3
-            for count, size in zip(flops, sizes, strict=True)
+            self.costs.products(count, size, fits) for count, size in zip(flops, sizes, strict=True)
         )
 
 

@@ -80,7 +80,7 @@ class Directive:
         return plan
 
     def features(self) -> tuple[str, ...]:
-        """Return the rows of ``cost.FEATURES`` that it adds to the seconds of a schedule."""
+        """Return the names of its costs: rows of ``cost.call_forms.DIRECTIVE_FEATURES``."""
         return ()
 
     @classmethod

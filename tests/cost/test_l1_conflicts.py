@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polysci.cost.crowded_rows import crowding_seconds
+from polysci.cost.features import CostCounts, l1_conflicts
 from polysci.cost.shortlist import as_family, predict_seconds
-from polysci.cost.traffic_counts import PERIODS, TrafficCounts
+from polysci.cost.traffic_counts import PERIODS
 from polysci.ops import parse_problem
 from polysci.space.schedule import Schedule
 from tests.support.samples import fixed_context
@@ -19,11 +19,11 @@ IMAGE = 14 * 14
 
 
 def crowded(problem: str, schedule: str) -> float:
-    """Loads from L2 of one step for each row, times the share that shows."""
+    """Return the loads from L2, weighted by the share by which rows exceed the ways."""
     context = fixed_context(parse_problem(problem))
     _, family = as_family(context, Schedule.parse(schedule))
     line_s = 64e-9 / context.machine.l2
-    return float(np.max(crowding_seconds(TrafficCounts(context, family)))) / line_s
+    return float(np.max(l1_conflicts(CostCounts(context, family)))) / line_s
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_each_step_loads_the_rows_again(
     problem: str, schedule: str, rows: int, loads: float
 ) -> None:
     ways = fixed_context(parse_problem(problem)).target.memory("L1").size / PERIODS[0]
-    wanted = loads * 0.4 * max(rows / ways - 1, 0.0)
+    wanted = loads * max(rows / ways - 1, 0.0)
     assert crowded(problem, schedule) == pytest.approx(wanted, rel=1e-6)
 
 

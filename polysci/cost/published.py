@@ -1,4 +1,4 @@
-"""Which working set lies in which cache, as the published rankers place them."""
+"""The published rankers: bytes of working sets, placed in caches, times a level's price."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.cost.working_sets import Sizes
+from polysci.cost.estimate import Context
+from polysci.cost.working_sets import Sizes, working_set_bytes
 from polysci.errors import SpecError
 from polysci.polyhedral.footprint import FLOAT, Count
+from polysci.space.enumerate import Family
 from polysci.target.target import Target
 from polysci.text.suggestions import suggest
 
+# Cycles to L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyScientist,
+# arXiv 2002.02145, and the programs published with it).
+LATENCIES = (4.0, 14.0, 60.0, 84.0)
+# Bytes a cycle from L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyDL,
+# arXiv 2006.02230, and the programs published with it).
+BANDWIDTHS = (192.0, 96.0, 16.0, 55.0)
+WEIGHTS = tuple(cycles / rate for cycles, rate in zip(LATENCIES, BANDWIDTHS, strict=True))
 Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of the shared L3
 
 
@@ -94,3 +103,27 @@ def weigh(
         )
     cost: Count = PLACEMENTS[placement](sizes, caches) @ np.array(weights)
     return cost
+
+
+def polyscientist(
+    context: Context,
+    family: Family,
+    *,
+    placement: str = "pessimistic",
+    convention: str = "published",
+) -> Count:
+    """Byte-cycles of every schedule, with the cache sizes of the context's target."""
+    sizes = working_set_bytes(context.contraction, family, context.threads, convention)
+    return weigh(sizes, caches_of(context.target, context.threads), LATENCIES, placement)
+
+
+def polydl(
+    context: Context,
+    family: Family,
+    *,
+    placement: str = "pessimistic",
+    convention: str = "published",
+) -> Count:
+    """Cost of every schedule, with the cache sizes of the context's target."""
+    sizes = working_set_bytes(context.contraction, family, context.threads, convention)
+    return weigh(sizes, caches_of(context.target, context.threads), WEIGHTS, placement)

@@ -20,7 +20,7 @@ def waits(problem: str, schedule: str) -> float:
     context = fixed_context(parse_problem(problem))
     seconds = [
         predict_seconds(
-            replace(context, machine=replace(context.machine, jump_ns=each)),
+            replace(context, machine=context.machine.with_coefficients({"jump_ns": each})),
             Schedule.parse(schedule),
         )
         for each in (0.0, 1000.0)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from polysci.cost.second_reads import level_rates
+from polysci.cost.bandwidths import level_rates
 from polysci.target.host import detect
 from polysci.target.machine import Machine
 from polysci.target.target import Memory

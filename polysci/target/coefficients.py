@@ -1,0 +1,234 @@
+"""The coefficients of the cost model: one table of data, a row a coefficient.
+
+The model is ``bound(compute, memories) + sum of coefficient x feature``. A row holds the *prior* of
+a coefficient: its value where a machine's own is not known, and the machine that it comes from. A
+calibration probes or fits a machine's own values and keeps them with their standard errors. No
+other code of the model holds a number that one CPU showed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+# Where priors come from. Standard errors of priors were not kept.
+DEFAULT: Final = "earlier calibrations, machines not recorded"
+ZEN: Final = "AMD Zen core"
+ZEN4: Final = "AMD Zen 4 core"
+AVX2: Final = "AMD guest with AVX2"
+INTEL: Final = "Intel core with AVX512-FP16"
+SHEETS: Final = "data sheets"
+LOST: Final = "one machine, not recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """One row: unit, meaning, prior, the machine that it comes from, and bounds.
+
+    ``source`` says how a calibration finds a machine's own value: ``fitted`` to measured schedules,
+    ``probed`` by a loop of its own, or ``prior`` where it keeps the prior. An event takes a cycle
+    of some fast clock at least where compute cannot hide it, and a share is one at most: what is
+    fitted lies between ``least`` and ``most``. ``error`` is the standard error, where known.
+    """
+
+    unit: str
+    meaning: str
+    prior: float
+    machine: str
+    source: str = "prior"
+    least: float = 0.0
+    most: float = 1e9
+    error: float | None = None
+
+
+_CALLS: Final = {
+    "call_ns": Coefficient("ns", "entering a register tile", 0.2, DEFAULT, "fitted", 0.2, 50.0),
+    "run_ns": Coefficient(
+        "ns", "one run of its reduction loop",
+        0.55, DEFAULT, "fitted", 0.2, 20.0,
+    ),
+    "store_ns": Coefficient(
+        "ns", "storing a vector of the output",
+        0.6, DEFAULT, "fitted", 0.1, 10.0,
+    ),
+    "reload_ns": Coefficient(
+        "ns", "loading one that a later call adds to",
+        0.3, DEFAULT, "fitted", 0.1, 10.0,
+    ),
+    "prefetch_ns": Coefficient(
+        "ns", "an instruction that prefetches a line of what ahead(B) asks for",
+        0.1, DEFAULT, "fitted", 0.02, 5.0,
+    ),
+    "page_ns": Coefficient(
+        "ns", "a page that the first translation buffer lacks",
+        0.7, DEFAULT, "fitted", 0.2, 50.0,
+    ),
+    "seek_ns": Coefficient(
+        "ns", "the first line of a run of lines that comes from beyond L2",
+        3.0, DEFAULT, "fitted", 0.5, 100.0,
+    ),
+    "copy_ns": Coefficient("ns", "packing a line of 64 bytes", 1.1, DEFAULT, "fitted", 0.4, 50.0),
+    "gather_ns": Coefficient(
+        "ns", "packing one that is not contiguous",
+        5.0, DEFAULT, "fitted", 0.8, 200.0,
+    ),
+}  # fmt: skip
+_SHOWN: Final = {
+    "hidden_panels": Coefficient(
+        "share", "of panels out of L2 that shows although compute could hide it",
+        0.09, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+    "hidden_l2": Coefficient(
+        "share", "of L2 reads of A that shows although compute could hide it",
+        0.09, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+    "hidden_l3": Coefficient(
+        "share", "of L3 reads that shows although compute could hide it",
+        0.02, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+    "hidden_memory": Coefficient(
+        "share", "of memory reads that shows although compute could hide it",
+        0.2, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+    "beside_l3": Coefficient(
+        "share", "of L2 reads that shows although slower levels take longer",
+        0.3, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+}  # fmt: skip
+_PROBED: Final = {
+    "jump_ns": Coefficient(
+        "ns", "a panel from memory that does not lie behind the one before",
+        500.0, AVX2, "probed", 0.0, 100000.0,
+    ),
+    "fork_us": Coefficient("us", "starting a parallel region", 3.0, DEFAULT, "probed", 0.0, 1000.0),
+}  # fmt: skip
+_STORES: Final = {
+    "scattered_store": Coefficient(
+        "stores", "a vector stored through a transpose, in contiguous stores",
+        2.5, LOST,
+    ),
+    "sparse_store": Coefficient(
+        "stores", "a vector of which C lacks some lanes, in whole stores",
+        3.0, LOST,
+    ),
+}  # fmt: skip
+_L1: Final = {
+    "short_run_ns": Coefficient(
+        "ns", "an L1 miss of a strided read: a run of at most a line of x",
+        1.2, ZEN,
+    ),
+    "l1_conflict": Coefficient(
+        "share",
+        "of a line's time from L2 that shows, for each share by which rows "
+        "exceed the ways of an L1 set",
+        0.4, ZEN4,
+    ),
+    "usable_ways": Coefficient(
+        "share",
+        "of a cache set that is filled before loads, stores and prefetches "
+        "evict each other",
+        0.5, AVX2,
+    ),
+    "usable_ways_rows": Coefficient(
+        "share", "of an L1 set that rows of A fill before they evict each other",
+        0.75, AVX2,
+    ),
+    "stray_seek": Coefficient(
+        "seeks", "a line whose neighbours are read later, in first lines of runs",
+        0.2, LOST,
+    ),
+    "translations": Coefficient(
+        "pages", "that the first translation buffer keeps: it has 64 to 96 entries",
+        56.0, SHEETS,
+    ),
+}  # fmt: skip
+_COPIES: Final = {
+    "skipped_line": Coefficient(
+        "lines", "a line from beyond L2 between which others are skipped, in lines of a stream",
+        2.0, ZEN,
+    ),
+    "copy_kept": Coefficient("share", "of L2 that a fresh copy may fill and stay there", 0.5, LOST),
+}  # fmt: skip
+_PLAIN: Final = {
+    "walk_ns": Coefficient(
+        "ns", "finding a page of a plain B that the first translation buffer lacks",
+        5.0, LOST,
+    ),
+    "pages_found": Coefficient("pages", "of a plain B that are found at once", 64.0, LOST),
+    "streams": Coefficient(
+        "rows", "read side by side from end to end that a CPU prefetches",
+        8.0, LOST,
+    ),
+    "not_ahead_ns": Coefficient(
+        "ns", "longer that memory takes for a line that nothing prefetches",
+        2.0, LOST,
+    ),
+    "first_line": Coefficient(
+        "lines", "longer that the first line of a row takes where nothing prefetches",
+        0.5, LOST,
+    ),
+    "short_row": Coefficient(
+        "rows", "a short row of a plain B that L2 delivers again, in the time of a long one",
+        2.0, LOST,
+    ),
+    "row_l3_ns": Coefficient(
+        "ns", "a row from L3 where rows share so few sets that L2 holds none",
+        20.0, LOST,
+    ),
+    "lane_sum": Coefficient("FMAs", "adding a lane of a vector to the others", 6.0, LOST),
+    "row_l2": Coefficient(
+        "FMAs", "a vector of a row that L1 lost before the next columns",
+        1.6, LOST,
+    ),
+    "row_loss": Coefficient(
+        "share", "of rows that L1 loses, over the share by which they exceed it",
+        3.0, LOST,
+    ),
+}  # fmt: skip
+_SPEEDS: Final = {
+    "speed_f16": Coefficient(
+        "f32 FMAs", "a multiplication of f16, which converts every broadcast of A",
+        0.6, INTEL,
+    ),
+    "speed_bf16": Coefficient(
+        "f32 FMAs", "a multiplication of bf16 by dot products; Intel's AVX512-BF16 reaches 0.5",
+        2.0, ZEN4,
+    ),
+    "speed_i8": Coefficient("f32 FMAs", "a multiplication of int8 by dot products", 4.0, ZEN4),
+    "speed_i16": Coefficient("f32 FMAs", "a multiplication of pairs of int16", 1.0, ZEN4),
+}  # fmt: skip
+_WINOGRAD: Final = {
+    "winograd_held": Coefficient(
+        "share", "of a cache that blocks of tiles may fill and stay there",
+        0.75, LOST,
+    ),
+    "winograd_scattered": Coefficient("streams", "reading lines of x tile by tile", 2.0, LOST),
+    "winograd_loads": Coefficient(
+        "loads", "a FMA, above which loads wait for lines that arrive",
+        0.97, LOST,
+    ),
+    "winograd_again": Coefficient(
+        "share", "of a panel's second read, from L2, that shows",
+        0.75, LOST,
+    ),
+}  # fmt: skip
+_NETWORKS: Final = {
+    "barrier_us": Coefficient("us", "waiting at a barrier that all threads reach", 1.0, LOST),
+    "function_ns": Coefficient("ns", "a function of one element, in vectors", 0.2, LOST),
+    "scalar_ns": Coefficient("ns", "an element of a stage that does not run in vectors", 1.0, LOST),
+    "team_us": Coefficient(
+        "us", "that a team of threads must save: its threads may sleep",
+        5.0, LOST,
+    ),
+    "spin_us": Coefficient("us", "for which a waiting thread spins before it sleeps", 50.0, LOST),
+    "wake_us": Coefficient("us", "until a thread that sleeps runs", 50.0, LOST),
+}  # fmt: skip
+TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(
+    _CALLS | _SHOWN | _PROBED | _STORES | _L1 | _COPIES | _PLAIN | _SPEEDS | _WINOGRAD | _NETWORKS
+)
+FITTED: Final = tuple(name for name, row in TABLE.items() if row.source == "fitted")
+PRIORS: Final[Mapping[str, float]] = MappingProxyType(
+    {name: row.prior for name, row in TABLE.items()}
+)
