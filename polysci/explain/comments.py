@@ -6,7 +6,6 @@ from polysci.explain.levels import MEMORY, Inside, insides
 from polysci.explain.terms import LEVELS
 from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.space.directives import Ahead, Private
 from polysci.space.group_views import roles_of
 from polysci.space.schedule import Schedule
 from polysci.text.tables import bytes_text
@@ -22,13 +21,8 @@ def loop_comments(
     whole, *inner = insides(roles, schedule, caches)
     names = [_OPERANDS.get(o.array, o.array) for o in (roles.x, roles.w, roles.out)]
     first = f"{_sizes(names, whole)}; {caches_text(caches)}"
-    if schedule.has(Ahead):
-        first += f"; while one panel of {names[1]} is used, the next one comes into L2"
-    if schedule.has(Private):
-        reduced = roles.reductions
-        turns = " ".join(loop.dim for loop in schedule.parallel if loop.dim in reduced)
-        each = f"each turn over {turns} sums into a copy of {names[2]} of its own"
-        first += f"; {each if turns else f'partial sums of {names[2]} are kept in a copy'}"
+    remarks = (each.remark(roles, schedule, names) for each in reversed(schedule.directives))
+    first = "; ".join([first, *filter(None, remarks)])
     rows = zip(schedule.nest, inner, strict=True)
     return first, *(_comment(names, step, row) for step, row in rows if isinstance(step, Loop))
 

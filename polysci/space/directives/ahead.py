@@ -47,6 +47,9 @@ class Ahead(Directive):
             return plan
         return replace(plan, ahead=PanelReuse.of(plan.contraction, plan.schedule, plan.kernel))
 
+    def remark(self, contraction: Contraction, schedule: Schedule, names: Sequence[str]) -> str:
+        return f"while one panel of {names[1]} is used, the next one comes into L2"
+
     @classmethod
     def variants(cls, order: LoopOrder) -> Sequence[NDArray[np.bool_]]:
         return (

@@ -96,6 +96,10 @@ class Directive:
         """Return the directive of one schedule of a family, which has these loops."""
         return cls() if family.has(cls)[index] else None
 
+    def remark(self, contraction: Contraction, schedule: Schedule, names: Sequence[str]) -> str:
+        """Return what a comment of the C says of it; ``names`` are those of x, w and y there."""
+        return ""
+
     def tile_fields(self, plan: Plan) -> Mapping[str, int]:
         """Return fields of ``ps_tile`` by which microkernels know of it."""
         return {}

@@ -39,6 +39,13 @@ class Private(Directive):
         summed = (loop for loop in loops if loop.dim in family.reductions)
         return cls() if any(loop.parallel or family.narrow for loop in summed) else None
 
+    def remark(self, contraction: Contraction, schedule: Schedule, names: Sequence[str]) -> str:
+        reduced = contraction.reductions
+        turns = " ".join(loop.dim for loop in schedule.parallel if loop.dim in reduced)
+        if turns:
+            return f"each turn over {turns} sums into a copy of {names[2]} of its own"
+        return f"partial sums of {names[2]} are kept in a copy"
+
 
 @dataclass(frozen=True, slots=True)
 class PrivateCopies:
