@@ -1,4 +1,4 @@
-"""Which kernels can compute a schedule's tiles: their shapes, their types, what stays in a call."""
+"""Checks of kernels for a schedule: shapes and types of tiles, and what stays in a call."""
 
 from __future__ import annotations
 

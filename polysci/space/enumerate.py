@@ -1,4 +1,4 @@
-"""Which schedules to consider, in a deterministic order, as families that differ in steps only."""
+"""Schedules to consider, in a deterministic order, as families that differ in steps only."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def _marks_of(order: LoopOrder, knobs: int) -> tuple[dict[type[Directive], NDArr
 
 
 def sums_in_few_copies(family: Family, threads: int) -> NDArray[np.bool_]:
-    """Which members have no private copies, or a few that every thread has a part in."""
+    """Return which members have no private copies, or a few that every thread has a part in."""
     copies, around = np.ones(len(family)), dict[str, Any](family.extents)
     for position, dim in enumerate(family.dims):
         turns = -(-around[dim] // family.steps[:, position])

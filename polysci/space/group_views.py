@@ -35,7 +35,7 @@ from polysci.target.microkernels import find, lanes, ways
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """How kernels take a contraction: as it is, groups merged or rotated, swapped, a stencil."""
+    """A way to take a contraction: as it is, groups merged or rotated, swapped, a stencil."""
 
     groups: int = 1
     shifts: int = 1
@@ -73,7 +73,7 @@ class GroupView:
 
 
 def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
-    """How the kernel of ``schedule`` takes the contraction. Raises SpecError for an unknown one."""
+    """Return how the kernel of a schedule takes it. Raises SpecError for an unknown one."""
     if schedule.has(Swap):
         return GroupView(swapped=True)
     kernel = find(schedule.kernel)
@@ -219,7 +219,7 @@ def _rotates(contraction: Contraction, shifts: int) -> bool:
 
 
 def _axes(operand: Operand, dim: Dim) -> int:
-    """How many axes of an operand a dimension indexes."""
+    """Return how many axes of an operand a dimension indexes."""
     return sum(affine.coef(dim.name) != 0 for affine in operand.index)
 
 

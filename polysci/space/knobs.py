@@ -34,7 +34,7 @@ def knobs_of(
 
 
 def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> list[int]:
-    """How many leading loops may be parallel: distinct dimensions, reductions if sums are long."""
+    """Return numbers of leading parallel loops: distinct dims, reductions if sums are long."""
     if threads == 1:
         return [0]
     free = 0
@@ -55,7 +55,7 @@ def _packings(
     parallel: int,
     kernel: Microkernel,
 ) -> list[int]:
-    """Where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    """Return where A may be packed: nowhere, before all loops, inside each loop that moves A."""
     if COMPUTES[kernel.compute].converts or kernel.stencil:
         return [-1]  # from a copy, another way to multiply needs no conversion
     if contraction.swapped:
@@ -88,7 +88,7 @@ def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) ->
 
 
 def _image_copies(contraction: Contraction, dims: tuple[str, ...], parallel: int) -> list[int]:
-    """Where swapped factors copy x: nowhere as it lies, or outside all loops that read it again.
+    """Return where swapped factors copy x: nowhere, or outside all loops that read it again.
 
     These are over rows. Pixels that lie apart are gathered by whole images, outside all loops over
     pixels.
@@ -124,7 +124,7 @@ def place_outermost(
     steps: NDArray[np.int64],
     extents: Mapping[str, int],
 ) -> NDArray[np.intp]:
-    """The same packing outside of loops that run once."""
+    """Return the packings outside of loops that run once."""
     current = {dim: np.full(len(steps), extent) for dim, extent in extents.items()}
     outermost, outer = np.zeros(len(steps), dtype=np.intp), np.minimum(pack, 0)
     for position, dim in enumerate(dims):

@@ -202,7 +202,7 @@ def _gathered_copy(
 
 
 def _unpackable(contraction: Contraction, box: PackedCopy, pad: int, *, gaps: bool) -> str:
-    """What the packing functions cannot do, or nothing."""
+    """Return what the packing functions cannot do; empty for nothing."""
     if box.word > 1 and pad:
         return "words of several rows lie side by side without padding"
     if len(box.order) < 2:

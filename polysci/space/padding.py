@@ -1,4 +1,4 @@
-"""Where the padding cuts tiles: which positions of a tile read inside the image, tap by tap."""
+"""Cuts of tiles by the padding: which positions of a tile read inside the image, tap by tap."""
 
 from __future__ import annotations
 

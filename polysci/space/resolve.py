@@ -1,4 +1,4 @@
-"""What a schedule means for one problem: tiles, strides, packed layouts and the kinds of calls."""
+"""Plans: a schedule resolved for one problem, with tiles, strides, packed layouts and calls."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class Plan:
 
     @property
     def panel_dim(self) -> str:
-        """What runs along panels of w: columns, rows of swapped factors, channels of a stencil."""
+        """The dimension along panels of w: columns, rows if swapped, channels of a stencil."""
         if self.kernel.stencil:
             return self.contraction.channels
         return self.contraction.by_role("m")[0].name if self.contraction.swapped else self.column
 
     @property
     def panel_lanes(self) -> int:
-        """What the width of a panel of w is a multiple of."""
+        """A number that divides the width of a panel of w."""
         return 1 if self.contraction.swapped or self.kernel.stencil else self.kernel.lanes
 
     @property

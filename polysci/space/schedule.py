@@ -144,12 +144,12 @@ class Schedule:
 
     @property
     def pack_depth(self) -> int:
-        """How many loops enclose the packing of A."""
+        """Return how many loops enclose the packing of A."""
         return self._depth_of("A")
 
     @property
     def panels_depth(self) -> int:
-        """How many loops enclose the packing of B; 0 where it is whole."""
+        """Return how many loops enclose the packing of B; 0 where it is whole."""
         return self._depth_of("B") if self.packs_parts_of_b else 0
 
     def _depth_of(self, operand: str) -> int:

@@ -23,7 +23,7 @@ MOST_ROWS = 64  # of x under one call: compilers unroll no longer loops
 
 @dataclass(frozen=True, slots=True)
 class FilterAxis:
-    """How a filter moves over x along one axis: ``step`` a pixel, ``apart`` a tap, of ``taps``.
+    """A filter's moves over x along one axis: ``step`` a pixel, ``apart`` a tap, of ``taps``.
 
     ``dim`` are the pixels, None where there is one, and ``tap`` the taps, None where there is one.
     """
@@ -62,7 +62,7 @@ def is_stencil(contraction: Contraction) -> bool:
 
 
 def stencil_refusal(contraction: Contraction, strides: Strides) -> str:
-    """Why stencil kernels do not take a contraction; empty where they do."""
+    """Return why stencil kernels do not take a contraction; empty where they do."""
     if why := _unfit(contraction):
         return why
     for operand in (contraction.out, contraction.a):
@@ -103,7 +103,7 @@ def check_window(contraction: Contraction, schedule: Schedule) -> None:
 
 
 def _unfit(contraction: Contraction) -> str:
-    """What the roles alone forbid."""
+    """Return what the roles alone forbid."""
     if why := unfit_operands(contraction):
         return why
     if summed := [d.name for d in contraction.by_role("k") if d.extent > 1]:

@@ -17,7 +17,7 @@ from polysci.target.microkernels import find
 
 @dataclass(frozen=True, slots=True)
 class SummationOrder:
-    """What decides the bits of a result: schedules with equal orders form equal sums.
+    """The order of sums, which decides the bits of a result: equal orders form equal sums.
 
     ``kernel`` is the family, instruction set and way to multiply, whose calls run over taps and k
     in a fixed order; ``loops`` the loops over reductions, the outermost first: dimension, step, and
@@ -50,7 +50,7 @@ class SummationOrder:
         )  # fmt: skip
 
     def members(self, family: Family, *, swap: bool) -> NDArray[np.bool_]:
-        """Which members of a direct family, of swapped factors or not, sum in this order."""
+        """Return which members of a direct family, of swapped factors or not, sum in this order."""
         none = np.zeros(len(family), dtype=bool)
         kernel = family.tiles[0].kernel
         same = (kernel.family, kernel.isa, kernel.compute) == self.kernel

@@ -98,7 +98,7 @@ class PanelReuse:
 
     @property
     def calls(self) -> int:
-        """How many calls read one panel."""
+        """Return how many calls read one panel."""
         return prod(loop.trips for loop in self.inner)
 
 
@@ -128,8 +128,9 @@ def share_lines(lines: int, calls: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Of every schedule of a family: bytes of a panel of B, the calls that read it, lines a step.
+    """Panels of B, one an array element for each schedule of a family.
 
+    ``size`` is in bytes, ``calls`` read one panel, and a step asks for ``lines`` of the next;
     ``calls`` is 0 where no loop moves on to another panel; ``rows`` is of one call. ``reuse`` is
     how often the nest reads a part of B while that stays in L2.
     """
@@ -170,7 +171,7 @@ class Panels:
         return cls(size, np.where(moved > 1, calls, 0), lines, reuse, rows)
 
     def follow(self, l2: float) -> NDArray[np.bool_]:
-        """Where L2 has room for a panel and its successor, which comes while calls compute."""
+        """Return where L2 has room for a panel and the next one, which comes meanwhile."""
         streamed = (self.calls == 1) & (self.reuse == 1) & (self.rows >= LEAST_ROWS)
         fits: NDArray[np.bool_]
         fits = ((self.calls > 1) | streamed) & (2 * self.size <= PANELS * l2)
@@ -207,7 +208,7 @@ def follow_in_cache(
     steps: NDArray[np.int64],
     l2: float,
 ) -> NDArray[np.bool_]:
-    """Which schedules take ``ahead(B)``: B exceeds L2, a panel and its successor fit there."""
+    """Return which schedules take ``ahead(B)``: B exceeds L2, which has room for two panels."""
     panels = panels_beyond(contraction, kernel, dims, steps, l2)
     return np.zeros(len(steps), dtype=np.bool_) if panels is None else panels.follow(l2)
 

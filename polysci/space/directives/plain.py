@@ -41,7 +41,7 @@ def plain_roles(contraction: Contraction) -> Contraction:
 
 
 def panels_refusal(contraction: Contraction, strides: Strides) -> str:
-    """Why no schedule can read B where it lies; empty where some can."""
+    """Return why no schedule can read B where it lies; empty where some can."""
     if not contraction.packs_b:
         return f"{contraction.b.array} is packed ahead"
     types = {operand.dtype for operand in (contraction.a, contraction.b, contraction.out)}

@@ -73,7 +73,7 @@ class PrivateCopies:
 
     @property
     def bytes(self) -> int:
-        """Of all copies."""
+        """Bytes of all copies."""
         return 4 * self.size * self.count
 
     def sums(self, contraction: Contraction, kernel: Microkernel) -> Contraction:

@@ -81,7 +81,7 @@ def swap_refusal(contraction: Contraction, strides: Strides) -> str:
 
 
 def unfit_operands(contraction: Contraction) -> str:
-    """Why pixels cannot run along vectors whatever the roles are; empty where they can."""
+    """Return why pixels cannot run along vectors whatever the roles are; empty where they can."""
     types = {operand.dtype for operand in (contraction.a, contraction.b, contraction.out)}
     if types != {"f32"}:
         return f"only factors and results of f32 can be, not of {', '.join(sorted(types))}"
@@ -91,7 +91,7 @@ def unfit_operands(contraction: Contraction) -> str:
 
 
 def _unfit(contraction: Contraction) -> str:
-    """What the roles alone forbid."""
+    """Return what the roles alone forbid."""
     if why := unfit_operands(contraction):
         return why
     if any(d.extent > 1 for d in contraction.by_role("batch")):
@@ -109,7 +109,7 @@ def has_window(contraction: Contraction) -> bool:
 
 
 def _unfit_taps(contraction: Contraction) -> str:
-    """What forbids that taps read the columns some positions further."""
+    """Return what forbids that taps read the columns some positions further."""
     x, column = contraction.a, pixels_of(contraction)
     row = row_of(contraction, column)
     if row is None:
