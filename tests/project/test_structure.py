@@ -85,3 +85,10 @@ def published() -> Iterator[Path]:
         path = ROOT / entry
         if entry and path.is_file() and b"\0" not in path.read_bytes():
             yield path
+
+
+def test_the_design_lists_the_rooms() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    table = text.partition("## Rooms")[2].partition("\n## ")[0]
+    rooms = {path.parent.name for path in PACKAGE if path.parent.parent == ROOT / "polysci"}
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(rooms)
