@@ -1,1 +1,1 @@
-"""Where data enters the library and errors leave it: files, arguments, unexpected errors."""
+"""The edge where data enters the library and errors leave it: files, arguments, errors."""

@@ -27,7 +27,10 @@ def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
 
 
 def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
-    """The same for a file that this program wrote: a pipe, which may never end, is an error."""
+    """Return the bytes of a file that this program wrote.
+
+    A pipe, which may never end, is an error.
+    """
     with open_stored(path) as file:
         return _whole(file, limit)
 

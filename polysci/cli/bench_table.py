@@ -1,4 +1,4 @@
-"""What bench prints: a row for each layer, and what they amount to, as a table or JSON lines."""
+"""The output of bench: a row for each layer and their sum, as a table or JSON lines."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> d
 
 
 def _peers(all_times: Sequence[Comparison]) -> dict[str, tuple[str, dict[str, float | None]]]:
-    """Of every peer that ran a layer: its name with the version, and the ratios to it."""
+    """Return the name with version, and the ratios, of every peer that ran a layer."""
     peers = [peer for times in all_times for peer in times.peers if peer.version]
     versions = {peer.name: f"{peer.name} {peer.version}" for peer in peers}
     ratios = {

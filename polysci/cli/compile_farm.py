@@ -50,7 +50,7 @@ def compile_on_farm(arguments: argparse.Namespace, graph: Graph, name: str) -> i
 def _networks_here(
     arguments: argparse.Namespace, graph: Graph, machine: FarmMachine
 ) -> list[FarmNetwork]:
-    """What ``compile`` builds and times on this machine: bf16 has f32 as a rival."""
+    """Return the networks that are timed on this machine: bf16 has f32 as a rival."""
     from polysci.export.candidates import SearchTarget
     from polysci.network.on_farm import FarmNetwork
     from polysci.network.pipeline import PassChoices
@@ -70,7 +70,7 @@ def _networks_here(
 def _networks_there(
     arguments: argparse.Namespace, graph: Graph, farm: Farm, targets: list[SearchTarget]
 ) -> list[FarmNetwork]:
-    """The same network for each target, prepared for the best."""
+    """Return the same network for each target, prepared for the best."""
     from polysci.network.on_farm import FarmNetwork
     from polysci.network.pipeline import PassChoices
     from polysci.network.prepare import prepare

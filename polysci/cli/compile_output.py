@@ -1,4 +1,4 @@
-"""What ``compile -o`` writes: its options, which exclude each other, and the writing."""
+"""The output of ``compile -o``: its options, which exclude each other, and the writing."""
 
 from __future__ import annotations
 

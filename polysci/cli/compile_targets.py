@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
-    """Where to look for schedules whose code does not run here, or is one of several."""
+    """Return search targets of code that does not run here, or is one of several."""
     from polysci.export.candidates import SearchTarget
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
@@ -37,7 +37,7 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
 
 
 def options_for(target: SearchTarget, arguments: argparse.Namespace) -> PlanOptions:
-    """What a network for a target is compiled by."""
+    """Return the options by which a network for a target is compiled."""
     from polysci.network.options import PlanOptions
 
     return PlanOptions(

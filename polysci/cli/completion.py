@@ -49,7 +49,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _names() -> dict[str, list[str]]:
-    """What an option takes that lists no choices because packages add to them."""
+    """Return the values of options whose choices packages may add to."""
     from polysci.cost import RANKERS
     from polysci.numerics.dtypes import ALIASES, PRECISIONS
     from polysci.target.isas import ISAS

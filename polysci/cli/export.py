@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tune_on_farm(todo: list[Problem], arguments: argparse.Namespace) -> list[SearchTarget]:
-    """Where the schedules are that a farm measured. Raises CheckError where a layer failed."""
+    """Return search targets of what a farm measured. Raises CheckError where a layer failed."""
     from polysci.cli.display import Display
     from polysci.numerics.dtypes import precision_named
 

@@ -149,7 +149,7 @@ def isa(text: str) -> str:
 
 
 def algorithm_option(command: argparse.ArgumentParser) -> None:
-    """Which algorithms may be chosen."""
+    """Add ``--algorithm`` and ``--reproducible``."""
     from polysci.lower.registry import DEFAULT, help_text, options
 
     command.add_argument("--algorithm", choices=options(), default=DEFAULT, help=help_text())
@@ -214,7 +214,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
 
 
 def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
-    """Where ``--isa`` names code for another kind of CPU, as ``--isas`` may: the model chooses it.
+    """Return the search target of an ``--isa`` of another kind of CPU.
 
     None otherwise, and for commands that run code.
     """
@@ -385,7 +385,7 @@ def rename(layer: TunedLayer, problem: Problem) -> TunedLayer:
 
 
 def mark_disturbed(result: Result) -> str:
-    """What progress lines say behind the speed of a result that is not to be believed."""
+    """Return the mark behind the speed of a disturbed result; empty for others."""
     return " (disturbed)" if result.measurement and result.measurement.disturbed else ""
 
 

@@ -71,7 +71,7 @@ def _run_on_farm(
     todo: list[Problem], arguments: argparse.Namespace, width: int | None,
     tuner: TunerOptions | None,
 ) -> int:  # fmt: skip
-    """The same by the workers of a scheduler, with a table for each kind of machine."""
+    """Optimise on the workers of a scheduler, with a table for each kind of machine."""
     from polysci.cli.display import Display
 
     tuned: dict[tuple[str, str], FarmResult] = {}

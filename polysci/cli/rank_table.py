@@ -79,7 +79,7 @@ def _figures(score: RankerScore) -> dict[str, float]:
 
 
 def _means(layers: list[RankedLayer]) -> dict[str, tuple[int, dict[str, float]]]:
-    """For each ranker with scores: number of layers, geomeans of first and few, other means."""
+    """Return, for each ranker with scores, the number of layers and the means of its scores."""
     means = {}
     for name in dict.fromkeys(name for layer in layers for name in layer.scores):
         its = [layer.scores[name] for layer in layers if name in layer.scores]

@@ -115,7 +115,7 @@ def describe_result(result: Result) -> str:
 
 
 def farm_targets(farm: Farm, x: str) -> list[SearchTarget]:
-    """Where code for each instruction set finds what the farm measured for inputs of type ``x``.
+    """Return the search targets of what the farm measured for inputs of type ``x``.
 
     Of several kinds with the same instruction set that with the most workers counts.
     """

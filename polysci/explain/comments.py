@@ -1,4 +1,4 @@
-"""What every loop of a schedule works on, as the comments of its C."""
+"""Comments in generated C: the operands that every loop of a schedule works on."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ class MeasuredTime:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Where it comes from, and why it is not to be believed; empty for a clean new one."""
+        """Remarks on its origin and why it is not to be believed; empty for a clean new one."""
         return (*["from a record"] * self.recorded, *[self.disturbance] * self.disturbed)
 
     @property
     def disturbance(self) -> str:
-        """What disturbed it, in words; empty for what may be believed."""
+        """The disturbance in words; empty for a time that may be believed."""
         if not self.disturbed:
             return ""
         slow = f"; a loop of known work ran at {100 * self.speed:.0f} % of its speed"
@@ -36,6 +36,6 @@ class MeasuredTime:
 
 
 def quality_members(measured: MeasuredTime | None) -> dict[str, Any]:
-    """What to know of a measured time as JSON members; None where nothing was measured."""
+    """Return the quality of a measured time as JSON members; None where nothing was measured."""
     names = ("recorded", "disturbed", "dropped")
     return {name: None if measured is None else getattr(measured, name) for name in names}

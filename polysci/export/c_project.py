@@ -68,7 +68,7 @@ def check_c(
 
 
 def _leftovers(name: str) -> tuple[str, ...]:
-    """What building an earlier export leaves behind."""
+    """Return what building an earlier export leaves behind."""
     return (f"lib{name}.a", f"{name}.o", f"{name}_*.o", "selftest.o", "selftest", "build")
 
 
@@ -102,7 +102,7 @@ def _source(whole: Project, values: dict[str, str]) -> str:
 
 
 def _one(whole: Project) -> dict[str, str]:
-    """What the other files say of a project whose code is in NAME.c."""
+    """Return the values of templates for a project whose code is in NAME.c."""
     name = whole.name
     return {
         "CPUS": f"these features: {whole.units[0].features}",
@@ -116,7 +116,7 @@ def _one(whole: Project) -> dict[str, str]:
 
 
 def _several(whole: Project) -> dict[str, str]:
-    """The same where every unit has a file."""
+    """Return the values of templates for a project in which every unit has a file."""
     name = whole.name
     stems = [name, *(f"{name}_{unit.key}" for unit in whole.units)]
     width = max(len(unit.key) for unit in whole.units)
@@ -151,7 +151,7 @@ def _several(whole: Project) -> dict[str, str]:
 
 
 def _openmp(whole: Project) -> dict[str, str]:
-    """What the build files and the README say about OpenMP; nothing where no layer uses it."""
+    """Return the values about OpenMP of build files and README; empty where no layer uses it."""
     if whole.threads == 1:
         return {"OPENMP": "OPENMP =", "FIND_OPENMP": "", "WITH_OPENMP": ""}
     return {

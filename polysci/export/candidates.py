@@ -20,7 +20,7 @@ from polysci.tune.calibrate import load_rates
 
 @dataclass(frozen=True, slots=True)
 class SearchTarget:
-    """Where the schedules of an instruction set are looked for: arguments of ``optimize``.
+    """Arguments of ``optimize`` that search the schedules of one instruction set.
 
     ``machine`` is None where this machine runs it; else nothing is run and ``level`` says so.
     """
@@ -54,7 +54,7 @@ def check_isas(isas: Sequence[str], cap: str | None = None, *, source: str = "is
 def search_targets(
     isas: Sequence[Isa], level: str, *, target: Target | None = None, machine: Machine | None = None
 ) -> list[SearchTarget]:
-    """Where to look for the schedules of each, on this machine or on a described one.
+    """Return a search target for each instruction set, on this machine or a described one.
 
     What this machine does not run is estimated on the assumption that its caches stay as they are
     and that the peak grows with the lanes; so is what differs from a described ``machine``.
@@ -113,7 +113,7 @@ def _planned(result: TunedProblem, stand: SearchTarget) -> TunedProblem:
 
 
 def merge_layers(alternatives: Sequence[Sequence[TunedProblem]]) -> list[ExportedLayer]:
-    """The same layers planned for several instruction sets, the best first, as one list."""
+    """Return the same layers planned for several instruction sets, the best first, as one list."""
     return [
         ExportedLayer(
             first.problem, first.schedule, first.threads, tuple(other.schedule for other in others)

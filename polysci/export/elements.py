@@ -1,4 +1,4 @@
-"""What the texts of an export say of its precisions: element types, rounding, scales."""
+"""Values of templates that depend on precisions: element types, rounding, scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOLD = {
 
 
 def holes(whole: Project) -> dict[str, str]:
-    """What fills the templates that speak of types."""
+    """Return the values of templates that speak of types."""
     types = [entry.precision for entry in whole.entries]
     told = {
         "rounded.txt": any(row.y.name in ("bf16", "f16") for row in types),

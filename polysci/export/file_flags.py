@@ -8,7 +8,7 @@ from polysci.target.header_sets import flags_in
 
 
 def file_flags(sources: Mapping[str, object]) -> dict[str, str]:
-    """What fills FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE of the templates; ``sources`` by path."""
+    """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE of the templates; ``sources`` by path."""
     wanted = list(_wanted(sources))
     make = (f"{path.removesuffix('.c')}.o: FLAGS += {' '.join(flags)}\n" for path, flags in wanted)
     cmake = (

@@ -1,4 +1,4 @@
-"""What both exports share: the layers with their identifiers, and the sources of all of them."""
+"""The layers of an export, their identifiers, and their sources."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def functions(self) -> tuple[interface.Function, ...]:
-        """What its code offers, under whatever symbol."""
+        """The functions that its code offers, under whatever symbol."""
         return self.sources[0].functions
 
     @property

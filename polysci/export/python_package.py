@@ -116,7 +116,7 @@ def _identifiers(whole: Project) -> list[str]:
 
 
 def _told(whole: Project) -> list[str]:
-    """What the package offers beside the layers, unless a layer is called so."""
+    """Return the names that the package offers beside the layers, unless a layer has them."""
     rows = [entry.precision for entry in whole.entries]
     some = {
         "scaled": any(row.scaled for row in rows),

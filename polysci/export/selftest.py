@@ -1,4 +1,4 @@
-"""What the exported self-test knows of a layer: its loops, and where they step in x, w and y."""
+"""The self-test of exported layers: their loops, and the steps of these in x, w and y."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _activations(whole: Project) -> str:
 
 
 def _signatures(whole: Project) -> dict[str, str]:
-    """What the functions of each precision take: a member of a union and a case of a switch."""
+    """Return the signatures of each precision: a member of a union and a case of a switch."""
     precisions = list(dict.fromkeys(entry.precision for entry in whole.entries))
     values = {"PRECISIONS": ", ".join(f"AS_{_word(precision)}" for precision in precisions)}
     roles: dict[str, Role] = {"PACK": "pack_weights", "RUN": "run"}
@@ -81,7 +81,7 @@ def _units(whole: Project, choice: bool) -> list[str]:
 
 
 def _codes(whole: Project, choice: bool) -> list[str]:
-    """What there is for each layer: its public functions, and all sources they choose from."""
+    """Return the rows of each layer: its public functions, and the sources they choose from."""
     numbers = {unit.key: at + choice for at, unit in enumerate(whole.units)}
     rows: list[str] = []
     for at, entry in enumerate(whole.entries):

@@ -37,7 +37,7 @@ def compiles_where(code: str, name: str, key: str) -> str:
 
 
 def patterns(name: str, isas: Sequence[str]) -> list[str]:
-    """Of the files that a project may have beside its NAME.c, before its units are known.
+    """Return patterns of the files beside NAME.c, before the units are known.
 
     Those depend on precisions and schedules; ``isas`` are the instruction sets chosen, or none.
     """

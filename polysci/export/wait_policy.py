@@ -1,4 +1,4 @@
-"""What exported files say about OpenMP threads that wait."""
+"""The text about OpenMP threads that wait, in exported files."""
 
 from __future__ import annotations
 

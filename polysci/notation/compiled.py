@@ -137,7 +137,7 @@ class FreeTensorFunction:
 
     @guard
     def grad(self, *inputs: str) -> FreeTensorFunction:
-        """As that of ``TensorFunction``, of free sizes."""
+        """Compile the gradients, for free sizes too, as ``TensorFunction.grad`` does."""
         return replace(self, wanted=inputs, functions={})
 
 

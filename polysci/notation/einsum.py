@@ -127,7 +127,7 @@ def _word(labels: Any) -> str:
 def _common_type(
     arrays: Sequence[Array], out: Array | None, dtype: DTypeLike | None, casting: Any
 ) -> np.dtype[Any]:
-    """What NumPy computes in. Raises TypeError where ``casting`` does not allow it."""
+    """Return what NumPy computes in. Raises TypeError where ``casting`` does not allow it."""
     types = [array.dtype for array in (*arrays, *([] if out is None else [out]))]
     try:
         common = np.result_type(*types) if dtype is None else np.dtype(dtype)
@@ -142,7 +142,7 @@ def _common_type(
 
 
 def _numpy(subscripts: str, arrays: Sequence[Array], **options: Any) -> Any:
-    """What NumPy computes itself."""
+    """Return the result of numpy.einsum itself."""
     try:
         return np.einsum(subscripts, *arrays, **options)
     except (ValueError, TypeError) as error:

@@ -188,7 +188,7 @@ class _Backward:
         return error_at(self.forward.text, at, what, kind=UnsupportedError)
 
     def pull_back(self, ranges: StatementRanges, known: set[str]) -> None:
-        """What a statement adds to the gradients of the tensors that it reads."""
+        """Add a statement's part to the gradients of the tensors that it reads."""
         statement = ranges.statement
         own = Element(statement.tensor, tuple(map(Variable, statement.index)))
         seed: Term = replace(own, tensor=gradient(statement.tensor))

@@ -1,4 +1,4 @@
-"""What a comprehension means: NumPy in float64 over all values of the iterators at once."""
+"""The interpreter: NumPy in float64 over all values of the iterators at once."""
 
 from __future__ import annotations
 

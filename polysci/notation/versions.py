@@ -28,7 +28,7 @@ def gradient(name: str) -> str:
 def number_versions(
     inputs: Iterable[str], statements: Iterable[Assignment]
 ) -> list[tuple[dict[str, str], str]]:
-    """Of each statement what the tensors before it are, and what its target is behind it."""
+    """Return, for each statement, the versions of tensors before it and of its target behind it."""
     current = {name: f"{name}@0" for name in inputs}
     numbered = []
     for statement in statements:
@@ -40,7 +40,7 @@ def number_versions(
 
 
 def copy_version(statement: Assignment, name: str, shape: Sequence[int]) -> Assignment:
-    """What the target of a statement is before it, under another name."""
+    """Return what the target of a statement is before it, under another name."""
     index = tuple(map(Variable, statement.index))
     ends = zip(statement.index, shape, strict=True)
     ranges = tuple(IndexRange(axis, Literal(0), Literal(size)) for axis, size in ends)

@@ -41,7 +41,7 @@ def empty(
 def reserve(
     shape: Sequence[int], page_offset: int | None = None, dtype: np.dtype[Any] = F32
 ) -> NDArray[Any]:
-    """As ``empty``, for what lives long: packed weights, workspaces.
+    """Return an array as ``empty`` does, for long-lived memory: packed weights, workspaces.
 
     From 2 MiB on it begins in a huge page, and the system is asked for such pages: walks over
     weights then wait for fewer translations. Mapping them takes longer than ``empty``.

@@ -40,17 +40,17 @@ class BackwardData(ConvolutionGradient):
 
     @property
     def x_shape(self) -> Shape:
-        """Of dY."""
+        """The shape of dY."""
         return self.forward.y_shape
 
     @property
     def w_shape(self) -> Shape:
-        """Of the filters."""
+        """The shape of the filters."""
         return self.forward.w_shape
 
     @property
     def y_shape(self) -> Shape:
-        """Of dX."""
+        """The shape of dX."""
         return self.forward.x_shape
 
     @property

@@ -38,17 +38,17 @@ class BackwardWeights(ConvolutionGradient):
 
     @property
     def x_shape(self) -> Shape:
-        """Of X."""
+        """The shape of X."""
         return self.forward.x_shape
 
     @property
     def w_shape(self) -> Shape:
-        """Of dY."""
+        """The shape of dY."""
         return self.forward.y_shape
 
     @property
     def y_shape(self) -> Shape:
-        """Of dW."""
+        """The shape of dW."""
         return self.forward.w_shape
 
     @property

@@ -101,7 +101,7 @@ class ConvTranspose2d(Conv2dBackwardData):
     @classmethod
     @guard
     def parse(cls, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = "") -> Self:
-        """What benchdnn's words of a deconvolution describe; ``parse(str(x)) == x`` but for layout.
+        """Return the deconvolution of benchdnn's words; ``parse(str(x)) == x`` but for layout.
 
         Raises SpecError, with a caret under the offending word, or UnsupportedError.
         """
@@ -130,7 +130,7 @@ class ConvTranspose2d(Conv2dBackwardData):
 
     @property
     def key(self) -> str:
-        """What identifies the computation: the words without name, the layout, the dtype."""
+        """The identity of the computation: the words without name, the layout, the dtype."""
         return f"{self.WORD} {grammar.write(self, named=False)} {self.layout} {self.dtype}"
 
     @property
@@ -141,7 +141,7 @@ class ConvTranspose2d(Conv2dBackwardData):
         return {name: text.translate(own) for name, text in axes.items()}
 
     def gradient(self, word: str) -> Conv2d | Conv2dBackwardWeights:
-        """Of x (``bwd_d``) the convolution of dY, else of the filters: x is that one's dY."""
+        """Return the gradient of x (``bwd_d``), a convolution of dY, or that of the filters."""
         return (
             self.forward if word == Conv2dBackwardData.WORD else Conv2dBackwardWeights(self.forward)
         )

@@ -1,4 +1,4 @@
-"""What both gradients of a convolution have in common: its words, its fields, its taps."""
+"""The common parts of both gradients of a convolution: its words, its fields, its taps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ConvolutionGradient(ProblemBase):
 
     @property
     def key(self) -> str:
-        """What identifies the computation: the words without name, the layout, the dtype."""
+        """The identity of the computation: the words without name, the layout, the dtype."""
         return f"{self.WORD} {self.forward.key}"
 
     def with_(self, **changes: Any) -> Self:
@@ -82,12 +82,12 @@ class ConvolutionGradient(ProblemBase):
 
     @property
     def layout(self) -> str:
-        """Of images."""
+        """The layout of images."""
         return self.forward.layout
 
     @property
     def dtype(self) -> str:
-        """Of x, w and y, in this order where they differ."""
+        """The element types of x, w and y, in this order where they differ."""
         return self.forward.dtype
 
     @property

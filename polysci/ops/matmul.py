@@ -172,7 +172,7 @@ class Matmul(ProblemBase):
 
     @property
     def key(self) -> str:
-        """What identifies the computation: the text without the name, and the dtype."""
+        """The identity of the computation: the text without the name, and the dtype."""
         return f"{self._words} {self.dtype}"
 
     def with_(self, **changes: Any) -> Self:
@@ -223,17 +223,17 @@ class Matmul(ProblemBase):
 
     @property
     def x_shape(self) -> Shape:
-        """Of A as it is stored, or B (see above)."""
+        """The shape of A as it is stored, or B (see above)."""
         return self._shape(self._letters[0])
 
     @property
     def w_shape(self) -> Shape:
-        """Of B as it is stored, or A (see above)."""
+        """The shape of B as it is stored, or A (see above)."""
         return self._shape(self._letters[1])
 
     @property
     def y_shape(self) -> Shape:
-        """Of O as it is stored."""
+        """The shape of O as it is stored."""
         return self._shape("o")
 
     def memory_axes(self, operand: str) -> str:

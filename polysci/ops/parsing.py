@@ -1,4 +1,4 @@
-"""From text to problem: the first word chooses the row of OPS that reads it."""
+"""Parse text to a problem: the first word chooses the row of OPS that reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator offers to the rest of the program, whichever operator it is."""
+"""Problem: the interface of every operator to the rest of the program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Problem(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user calls it; may be empty."""
+        """The name that the user gave it; may be empty."""
 
     @property
     def multiplicity(self) -> int:
@@ -66,7 +66,7 @@ class Problem(Protocol):
 
     @property
     def key(self) -> str:
-        """What identifies the computation, name and multiplicity left out."""
+        """The identity of the computation, without name and multiplicity."""
 
     @property
     def flops(self) -> int:
@@ -141,7 +141,7 @@ class Problem(Protocol):
 
 
 class ProblemBase:
-    """What a Problem inherits that only says ``sums`` and ``with_``."""
+    """Base of problems, which define ``sums`` and ``with_``."""
 
     __slots__ = ()
 
@@ -224,7 +224,7 @@ def _check_array(name: str, array: Any, shape: Shape) -> None:
 
 
 def _widen(array: NDArray[Any], element: DType) -> NDArray[Any]:
-    """What is stored as ``element``, wide enough for sums; other arrays are left as they are."""
+    """Return an array stored as ``element``, widened for sums; other arrays as they are."""
     if array.dtype != element.numpy or element.name == "f32":
         return array
     return values(array, element).astype(np.int64 if element.integer else np.float64)

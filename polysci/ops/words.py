@@ -88,7 +88,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a text says: values by key, activation, name and multiplicity."""
+    """The contents of a text: values by key, activation, name and multiplicity."""
 
     line: Line
     values: Mapping[str, Word]
@@ -170,7 +170,7 @@ def _start(line: Line) -> int:
 
 
 def _number_end(line: Line, key: re.Match[str]) -> int:
-    """Where the number after ``key`` ends."""
+    """Return the end of the number after ``key``."""
     number = _NUMBER.match(line.text, key.end())
     end = number.end() if number else key.end()
     following = line.text[end : end + 1]

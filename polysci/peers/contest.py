@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def cold_ratio(self) -> float | None:
-        """As ``ratio``, with cold weights, to the peer that is the fastest then."""
+        """The ratio with cold weights, to the peer that is the fastest then."""
         least = min((peer.cold_median for peer in self.peers if peer.cold_median), default=None)
         return least and least / median(self.cold)
 

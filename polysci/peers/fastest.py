@@ -1,4 +1,4 @@
-"""Which of a peer's ways to compute is the fastest."""
+"""The fastest of a peer's ways to compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRIALS: Final = 5  # samples that decide
 
 @dataclass(frozen=True, slots=True)
 class TimedPaths:
-    """Of every path, by name: the calls that make a sample, and the least seconds of a call."""
+    """Calls that make a sample, and least seconds of a call, of every path by name."""
 
     calls: Mapping[str, int]
     seconds: Mapping[str, float]

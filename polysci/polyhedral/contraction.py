@@ -40,7 +40,7 @@ class Operand:
 
     @property
     def bytes(self) -> int:
-        """Of one element."""
+        """The size of one element in bytes."""
         return DTYPES[self.dtype].bytes
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ class Contraction:
         return {dim.name: dim.extent for dim in self.dims}
 
     def with_precision(self, precision: Precision) -> Contraction:
-        """The same sums over arrays of these element types."""
+        """Return the same sums over arrays of these element types."""
         return replace(
             self,
             a=replace(self.a, dtype=precision.x.name),
@@ -309,7 +309,10 @@ def _operand(scop: Scop, statement: Statement, access: Access, lows: Sequence[in
 
 
 def _cuts(scop: Scop, statement: Statement, accesses: Sequence[Access]) -> tuple[bool, ...]:
-    """Which operands leave their arrays over the whole box; the guards must drop just that."""
+    """Return which operands leave their arrays over the whole box.
+
+    The guards must drop just that.
+    """
     kept, cut = statement.box, []
     for access in accesses:
         elements = scop.array(access.array).elements()

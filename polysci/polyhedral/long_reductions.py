@@ -9,7 +9,7 @@ from polysci.polyhedral.contraction import Contraction, Dim
 
 
 def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contraction:
-    """The same sums without a k whose steps lie further apart in A than those of another reduction.
+    """Return the sums with k along the reduction whose steps lie nearest in A.
 
     A kernel that takes one element of A at a time runs along that one, where A lies.
     """

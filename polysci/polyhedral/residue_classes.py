@@ -172,7 +172,7 @@ class _Pixels:
         return f"{self.statement.name}[{', '.join(self.extents)}]"
 
     def _numbered(self) -> isl.Map:
-        """From the result's elements to those of the class."""
+        """Return the map from the result's elements to those of the class."""
         name, axes = self.roles.out.array, range(len(self.steps))
         source, target = (", ".join(f"{letter}{axis}" for axis in axes) for letter in "ab")
         where = " and ".join(
@@ -182,13 +182,13 @@ class _Pixels:
         return isl.Map(f"{{ {name}[{source}] -> {name}[{target}] : {where} }}")
 
     def _written(self) -> isl.Map:
-        """From the loops over the class to the pixel that they add to."""
+        """Return the map from the loops over the class to the pixel that they add to."""
         rows = {at.axis: _PIXELS[at.row] for at in self.axes}
         index = (rows.get(axis, str(own)) for axis, own in enumerate(self.roles.out.index))
         return isl.Map(f"{{ {self._iteration} -> {self.roles.out.array}[{', '.join(index)}] }}")
 
     def _change(self) -> isl.Map:
-        """From the loops over the class to the iterations of the nest; taps are mirrored.
+        """Return the map from the loops over the class to the nest's iterations; taps are mirrored.
 
         The last tap that reaches a pixel is the first one, so that x is read forwards. Of a class
         without taps all iterations are outside x.

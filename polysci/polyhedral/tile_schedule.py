@@ -128,7 +128,7 @@ class TileSchedule:
         return sets
 
     def context(self, fixed: int) -> isl.Set:
-        """What holds of the first ``fixed`` loops as parameters."""
+        """Return the constraints on the first ``fixed`` loops as parameters."""
         bounds = [self._bounds(position) for position in range(fixed)]
         names = ", ".join(self.names[:fixed])
         return isl.Set(f"[{names}] -> {{ : {' and '.join(bounds) or 'true'} }}")
@@ -138,7 +138,7 @@ class TileSchedule:
         return f"0 <= {name} < {self.extents[loop.dim]} and {name} mod {loop.step} = 0"
 
     def _member(self, position: int, kinds: int) -> isl.MultiUnionPwAff:
-        """What a loop iterates over, for tiles that start at multiples of the innermost step."""
+        """Return the loop's values, for tiles that start at multiples of the innermost step."""
         loop = self.loops[position]
         value = origin = _origin(loop.dim)
         if any(inner.dim == loop.dim for inner in self.loops[position + 1 :]):

@@ -28,7 +28,7 @@ class Log:
         return self.low <= value <= self.high
 
     def ticks(self, limit: int) -> list[float]:
-        """At most ``limit`` round values on the axis, as dense as possible."""
+        """Return at most ``limit`` round values on the axis, as dense as possible."""
         if self.high < _SHORT * self.low:
             return self._even(limit)
         for steps in _STEPS:

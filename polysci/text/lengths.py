@@ -57,7 +57,7 @@ def _cut_word(word: str) -> str:
 
 
 def _cut_middle(text: str, longest: int, end: int) -> str:
-    """At most ``longest`` characters, of which the last are ``end`` of the text."""
+    """Return at most ``longest`` characters, of which the last are ``end`` of the text."""
     if len(text) <= longest:
         return text
     return f"{cut(text, longest - end - 100)} ... {text[-end:]}"

@@ -83,7 +83,7 @@ def remark(text: str, longest: int = 200) -> str:
 
 
 def _starts(units: Sequence[str]) -> list[str]:
-    """What an identifier must not begin with: a unit, what one has beyond another, words of ours.
+    """Return the beginnings that no identifier may have: units, their suffixes, our words.
 
     ``avx512_`` and ``i8_u8_u8_conv`` would make what ``avx512_i8_u8_u8_`` and ``conv`` make.
     """

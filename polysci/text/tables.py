@@ -103,7 +103,7 @@ def _lines(row: Sequence[str], widths: Mapping[int, int]) -> list[list[str]]:
 
 
 def _excess(table: Sequence[Sequence[str]], indent: str, width: int | None) -> int:
-    """By how many characters the table is wider than ``width``."""
+    """Return by how many characters the table is wider than ``width``."""
     if width is None:
         return 0
     return max(map(len, columns(table, (), indent).split("\n"))) - width

@@ -32,7 +32,7 @@ class PartTensor:
 
     @staticmethod
     def of(node: Any) -> PartTensor:
-        """As a node of a program makes it; strides that are not dense become contiguous."""
+        """Return the tensor that a node makes; strides that are not dense become contiguous."""
         value = node.meta["val"]
         order = CHANNELS_LAST.get(value.dim())
         last = order is not None and value.is_contiguous(memory_format=order)

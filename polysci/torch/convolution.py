@@ -41,7 +41,7 @@ class ImageOperator:
         return self.family.name + _DIRECTIONS[self.direction].suffix
 
     def __call__(self, a: Tensor, b: Tensor, bias: Tensor | None, *words: Any) -> Tensor:
-        """On any device; past the dispatcher where that has nothing to do."""
+        """Compute on any device; past the dispatcher where that has nothing to do."""
         if not is_dynamo_compiling() and is_direct(a, b, bias):
             key = self, a.shape, a.stride(), a.dtype, words, settings.key()
             call = find_call(b, key)
@@ -51,7 +51,7 @@ class ImageOperator:
         return getattr(torch.ops.polysci, self.name).default(a, b, bias, *arguments)
 
     def run(self, a: Tensor, b: Tensor, bias: Tensor | None, key: Any, words: Any) -> Tensor:
-        """On the CPU, without the dispatcher; ``key`` decides all but what b is and holds."""
+        """Compute on the CPU, without the dispatcher; ``key`` decides all but b."""
         whole = key, b.shape, b.stride(), b.dtype, b.device
         call = _calls.get(whole)
         if call is None:
@@ -104,7 +104,7 @@ def hashable(word: Any) -> Any:
 
 
 def _extents(x: Tensor, w: Tensor, *words: Any) -> tuple[Any, ...]:
-    """Of a convolution's result, axis by axis."""
+    """Return the extents of a convolution's result, axis by axis."""
     rows = zip(x.shape[2:], w.shape[2:], *words, strict=True)
     return tuple(
         (size + 2 * pad - apart * (taps - 1) - 1) // step + 1
@@ -142,7 +142,7 @@ def _weight(family: ConvolutionSet, x: Tensor, dy: Tensor, like: Tensor, words: 
 
 @dataclass(frozen=True, slots=True)
 class OperatorKind:
-    """What a family's operators of one kind have in common.
+    """The common part of a family's operators of one kind.
 
     ``gradients``: of a and of b, from (family, a, b, the result's gradient, words). Each operator
     is linear in a and in b, so these are the family's operators again.
@@ -210,7 +210,7 @@ def transpose(
 def _transposed_words(
     x: Tensor, w: Tensor, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
 ) -> tuple[Any, ...]:
-    """What the gradient of an input is told. Raises TypeError or ValueError."""
+    """Return the arguments of an input's gradient. Raises TypeError or ValueError."""
     spread = OPERATORS[2, "input"].family.spread
     words = {"stride": stride, "padding": padding, "dilation": dilation}
     step, pad, apart = (spread(*word) for word in words.items())

@@ -47,7 +47,7 @@ class ConvolutionSet:
         self, images: Sequence[int], filters: Sequence[int], outs: Sequence[int],
         words: Sequence[Any], layout: str, x: Tensor,
     ) -> Convolution:  # fmt: skip
-        """Of (N, C, sizes) and (K, C/groups, taps); ``outs`` empty: what the words make of them.
+        """Return the convolution of (N, C, sizes) and (K, C/groups, taps); ``outs`` may be empty.
 
         Raises SpecError or ValueError for a broken rule.
         """

@@ -96,7 +96,7 @@ def remove_idle_dropout(graph: Any) -> None:
 
 
 def _compile_learning(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Run:
-    """Of sizes that are fixed; by another backend where nothing of it can be compiled."""
+    """Compile for fixed sizes; by another backend where nothing of it can be compiled."""
     try:
         return compile_training(graph, example_inputs, options)  # type: ignore[no-any-return]
     except UnsupportedError:
@@ -210,7 +210,7 @@ class CompiledGraph:
         return variant.runs(*[inputs[at] for at in variant.places])
 
     def variant(self, inputs: Sequence[Any]) -> GraphVariant | None:
-        """For inputs of these sizes and these weights; None where nothing of it is compiled."""
+        """Return the variant for these sizes and weights; None where nothing of it is compiled."""
         key = self._key(inputs)
         variant = self._variants.get(key)
         if variant is None and key in self._variants:

@@ -30,7 +30,7 @@ def store(x: Tensor, layout: str) -> Tensor:
 
 
 def strides_in(layout: str, shape: Sequence[Any]) -> tuple[Any, ...]:
-    """In elements, of (N, C, sizes)."""
+    """Return the strides in elements, of (N, C, sizes)."""
     order = [*range(len(shape))] if layout == "nchw" else [0, *range(2, len(shape)), 1]
     strides, step = [1] * len(shape), 1
     for axis in reversed(order):
@@ -40,6 +40,6 @@ def strides_in(layout: str, shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def new_images(x: Tensor, shape: Sequence[Any]) -> Tensor:
-    """In the layout of x, of its type and on its device, with undefined elements."""
+    """Return images in the layout of x, of its type, on its device, with undefined elements."""
     strides = strides_in(layout_of(x), shape)
     return torch.empty_strided(tuple(shape), strides, dtype=x.dtype, device=x.device)

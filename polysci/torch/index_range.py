@@ -25,7 +25,7 @@ _MOVING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlaceRange:
-    """From ``low`` to below ``end``."""
+    """The numbers from ``low`` to below ``end``."""
 
     low: int
     end: int
@@ -43,7 +43,7 @@ class PlaceRange:
 
 
 def range_of(node: Any) -> PlaceRange | None:
-    """Which numbers an integer tensor may hold, by the calls that read all of it as places."""
+    """Return the numbers that an integer tensor may hold, by the calls that index with it."""
     if not _is_whole(node):
         return None
     ranges = [*_ranges(node)]

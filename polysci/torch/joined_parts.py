@@ -1,4 +1,4 @@
-"""What runs a program: its parts, which are compiled, and the calls between them."""
+"""Joined parts of a program: compiled parts, and the calls between them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pick_results(
 
 
 def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, CompiledPart]) -> Any:
-    """From tensors to the outputs: by the only part, or a ``GraphModule`` with several."""
+    """Return a function from tensors to outputs: the only part, or a ``GraphModule``."""
     for whole, only in compiled.items():
         if is_whole_of(program, whole):
             return only.forward

@@ -92,7 +92,7 @@ def _reserve(size: int) -> tuple[Any, int]:
 
 
 def precision(name: str, x: Tensor) -> str:
-    """Of a tensor's elements. Raises UnsupportedError for a type that nothing computes."""
+    """Return the precision of a tensor. Raises UnsupportedError for a type that has none."""
     if x.dtype not in PRECISIONS:
         known = ", ".join(map(str, PRECISIONS))
         raise UnsupportedError(f"polysci.torch.{name}: input: expected {known}, got {x.dtype}")

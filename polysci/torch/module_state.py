@@ -1,4 +1,4 @@
-"""What a module computes with, to notice where it changed: weights, buffers and submodules."""
+"""The state of a module, to notice changes: weights, buffers and submodules."""
 
 from __future__ import annotations
 

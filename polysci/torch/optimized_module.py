@@ -37,7 +37,7 @@ from polysci.torch.variants import (
 
 
 class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
-    """What ``optimize`` makes of a module, which ``module`` still is.
+    """The optimized form of a module, which ``module`` still is.
 
     Calls take what those of the module take, in the sizes of the example inputs, or others along
     axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
@@ -64,7 +64,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         self.training = False
 
     def _compile_first(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-        """For the example inputs alone."""
+        """Compile for the example inputs alone."""
         state, leaves = ModuleState(self.module), pytree.tree_leaves(examples)
         self._examples, self._first = examples, key_of(leaves)
         self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
@@ -76,7 +76,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def report(self) -> ModuleReport:
-        """What became of the module for the example inputs."""
+        """The report of the module for the example inputs."""
         return self._variants[self._first].report
 
     def forward(self, *args: Any, **words: Any) -> Any:
@@ -236,11 +236,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return self.module.state_dict(*args, **words)
 
     def load_state_dict(self, *args: Any, **words: Any) -> Any:
-        """Into the module; the next call compiles again."""
+        """Load into the module; the next call compiles again."""
         return self.module.load_state_dict(*args, **words)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        """As a part of another module, by the names that ``state_dict`` gives."""
+        """Load as a part of another module, by the names that ``state_dict`` gives."""
         for name in [name for name in state_dict if name.startswith(prefix)]:
             state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *others)

@@ -69,7 +69,7 @@ def find_call(w: Tensor, key: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call makes of x and a bias: a tensor of this shape, these strides and this type.
+    """The result of a call on x and a bias: a tensor's shape, strides and type.
 
     ``prepare`` copies an x that does not lie as the kernel reads it; ``channels`` a bias has.
     """
@@ -155,7 +155,7 @@ def _remember(w: Tensor, ffi: Any) -> PackedTensor:
 
 
 def _place(element: int, shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Where an element lies that has this number row by row."""
+    """Return the place of the element that has this number row by row."""
     place = 0
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         element, index = divmod(element, size)

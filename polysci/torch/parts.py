@@ -68,7 +68,7 @@ class Split:
 
 
 def split_program(program: TorchProgram) -> Split:
-    """As large parts as can be: calls that nothing unsupported lies between."""
+    """Split into the largest parts: calls that nothing unsupported lies between."""
     calls = [*needed_calls(program.nodes, program.made)]
     _, importer = import_calls(program.where, calls, program.inputs, [], program.values)
     known = {**program.values, **importer.values}
@@ -220,7 +220,7 @@ def compile_part(
 
 
 def _arrays(tensors: Sequence[Any]) -> list[Array]:
-    """Of NumPy, which has no bfloat16."""
+    """Return NumPy arrays; NumPy has no bfloat16."""
     return [(x.float() if x.dtype is torch.bfloat16 else x).numpy() for x in tensors]
 
 
@@ -275,7 +275,7 @@ def _exact_outputs(
 def boundary_values(
     program: TorchProgram, split: Split, inputs: Sequence[Any], operators: Operators
 ) -> dict[Any, Any]:
-    """By eager: the outputs, and what parts read or make; others are dropped after their use."""
+    """Return eager's outputs and the tensors at parts' borders; others are dropped after use."""
     kept = {node for part in split.parts for node in (*part.inputs, *part.outputs)}
     kept |= {*program.made}
     values = {**program.values, **dict(zip(program.inputs, inputs, strict=True))}

@@ -32,7 +32,7 @@ _calls, _direct = Calls(), Calls()
 
 @dataclass(frozen=True, slots=True)
 class RecurrentShape:
-    """What decides a layer beside its values: the cell, x, and what the weights say."""
+    """The form of a recurrent layer: the cell, x, and the shapes of the weights."""
 
     cell: str
     x: tuple[int, ...]
@@ -43,7 +43,7 @@ class RecurrentShape:
 
     @property
     def results(self) -> list[tuple[int, ...]]:
-        """Of y and the last states."""
+        """The shapes of y and the last states."""
         batch = self.x[0 if self.batch_first else 1]
         y = (*self.x[:2], self.directions * self.hidden)
         return [y, *[(self.directions, batch, self.hidden)] * len(STATES[self.cell])]
@@ -71,7 +71,7 @@ class RecurrentShape:
         return graph.grown(inputs, outputs), outputs
 
     def gradients(self) -> ir.Graph:
-        """Of all inputs, from these and the results' gradients, one after the other."""
+        """Return the graph of all inputs' gradients, from the inputs and the results' gradients."""
         graph, outputs = self.graph()
         grown = LayerGraph(graph)
         flat = [grown.reshape(name, (grown.graph.tensors[name].size,)) for name in outputs]

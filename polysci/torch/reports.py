@@ -1,4 +1,4 @@
-"""What became of a module: parts that are compiled, calls that are not, and what that gains."""
+"""Reports on a module: parts that are compiled, calls that are not, and the gain."""
 
 from __future__ import annotations
 

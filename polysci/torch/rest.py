@@ -1,4 +1,4 @@
-"""What no network computes, by a compiler of PyTorch's."""
+"""Calls that no network computes, by a compiler of PyTorch's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompiledRest(torch.nn.Module):  # type: ignore[misc]
         self._runs: Any = None
 
     def forward(self, *inputs: Any) -> Any:
-        """What the calls make."""
+        """Return the results of the calls."""
         if self._runs is None:
             try:
                 with torch._guards.tracing(None):
@@ -38,7 +38,7 @@ class CompiledRest(torch.nn.Module):  # type: ignore[misc]
 
 
 def with_rest(runs: Any, inputs: Sequence[Any], rest: str) -> Any:
-    """What runs a program, with the calls between its parts by a compiler of RESTS."""
+    """Return a program whose calls between parts are compiled by one of RESTS."""
     if not isinstance(runs, torch.fx.GraphModule):
         return runs
     if rest == EAGER:
@@ -65,7 +65,7 @@ def _dense_strides(x: Any) -> tuple[int, ...] | None:
 
 
 def _run_as_traced(runs: Any, strides: Sequence[tuple[int, ...] | None], *inputs: Any) -> Any:
-    """With inputs that lie as they lay when they were traced: some operators mistake strides.
+    """Run with inputs that lie as they did when traced: some operators mistake strides.
 
     The calls say what autocast casts.
     """

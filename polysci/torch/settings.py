@@ -78,12 +78,12 @@ def set_threads(count: int) -> None:
 
 
 def current() -> Settings:
-    """What applies to a call that begins now."""
+    """Return the settings of a call that begins now."""
     return _settings
 
 
 def threads() -> int:
-    """Of a call that begins now."""
+    """Return the threads of a call that begins now."""
     return _settings.threads or _get_num_threads()
 
 

@@ -1,4 +1,4 @@
-"""What tensors hold, to notice when somebody replaces or writes to one of them."""
+"""The state of tensors, to notice when somebody replaces or writes to one of them."""
 
 from __future__ import annotations
 

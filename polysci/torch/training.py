@@ -48,7 +48,7 @@ def compile_training(graph: Any, example_inputs: Sequence[Any], options: ModuleO
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """What becomes of operators that have no rule."""
+    """Return the decompositions of operators that have no rule."""
     table = {
         operator: function for operator, function in core_aten_decompositions().items()
         if not (hasattr(operator, "_schema") and operator_name(operator) in OPERATORS)
@@ -72,7 +72,7 @@ def attention_gradient(
     grad_out: Any, query: Any, key: Any, value: Any, out: Any, shares: Any, dropout_p: float,
     is_causal: bool, *, attn_mask: Any = None, scale: float | None = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Of query, key and value; forward, PyTorch's decomposition returns ``shares``, softmax's."""
+    """Return the gradients of query, key and value; ``shares`` are softmax's."""
     heads = key.shape[1]
     key, value = (x.repeat_interleave(query.shape[1] // heads, 1) for x in (key, value))
     by_shares = grad_out @ value.transpose(-1, -2)
@@ -146,7 +146,7 @@ def _is_image(node: Any, other: Any) -> bool:
 
 
 def output_of(graph: Any) -> Sequence[Any]:
-    """What a graph module returns: nodes, and values that are known."""
+    """Return what a graph module returns: nodes, and values that are known."""
     (node,) = graph.graph.find_nodes(op="output")
     made: Sequence[Any] = node.args[0]
     return made
@@ -217,7 +217,7 @@ class TracedGraph:
         return partial(self._eager, self._plain, runs) if self._plain else runs
 
     def _eager(self, places: Sequence[int], runs: Any, *inputs: Any) -> Any:
-        """With inputs as PyTorch's operators expect them, some of which mistake strides."""
+        """Run eager with inputs as PyTorch's operators expect them: some mistake strides."""
         tensors = [*inputs]
         for at in places:
             tensors[at] = _as_traced(self.program.inputs[at], tensors[at])

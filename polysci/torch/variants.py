@@ -49,7 +49,7 @@ _lock = RLock()
 
 @dataclass(frozen=True, slots=True)
 class ModuleOptions:
-    """As ``optimize`` takes them; ``rest``: what computes the calls between parts."""
+    """Options as ``optimize`` takes them; ``rest`` computes the calls between parts."""
 
     level: str
     threads: int
@@ -91,7 +91,7 @@ def module_options(
     level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER,
     reproducible: bool = False,
 ) -> ModuleOptions:  # fmt: skip
-    """Of as many threads as PyTorch has, where none are told. Raises SpecError for wrong ones."""
+    """Return options, by default of PyTorch's threads. Raises SpecError for wrong ones."""
     count = torch.get_num_threads() if threads is None else threads
     check_options(level, count, None, None, None, None)
     check_algorithm(algorithm)
@@ -144,7 +144,7 @@ def compile_parts(
     program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split | None = None,
     eager: Callable[[], Any] | None = None,
 ) -> tuple[Any, ModuleReport]:  # fmt: skip
-    """What computes a program's outputs; None where nothing of it is compiled.
+    """Return a function of a program's outputs; None where nothing of it is compiled.
 
     ``eager`` runs the module that the program is of, with which it is compared. Raises WisdomError,
     at the level that takes records alone; other errors leave parts, or all of it, to PyTorch.

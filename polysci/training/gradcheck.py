@@ -26,7 +26,7 @@ def gradcheck(
     model: Source | Problem, shape: Sequence[int] = (), loss: str = "cross_entropy", *,
     seed: int = 0, tolerance: float = 1e-5,
 ) -> dict[str, float]:  # fmt: skip
-    """By parameter, the largest relative difference along random directions.
+    """Return the largest relative difference along random directions, by parameter.
 
     Of a model at its first values, for a random batch of ``shape``. Or of x and w of a problem (a
     convolution, ConvTranspose2d or Matmul), whose gradients are those of its gradient problems; it
@@ -54,7 +54,7 @@ def gradcheck(
 def _check_problem(
     problem: Problem, random: np.random.Generator, tolerance: float
 ) -> dict[str, float]:
-    """Of the sum of products of y and random numbers."""
+    """Check the gradients of the sum of products of y and random numbers."""
     gradients = gradients_of_problem(problem)
     shapes = {"x": problem.x_shape, "w": problem.w_shape, "dy": problem.y_shape}
     arrays = {name: random.normal(size=shape) for name, shape in shapes.items()}

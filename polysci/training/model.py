@@ -1,4 +1,4 @@
-"""What is trained: a list of layers, or an ONNX model whose initializers become parameters."""
+"""Trained models: a list of layers, or an ONNX model whose initializers are parameters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def model_of(
     source: Source, shape: Sequence[int], *, seed: int = 0, external: bool = False,
     batch_statistics: bool = False,
 ) -> TrainedModel:  # fmt: skip
-    """Of a list of layers on an input of ``shape``, or of an ONNX model of one input and output.
+    """Return the model of a list of layers, or of an ONNX model of one input and output.
 
     ``batch_statistics``: batch normalisation of an ONNX model that predicts learns by those of the
     batch, and replaces those that the model holds by their running means; layers always do.

@@ -21,7 +21,7 @@ Gradient = tuple[Problem, str, str]  # a problem, and which of x, w and dy are i
 
 
 def gradients_of_problem(problem: Problem) -> dict[str, Gradient]:
-    """By operand, x and w, the problem of its gradient and its factors.
+    """Return the problem and factors of the gradient of each operand, x and w.
 
     Raises UnsupportedError for integers, an activation, and other problems.
     """

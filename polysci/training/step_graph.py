@@ -82,7 +82,7 @@ def build_step(
 def _updates(
     back: Backward, optimizer: Optimizer, gradients: Mapping[str, str], clip_norm: float | None
 ) -> dict[str, str]:
-    """By the name of what replaces it, every parameter, state of the optimizer, and the count."""
+    """Return parameters, the optimizer's states and the count, by the name that replaces each."""
     count = derive(back, "step + 1", step=STEP)
     factors = {**optimizer.factors(back, count), "lr": RATE}
     if clip_norm is not None:

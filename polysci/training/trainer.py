@@ -108,7 +108,7 @@ class Trainer:
 
     @guard
     def predict(self, x: Array) -> Array:
-        """What the model makes of x, as it is when nothing is learned."""
+        """Return the model's outputs for x, as they are when nothing is learned."""
         graph = self.model.predicting.graph
         return self._call("predict", graph, {self.model.x: x})[graph.outputs[0].name]
 
@@ -169,7 +169,7 @@ class Trainer:
 
     @guard
     def load(self, path: str | PathLike[str]) -> None:
-        """What ``save`` wrote, of a trainer of the same model and optimizer.
+        """Load what ``save`` wrote, of a trainer of the same model and optimizer.
 
         Raises OSError, or SpecError for a file that is none and for other names, shapes or types;
         then nothing changes.

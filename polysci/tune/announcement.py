@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def describe(x: str) -> str:
-    """What a calibration for inputs of type ``x`` says of itself."""
+    """Return the line that announces a calibration for inputs of type ``x``."""
     return f"measuring this machine once for {x} (less than a minute)"
 
 

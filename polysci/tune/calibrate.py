@@ -276,7 +276,7 @@ def _part(progress: Progress, first: int, last: int) -> Progress:
 
 
 def _together(target: Target, efficiency: float) -> dict[str, Any]:
-    """What all cores do together: FMA, reads of L3 and memory; and what a parallel region costs.
+    """Measure all cores together: FMA, reads of L3 and memory, and a parallel region.
 
     ``efficiency`` is that of the reference kernel.
     """
@@ -345,7 +345,7 @@ def _confirmed(samples: Samples, bests: Sequence[float]) -> float:
 
 
 def _rounds(samples: Samples) -> list[float]:
-    """Of the undisturbed samples."""
+    """Return the rounds of the undisturbed samples."""
     return [sample.rounds for sample in samples.taken if not sample.disturbed]
 
 

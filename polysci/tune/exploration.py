@@ -1,4 +1,4 @@
-"""Which schedules to measure next: what the model calls fast, corrected by what was measured.
+"""Exploration: the schedules to measure next, by the model and by what was measured.
 
 The model's errors are those of kinds: it prices packing, or blocks of rows, too low or too high on
 some machine. So log(measured / predicted) is a sum of terms, one for each property of a schedule,
@@ -33,7 +33,7 @@ COMMON: Final = "every schedule"
 
 
 def properties(schedule: Schedule) -> Iterator[str]:
-    """What a schedule shares with others of its kind, and its kind: all but the loops' steps."""
+    """Yield the properties of a schedule, and its kind: all but the loops' steps."""
     kernel = find(schedule.kernel)
     dims = [loop.dim for loop in schedule.loops]
     yield COMMON

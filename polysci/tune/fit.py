@@ -122,7 +122,7 @@ def _context(problem: Conv2d, target: Target, machine: Machine) -> Context:
 def model_schedule(
     problem: Conv2d, schedule: Schedule, target: Target, machine: Machine
 ) -> ModelledSchedule:
-    """What the model says of a schedule, for the fit."""
+    """Return the model's terms of a schedule, for the fit."""
     fixed, counts = work(*as_family(_context(problem, target, machine), schedule))
     numbers = {name: float(count[0]) for name, count in counts.items()}
     return ModelledSchedule(problem, schedule, float(fixed[0]), numbers)
@@ -180,7 +180,7 @@ def _time(
 
 
 def _rows(timed: Sequence[tuple[ModelledSchedule, Samples]]) -> Iterator[Row]:
-    """What the fit takes of one layer's schedules: those that were undisturbed."""
+    """Yield the rows of one layer's undisturbed schedules."""
     clean = [(modelled, min(its.seconds)) for modelled, its in timed if not its.disturbed]
     fastest = min((seconds for _, seconds in clean), default=0.0)
     for modelled, seconds in clean:

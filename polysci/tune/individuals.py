@@ -25,7 +25,7 @@ def text_of(texts: Mapping[str, str]) -> str:
 
 
 def parse_texts(text: str) -> dict[str, str]:
-    """The same back. Raises SpecError for what is no such text."""
+    """Return the choices of such texts. Raises SpecError for other texts."""
     texts = dict[str, str]()
     for part in text.split(_AND):
         name, sign, option = part.partition(_IS)

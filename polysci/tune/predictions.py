@@ -1,4 +1,4 @@
-"""What the model chose before, by problem and machine, so that a process need not search again."""
+"""Kept choices of the model, by problem and machine, for later processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _code() -> str:
 
 
 def load(key: str) -> Prediction | None:
-    """What was kept under the key; None if there is nothing that can be read."""
+    """Return the prediction kept under the key; None if none can be read."""
     for folder in dirs_to_read():
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             path = folder / FOLDER / key
@@ -59,7 +59,7 @@ def load(key: str) -> Prediction | None:
 
 
 def keep(key: str, prediction: Prediction) -> None:
-    """For later processes; a full disk is none of the search's business."""
+    """Keep a prediction for later processes; a full disk is no error."""
     entry = {"schedule": prediction.schedule, "seconds": prediction.seconds}
     try:
         root = cache_dir()

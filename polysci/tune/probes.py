@@ -41,7 +41,7 @@ def peak_text(unit: HeaderSet) -> str:
 
 
 def peak_units(isa: str, x: str) -> dict[str, HeaderSet]:
-    """By way to multiply, the unit whose multiplications bound its kernels for inputs ``x``."""
+    """Return the unit that bounds the kernels of each way to multiply, for inputs ``x``."""
     ways = microkernels.ways("brgemm", isa, x)
     return {way[0].compute: unit_of(way[0], x) for way in ways}
 
@@ -102,7 +102,7 @@ def _read_blocks(buffer: str, blocks: int, jump: int, at: str) -> str:
 
 
 def _l3_bytes(target: Target, cores: int) -> int:
-    """What a core reads from L3: its share of a third of it, but more than its L2 holds."""
+    """Return the bytes a core reads from L3: its share of a third, but more than L2 holds."""
     return max(target.last_level.size // 3 // cores, 3 * target.memory("L2").size // 2)
 
 
@@ -210,7 +210,7 @@ def _reduction(kernel: Microkernel) -> tuple[c.Body, int, int]:
 
 
 def _stencil(kernel: Microkernel) -> tuple[c.Body, int, int]:
-    """The same of a filter of TAPS by TAPS over rows of pixels without gaps."""
+    """Return the probe of a filter of TAPS by TAPS over rows of pixels without gaps."""
     every, width = kernel.every, kernel.every * kernel.cols
     rows, pitch = (kernel.rows - 1) * every + TAPS, width + TAPS - 1
     together = TAPS if kernel.shifts_pixels else every

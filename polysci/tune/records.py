@@ -1,4 +1,4 @@
-"""What a search takes from earlier ones, and what it leaves to later ones."""
+"""Records of a search: those it takes from earlier ones, and those it leaves."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SearchRecords:
         return RecordedSchedule(recorded, source, record)
 
     def seeds(self) -> Iterator[Schedule]:
-        """What did well on other machines and may be tried here."""
+        """Yield the schedules that did well on other machines and may be tried here."""
         records: Sequence[Record] = ()
         with suppress(WisdomError):
             records = self.wisdom.seeds(
@@ -190,7 +190,7 @@ class SearchRecords:
             _log.warning("times are not recorded: %s", error)
 
     def times(self, compiler: str) -> dict[str, float]:
-        """What schedules took, as ``keep_times`` recorded it of this compiler's code."""
+        """Return the times of schedules that ``keep_times`` recorded of this compiler's code."""
         with suppress(WisdomError):
             return {
                 record.schedule: record.seconds

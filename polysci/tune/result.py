@@ -1,4 +1,4 @@
-"""What a search is asked for, what it tells meanwhile and what it returns."""
+"""Levels, progress and results of searches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AnyOrder:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the search found. ``measurement`` is None where nothing was run; times in seconds."""
+    """The result of a search; times in seconds. ``measurement`` is None where nothing was run."""
 
     problem: Problem
     schedule: Schedule
@@ -113,7 +113,7 @@ class Result:
 
 
 def highest_cost(results: Iterable[Result]) -> float | None:
-    """Of reproducible results, the highest cost of their order; None where there are none."""
+    """Return the highest cost of the order of reproducible results; None without any."""
     costs = (result.any_order.cost(result) for result in results if result.any_order)
     return max(costs, default=None)
 
@@ -125,7 +125,7 @@ def cost_text(cost: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the search is doing now: ``stage``, how far it is, the fastest schedule until then."""
+    """The progress of a search: ``stage``, how far it is, the fastest schedule until then."""
 
     stage: str
     done: int

@@ -1,4 +1,4 @@
-"""Where the schedules of a search are built, checked and timed: in this process, or elsewhere."""
+"""Runners, which build, check and time the schedules of a search, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ class LocalRunner:
             raise FaultyScheduleError(guilty, str(error)) from error
 
     def _build_missing(self, schedules: Sequence[Schedule]) -> None:
-        """What another process has tried is neither built nor checked here."""
+        """Build and check the schedules that no other process has tried."""
         missing = [schedule for schedule in schedules if schedule not in self._built]
         for schedule, samples in self.try_all(missing) if missing else ():
             if isinstance(samples, PolysciError):
                 raise FaultyScheduleError(schedule, str(samples)) from samples
 
     def peak(self) -> Sample:
-        """Of the loop that reaches the FMA peak of these types."""
+        """Return a sample of the loop that reaches the FMA peak of these types."""
         isa = self.context.target.isa.name
         unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
         return self._bench.peak(
@@ -149,12 +149,12 @@ class LocalRunner:
         )
 
     def reference_rate(self) -> float:
-        """What the reference loop does a second now, in 1e9 operations; 0 without it."""
+        """Return the rate of the reference loop now, in 1e9 operations; 0 without it."""
         return 1e-9 / self._bench.peak(*self._loop).seconds if self._loop else 0.0
 
 
 def usual_rate(context: Context) -> float:
-    """What the reference loop did a second when the machine was calibrated; less, to be sure."""
+    """Return the rate of the reference loop at the calibration, lowered by a margin."""
     target, machine = context.target, context.machine
     efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
     return USUAL * efficiency * machine.of_threads(context.threads) * 1e9

@@ -198,7 +198,7 @@ class _Search:
         return result
 
     def _prediction_key(self) -> str:
-        """Under which the choice of the model is kept; empty where it is not."""
+        """Return the key under which the model's choice is kept; empty where it is not."""
         if (
             not self.options.quick
             or LEVELS[self.options.level].measured != 0
@@ -214,7 +214,7 @@ class _Search:
         ))  # fmt: skip
 
     def _predicted(self) -> Result | None:
-        """What an earlier search at this level chose, if its schedule still works."""
+        """Return the choice of an earlier search at this level, if its schedule still works."""
         key = self._prediction_key()
         known = load(key) if key else None
         if known is None:
@@ -235,7 +235,7 @@ class _Search:
         return sorted(every, key=lambda candidate: candidate.seconds)
 
     def _any_order(self) -> AnyOrder | None:
-        """What a search in any order predicts, and what one measured."""
+        """Return the predicted and the measured seconds of a search in any order."""
         if self.kept is None:
             return None
         (best,) = choice.candidates(self.problem, self._context(), 1, self.options.algorithm)[:1]
@@ -336,7 +336,7 @@ class _Search:
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
 
     def _with_seeds(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-        """What is measured in any case, and the model's other choices.
+        """Return the candidates that are measured in any case, and the model's other choices.
 
         Its first choice of all roles that schedules can have, and what did well on other machines.
         """

@@ -258,7 +258,7 @@ def _pairs(seconds: Numbers, rng: np.random.Generator) -> tuple[NDArray[np.intp]
 
 
 def weights_path(target: Target) -> Path:
-    """Where the weights of a machine are kept."""
+    """Return the file of a machine's weights."""
     return cache_dir() / f"learned-{host_of(target)}.json"
 
 

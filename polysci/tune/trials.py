@@ -144,7 +144,7 @@ class Trials:
                 began = time.monotonic()
 
     def choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
-        """What to measure next, by what was measured."""
+        """Return the candidates to measure next, by what was measured."""
         measured = [
             Measured(Candidate(trial.schedule, trial.predicted), trial.seconds)
             for trial in self.trials.values()
@@ -270,7 +270,7 @@ class Trials:
                 return timed
 
     def _first_samples(self) -> dict[str, Samples]:
-        """Of every trial its first time. Raises CheckError where there is none."""
+        """Return the first time of every trial. Raises CheckError where there is none."""
         samples: dict[str, Samples]
         samples = {
             name: samples_of([trial.seconds])

@@ -38,7 +38,7 @@ KNOWN: Final = 10  # seeds that are the fastest on record, and as many for other
 
 
 def state_path(parts: Sequence[str]) -> Path:
-    """Where the state of a tuner lies that depends on ``parts``, and on the code of the search."""
+    """Return the file of a tuner's state, by ``parts`` and the code of the search."""
     return cache_dir() / FOLDER / f"{key_of(parts)}.jsonl"
 
 
@@ -56,7 +56,7 @@ def space_of(ranked: Sequence[Candidate], records: SearchRecords) -> Space:
 
 @dataclass(slots=True)
 class TunedTrials:
-    """What a tuner tries for ``Trials``; ``state`` has its space, and lives on in a file."""
+    """The trials of a tuner; ``state`` has its space, and lives on in a file."""
 
     trials: Trials
     state: TunerState
@@ -92,7 +92,7 @@ class TunedTrials:
         return self.state.space.decisions[0].options
 
     def attempt(self, runner: TrialRunner) -> None:
-        """What ``Trials.run`` takes."""
+        """Try what the tuner proposes, as ``Trials.run`` asks for."""
         self.runner = runner
         for genome, outcome in self.state.outcomes.items():
             candidate = self._candidate(genome)

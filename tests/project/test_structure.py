@@ -24,6 +24,14 @@ LEAKS = re.compile(
 )
 
 
+# Beginnings of docstrings that do not say what a thing is or does, in rooms that have none.
+RIDDLE = re.compile(r"(?:What|Of|The same|Which|Where|Whose|By|In|For|From|As|With)\b")
+PLAIN_ROOMS = {
+    *("border", "cli", "explain", "export", "notation", "numerics", "ops", "peers", "polyhedral"),
+    *("report", "text", "torch", "training", "tune"),
+}
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -61,6 +69,20 @@ def test_a_module_begins_with_one_line_that_says_what_it_is() -> None:
         if not first.endswith((".", "?")) or (rest and rest[0]):
             silent.append(f"{name(path)}: {first!r}")
     assert not silent
+
+
+def test_docstrings_begin_with_a_verb_or_name_a_thing() -> None:
+    riddles = []
+    for path in PACKAGE:
+        parts = path.relative_to(ROOT / "polysci").parts
+        if parts[0] not in PLAIN_ROOMS or "templates" in parts:  # of exported packages
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                docstring = ast.get_docstring(node) or ""
+                if RIDDLE.match(docstring):
+                    riddles.append(f"{name(path)}: {docstring.splitlines()[0]}")
+    assert not riddles, "\n".join(riddles)
 
 
 def test_nothing_leaks_into_the_files() -> None:

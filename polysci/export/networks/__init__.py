@@ -1,1 +1,1 @@
-"""What is done with a compiled network: reports, comparisons, exports."""
+"""Exports of compiled networks."""

@@ -117,7 +117,7 @@ class NetworkSources:
 
 
 def network_sources(network: PlannedNetwork, packed: bool = False) -> NetworkSources:
-    """Of the network alone. Raises SpecError for weights that cannot be packed here."""
+    """Return the sources of a network. Raises SpecError for weights that cannot be packed here."""
     code = network.code
     if packed and not isinstance(network, Network):
         raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
@@ -131,7 +131,7 @@ def network_sources(network: PlannedNetwork, packed: bool = False) -> NetworkSou
 
 
 def _sized_sources(network: SizedNetworks, packed: bool) -> NetworkSources:
-    """Of entries for several sizes, which read the same packed weights."""
+    """Return the sources of entries for several sizes, which read the same packed weights."""
     code = network.whole.code
     if not packed:
         return _raw_sources(network.whole)
@@ -146,7 +146,7 @@ def _sized_sources(network: SizedNetworks, packed: bool) -> NetworkSources:
 
 
 def _raw_sources(network: PlannedNetwork) -> NetworkSources:
-    """Of a network whose weights are packed when they load."""
+    """Return the sources of a network whose weights are packed when they load."""
     files, weights = mark_files(network.code.files, network.name), network.code.weights_file
     return NetworkSources(files, weights.pieces, False, _features(network))
 
@@ -156,7 +156,7 @@ def _features(network: PlannedNetwork) -> str:
 
 
 def _choice_sources(network: IsaChoice) -> NetworkSources:
-    """Of all instruction sets; loading packs the weights for the one that runs."""
+    """Return the sources for all instruction sets; loading packs weights for the one that runs."""
     names = ", ".join(map(network.key, network.plans))
     pieces = network.plans[0].code.weights_file.pieces
     return NetworkSources(
@@ -234,7 +234,7 @@ def _values(
     stems: Sequence[str],
     embed: bool,
 ) -> dict[str, str]:
-    """What fills the templates."""
+    """Return the values of the templates."""
     network, name, code = whole.whole, whole.name, whole.whole.code
     loosest = max(told, key=lambda data: data.tolerance)
     base = {"NAME": name, "UPPER": name.upper()}
@@ -281,7 +281,7 @@ def _values(
 
 
 def program_parts(whole: SizedNetworks) -> dict[str, str]:
-    """What the C of programs around the library has in common."""
+    """Return the values that templates of programs around the library have in common."""
     values = {"NAME": whole.name, "UPPER": whole.name.upper(), **_ports(whole)}
     values["TABLES"] = fill_template("ports_of_sizes.c" if whole.several else "ports.c", values)
     loop = "    for (entry = 0; entry < ENTRIES; ++entry)\n    " * whole.several
@@ -332,7 +332,7 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
 
 
 def _length(port: TensorPort) -> str:
-    """What is to say of an output of which data decides the length."""
+    """Return a remark on an output whose length data decides; empty for others."""
     return f": of axis {port.counted[0]} the first *y{port.counted[1]}" if port.counted else ""
 
 

@@ -93,7 +93,7 @@ class IsaChoice:
         )
 
     def _condition(self, plan: PlannedNetwork) -> str:
-        """Where the code of a plan compiles."""
+        """Return where the code of a plan compiles."""
         code = "\n".join(plan.code.files.values())
         return compiles_where(code, self.name, self.key(plan))
 

@@ -1,4 +1,4 @@
-"""What build files and programs around a network's library need for the threads of its runs."""
+"""Texts about the threads of a network's runs, for build files and programs around it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FREE_TOLD = """
 
 
 def pool_texts(code: Code, threads: int) -> dict[str, str]:
-    """What fills the templates of a C project."""
+    """Return the values of a C project's templates that depend on the pool of threads."""
     values = dict.fromkeys(_HOLES, "")
     if code.pool == OPENMP:
         return values
@@ -47,7 +47,7 @@ def pool_texts(code: Code, threads: int) -> dict[str, str]:
 
 
 def free_pool_texts(code: Code, threads: int) -> dict[str, str]:
-    """The same of freestanding C, whose runs take the pool as arguments."""
+    """Return the values for freestanding C, whose runs take the pool as arguments."""
     values = pool_texts(code, threads)
     if code.pool == OPENMP:
         return values | {"RUN": "    share(&m);\n"}

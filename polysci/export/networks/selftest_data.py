@@ -47,7 +47,7 @@ class SelftestData:
 
     @property
     def derived(self) -> str:
-        """Where the tolerance comes from."""
+        """Return where the tolerance comes from."""
         if not self.ran:
             return "nothing ran when it was made, and this is the bound of a network that is right"
         if not self.error and not self.spread:

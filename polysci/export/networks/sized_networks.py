@@ -14,7 +14,7 @@ from polysci.network.prepare import shares_of
 
 @dataclass(frozen=True, slots=True)
 class SizedNetworks:
-    """The same network for several sizes: ``whole`` has the code of a library of all of them.
+    """A network for several sizes: ``whole`` has the code of a library of all of them.
 
     ``networks`` are those that ``programs`` are of, in order.
     """

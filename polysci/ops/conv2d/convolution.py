@@ -91,7 +91,7 @@ class Convolution(ProblemBase):
 
     @property
     def key(self) -> str:
-        """What identifies the computation: the words without name, the layout, the dtype."""
+        """The identity of the computation: the words without name, the layout, the dtype."""
         words = grammar.write(self, named=False)
         return " ".join(filter(None, (self.WORD, words, self.layout, self.dtype)))
 

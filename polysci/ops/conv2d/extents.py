@@ -1,4 +1,4 @@
-"""What the words, the nest and the reference read of a convolution, as a protocol."""
+"""The fields of a convolution that the words, the nest and the reference read."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def write(problem: ConvolutionFields, *, named: bool = True) -> str:
 
 
 def locate_error(words: Words, error: FieldError) -> Exception:
-    """What a rule of the fields says, said of the words, with a caret."""
+    """Return the error of a rule about fields, told of the words, with a caret."""
     family, names = error.family, {}
     of = _COUNTS | {
         field: f"{kind}{letter}"

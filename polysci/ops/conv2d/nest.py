@@ -36,7 +36,7 @@ def loops(problem: ConvolutionExtents) -> dict[str, int]:
 
 
 def subscripts(problem: ConvolutionExtents) -> dict[str, tuple[str, ...]]:
-    """Where the statement reads and writes the logical arrays I, W and O."""
+    """Return the subscripts of the logical arrays I, W and O in the statement."""
     grouped = problem.groups > 1
     k = _sum(_times("g", problem.K // problem.groups), "k") if grouped else "k"
     c = _sum(_times("g", problem.C // problem.groups), "c") if grouped else "c"

@@ -1,4 +1,4 @@
-"""What makes a convolution valid: types, signs, divisibility, an output, 64-bit products."""
+"""Rules of a valid convolution: types, signs, divisibility, an output, 64-bit products."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def check_output(
 def _products(
     family: ConvolutionFamily, v: Mapping[str, int], item: int
 ) -> Iterator[tuple[str, str, int]]:
-    """What is counted in 64 bits, and the field to blame: its largest factor."""
+    """Yield the counts held in 64 bits, with the field to blame: the largest factor."""
     batch, per_group = max(v["N"], 1), v["C"] // v["groups"]
     sizes, taps, outs, _ = zip(*family.axes, strict=True)
     padded = {axis[0]: _padded(v, *axis) for axis in family.axes}

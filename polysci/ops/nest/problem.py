@@ -98,7 +98,7 @@ class Nest(ProblemBase):
 
     @property
     def key(self) -> str:
-        """What identifies the computation: the text without the name, and the dtype."""
+        """The identity of the computation: the text without the name, and the dtype."""
         return f"{text.write(self.contraction)} {self.dtype}"
 
     def with_(self, **changes: Any) -> Self:
@@ -197,7 +197,7 @@ class Nest(ProblemBase):
         return text.c_expression(self.contraction)
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """By NumPy's matrix products of strided views."""
+        """Return the sums, by NumPy's matrix products of strided views."""
         return reference.contract(self.contraction, x, w)
 
 

@@ -1,4 +1,4 @@
-"""What narrower numbers cost: a network's outputs beside those of the same graph in f32."""
+"""The loss by narrower numbers: a network's outputs beside those of its graph in f32."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class NodeCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What became of a case; ``constant``: inputs that had to be bound to their values."""
+    """The outcome of a case; ``constant``: inputs that had to be bound to their values."""
 
     case: str
     family: str
@@ -273,7 +273,7 @@ def _run(network: Network, parts: Sequence[ReadCase]) -> list[Array]:
 
 
 def _compare(part: ReadCase, results: Sequence[Array]) -> CaseResult:
-    """As ONNX's own runner judges."""
+    """Compare results as ONNX's own runner does."""
     case = part.case
     for result, expected in zip(results, case.outputs, strict=False):
         if result.shape != expected.shape or result.dtype != expected.dtype:

@@ -1,4 +1,4 @@
-"""What is used of oneDNN's C API, version 3: handles are opaque, enumerations are ints."""
+"""Declarations of oneDNN's C API, version 3: handles are opaque, enumerations are ints."""
 
 from __future__ import annotations
 

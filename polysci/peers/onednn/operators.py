@@ -30,7 +30,7 @@ _IMAGES: Final[Mapping[str, Sequence[tuple[str | None, str | None]]]] = MappingP
 
 @dataclass(frozen=True, slots=True)
 class DnnlOperand:
-    """What x, w or y is to the library: the number of the argument, and its dimensions.
+    """An operand as the library knows it: the number of the argument, and its dimensions.
 
     ``order`` has the axes as the problem stores them, from the outermost to the innermost;
     ``letters`` names them.

@@ -43,7 +43,7 @@ class DnnlPath:
         return not (self.ahead or self.after)
 
     def with_weights(self, weights: DnnlMemory) -> Self:
-        """The same on another copy of the packed weights."""
+        """Return the same on another copy of the packed weights."""
         steps = [
             Execution(
                 step.primitive,
@@ -59,7 +59,7 @@ class DnnlPath:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What a primitive descriptor is asked for with."""
+    """The attributes that a primitive descriptor is asked for with."""
 
     element: str
     formats: Formats
@@ -174,7 +174,7 @@ class DnnlProblem:
         return True
 
     def _paths_of(self, setting: _Setting, descriptor: Handle) -> Iterator[DnnlPath]:
-        """With x and y in the problem's layout; and in the library's, where that differs."""
+        """Yield paths in the problem's layout, and in the library's where that differs."""
         dnnl = self.dnnl
         forms = [dnnl.format_of(descriptor, self._query(name)) for name in "xwy"]
         x, x_before = self._moved(self._x_form, self._x, forms[0], _X)

@@ -27,7 +27,7 @@ _TYPES: Final = MappingProxyType({"f32": "float32", "bf16": "bfloat16", "f16": "
 
 
 def _pointwise(operands: Operands, w: Any) -> Step:
-    """What inductor's freezing calls, on weights packed ahead."""
+    """Return what inductor's freezing calls, on weights packed ahead."""
     torch, (stride, pad, dilation, groups) = operands.torch, operands.geometry
     pack = torch.ops.mkldnn._reorder_convolution_weight
     packed = pack(w, pad, stride, dilation, groups, list(operands.x.shape))

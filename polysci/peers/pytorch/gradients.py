@@ -78,7 +78,7 @@ def _filters(operands: Operands, w: Any, form: Step = lambda dy: dy) -> Step:
 
 
 def _backward(operands: Operands) -> tuple[Any, tuple[Any, ...]]:
-    """What autograd calls, and its arguments between the filters and what is asked for."""
+    """Return what autograd calls, and its arguments between the filters and what is asked for."""
     stride, pad, dilation, groups = operands.geometry
     call = operands.torch.ops.aten.convolution_backward.default
     return call, (None, stride, pad, dilation, False, [0] * len(pad), groups)

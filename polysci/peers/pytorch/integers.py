@@ -19,7 +19,7 @@ _HALF: Final = 128  # from s8 to u8
 
 
 def paths(operands: Operands) -> Iterator[Path]:
-    """What quantised inductor graphs call, and the eager call, which writes u8 alone.
+    """Yield what quantised inductor graphs call, and the eager call, which writes u8 alone.
 
     PyTorch reads u8 alone: s8 is offset to it ahead of all calls. Raises UnsupportedError for what
     is no convolution. The first packs weights for no

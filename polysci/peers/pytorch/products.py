@@ -12,7 +12,7 @@ from polysci.peers.pytorch.operands import Operands, Step, Way, activate, attrib
 
 
 def ways(operands: Operands) -> Sequence[Way]:
-    """Of two matrices that change, the eager call; a constant factor is packed, or transposed."""
+    """Return the eager call for two changing matrices; a constant factor is packed."""
     product = _product(operands)
     eager = [Way("eager matmul", _eager)]
     if not product.constant:
@@ -55,7 +55,7 @@ def _linear(operands: Operands, w: Any) -> Step:
 
 
 def _pointwise(operands: Operands, w: Any) -> Step:
-    """What inductor's freezing calls, on a factor packed ahead."""
+    """Return what inductor's freezing calls, on a factor packed ahead."""
     torch, product = operands.torch, _product(operands)
     packed = torch.ops.mkldnn._reorder_linear_weight(_weights(operands, w), product.M)
     call, attribute = torch.ops.mkldnn._linear_pointwise.default, attribute_of(operands)

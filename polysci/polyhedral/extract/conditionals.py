@@ -1,4 +1,4 @@
-"""Which lines of a C text count: the compiler's own preprocessor evaluates its conditionals.
+"""Conditionals of a C text, which the compiler's own preprocessor evaluates.
 
 The preprocessor gets the directives, and a numbered word in place of every other line. The words
 that it leaves are those of the lines that count; the text itself, and so every column, stays.

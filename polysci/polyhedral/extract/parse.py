@@ -49,7 +49,7 @@ def parse(source: SourceText) -> Sequence[c_ast.Node]:
 
 
 def place_of(node: c_ast.Node) -> SourcePlace:
-    """Where a node starts."""
+    """Return where a node starts."""
     while node.coord is None:
         node = next(child for _, child in node.children())
     return SourcePlace(node.coord.line, node.coord.column or 1)

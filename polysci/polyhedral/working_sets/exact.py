@@ -27,7 +27,7 @@ _KIND_OF = {
 
 @dataclass(frozen=True, slots=True)
 class WorkingSet:
-    """What must stay cached for the reuses of one dependence, in elements.
+    """The elements that must stay cached for the reuses of one dependence.
 
     ``array`` is touched again after ``loop`` (the ``level``-th of the order) moves on. ``least``
     is what is touched from the first source of the dependence to its nearest target, ``most`` to
@@ -158,7 +158,7 @@ class _Counting:
         return self.counted[key]
 
     def _images(self, window: isl.Set) -> Iterator[isl.Set]:
-        """What is touched of every array."""
+        """Yield the touched elements of every array."""
         images: dict[str, list[isl.Set]] = {}
         for touch in self.touches:
             images.setdefault(touch.array, []).append(window.apply(touch.everywhere))

@@ -1,4 +1,4 @@
-"""In which order the iterations of a Scop run: its loops as the axes of one time space."""
+"""The order of a Scop's iterations: its loops as the axes of one time space."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlacedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one thread runs of a parallel loop: ``size`` of its iterations; ``parts`` threads do."""
+    """A thread's part of a parallel loop: ``size`` iterations; ``parts`` threads have one."""
 
     size: int
     parts: int

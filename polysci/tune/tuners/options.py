@@ -21,7 +21,7 @@ _MOST: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TunerOptions:
-    """Which tuner, and how far it goes: at most ``population`` times ``generations`` individuals.
+    """A tuner and its limit: at most ``population`` times ``generations`` individuals.
 
     The others are of the genetic one. ``crossover``: the chance that a child has two parents, not
     one; ``mutation``: that a gene changes; ``elites``: so many of a generation live on. The
@@ -60,7 +60,7 @@ class TunerOptions:
         return self.population * self.generations
 
     def members(self) -> dict[str, Any]:
-        """As JSON members."""
+        """Return the options as JSON members."""
         return asdict(self)
 
 

@@ -47,7 +47,7 @@ def check_packages(options: TunerOptions) -> None:
 
 
 def propose_by_density(space: Space, options: TunerOptions) -> Proposals:
-    """What a tree-structured Parzen estimator expects to improve most (optuna's TPESampler).
+    """Propose by a tree-structured Parzen estimator (optuna's TPESampler).
 
     Its parameters are genes; the individual is the one with most of them (Bergstra and others,
     Algorithms for Hyper-Parameter Optimization, 2011).

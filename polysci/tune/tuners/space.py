@@ -1,4 +1,4 @@
-"""What a tuner decides about a program, and the genes by which it combines decisions."""
+"""The decisions of a tuner about a program, and the genes that combine them."""
 
 from __future__ import annotations
 

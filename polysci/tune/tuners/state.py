@@ -1,4 +1,4 @@
-"""What a tuner has measured, as a file: a tuner that was killed goes on from it."""
+"""The file of a tuner's measurements: a tuner that was killed goes on from it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class TunerState:
             self._kept = False
 
     def _append(self, line: str) -> None:
-        """Behind the outcomes of the same program; a file of another one is replaced."""
+        """Append to the outcomes of the same program; a file of another one is replaced."""
         first = json.dumps({
             "format": FORMAT, "program": self.path.stem, "options": self.options.members(),
             **_members_of(self.space), "digest": _digest_of(self.space),
@@ -118,7 +118,7 @@ class TunerState:
         exchange.write(self.path, "\n".join([first.decode(), *lines]))
 
     def seconds(self, genome: Genome) -> float:
-        """Of an individual that was measured; infinite where it fell out."""
+        """Return the seconds of a measured individual; infinite where it fell out."""
         seconds = self.outcomes[genome].seconds
         return inf if seconds is None else seconds
 
@@ -161,7 +161,7 @@ def _digest_of(space: Space) -> str:
 
 
 def _outcome_of(line: str) -> tuple[Genome, Outcome] | None:
-    """What a line says; None where no tuner wrote it."""
+    """Return the individual and outcome of a line; None where no tuner wrote it."""
     with suppress(ValueError, TypeError):
         genome, seconds, fault = json.loads(line)
         numbers = [number for number in genome if type(number) is int and number >= 0]

@@ -26,7 +26,10 @@ _FORGET_DISTURBED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Where ``Wisdom.repair`` moved the damaged file (None: it was sound); records kept."""
+    """The outcome of ``Wisdom.repair``: the moved damaged file (None.
+
+    It was sound), and records.
+    """
 
     aside: Path | None
     kept: int
@@ -160,7 +163,7 @@ class Wisdom:
         self, problem_keys: Iterable[str], threads: Iterable[int],
         features: str | Iterable[str], *, host: str,
     ) -> tuple[Record, ...]:  # fmt: skip
-        """Of each problem all that ``best`` chooses from, for so many threads, in its order."""
+        """Return all records of each problem that ``best`` chooses from, in its order."""
         keys, counts = sorted({*problem_keys}), sorted({*threads})
         marks = [", ".join("?" * len(values)) for values in (keys, counts)]
         return store.rows(
