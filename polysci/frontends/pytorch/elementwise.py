@@ -10,6 +10,7 @@ from typing import Any
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
 from polysci.graph.formulas import derive
+from polysci.graph.operators import OPERATORS
 from polysci.numerics.scalar_functions import FUNCTIONS
 
 # Operator -> the formula of its result; names are those of ATen's arguments.
@@ -56,7 +57,6 @@ _WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
         "gelu": ("Gelu", {"approximate": "approximate"}),
-        "isinf": ("IsInf", {}),
         "bitwise_not": ("BitwiseNot", {}),
     }
 )
@@ -83,6 +83,13 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
 def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **others: Any) -> str:
     """One of ONNX's operators with attributes, whose defaults are ATen's."""
     return call.add(op, x, **{name: others[own] for name, own in words.items() if own in others})
+
+
+def with_inputs(op: str, call: AtenCall, **arguments: Operand) -> str:
+    """An operator of the table whose inputs are the call's arguments, in their order."""
+    values = [*arguments.values()]
+    dtype = call.common_dtype(*values) if call.dtype == "bool" else call.dtype
+    return call.add(op, *(call.cast(value, dtype) for value in values))
 
 
 def truth_or(word: str, text: str, call: AtenCall, x: Operand, other: Operand) -> str:
@@ -178,6 +185,9 @@ def bitwise(word: str, call: AtenCall, x: Operand, other: Operand | None = None)
 RULES: AtenRules = MappingProxyType(
     {
         **{name: partial(formula, text) for name, text in FORMULAS.items()},
+        **{
+            name: partial(with_inputs, row.name) for row in OPERATORS.values() for name in row.torch
+        },
         **{name: partial(with_words, *row) for name, row in _WORDS.items()},
         **{f"logical_{word}": partial(logical, word) for word in _LOGICAL},
         **{f"bitwise_{word}": partial(bitwise, word) for word in _LOGICAL},
