@@ -54,7 +54,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation, by ONNX's name of its type; an input that is left out is an empty name."""
+    """One operation, by its name in the table of operators; an input left out is an empty name."""
 
     op: str
     inputs: tuple[str, ...]

@@ -11,31 +11,23 @@ from typing import Final
 from polysci.errors import SpecError
 from polysci.frontends.layers.dense import LinearLayer
 from polysci.frontends.layers.model import Layer, LayeredModel, build_model
-from polysci.frontends.layers.plain import (
-    GELU,
-    Hardswish,
-    Mish,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Tanh,
-)
+from polysci.frontends.layers.plain import GELU, FunctionLayer, SiLU
 from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
-from polysci.numerics.activations import ACTIVATIONS
+from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.ops.words import LIMIT, Line, activation_at
 
 WORD: Final = "mlp:"
 RULE: Final = "As in: mlp:16x1024x4096x1024 act=relu, the rows and then the features of each layer."
 _EXTENTS = re.compile(r"[0-9]+(?:x[0-9]+)*")
-# The layer of each row of ACTIVATIONS.
+# The layers of rows of ACTIVATIONS that are no operator by their name.
 _LAYERS: Mapping[str, Callable[[], Layer]] = MappingProxyType(
-    {
-        "relu": ReLU, "gelu": GELU, "gelu_tanh": lambda: GELU("tanh"), "sigmoid": Sigmoid,
-        "tanh": Tanh, "silu": SiLU, "hard_swish": Hardswish, "softplus": Softplus, "mish": Mish,
-    }
-)  # fmt: skip
-assert {*_LAYERS} == {*ACTIVATIONS}
+    {"gelu": GELU, "gelu_tanh": lambda: GELU("tanh"), "silu": SiLU}
+)
+
+
+def _activation(name: str) -> Layer:
+    """The layer of a row of ACTIVATIONS."""
+    return _LAYERS[name]() if name in _LAYERS else FunctionLayer(FUNCTIONS[name].operator)
 
 
 def describes_model(model: object) -> bool:
@@ -93,6 +85,6 @@ def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
     if text[end:].strip():
         raise line.error(end, f"unknown word {text[end : end + 12].strip()!r}", RULE)
     rows, *features = extents
-    activation = [_LAYERS[name]()] if name else []
+    activation = [_activation(name)] if name else []
     layers = [layer for sizes in pairwise(features) for layer in (LinearLayer(*sizes), *activation)]
     return layers, (rows, features[0])

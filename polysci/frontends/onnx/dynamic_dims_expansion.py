@@ -2,17 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from polysci.frontends.onnx.dynamic_dims_values import Counting
 from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.graph.graph import Node
 from polysci.program.stages import CountedAxis
+
+# Operators that need the count of whatever they read.
+_COUNTING = ("Shape", "Size", "NonZero", "Compress", "NonMaxSuppression")
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicNode:
+    """A node around tensors with counts, and what its expansion builds with."""
+
+    reader: Reader
+    proto: Any
+    node: Node
+
+    @property
+    def title(self) -> str:
+        return str(self.proto.name or self.proto.output[0])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.reader.table.shape(name)
+
+    def dtype(self, name: str) -> str:
+        return self.reader.table.tensor(name).dtype
+
+    def counted_axis(self, name: str) -> CountedAxis | None:
+        return self.reader.counted.get(name)
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes along which the node reads its first input as a whole."""
+        rank = len(self.shape(self.node.inputs[0]))
+        if self.node.op in ("Gather", "TopK", "ArgMax", "ArgMin", "Concat"):
+            default = {"TopK": -1}.get(self.node.op, 0)
+            return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
+        axes, told = self.node.attributes.get("axes"), 3 if self.node.op == "Slice" else 1
+        if axes is None and self.node.input(told):
+            known = self.reader.table.values.get(self.node.input(told))
+            axes = None if known is None else known.reshape(-1).tolist()
+        if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
+            return list(range(rank))
+        return [int(axis) % max(1, rank) for axis in axes]
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the node needs the count of what it reads, and not only hands it on."""
+        if self.node.op in _COUNTING:
+            return True
+        if self.node.op == "Concat":
+            return any(
+                mark.axis == self.axes[0]
+                for name in self.node.inputs
+                if (mark := self.counted_axis(name))
+            )
+        mark = self.counted_axis(self.node.inputs[0])
+        return mark is not None and mark.axis in self.axes
+
+    # Nodes of the graph, of shapes that are known without inference
+
+    def make(
+        self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
+    ) -> str:
+        """The only result of a new node."""
+        name = self.reader.fresh(f"{self.title}/{op}")
+        self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
+                           {name: (dtype, shape)})  # fmt: skip
+        return name
+
+    def reshape(self, name: str, shape: Sequence[int]) -> str:
+        sizes = self.reader.constant(f"{self.title}/shape", np.array(shape, np.int64))
+        return self.make("Reshape", (name, sizes), self.dtype(name), shape)
+
+    def number(self, value: int) -> str:
+        return self.reader.constant(f"{self.title}/number", np.array(value, np.int64))
+
+    def count(self, op: str, left: str, right: str | int) -> str:
+        """A whole number out of two."""
+        other = right if isinstance(right, str) else self.number(right)
+        return self.make(op, (left, other), "int64", ())
+
+    def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
+        """Which places along an axis are counted; ``shape`` is that of the mask."""
+        places = np.arange(length, dtype=np.int64).reshape(shape)
+        here = self.reader.constant(f"{self.title}/places", places)
+        return self.make("Less", (here, count), "bool", shape)
+
+    def replace_rest(self, name: str, neutral: float | str) -> str:
+        """A tensor with another number (``least`` or ``most`` of its type) behind the count."""
+        mark = self.counted_axis(name)
+        if mark is None:
+            return name
+        shape, dtype = self.shape(name), np.dtype(self.dtype(name))
+        wide = [1] * len(shape)
+        wide[mark.axis] = shape[mark.axis]
+        if isinstance(neutral, str):
+            ends: Any = np.iinfo(dtype) if dtype.kind in "iu" else None
+            limits = (
+                {"least": -np.inf, "most": np.inf}
+                if ends is None
+                else {"least": ends.min, "most": ends.max}
+            )
+            neutral = limits[neutral]
+        other = self.reader.constant(f"{self.title}/other", np.array(neutral, dtype))
+        mask = self.mask(shape[mark.axis], mark.count, wide)
+        return self.make("Where", (mask, name, other), dtype.name, shape)
+
+    def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
+        """A result of the node under its own name."""
+        if output:
+            kind = (self.dtype(name), self.shape(name))
+            self.reader.append(
+                Node("Identity", (name,), (output,), name=self.title), {output: kind}
+            )
+            if mark:
+                self.reader.counted[output] = mark
+
+    def again(self, inputs: Sequence[str], **changes: Any) -> list[str]:
+        """The same node of other inputs; the names of its results."""
+        copy = type(self.proto)()
+        copy.CopyFrom(self.proto)
+        copy.input[:] = inputs
+        copy.output[:] = [
+            self.reader.fresh(f"{self.title}/{name}") if name else "" for name in copy.output
+        ]
+        self.reader.add(copy)
+        if any(name and name not in self.reader.table.types for name in copy.output):
+            raise ExpansionError("its result has no known shape")
+        return list(copy.output)
+
 
 _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 _LEAST, _MOST = ("ReduceMax", "ArgMax", "TopK"), ("ReduceMin", "ArgMin")
@@ -26,7 +153,7 @@ def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
     return (
         None
         if expand is None
-        else (lambda reader, proto: expand(Counting(reader, proto, reader.node(proto))))
+        else (lambda reader, proto: expand(DynamicNode(reader, proto, reader.node(proto))))
     )
 
 
@@ -35,11 +162,11 @@ def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
     expand = _READERS.get(proto.op_type)
     if expand is None or not any(name in reader.counted for name in proto.input):
         return None
-    counting = Counting(reader, proto, reader.node(proto))
+    counting = DynamicNode(reader, proto, reader.node(proto))
     return (lambda reader, proto: expand(counting)) if counting.mixes else None
 
 
-def _places_of(counting: Counting, name: str) -> tuple[str, str]:
+def _places_of(counting: DynamicNode, name: str) -> tuple[str, str]:
     """The places of what is not 0, one a column, and how many there are."""
     reader, shape = counting.reader, counting.shape(name)
     places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
@@ -49,12 +176,12 @@ def _places_of(counting: Counting, name: str) -> tuple[str, str]:
     return places, count
 
 
-def _non_zero(counting: Counting) -> None:
+def _non_zero(counting: DynamicNode) -> None:
     places, count = _places_of(counting, counting.replace_rest(counting.node.inputs[0], 0))
     counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
 
 
-def _compress(counting: Counting) -> None:
+def _compress(counting: DynamicNode) -> None:
     """A Gather at the places where the condition holds."""
     x, condition = counting.node.inputs
     axis = counting.node.attributes.get("axis")
@@ -76,7 +203,7 @@ def _compress(counting: Counting) -> None:
     counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
 
 
-def _suppress(counting: Counting) -> None:
+def _suppress(counting: DynamicNode) -> None:
     """NonMaxSuppression: rows (image, class, box), and how many."""
     reader, node = counting.reader, counting.node
     boxes, scores = node.inputs[:2]
@@ -107,7 +234,7 @@ def _suppress(counting: Counting) -> None:
     reader.counted[selected] = CountedAxis(0, count)
 
 
-def _shape_of(counting: Counting) -> None:
+def _shape_of(counting: DynamicNode) -> None:
     """Constants, and the count among them."""
     (x,), words = counting.node.inputs, counting.node.attributes
     shape, mark = counting.shape(x), counting.counted_axis(x)
@@ -125,7 +252,7 @@ def _shape_of(counting: Counting) -> None:
                   counting.node.outputs[0])  # fmt: skip
 
 
-def _size_of(counting: Counting) -> None:
+def _size_of(counting: DynamicNode) -> None:
     (x,) = counting.node.inputs
     mark, shape = counting.counted_axis(x), counting.shape(x)
     assert mark
@@ -133,7 +260,7 @@ def _size_of(counting: Counting) -> None:
     counting.give(counting.count("Mul", mark.count, others), counting.node.outputs[0])
 
 
-def _reduce(counting: Counting) -> None:
+def _reduce(counting: DynamicNode) -> None:
     """With what changes nothing behind the count."""
     x, *others = counting.node.inputs
     if counting.dtype(x) == "bool":
@@ -145,7 +272,7 @@ def _reduce(counting: Counting) -> None:
     counting.give(result, counting.node.outputs[0])
 
 
-def _mean(counting: Counting) -> None:
+def _mean(counting: DynamicNode) -> None:
     """The sum, by how many there are."""
     x, *others = counting.node.inputs
     mark, dtype = counting.counted_axis(x), counting.dtype(x)
@@ -162,7 +289,7 @@ def _mean(counting: Counting) -> None:
     counting.give(made, counting.node.outputs[0])
 
 
-def _top(counting: Counting) -> None:
+def _top(counting: DynamicNode) -> None:
     """The first of those that are counted; k may be data too, if it is no more than these."""
     x, k = counting.node.inputs
     mark = counting.counted_axis(x)
@@ -179,7 +306,7 @@ def _top(counting: Counting) -> None:
         counting.give(name, output, CountedAxis(mark.axis, count))
 
 
-def _gather(counting: Counting) -> None:
+def _gather(counting: DynamicNode) -> None:
     """Places that count from the end count from the last one there is."""
     x, indices = counting.node.inputs
     mark = counting.counted_axis(x)
@@ -201,7 +328,7 @@ def _gather(counting: Counting) -> None:
     counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
 
 
-def _slice(counting: Counting) -> None:
+def _slice(counting: DynamicNode) -> None:
     """A part of what is there: ends below 0 count from its last element."""
     x, *names = counting.node.inputs
     mark, shape = counting.counted_axis(x), list(counting.shape(x))
@@ -238,14 +365,14 @@ def _slice(counting: Counting) -> None:
     counting.give(result, counting.node.outputs[0], CountedAxis(mark.axis, count))
 
 
-def _clip(counting: Counting, count: str, place: int) -> str:
+def _clip(counting: DynamicNode, count: str, place: int) -> str:
     """A place as Slice counts it, among ``count`` elements."""
     if place >= 0:
         return counting.count("Min", count, place)
     return counting.count("Max", counting.count("Add", count, place), 0)
 
 
-def _concat(counting: Counting) -> None:
+def _concat(counting: DynamicNode) -> None:
     """Parts one behind the other, without what lies behind the count of each."""
     names, (axis,) = counting.node.inputs, counting.axes
     marks = [counting.counted_axis(name) for name in names]
@@ -266,7 +393,7 @@ def _concat(counting: Counting) -> None:
     counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
 
 
-_Maker = Callable[[Counting], None]
+_Maker = Callable[[DynamicNode], None]
 _MAKERS: Mapping[str, _Maker] = MappingProxyType(
     {"NonZero": _non_zero, "Compress": _compress, "NonMaxSuppression": _suppress}
 )
