@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,7 +45,6 @@ class Backward(GraphBuilder):
 
 # (graph, node, gradients of its outputs) -> gradients of its inputs; empty names where none is.
 Rule = Callable[[Backward, Node, Sequence[str]], Sequence[str]]
-Rules = Mapping[str, Rule]
 
 
 def known(back: Backward, node: Node, position: int, name: str) -> list[int] | None:

@@ -24,7 +24,7 @@ from polysci.loop_ir.expressions import (
 )
 from polysci.program.stages import UpdateStage, ViewStage
 
-# Reduction -> function of functions.FUNCTIONS.
+# Reduction -> scalar function.
 _REDUCTIONS = {"none": "", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
