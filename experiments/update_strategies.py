@@ -40,11 +40,11 @@ from polysci.lower.choice import candidates
 from polysci.network.build import library_of
 from polysci.network.network_process import time_networks
 from polysci.network.options import machine_for
-from polysci.network.pipeline import PASSES, PassContext, run_passes
-from polysci.network.prepare import graph_of
+from polysci.network.prepare import graph_of, pass_context
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
 from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.program.passes.table import program_before
 from polysci.space.directives import Private
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
@@ -135,11 +135,10 @@ def compared(
 
 def predicted_updates(words: RecurrentWords) -> dict[str, float]:
     """Seconds of the products of both updates on one thread, as the model decides by them."""
-    target, names = detect(), [*PASSES]
-    context = PassContext("f32", target, machine_for(target))
+    target = detect()
+    context = pass_context("f32", target, machine_for(target))
     gains = StepGains(target, context.machine, context.predict)
-    before = names[names.index("fused updates") :]
-    program, _ = run_passes(lower(graph_of(f"{words} bwd")), context, before)
+    program = program_before("fused updates", lower(graph_of(f"{words} bwd")), context)
     products = step_products(program)
     return {
         "fused": sum(gains.seconds_fused(product, products) for product in products),

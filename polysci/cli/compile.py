@@ -175,6 +175,10 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
+    what.add_argument(
+        "--show", metavar="passes[:NAME]",
+        help="tell what each pass changes in the model, or line by line what one of them does",
+    )  # fmt: skip
     output_options(command)
     command.add_argument(
         "--name", metavar="NAME", help="name of files and symbols (the model's name)"
@@ -213,6 +217,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments, _title(arguments),
             lambda dims: _network(arguments, _graph(arguments, dims)),
         )  # fmt: skip
+    if arguments.show is not None:
+        return _show_passes(arguments)
     graph = _graph(arguments, dims_of(arguments))
     if arguments.scheduler is not None:
         status = compile_on_farm(arguments, graph, _title(arguments))
@@ -251,8 +257,8 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
 
 def _network(arguments: argparse.Namespace, graph: Graph) -> Network:
     """The compiled network of a graph."""
-    from polysci.network.pipeline import PassChoices
     from polysci.network.prepare import prepare
+    from polysci.program.passes.table import PassChoices
     from polysci.target.host import detect
 
     prepared = partial(
@@ -343,6 +349,28 @@ def _build(
             prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
             verify=arguments.verify, plain=plain, tuner=tuner, progress=show,
         )  # fmt: skip
+
+
+def _show_passes(arguments: argparse.Namespace) -> int:
+    """Write what every pass does to the model, or the lines that one of them changes."""
+    from polysci.cli.network_text import describe_pass, describe_passes
+    from polysci.network.options import CompileOptions
+    from polysci.network.passes import steps_named, trace_passes
+
+    what, _, name = arguments.show.partition(":")
+    if what != "passes":
+        raise SpecError(f"--show {arguments.show}: expected passes, or passes:NAME")
+    steps = trace_passes(arguments.model, CompileOptions(
+        "estimate", shared.threads_of(arguments), arguments.dtype, dims=dims_of(arguments),
+        values=dict(arguments.value), external=arguments.external_data, isa=arguments.isa,
+        algorithm=arguments.algorithm, optimize=arguments.optimize, update=arguments.update,
+    ))  # fmt: skip
+    text = (
+        describe_pass(steps_named(steps, name)) if name
+        else describe_passes(steps, shared.table_width(arguments))
+    )  # fmt: skip
+    output_file.write(text, arguments.output)
+    return 0
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:

@@ -53,8 +53,8 @@ def _networks_here(
     """Return the networks that are timed on this machine: bf16 has f32 as a rival."""
     from polysci.export.candidates import SearchTarget
     from polysci.network.on_farm import FarmNetwork
-    from polysci.network.pipeline import PassChoices
     from polysci.network.prepare import prepare
+    from polysci.program.passes.table import PassChoices
 
     target = SearchTarget(machine.target, None, arguments.level or "measure")
     options, networks = options_for(target, arguments), []
@@ -72,8 +72,8 @@ def _networks_there(
 ) -> list[FarmNetwork]:
     """Return the same network for each target, prepared for the best."""
     from polysci.network.on_farm import FarmNetwork
-    from polysci.network.pipeline import PassChoices
     from polysci.network.prepare import prepare
+    from polysci.program.passes.table import PassChoices
 
     best, level = targets[0], arguments.level or "measure"
     prepared = prepare(

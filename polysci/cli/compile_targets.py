@@ -61,9 +61,9 @@ def write_for(
     """Plan for each target, then write a project."""
     from polysci.export.networks.c_project import write_project
     from polysci.export.networks.isa_choice import IsaChoice
-    from polysci.network.pipeline import PassChoices
     from polysci.network.planned import plan_network, use_pool
     from polysci.network.prepare import prepare
+    from polysci.program.passes.table import PassChoices
 
     several = bool(arguments.isas) or len(targets) > 1
     if arguments.compare or arguments.json:

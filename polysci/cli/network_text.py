@@ -12,6 +12,7 @@ from polysci.text.tables import bytes_text, fit, paragraph, shorten
 if TYPE_CHECKING:
     from polysci.network.compiled import Network
     from polysci.network.debug import CheckedTensor
+    from polysci.network.passes import PassStep
     from polysci.network.prepare import PreparedNetwork
     from polysci.network.report import NetworkReport
     from polysci.peers.networks.contest import NetworkComparison
@@ -67,6 +68,23 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
             for fusion in refused
         ]  # fmt: skip
         lines.append(_fit(why, width, ("tensor", "would save")))
+    return "\n".join(lines)
+
+
+def describe_passes(steps: Sequence[PassStep], width: int | None) -> str:
+    """Return a table of passes: whether each changed anything, and how many stages remain."""
+    rows = [("pass", "changed", "left", "function")]
+    rows += [
+        (step.name, "yes" if step.changed else "", str(step.count), step.text) for step in steps
+    ]
+    return fit(rows, width, clip=("function",), left=("pass", "changed", "function"))
+
+
+def describe_pass(steps: Sequence[PassStep]) -> str:
+    """Return the lines that one pass removed and added, each time it ran."""
+    lines = list[str]()
+    for step in steps:
+        lines += [f"{step.name}: {step.text}", *(step.difference() or ["nothing changed"])]
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -116,6 +117,14 @@ class Graph:
     def constant(self, name: str) -> Array | None:
         """The value of a tensor that is known ahead."""
         return self.constants.get(name)
+
+    def part_name(self, node: Node, part: str) -> str:
+        """Return a name for a part of a node that no tensor has."""
+        name = f"{node.outputs[0]}.{part}"
+        numbered = (f"{name}.{at}" for at in count(1))
+        return next(
+            candidate for candidate in chain([name], numbered) if candidate not in self.tensors
+        )
 
     def makers(self) -> dict[str, Node]:
         """Tensor -> the node that makes it."""

@@ -25,11 +25,11 @@ from polysci.network.element_type import is_faster
 from polysci.network.network_process import check_first_run
 from polysci.network.options import CompileOptions, PlanOptions, Watch
 from polysci.network.pickling import dumps
-from polysci.network.pipeline import PassChoices
 from polysci.network.planned import PlannedNetwork, plan_network
 from polysci.network.prepare import Model, PreparedNetwork, generate_code, graph_of, prepare
 from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
+from polysci.program.passes.table import PassChoices
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -23,20 +23,21 @@ from polysci.network.codegen.emit import Code
 from polysci.network.network_process import time_networks
 from polysci.network.network_records import NetworkRecords
 from polysci.network.options import PlanOptions, machine_for
-from polysci.network.pipeline import (
-    PASSES,
-    PassChoices,
-    PassContext,
-    run_passes,
+from polysci.network.prepare import (
+    PreparedNetwork,
+    generate_code,
+    options_of,
+    pass_context,
+    prepare,
 )
-from polysci.network.prepare import PreparedNetwork, generate_code, options_of, prepare
 from polysci.network.retune import fuse_with_schedules
 from polysci.network.rivals import rivals
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.layouts import free_orders
-from polysci.program.stages import Program, RowFusion, problems
+from polysci.program.passes.table import PassChoices, program_before
+from polysci.program.stages import RowFusion, problems
 from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule, parse
 from polysci.space.summation import SummationOrder
@@ -165,15 +166,11 @@ class NetworkTuner:
 
     def _free(self) -> dict[str, list[str]]:
         """By the members of ``PassChoices`` the tensors that they may name."""
-        context = PassContext(
-            self.options.dtype, self.options.target, machine_for(self.options.target)
-        )
-        names = list(PASSES)
-
-        def before(name: str) -> Program:
-            skip = {*names[names.index(name) :], *(() if self.prepared.fuse else ("fuse loops",))}
-            return run_passes(lower(self.prepared.graph), context, skip)[0]
-
+        context = pass_context(
+            self.options.dtype, self.options.target, machine_for(self.options.target),
+            fuse=self.prepared.fuse,
+        )  # fmt: skip
+        before = partial(program_before, program=lower(self.prepared.graph), context=context)
         loops = fuse_loops(before("fuse loops"))[1] if self.prepared.fuse else ()
         whole = self._arrange(self.prepared, self.chosen)
         inside = [stage.internal for stage in whole.program.stages if isinstance(stage, RowFusion)]

@@ -25,19 +25,19 @@ from polysci.lower.registry import DEFAULT
 from polysci.network.codegen.emit import Code, code_of
 from polysci.network.codegen.pools import OPENMP
 from polysci.network.options import PlanOptions, Watch, machine_for
-from polysci.network.pipeline import AS_COSTS_SAY, PassChoices, PassContext, run_passes
+from polysci.ops.problem import Problem
 from polysci.program.control import BranchStage
-from polysci.program.passes.buffers import PlacedProgram, place_buffers
+from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
 from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.stage_order import order_for_memory
+from polysci.program.passes.row import PassWatch
+from polysci.program.passes.table import AS_COSTS_SAY, PassChoices, PassContext, run_passes
 from polysci.program.passes.thread_shares import (
     SHARED,
     ThreadShares,
     serial_problems,
     share_stages,
 )
-from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
@@ -83,7 +83,18 @@ def graph_of(
     *,
     external: bool = False,
 ) -> Graph:
-    """The simplified graph of an ONNX model: its path, itself, or its bytes.
+    """Return the simplified graph of a model, as ``read_graph`` takes it."""
+    return simplify(read_graph(model, dims, values, external=external))
+
+
+def read_graph(
+    model: Model,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    external: bool = False,
+) -> Graph:
+    """Return the graph of an ONNX model as it is written: its path, itself, or its bytes.
 
     Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2. Or
     of the last comprehension of a file that ends in .tc; ``dims`` are its sizes.
@@ -94,23 +105,22 @@ def graph_of(
     """
     if isinstance(model, str) and (whole := backward_of(model)):
         wanted = [tensor.name for tensor in whole.graph.inputs]
-        return simplify(pull_back(whole.graph, whole.graph.outputs[0].name, wanted))
+        return pull_back(whole.graph, whole.graph.outputs[0].name, wanted)
     if isinstance(model, str) and describes_model(model):
         model, dims = model_of(with_rows(model, dims or {})), None
     if isinstance(model, LayeredModel):
         if dims or values:
             raise SpecError("dims, values: a model of layers has every extent fixed")
-        return simplify(model.fixed())
+        return model.fixed()
     if is_program(model):
-        return simplify(load_program(model, dims, values))
+        return load_program(model, dims, values)
     if isinstance(model, str | PathLike) and str(model).endswith(NOTATION):
         from polysci.frontends.notation.graphs import (
             load_notation,
         )  # the parser costs 0.2 s
 
-        return simplify(load_notation(model, dims or {}))
-    graph = importer.load(model, dims, values, external=external, supported=SUPPORTED)
-    return simplify(graph)
+        return load_notation(model, dims or {})
+    return importer.load(model, dims, values, external=external, supported=SUPPORTED)
 
 
 def prepare(
@@ -122,11 +132,12 @@ def prepare(
     machine: Machine | None = None,
     optimize: str = "speed",
     choices: PassChoices = AS_COSTS_SAY,
+    watch: PassWatch | None = None,
 ) -> PreparedNetwork:
     """Stages, fused and placed, for a machine's rates, by default those known of the target.
 
     For ``memory`` they are in the order in which tensors take least of it at a time. With
-    ``choices`` passes decide otherwise than their costs say. Raises
+    ``choices`` passes decide otherwise than their costs say. ``watch`` hears of each pass. Raises
     SpecError for another dtype than DTYPES, another aim than AIMS, or update than UPDATES.
     """
     for option, value, known in (
@@ -135,12 +146,21 @@ def prepare(
         if value not in known:
             raise SpecError(f"{option} {value!r}: a network has {' or '.join(known)}")
     own = target or detect()
-    context = PassContext(dtype, own, machine or machine_for(own), choices)
-    program, fusions = run_passes(lower(graph), context, () if fuse else ("fuse loops",))
-    if optimize == "memory":
-        program = order_for_memory(program)
-    placed = with_weights_ahead(place_buffers(program))
+    context = pass_context(
+        dtype, own, machine or machine_for(own), choices=choices, fuse=fuse, optimize=optimize
+    )
+    placed, fusions = run_passes(lower(graph), context, watch)
     return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
+
+
+def pass_context(dtype: str, target: Target, machine: Machine, **others: Any) -> PassContext:
+    """Return the context of passes that predict seconds by the cost model."""
+
+    def predict(problem: Problem) -> float:
+        context = context_of(problem, 1, target, machine=machine)
+        return candidates(problem, context, 1)[0].seconds
+
+    return PassContext(dtype, target, machine, predict, **others)
 
 
 def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> ThreadShares:

@@ -20,8 +20,9 @@ from polysci.network.options import PlanOptions
 from polysci.network.prepare import PreparedNetwork, generate_code, options_of
 from polysci.network.rivals import rivals
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.joint_loops import join_loops
+from polysci.program.passes.row import PassWatch
 from polysci.program.passes.row_fusion import Setting, fuse_rows
+from polysci.program.passes.table import ScheduleContext, run_scheduled_passes
 from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of, problems
 from polysci.space.schedule import Schedule
 from polysci.tune import LEVELS, Result
@@ -62,16 +63,16 @@ def fuse_with_schedules(
     seconds: Mapping[str, float],
     options: PlanOptions,
     refused: Mapping[str, str],
+    watch: PassWatch | None = None,
 ) -> PreparedNetwork:
     """The network after the passes that need its layers' schedules and predicted seconds.
 
     ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
     """
     setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
-    placed, considered = fuse_rows(prepared.placed, setting, refused)
-    placed, joined = join_loops(placed)
-    fusions = (*prepared.fusions, *considered, *joined)
-    return replace(prepared, placed=placed, fusions=fusions)
+    context = ScheduleContext(setting, refused)
+    placed, considered = run_scheduled_passes(prepared.placed, context, watch)
+    return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered))
 
 
 def in_place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -361,6 +361,32 @@ class Program:
     def arguments(self) -> tuple[str, ...]:
         """The inputs that are only read."""
         return tuple(name for name in self.inputs if name not in self.in_place.values())
+
+    def lines(self) -> Iterator[str]:
+        """Return a line for each stage, for people; members of a stage are indented."""
+        for stage in self.stages:
+            yield self._line(stage)
+            if isinstance(stage, RowFusion | RepeatStage | JointLoops):
+                yield from (f"  {self._line(member)}" for member in stage.members)
+
+    def _line(self, stage: Stage) -> str:
+        kind = type(stage).__name__.removesuffix("Stage")
+        makes = ", ".join(self._told(name) for name in stage.outputs)
+        text = f"{kind} {stage.name}: {', '.join(stage.inputs)} -> {makes}"
+        match stage:
+            case LayerStage(problem=problem, clamp=clamp):
+                return f"{text}; {problem}{f', clamp {clamp}' if clamp else ''}"
+            case LoopStage(expr=expr):
+                return f"{text}; {expr}"
+            case _:
+                return text
+
+    def _told(self, name: str) -> str:
+        """Return a tensor with the order of its axes, where that is not their own."""
+        if name not in self.values:
+            return name
+        value = self.values[name]
+        return f"{value}{f' by {list(value.order)}' if value.order else ''}"
 
     def readers(self) -> dict[str, list[Stage]]:
         """Tensor -> the stages that read it, in order."""

@@ -93,6 +93,18 @@ def test_explain(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["fused"] for row in rows].count(True) == 3 and len(last["groups"]) == 6
 
 
+def test_show_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compile", str(path), *FAST, "--dim", "N=1", "--show"]
+    assert main([*words, "passes"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].split() == ["pass", "changed", "left", "function"] and len(rows) >= 24
+    assert any(row.startswith("fuse loops        yes ") for row in rows)
+    assert main([*words, "passes:fuse loops"]) == 0
+    assert "\n-Loop " in capsys.readouterr().out
+    assert main([*words, "stages"]) == 2
+    assert "--show stages: expected passes, or passes:NAME" in capsys.readouterr().err
+
+
 def test_explain_takes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [node("Relu", "x", "a"), node("Sigmoid", "a", "y")]
     path = tmp_path / "two.onnx"

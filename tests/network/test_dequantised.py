@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.frontends.onnx import reference
-from polysci.graph.dequantised import with_integer_products
 from polysci.graph.graph import Graph, Node
+from polysci.graph.passes.integer_products import with_integer_products
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 

@@ -12,8 +12,9 @@ from polysci.graph.operators.lower import lower
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.network.options import machine_for
-from polysci.network.pipeline import PassContext, run_passes
+from polysci.network.prepare import pass_context
 from polysci.program.passes.stage_order import arena_bytes, order_for_memory
+from polysci.program.passes.table import program_before
 from polysci.target.host import detect
 from tests.support.command import done
 from tests.support.compiling import ISA, saved
@@ -80,8 +81,8 @@ def test_updates_stay_between_what_reads_before_and_after(tmp_path: Path) -> Non
 @settings(max_examples=10, deadline=None)
 def test_every_order_is_one_of_the_program(made: ModelProto) -> None:
     """No stage comes before what it reads; the arena never grows."""
-    context = PassContext("f32", detect("portable"), machine_for(detect("portable")))
-    program, _ = run_passes(lower(simplify(read(made))), context)
+    context = pass_context("f32", detect("portable"), machine_for(detect("portable")))
+    program = program_before("stage order", lower(simplify(read(made))), context)
     ordered = order_for_memory(program)
     assert sorted(map(id, ordered.stages)) == sorted(map(id, program.stages))
     assert arena_bytes(ordered) <= arena_bytes(program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -57,6 +57,13 @@ class PlacedProgram:
     def buffers_of(self, names: Iterable[str]) -> set[str]:
         """The buffers that hold tensors by these names; constants lie in none."""
         return {self.places[name].buffer for name in names if name in self.places}
+
+    def lines(self) -> Iterator[str]:
+        """Return the lines of the program, and where tensors lie that are part of others."""
+        yield from self.program.lines()
+        for name, place in self.places.items():
+            if place.buffer != name:
+                yield f"  {name} lies in {place.buffer}, from element {place.first} on"
 
 
 def place_buffers(program: Program) -> PlacedProgram:

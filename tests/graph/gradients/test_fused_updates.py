@@ -11,10 +11,10 @@ from polysci import compile_network, layers, training
 from polysci.errors import SpecError
 from polysci.graph.operators.lower import lower
 from polysci.network.options import machine_for
-from polysci.network.pipeline import PASSES, PassChoices, PassContext, run_passes
-from polysci.network.prepare import graph_of, prepare
+from polysci.network.prepare import graph_of, pass_context, prepare
 from polysci.ops.matmul import Matmul
 from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.program.passes.table import PassChoices, PassContext, program_before
 from polysci.program.stages import LayerStage, Program, RepeatStage
 from polysci.target.host import detect
 from tests.graph.gradients.test_recurrent import CASES, gradient_graph, shares_of
@@ -121,16 +121,14 @@ def test_training_learns_the_same() -> None:
 
 def products_of(words: str) -> tuple[Program, PassContext]:
     """A program before updates are fused."""
-    names, machine = [*PASSES], machine_for(TARGET)
-    context = PassContext("f32", TARGET, machine)
-    skip = names[names.index("fused updates") :]
-    return run_passes(lower(graph_of(words)), context, skip)[0], context
+    context = pass_context("f32", TARGET, machine_for(TARGET))
+    return program_before("fused updates", lower(graph_of(words)), context), context
 
 
 def test_the_model_weighs_both() -> None:
     """Gradients that fit in L2 cost a step little; what many steps made is far by then."""
     machine = machine_for(TARGET)
-    gains = StepGains(TARGET, machine, PassContext("f32", TARGET, machine).predict)
+    gains = StepGains(TARGET, machine, pass_context("f32", TARGET, machine).predict)
     few, many = (products_of(f"lstm:{words} bwd")[0] for words in (
         "T40xN1xC512xK512", "T200xN256xC16xK16"
     ))  # fmt: skip

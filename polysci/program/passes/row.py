@@ -1,0 +1,43 @@
+"""A row of a table of passes, and what runs such a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from polysci.program.passes.fusion import Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass: its name, a line that says what it does, and its function.
+
+    ``run`` takes a graph, a program or a placed program, and a context; it returns the changed one
+    and the fusions that it considered.
+    """
+
+    name: str
+    text: str
+    run: Callable[[Any, Any], tuple[Any, tuple[Fusion, ...]]]
+
+
+def plain(name: str, text: str, change: Callable[[Any], Any]) -> Pass:
+    """Return a pass that needs no context and considers no fusions."""
+    return Pass(name, text, lambda subject, _: (change(subject), ()))
+
+
+PassWatch = Callable[[Pass, Any, Any], None]  # a pass, and what it took and returned
+
+
+def run_table(
+    table: Iterable[Pass], subject: Any, context: Any = None, watch: PassWatch | None = None
+) -> tuple[Any, tuple[Fusion, ...]]:
+    """Return what the passes make of a subject, one after the other, and all fusions considered."""
+    fusions: tuple[Fusion, ...] = ()
+    for row in table:
+        changed, considered = row.run(subject, context)
+        if watch:
+            watch(row, subject, changed)
+        subject, fusions = changed, (*fusions, *considered)
+    return subject, fusions
