@@ -37,8 +37,7 @@ from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
 from polysci.graph.operators.lower import lower
 from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import candidates
-from polysci.network.build import library_of
-from polysci.network.network_process import time_networks
+from polysci.network.build import library_of, time_networks
 from polysci.network.options import machine_for
 from polysci.network.prepare import graph_of, pass_context
 from polysci.ops import Conv2d, Conv2dBackwardWeights

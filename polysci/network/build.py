@@ -1,18 +1,31 @@
-"""The C of a network -> a loaded library with its weights."""
+"""The C of a network -> a loaded library with its weights, here or in a process that may crash."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from polysci.errors import CheckError
+from polysci.measure import first_run
+from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
 from polysci.network.codegen.emit import Code
+from polysci.network.example_inputs import inputs_of
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort
 from polysci.network.stored import save
 from polysci.runtime.backends import backend_named
+from polysci.runtime.build.first_runs import has_run, note_run
+from polysci.runtime.worker_process import WorkerProcess
+
+WARM_UP_S: Final = 5e-3
+SAMPLE_S: Final = 20e-3
+TIMEOUT_S: Final = 120.0  # of one answer: packing the weights of the largest models takes some
 
 
 def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
@@ -68,3 +81,64 @@ def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
         for n, title in zip(program.outputs, program.titles, strict=True)
     ]
     return tuple(inputs), tuple(outputs)
+
+
+class NetworkProcess(WorkerProcess):
+    """A built network in a worker process, ready to be timed on made-up inputs."""
+
+    def __init__(self, code: Code, library: Path, threads: int) -> None:
+        super().__init__("polysci.network.service", threads=threads, env={}, timeout=TIMEOUT_S)
+        try:
+            self.start()
+            with tempfile.TemporaryDirectory(prefix="polysci-") as name:
+                self._load(code, library, Path(name))
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, code: Code, library: Path, folder: Path) -> None:
+        inputs: Mapping[str, NDArray[Any]] = inputs_of(ports(code)[0])
+        np.savez(folder / "inputs.npz", *inputs.values())
+        store(code, library, folder)
+        words = {"folder": str(folder), "inputs": str(folder / "inputs.npz")}
+        self.ask({"op": "load", **words, "outputs": str(folder / "outputs.npz")})
+
+    def sample(self) -> Sample:
+        """One sample, in seconds a run, after a warm-up."""
+        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return Sample(**self.ask({"op": "sample", **words}))
+
+
+def check_first_run(code: Code, library: Path, threads: int) -> None:
+    """Run a built network once in a process of its own, unless it ran on this machine.
+
+    Raises CheckError where it crashes or hangs.
+    """
+    isolated = first_run.FIRST_RUNS and backend_named(code.backend).service
+    if not isolated or has_run(library):
+        return
+    try:
+        NetworkProcess(code, library, threads).close()
+    except CheckError as error:
+        raise CheckError(
+            f"network {code.name}: its first run, in a process of its own, failed: {error}; "
+            "to go without: verify=False"
+        ) from error
+    note_run(library)
+
+
+def time_networks(built: Sequence[tuple[Code, Path]], threads: int, samples: int) -> list[Samples]:
+    """Samples of each, taken in turns; one that is beaten gets no further turn.
+
+    Raises CheckError where one crashes or hangs.
+    """
+    taken = [Samples() for _ in built]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(NetworkProcess(code, library, threads)) for code, library in built
+        ]
+        for _ in range(MOST_TURNS * max(samples, LEAST_SAMPLES)):
+            for process, its in zip(running, taken, strict=True):
+                if not its.enough(samples) and not (len(built) > 1 and beaten(its, taken)):
+                    its.add(process.sample())
+    return taken

@@ -20,13 +20,12 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.words import describes_model
 from polysci.graph.graph import Graph
 from polysci.network import network_cache
-from polysci.network.build import library_of, load_runner, runner_of
-from polysci.network.element_type import is_faster
-from polysci.network.network_process import check_first_run
+from polysci.network.build import check_first_run, library_of, load_runner, runner_of
 from polysci.network.options import CompileOptions, PlanOptions, Watch
 from polysci.network.pickling import dumps
 from polysci.network.planned import PlannedNetwork, plan_network
 from polysci.network.prepare import Model, PreparedNetwork, generate_code, graph_of, prepare
+from polysci.network.profile import is_faster
 from polysci.network.report import NetworkReport, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
 from polysci.program.passes.table import PassChoices

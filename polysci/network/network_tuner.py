@@ -18,9 +18,8 @@ from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import Bench
 from polysci.measure.samples import worse
 from polysci.measure.trials import build_trials
-from polysci.network.build import library_of
+from polysci.network.build import library_of, time_networks
 from polysci.network.codegen.emit import Code
-from polysci.network.network_process import time_networks
 from polysci.network.network_records import NetworkRecords
 from polysci.network.options import PlanOptions, machine_for
 from polysci.network.prepare import (
@@ -30,8 +29,7 @@ from polysci.network.prepare import (
     pass_context,
     prepare,
 )
-from polysci.network.retune import fuse_with_schedules
-from polysci.network.rivals import rivals
+from polysci.network.retune import fuse_with_schedules, rivals
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops

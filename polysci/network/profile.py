@@ -1,4 +1,4 @@
-"""How long each stage of a network takes in a run of all of them."""
+"""How long each stage of a network takes in a run of all of them, and which of two is faster."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ WARM_UP_S: Final = 50e-3
 SPENT_S: Final = 0.4
 SAMPLE_S: Final = 50e-6  # of runs in a row: five hundred times the clock's resolution
 RUNS: Final = (7, 500)  # at least, at most
+FASTER_TURNS: Final = 5  # of both, one after the other
+FASTER_BY: Final = 0.02  # of the time: within it the narrow one stays, of half the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +108,15 @@ def _repeat(run: Callable[[], object], least_s: float) -> list[float]:
         seconds.append(time.perf_counter() - start)
         spent += seconds[-1]
     return seconds
+
+
+def is_faster(plain: Runner, narrow: Runner) -> bool:
+    """Whether ``plain`` takes less time a run than ``narrow`` by more than a tie.
+
+    Of each the least of several medians counts: a neighbour on the machine can only add.
+    """
+    seconds: dict[str, list[float]] = {"plain": [], "narrow": []}
+    for _ in range(FASTER_TURNS):
+        seconds["narrow"].append(latency(narrow))
+        seconds["plain"].append(latency(plain))
+    return min(seconds["plain"]) < (1 - FASTER_BY) * min(seconds["narrow"])

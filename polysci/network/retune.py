@@ -7,30 +7,41 @@ once more, all layers at once, in networks that time their stages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
+from polysci.errors import PolysciError
+from polysci.lower.choice import candidates, key_of, other_form
 from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import PreparedNetwork, generate_code, options_of
-from polysci.network.rivals import rivals
+from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.row import PassWatch
 from polysci.program.passes.row_fusion import Setting, fuse_rows
 from polysci.program.passes.table import ScheduleContext, run_scheduled_passes
 from polysci.program.stages import LayerStage, RepeatStage, RowFusion, members_of, problems
-from polysci.space.schedule import Schedule
-from polysci.tune import LEVELS, Result
-from polysci.tune.wisdom import Wisdom
+from polysci.runtime.measurement import host_of
+from polysci.space.schedule import Schedule, parse
+from polysci.space.summation import SummationOrder
+from polysci.tune import LEVELS, Result, context_of
+from polysci.tune.wisdom import Record, Wisdom
 
-TIE = 0.01  # of the time: within it the schedule that was best alone stays
-RUNS = 9
-WARM_UP = 2  # runs
+TIE: Final = 0.01  # of the time: within it the schedule that was best alone stays
+RUNS: Final = 9
+WARM_UP: Final = 2  # runs
+ROUNDS: Final = 7  # schedules of each layer
+KINDS: Final = 3  # of them the fastest of an algorithm or a kernel
+FIRST: Final = 2  # of them what the model prefers with weights from memory, measured or not
+NEAR: Final = 1.15  # of the least time alone: others of a kind that are slower are not tried
+LIKELY: Final = 1.4  # of the least time alone: slower kinds do not win
 
 
 def retune(
@@ -165,3 +176,50 @@ def seconds_of(code: Code, runs: int) -> list[list[float]]:
         run()
         seconds.append(runner.stage_seconds(context, count))
     return seconds[WARM_UP:]
+
+
+def rivals(
+    problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
+) -> list[Schedule]:
+    """Up to ``ROUNDS`` schedules; the winner alone is the first."""
+    distinct: dict[str, Schedule] = {}
+    for schedule in _likely(problem, result, options, wisdom):
+        distinct.setdefault(str(schedule), schedule)
+        if len(distinct) == ROUNDS:
+            break
+    return list(distinct.values())
+
+
+def _likely(
+    problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
+) -> Iterator[Schedule]:
+    """The winner alone, its other form, the fastest measured of each kind, others, the model's."""
+    yield result.schedule
+    context = context_of(problem, options.threads, options.target)
+    with suppress(PolysciError):
+        if other := other_form(problem, context, result.schedule):
+            yield other
+    records = _records(problem, options, wisdom)
+    kinds = dict[tuple[str, str], Record]()
+    for record in records:
+        schedule = parse(record.schedule)
+        kinds.setdefault((str(schedule.transform), schedule.kernel), record)
+    fastest = [record for record in kinds.values() if record.seconds <= LIKELY * records[0].seconds]
+    near = [record for record in records if record.seconds <= NEAR * records[0].seconds]
+    kept = SummationOrder.of(context.contraction, result.schedule)
+    order = kept if options.reproducible else None
+    cold = candidates(problem, replace(context, cold=True), ROUNDS, options.algorithm, order=order)
+    preferred = [choice.schedule for choice in cold if choice.seconds <= NEAR * cold[0].seconds]
+    yield from (parse(record.schedule) for record in fastest[:KINDS])
+    yield from preferred[:FIRST]
+    yield from (parse(record.schedule) for record in near)
+    yield from preferred[FIRST:]
+
+
+def _records(problem: Problem, options: PlanOptions, wisdom: Wisdom) -> list[Record]:
+    """What was measured of a problem, the fastest first."""
+    key = key_of(problem, options.algorithm, reproducible=options.reproducible)
+    with suppress(PolysciError):
+        own = wisdom.measurements(host_of(options.target), threads=options.threads, problem_key=key)
+        return sorted(own, key=lambda record: (record.seconds, record.schedule))
+    return []

@@ -14,7 +14,7 @@ from polysci import notation
 from polysci.errors import CheckError
 from polysci.measure import first_run
 from polysci.measure.bench import Bench
-from polysci.network import network_process
+from polysci.network import build
 from polysci.ops import parse_problem
 from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.tune import optimize
@@ -175,13 +175,13 @@ def test_no_worker_is_said_so(cache, monkeypatch):
 
 @pytest.mark.exhaustive
 def test_a_network_runs_first_in_a_process_of_its_own(cache, monkeypatch):
-    begun, start = [], network_process.NetworkProcess.__init__
+    begun, start = [], build.NetworkProcess.__init__
 
     def record(self, *words):
         begun.append(words)
         start(self, *words)
 
-    monkeypatch.setattr(network_process.NetworkProcess, "__init__", record)
+    monkeypatch.setattr(build.NetworkProcess, "__init__", record)
     a = np.arange(6, dtype=np.float32)
     for _ in range(2):
         np.testing.assert_array_equal(notation.compile(PROGRAM, level="estimate")(a), a + 1)

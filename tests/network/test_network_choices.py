@@ -25,8 +25,7 @@ from polysci.network.compiled import Network, build_network
 from polysci.network.options import PlanOptions
 from polysci.network.planned import use_pool
 from polysci.network.prepare import generate_code, options_of, prepare, search_schedules
-from polysci.network.retune import fuse_with_schedules
-from polysci.network.rivals import rivals
+from polysci.network.retune import fuse_with_schedules, rivals
 from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion, problems
 from polysci.target.host import detect
