@@ -14,11 +14,12 @@ from polysci.cli import main
 from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.graph.operators.lower import lower
+from polysci.network.build import signature_of
 from polysci.network.example_inputs import inputs_of, load_inputs
 from polysci.network.prepare import graph_of
 from polysci.network.runner import TensorPort
-from polysci.network.stored import signature_of
 from tests.support.compiling import FAST, saved
+from tests.support.networks import network_of
 from tests.support.onnxmodels import node, reals
 
 F32, I64, I32, U8, BOOL = (
@@ -248,9 +249,9 @@ def test_steps_of_a_loop() -> None:
 
 
 def test_ranges_are_kept_with_a_network() -> None:
-    ports = ports_of(bert())
-    told = json.loads(json.dumps(signature_of("net", "", (ports, []))))
-    assert {port["name"] for port in told["inputs"] if port["range"]} == {p.name for p in ports}
+    told = json.loads(json.dumps(signature_of(network_of(graph_of(bert())).code)))
+    named = {port["name"] for port in told["inputs"] if port["range"]}
+    assert named == {port.name for port in ports_of(bert())}
 
 
 # Files of arrays
