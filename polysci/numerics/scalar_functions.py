@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -341,6 +341,7 @@ def is_predicate(name: str) -> bool:
     return row is not None and row.result == WHOLE and name not in ("whole", "to_whole")
 
 
+@cache
 def template(name: str, kind: str) -> str | None:
     """Return the C text of a function for a kind of number; None where it has none."""
     row = FUNCTIONS.get(name)

@@ -37,6 +37,7 @@ class Barriers:
     loops: Mapping[Spot, Loops]
     alone: frozenset[int] = frozenset()
     paths: list[list[Spot]] = field(default_factory=list)  # what is pending on the other side
+    spaces: dict[Spot, tuple[list[Space], list[Space]]] = field(default_factory=dict)  # by stage
 
     def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
         """Whether all wait before each of some stages, run in order behind ``pending``."""
@@ -83,13 +84,16 @@ class Barriers:
         return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
 
     def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
-        """What a stage writes, its result first, and what it reads."""
-        stage = stage_at(self.placed.program, spot)
-        written = [self.space(name) for name in stage.outputs]
-        own = [name for name in self.sizes if self.users[name] == spot]
-        places = [(self.arena.offsets[name], self.sizes[name]) for name in own]
-        scratch = [("", at, at + size) for at, size in places]
-        return [*written, *scratch], [self.space(name) for name in stage.inputs]
+        """Return the memory that a stage writes, its result first, and that it reads."""
+        if spot not in self.spaces:
+            stage = stage_at(self.placed.program, spot)
+            written = [self.space(name) for name in stage.outputs]
+            own = [name for name in self.sizes if self.users[name] == spot]
+            places = [(self.arena.offsets[name], self.sizes[name]) for name in own]
+            scratch = [("", at, at + size) for at, size in places]
+            reads = [self.space(name) for name in stage.inputs]
+            self.spaces[spot] = [*written, *scratch], reads
+        return self.spaces[spot]
 
     def space(self, name: str) -> Space:
         """The memory of a tensor's buffer."""

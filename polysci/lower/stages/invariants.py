@@ -20,9 +20,10 @@ def unchanged_parts(
 
 
 def _unchanged(expr: Expr, name: str, accesses: Mapping[Load, MemoryAccess]) -> Iterator[Expr]:
-    if not loads(expr):
+    parts = [*walk(expr)]
+    if not any(isinstance(part, Load) for part in parts):
         return
-    if not any(_depends(part, name, accesses) for part in walk(expr)):
+    if not any(_depends(part, name, accesses) for part in parts):
         yield expr
     elif not isinstance(expr, Where):  # whose parts are not computed everywhere
         for part in children(expr):

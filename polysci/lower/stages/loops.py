@@ -363,7 +363,7 @@ class LoopLowering:
         self, expr: Expr, kind: str, places: Places, gathered: Accumulator | None = None
     ) -> Value:
         """Return the value of an expression as a number of a kind."""
-        if expr in self.hoisted:
+        if self.hoisted and expr in self.hoisted:  # hashing is slow
             return converted(Named(self.hoisted[expr]), kind_of(expr, self.dtypes), kind)
         match expr:
             case Number(value):
