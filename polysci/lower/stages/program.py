@@ -250,7 +250,7 @@ class StageLowering:
     def loop_lowering(
         self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage
     ) -> LoopLowering:
-        """The function of a loop on its way to C."""
+        """Return the lowering of a loop, with its extents and places."""
         shape = self.placed.program.values[stage.outputs[0]].shape
         if isinstance(stage, UpdateStage):
             shape = stage.extents

@@ -113,7 +113,7 @@ class RowFusionLowering:
         return sizes
 
     def pointers(self) -> dict[str, Pointer]:
-        """C text of where the first row of an internal tensor would lie."""
+        """Return, by internal tensor, where its first row would lie."""
         return {
             name: Named(
                 f"((uintptr_t)r[{inside}].at - (uintptr_t)(r[{inside}].base * "
