@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
@@ -34,8 +33,6 @@ from polysci.space.enumerate import Family, row_dims
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule, Step
 from polysci.target.microkernels import family, find
-
-_IN_FLIGHT: Final = 8  # FMAs of two units with a latency of four cycles
 
 
 def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
@@ -193,14 +190,14 @@ def _dot_seconds(context: Context, schedule: Schedule) -> float:
     columns come from L2, which takes an FMA's time more, as do rows that L1 does not keep.
     """
     contraction, kernel = context.contraction, find(schedule.kernel)
+    coefficient = context.machine.coefficient
     tile = schedule.tile({d.name: d.extent for d in contraction.dims})
     column, (deep,) = columns_of(contraction), contraction.by_role("k")
     outer = [d for d in contraction.dims if d.role in ("m", "batch")]
     rows, columns = _block_of_sums(context, schedule)
     calls = prod(ceil(d.extent / tile[d.name]) for d in (*outer, column, deep))
     steps = ceil(tile[deep.name] / kernel.lanes) * ceil(tile[column.name] / columns)
-    block = float(max(rows * columns, rows + columns, _IN_FLIGHT) + columns)
-    coefficient = context.machine.coefficient
+    block = float(max(rows * columns, rows + columns, coefficient("in_flight")) + columns)
     excess = contraction.a.bytes * rows * tile[deep.name] / context.target.memory("L1").size - 1
     block += coefficient("row_l2") * rows * min(1.0, max(0.0, coefficient("row_loss") * excess))
     ends = coefficient("lane_sum") * kernel.lanes * rows * ceil(tile[column.name] / kernel.lanes)

@@ -188,6 +188,12 @@ _PLAIN: Final = {
     ),
 }  # fmt: skip
 _SPEEDS: Final = {
+    "in_flight": Coefficient(
+        "FMAs", "under way at a time: two units with a latency of four cycles", 8.0, SHEETS
+    ),
+    "load_slot": Coefficient(
+        "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
+    ),
     "speed_f16": Coefficient(
         "f32 FMAs", "a multiplication of f16, which converts every broadcast of A",
         0.6, INTEL,

@@ -88,7 +88,8 @@ class Machine:
             busy = min(1.0, tall * vecs / tile.sums)
             return self.speed(compute) * tile.speed * busy * rows / (tile.rows * tall)
         sums = rows * vecs
-        busy = min(1.0, sums / 8, sums / max(1.0, 0.55 * (rows + vecs)))
+        loads = self.coefficient("load_slot") * (rows + vecs)
+        busy = min(1.0, sums / self.coefficient("in_flight"), sums / max(1.0, loads))
         return self.speed(compute) * float(busy)
 
     def of_threads(self, threads: int) -> float:
