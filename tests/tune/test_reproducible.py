@@ -9,6 +9,7 @@ from polysci.numerics.dtypes import precision_named, to_stored
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
+from polysci.space.directives import Private
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
@@ -69,7 +70,7 @@ def test_all_threads_give_the_same_bits(name: str) -> None:
 def test_the_order_does_not_depend_on_rates_or_threads(threads: int) -> None:
     problem, _ = case("long product")
     kept = reproducible_schedule(problem, detect())
-    assert kept.private
+    assert kept.has(Private)
     roles = model_of(problem)[1]
     result = estimate(problem, threads)
     assert SummationOrder.of(roles, result.schedule) == SummationOrder.of(roles, kept)
