@@ -80,14 +80,18 @@ class Directive:
         return plan
 
     def features(self) -> tuple[str, ...]:
-        """Return the names of its costs: rows of ``cost.call_forms.DIRECTIVE_FEATURES``."""
+        """Return the names of its costs: rows of ``cost.call_forms.DIRECTIVE_FEATURES``.
+
+        They are added where single schedules are priced. Families that ``variants`` make are priced
+        by functions of ``cost`` that ask ``family.has``.
+        """
         return ()
 
     @classmethod
     def variants(cls, order: LoopOrder) -> Sequence[NDArray[np.bool_]]:
         """Return which schedules of a loop order have it: one array a form of the family.
 
-        None: enumeration does not add it. Two arrays double the family.
+        An empty answer: enumeration does not add it. Two arrays double the family.
         """
         return ()
 
