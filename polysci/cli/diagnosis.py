@@ -16,7 +16,7 @@ from pathlib import Path
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.runtime.build import compiler, eviction, folder, library, process
-from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError
+from polysci.runtime.build.compiler import PROBE_S, CompileTimeoutError
 from polysci.target import host
 from polysci.target.cpus import allowed_cpus, cpu_quota
 from polysci.target.isa import Isa

@@ -21,7 +21,7 @@ from polysci.export.project import (
 from polysci.export.wait_policy import wait_policy
 from polysci.lower.direct.emit import assemble
 from polysci.runtime.backends import backend_of
-from polysci.runtime.build.calls import CANDIDATE_S, TIMEOUT_S
+from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S
 from polysci.target.host import detect
 
 _TEMPLATES = {

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +21,6 @@ from polysci import errors
 from polysci.cost import Context
 from polysci.cost.weights import from_json as weights_of
 from polysci.errors import PolysciError
-from polysci.farm.machine_lock import own_machine, share_machine
 from polysci.lower import choice
 from polysci.lower.lowering import emit
 from polysci.measure.samples import Sample, Samples
@@ -39,6 +42,51 @@ from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
 from polysci.tune.wisdom import Record, Wisdom
 from polysci.version import __version__
+
+
+@contextmanager
+def share_machine() -> Iterator[None]:
+    """Work beside other work, but not beside a timing. Waits for the one that runs."""
+    with _machine_lock("turn", fcntl.LOCK_EX):
+        lock = _open("machine", fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def own_machine() -> Iterator[None]:
+    """The machine alone, as far as workers of farms use it. Waits for what they do.
+
+    Who waits for it holds back those that come later, as they would keep the machine from it.
+    """
+    with _machine_lock("turn", fcntl.LOCK_EX), _machine_lock("machine", fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def _machine_lock(name: str, kind: int) -> Iterator[None]:
+    lock = _open(name, kind)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _open(name: str, kind: int) -> int:
+    """A locked file of this user and host, of any cache directory; closing it unlocks it."""
+    folder = Path(tempfile.gettempdir())
+    path = folder / f"polysci-{os.getuid()}-{platform.node()}-{name}.lock"
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise PolysciError(
+            f"{path}: {error.strerror}; remove it, or give this worker another TMPDIR"
+        ) from error
+    fcntl.flock(file, kind)
+    return file
+
 
 Answer = dict[str, Any]
 _ROOT: Final = Path(__file__).resolve().parents[1]

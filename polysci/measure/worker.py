@@ -30,7 +30,7 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.printers import interface
-from polysci.runtime import binary_interface
+from polysci.runtime.backend import LoadedFunctions, bind
 from polysci.runtime.build.library import Library
 from polysci.runtime.build.library import load as load_library
 from polysci.runtime.worker_process import serve
@@ -261,7 +261,7 @@ class Worker:
     def _results(
         self,
         symbol: str,
-        functions: binary_interface.LoadedFunctions,
+        functions: LoadedFunctions,
         reference: Arrays | Reals,
         side: Side,
         variants: tuple[str, ...],
@@ -296,12 +296,10 @@ class Worker:
                 raise CheckError(f"{what}: wrong result: {fault}")
             yield variant, result
 
-    def _bind(self, so: str, symbol: str) -> binary_interface.LoadedFunctions:
+    def _bind(self, so: str, symbol: str) -> LoadedFunctions:
         _stage(f"loading {symbol}")
         precision = precision_named(self._problem[0].dtype)
-        return binary_interface.bind(
-            load_library(Path(so), interface.declarations(symbol, precision)), symbol
-        )
+        return bind(load_library(Path(so), interface.declarations(symbol, precision)), symbol)
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
         """An input in read-only memory, made once for each placement."""
@@ -314,9 +312,7 @@ class Worker:
             self._guarded[key] = guarded
         return self._guarded[key]
 
-    def _ready(
-        self, functions: binary_interface.LoadedFunctions, cold_bytes: int, weights_only: bool
-    ) -> Timed:
+    def _ready(self, functions: LoadedFunctions, cold_bytes: int, weights_only: bool) -> Timed:
         pointer, (of_x, of_y, of_w, of_workspace) = _pointers(functions), PAGE_OFFSETS
         x, y = self._arrays.inputs["x"], self._arrays.plain
         size = functions.packed_size + (0 if weights_only else x.nbytes + y.nbytes)
@@ -340,19 +336,19 @@ class Worker:
         return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
 
 
-def _ffi_of(functions: binary_interface.LoadedFunctions) -> Any:
+def _ffi_of(functions: LoadedFunctions) -> Any:
     """Return what makes the pointers of a library of the host."""
     assert isinstance(functions.library, Library)
     return functions.library.ffi
 
 
-def _pointers(functions: binary_interface.LoadedFunctions) -> Callable[[Array | None], Any]:
+def _pointers(functions: LoadedFunctions) -> Callable[[Array | None], Any]:
     ffi = _ffi_of(functions)
     return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
 
 
 def _quantities(
-    functions: binary_interface.LoadedFunctions, reference: Arrays | Reals, side: Side = "end"
+    functions: LoadedFunctions, reference: Arrays | Reals, side: Side = "end"
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """What packing takes after its pointers; and the scales for C with what they point to."""
     if isinstance(reference, Reals) or reference.x_zero is None:

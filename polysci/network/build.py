@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from polysci.errors import CheckError
 from polysci.measure import first_run
+from polysci.measure.first_run import has_run, note_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
 from polysci.network.codegen.emit import Code
 from polysci.network.example_inputs import inputs_of
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort
 from polysci.network.stored import save
 from polysci.runtime.backends import backend_named
-from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.runtime.worker_process import WorkerProcess
 
 WARM_UP_S: Final = 5e-3

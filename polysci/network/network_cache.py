@@ -26,6 +26,7 @@ from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
 from polysci.lower.choice import key_of as key_of_record
 from polysci.measure import first_run
+from polysci.measure.first_run import has_run
 from polysci.network.build import signature_of
 from polysci.network.codegen.emit import Code
 from polysci.network.codegen.weights_file import pieces_of
@@ -42,7 +43,6 @@ from polysci.runtime.backends import backend_of
 from polysci.runtime.build import cache as builds
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in
-from polysci.runtime.build.first_runs import has_run
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.isas import kernel_sources

@@ -23,9 +23,9 @@ from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem, input_shapes
 from polysci.printers import interface
 from polysci.printers.interface import NO_ISA, OK
-from polysci.runtime import arguments, binary_interface
+from polysci.runtime import arguments
 from polysci.runtime import measurement as measurements
-from polysci.runtime.backend import DeviceLibrary
+from polysci.runtime.backend import DeviceLibrary, bind
 from polysci.runtime.backends import backend_named
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.measurement import Measurement
@@ -129,7 +129,7 @@ class Primitive:
         self.symbol = symbol
         self.measurement = measurement
         self.threads, self.flush_denormals = threads, flush_denormals
-        functions = binary_interface.bind(library, symbol)
+        functions = bind(library, symbol)
         self._compute, self._pack = functions.run, functions.pack
         self._workspace_shape = (-(-functions.workspace_size // 4),)
         self._packed_shape = (-(-functions.packed_size // 4),)

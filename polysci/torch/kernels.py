@@ -16,7 +16,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.numerics import arrays
 from polysci.ops.problem import Problem
 from polysci.printers.interface import declarations
-from polysci.runtime import binary_interface
+from polysci.runtime.backend import bind
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
 from polysci.torch import settings
@@ -51,7 +51,7 @@ class Kernel:
         source = primitive.source
         text = declarations(primitive.symbol, source.precision, addresses=True)
         library = load(primitive.library.path, text)  # tensors lie in the host's memory
-        functions = binary_interface.bind(library, primitive.symbol)
+        functions = bind(library, primitive.symbol)
         self.primitive, self.ffi = primitive, library.ffi
         precisions = {name: kind for kind, name in PRECISIONS.items()}
         self._type = precisions[primitive.problem.dtype]

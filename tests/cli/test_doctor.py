@@ -8,7 +8,7 @@ import pytest
 from polysci.cli import diagnosis
 from polysci.cli.diagnosis import Check, checks
 from polysci.errors import UnsupportedError
-from polysci.target import amx, cpus
+from polysci.target import cpus, isas
 from polysci.target import host as host_module
 from polysci.target.cpus import cpu_quota
 from polysci.target.host import detect
@@ -70,10 +70,10 @@ def test_tiles_that_the_kernel_withholds(monkeypatch):
     monkeypatch.setattr(
         host_module, "_cpuinfo", lambda _: ({"flags": " ".join(ISAS["amx"].features)}, 1)
     )
-    monkeypatch.setattr(amx, "read_components", lambda: 1 << 18)
+    monkeypatch.setattr(isas, "read_components", lambda: 1 << 18)
     assert detect().isa.name == "amx" and not detect().withheld
     assert found("AMX", checks(detect())).ok
-    monkeypatch.setattr(amx, "read_components", lambda: 0)
+    monkeypatch.setattr(isas, "read_components", lambda: 0)
     assert detect().isa.name == "avx512fp16"
     assert detect().withheld == ("amx_bf16", "amx_int8", "amx_tile")
     assert found("AMX").detail == "the CPU has tiles, the kernel withholds them: unused"

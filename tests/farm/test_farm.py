@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from polysci.errors import BuildError, FarmError, SpecError
 from polysci.farm import Farm, FarmTasks, connect, optimize_all, tasks
 from polysci.farm.cluster import POLL_S
-from polysci.farm.machine_lock import own_machine, share_machine
+from polysci.farm.tasks import own_machine, share_machine
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.runtime.build import cache

@@ -14,9 +14,9 @@ from polysci import notation
 from polysci.errors import CheckError
 from polysci.measure import first_run
 from polysci.measure.bench import Bench
+from polysci.measure.first_run import has_run, note_run
 from polysci.network import build
 from polysci.ops import parse_problem
-from polysci.runtime.build.first_runs import has_run, note_run
 from polysci.tune import optimize
 from tests.support import fakecompiler
 

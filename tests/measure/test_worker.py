@@ -19,7 +19,7 @@ from polysci.measure import worker as worker_module
 from polysci.measure.guard_pages import Guarded
 from polysci.ops.conv2d import Conv2d
 from polysci.printers import interface
-from polysci.runtime import binary_interface
+from polysci.runtime.backend import bind
 from polysci.runtime.build.cache import build
 from polysci.runtime.build.process import Child
 from tests.support import naive
@@ -269,7 +269,7 @@ def test_a_missing_function_is_a_build_error() -> None:
 
     so = build(naive.text(SMALL).replace("naive_packed_size", "naive_size"))
     with pytest.raises(BuildError, match="naive_packed_size"):
-        binary_interface.bind(load(so, interface.declarations("naive")), "naive")
+        bind(load(so, interface.declarations("naive")), "naive")
 
 
 def test_it_starts_without_what_generates_code() -> None:

@@ -16,7 +16,8 @@ from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.conv2d import Conv2d
 from polysci.printers import interface
-from polysci.runtime import backends, binary_interface
+from polysci.runtime import backends
+from polysci.runtime.backend import bind
 from polysci.runtime.backends import BACKENDS
 from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, optimize
@@ -47,7 +48,7 @@ def test_emit_build_load_time() -> None:
     path = HOST.build(source.file)
     assert path.suffix == ".so" and HOST.build_many([source.file, source.file]) == [path] * 2
     library = HOST.load(path, interface.declarations("layer", PRECISIONS["f32"]))
-    functions = binary_interface.bind(library, "layer")
+    functions = bind(library, "layer")
     assert functions.packed_size == 4 * 4 * 8
     arrays = [np.ones(4 * 4 * 4, np.float32), np.ones(4 * 8, np.float32), np.zeros(128, np.float32)]
     x, packed, y = (library.ffi.from_buffer("float[]", array) for array in arrays)

@@ -11,9 +11,9 @@ import pytest
 
 from polysci.errors import BuildError
 from polysci.runtime.build import compiler, precompiled
-from polysci.runtime.build.calls import CompileTimeoutError
 from polysci.runtime.build.compiler import (
     WARNINGS,
+    CompileTimeoutError,
     compile_shared,
     default_flags,
     find_compiler,

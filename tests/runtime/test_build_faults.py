@@ -16,8 +16,7 @@ import pytest
 
 from polysci.errors import BuildError
 from polysci.runtime.build import cache, eviction
-from polysci.runtime.build.calls import CompileTimeoutError
-from polysci.runtime.build.compiler import default_flags
+from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
 from polysci.runtime.build.parallel import together
 from polysci.runtime.build.process import run

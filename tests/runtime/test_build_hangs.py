@@ -7,8 +7,7 @@ import pytest
 
 from polysci.measure import trials
 from polysci.runtime.build import cache, process
-from polysci.runtime.build.calls import CompileTimeoutError
-from polysci.runtime.build.compiler import default_flags
+from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from tests.support import fakecompiler
 from tests.support.fakecompiler import text, value
 

@@ -16,7 +16,7 @@ from polysci.network.codegen.emit import FUNCTION_HEADERS
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d
 from polysci.printers import interface
-from polysci.runtime import binary_interface
+from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.target import microkernels
@@ -168,7 +168,7 @@ def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
     problem = LAYER.with_(dtype=str(row))
     source = source_of(problem)
     library = load(build([source]), interface.declarations("it", row))
-    functions = binary_interface.bind(library, "it")
+    functions = bind(library, "it")
     compute = COMPUTES[computes(row.x.name, "brgemm")[-1]]
     assert functions.packed_size >= 9 * 6 * 9 * compute.bytes
     if row.scaled:

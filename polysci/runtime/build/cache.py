@@ -26,9 +26,12 @@ from pathlib import Path
 from polysci.border.files import open_stored, read_stored
 from polysci.errors import BuildError
 from polysci.runtime.build import eviction, precompiled, process
-from polysci.runtime.build.calls import CANDIDATE_S, PROBE_S, TIMEOUT_S, CompileTimeoutError
 from polysci.runtime.build.compiler import (
+    CANDIDATE_S,
+    PROBE_S,
+    TIMEOUT_S,
     Compiler,
+    CompileTimeoutError,
     compile_shared,
     compile_together,
     default_flags,

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from polysci.errors import BuildError, PolysciError
-from polysci.runtime.build.calls import PROBE_S, CompileTimeoutError, call
-from polysci.runtime.build.compiler import Compiler
+from polysci.runtime.build.compiler import PROBE_S, Compiler, CompileTimeoutError, call
 
 TEXTS = {  # by the machine that a compiler compiles for; no other has a header of intrinsics
     "x86_64": "#include <immintrin.h>\n",

@@ -10,8 +10,8 @@ from polysci.measure.integer_reference import Arrays
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem
+from polysci.runtime.backend import bind
 from polysci.runtime.backends import BACKENDS
-from polysci.runtime.binary_interface import bind
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 
