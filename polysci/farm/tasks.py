@@ -36,7 +36,7 @@ from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates, from_json
 from polysci.target.resources import resource
-from polysci.target.target import Target
+from polysci.target.target import Memory, Target
 from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
@@ -153,14 +153,15 @@ def compiler_resource(compiler: str) -> str:
 
 
 def members_of(target: Target) -> Answer:
-    """The description of a target."""
+    """Return the description of a target."""
     return asdict(target) | {"isa": target.isa.name}
 
 
 def target_of(members: Mapping[str, Any]) -> Target:
-    """The target of a description."""
+    """Return the target of a description."""
     lists = {name: tuple(members[name]) for name in ("features", "assumed", "withheld")}
-    return Target(**{**members, **lists, "isa": ISAS[members["isa"]]})
+    memories = tuple(Memory(**memory) for memory in members["memories"])
+    return Target(**{**members, **lists, "memories": memories, "isa": ISAS[members["isa"]]})
 
 
 def measure_rates(x: str) -> str:

@@ -5,6 +5,7 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
+from polysci.lower.lowering import emit
 from polysci.measure.guard_pages import Guarded
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics import arrays as aligned
@@ -33,7 +34,7 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
         pytest.skip(f"this CPU lacks {isa}")
     text, dtype, schedule = CASES[name]
     problem = parse_problem(text, "", dtype)
-    source = BACKENDS["host"].emit(
+    source = emit(
         problem, Schedule.parse(schedule.format(isa)), 1 + ("*" in schedule),
         EmitOptions(adds=True),
     )  # fmt: skip
@@ -63,4 +64,4 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
 def test_other_sums_than_y_holds_are_refused(text: str) -> None:
     problem, schedule = parse_problem(text, ""), Schedule.parse("i:4 j:8 > brgemm_portable_f32_4x8")
     with pytest.raises(UnsupportedError, match="y holds no sums to add to"):
-        BACKENDS["host"].emit(problem, schedule, 1, EmitOptions(adds=True))
+        emit(problem, schedule, 1, EmitOptions(adds=True))
