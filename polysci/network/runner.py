@@ -211,35 +211,25 @@ class Runner:
             self._idle.append(context)
 
     def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """The same in a given context."""
-        self.bind(context, arrays, results)()
+        """Run the network in a given context, into arrays that are there."""
+        arguments = [*map(_point, self._pointers, (*arrays, *results))]
+        self._run(context, *arguments)
+        if self._copy_out:
+            for argument, result in zip(arguments[len(arrays) :], results, strict=True):
+                self._copy_out(argument, result)
 
     def bind(
         self, context: Any, arrays: Sequence[Array], results: Sequence[Array]
     ) -> Callable[[], None]:
         """Return what runs the network on these very arrays, each time it is called."""
-        arguments = [*map(_point, self._pointers, (*arrays, *results))]
-        run = partial(self._run, context, *arguments)
-        if self._copy_out is None:
-            return run
-        return partial(_run_and_copy, run, self._copy_out, arguments[len(arrays) :], results)
+        if self._copy_out:
+            return partial(self.run_in, context, arrays, results)
+        return partial(self._run, context, *map(_point, self._pointers, (*arrays, *results)))
 
     def stage_seconds(self, context: Any, stages: int) -> list[float]:
         """Seconds of each stage in the context's last run; the code must time itself."""
         times = self.network.stage_times(context, stages)
         return [end - start for start, end in pairwise(times)]
-
-
-def _run_and_copy(
-    run: Callable[[], object],
-    copy_out: Callable[[Any, Array], None],
-    arguments: Sequence[Any],
-    results: Sequence[Array],
-) -> None:
-    """Run a network whose device has memory of its own, and bring the results from there."""
-    run()
-    for argument, result in zip(arguments, results, strict=True):
-        copy_out(argument, result)
 
 
 def _point(pointer: Callable[[Array], Any], array: Array) -> Any:
