@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping
 from functools import partial
 from math import inf
@@ -31,7 +32,6 @@ from polysci.cli.compile_output import (
     write_sizes,
 )
 from polysci.cli.compile_targets import targets_of, write_for
-from polysci.cli.pools import KINDS, ThreadsAction
 from polysci.cli.schedulers import describe_result, scheduler_option
 from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
@@ -44,6 +44,52 @@ if TYPE_CHECKING:
     from polysci.ops.problem import Problem
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
+
+
+KINDS = ("openmp", "pthread", "callback")
+NONE = "none"
+
+
+class ThreadsAction(argparse.Action):
+    """Sets ``threads`` and ``pool`` from N, KIND, KIND:N or none."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
+    ) -> None:
+        try:
+            namespace.threads, namespace.pool = parse(str(values))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+
+
+def parse(text: str) -> tuple[int, str]:
+    """The number of threads, and the kind that starts them.
+
+    Where only the kind is said the number is POLYSCI_NUM_THREADS, else that of the CPUs that this
+    process may use, and at least 2.
+    """
+    kind, _, number = text.partition(":")
+    if text == NONE:
+        return 1, KINDS[0]
+    if kind not in KINDS:
+        if text.isdigit():
+            return shared.threads(text), KINDS[0]
+        raise argparse.ArgumentTypeError(
+            f"expected a number, {', '.join(KINDS)} or {NONE}, or both, as in pthread:2; "
+            f"got {text!r}"
+        )
+    if number or text != kind:
+        count = shared.threads(number)
+    elif "POLYSCI_NUM_THREADS" in os.environ:
+        count = shared.default_threads()
+    else:
+        from polysci.target.cpus import available_cores
+
+        count = max(2, available_cores())
+    if count == 1 and kind != KINDS[0]:
+        raise argparse.ArgumentTypeError(f"{text}: needs 2 threads at least; one is {NONE!r}")
+    return count, kind
+
 
 _HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
 _DTYPES = ("f32", "bf16")
@@ -398,8 +444,7 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     """Write the stages' times, and the comparison with ``peers``."""
     from polysci.cli.network_text import comparison_lines, summary_of
     from polysci.peers.contest import ROUNDS
-    from polysci.peers.networks.accuracy import f32_loss
-    from polysci.peers.networks.compare import compare_networks
+    from polysci.peers.networks.compare import compare_networks, f32_loss
 
     inputs = inputs_of_run(arguments, network) if peers else {}  # a wrong file is told at once
     report, comparison, loss = network.report(), None, None

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from math import isfinite, prod
+from typing import Any
 
-from polysci.cost import Context
-from polysci.cost.shortlist import choices
+from polysci.cost import RANKERS, Context
+from polysci.cost.shortlist import choices, cost_of
+from polysci.errors import PolysciError
 from polysci.explain.dependences import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.measured_time import MeasuredTime
 from polysci.explain.rivals import NearSchedule, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
-from polysci.explain.views import RankerView, ranker_views
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.inside import needed_products
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import roles_of
 from polysci.space.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class RankerView:
+    """A schedule's rank among ``count`` by one ranker; 1 is the ranker's first choice, ``first``.
+
+    ``ties`` others cost the same. ``cost`` and the lowest cost ``least`` are in the ranker's unit.
+    """
+
+    ranker: str
+    summary: str
+    rank: int
+    ties: int
+    count: int
+    cost: float
+    least: float
+    first: Schedule
+
+    def to_json(self) -> dict[str, Any]:
+        costs = {name: getattr(self, name) for name in ("cost", "least")}
+        finite = {name: cost if isfinite(cost) else None for name, cost in costs.items()}
+        return asdict(self) | finite | {"first": str(self.first)}
+
+
+def ranker_views(
+    context: Context, chosen: Schedule, others: Iterable[Schedule]
+) -> tuple[RankerView, ...]:
+    """The rank of ``chosen`` among itself and ``others`` by every ranker that is available.
+
+    A ranker that lacks its training or a package is left out.
+    """
+    shortlist = list({str(schedule): schedule for schedule in (chosen, *others)}.values())
+    views = []
+    for name, ranker in RANKERS.items():
+        try:
+            costs = [cost_of(context, schedule, name) for schedule in shortlist]
+        except PolysciError:
+            continue
+        own, least = costs[0], min(costs)
+        first = min(zip(costs, map(str, shortlist), shortlist, strict=True))[2]
+        better = sum(cost < own for cost in costs)
+        ties = sum(cost == own for cost in costs) - 1
+        views.append(
+            RankerView(name, ranker.summary, better + 1, ties, len(shortlist), own, least, first)
+        )
+    return tuple(views)
+
 
 SHORTLIST = 10  # of the ranker's choices, which all rankers order
 

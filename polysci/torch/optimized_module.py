@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import io
+import pickle
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -20,12 +23,12 @@ from torch._C._dynamo.eval_frame import (
 from torch.utils import _pytree as pytree
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.pytorch.program import read_file
+from polysci.torch.capture import capture
 from polysci.torch.compiled_part import is_fake
-from polysci.torch.free_sizes import check_sizes
 from polysci.torch.module_state import ModuleState
 from polysci.torch.reports import ModuleReport
 from polysci.torch.size_hints import SizeWatch
-from polysci.torch.stored_module import StoredModule, StoredVariants
 from polysci.torch.variants import (
     ModuleOptions,
     Variant,
@@ -34,6 +37,79 @@ from polysci.torch.variants import (
     key_of,
     module_options,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModule:
+    """A module to be pickled; one that torch.export made goes as its program."""
+
+    module: Any
+    examples: tuple[Any, ...]
+    free: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoredModule:
+        values = copy.deepcopy((self.module, self.examples, self.free), memo)
+        return StoredModule(*values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self.module, torch.fx.GraphModule):
+            return StoredModule, (self.module, self.examples, self.free)
+        (args, words), file = self.examples, io.BytesIO()
+        exported = capture(self.module, args, words, self.free)
+        torch.export.save(exported, file)
+        return _restore_module, (file.getvalue(), self.examples, self.free)
+
+
+def _restore_module(program: bytes, examples: tuple[Any, ...], free: Any) -> StoredModule:
+    return StoredModule(read_file(torch, io.BytesIO(program)).module(), examples, free)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariants:
+    """Compiled networks to be pickled, all at once, before the module that they are of.
+
+    Picklers of processes move a module's tensors to shared memory, while networks still read their
+    constants where these lay.
+    """
+
+    variants: Mapping[Any, Any]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoredVariants:
+        return StoredVariants(copy.deepcopy(self.variants, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_variants, (pickle.dumps(self.variants),)
+
+
+def _restore_variants(data: bytes) -> StoredVariants:
+    return StoredVariants(pickle.loads(data))
+
+
+def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
+    """Raise SpecError for sizes that are not free, of a module that can be captured at all.
+
+    Raises torch.export's own error for ``dynamic_shapes`` that do not fit the module.
+    """
+    args, words = examples
+    try:
+        exported = capture(module, args, words, dynamic_shapes)
+    except Exception:
+        if _can_be_captured(module, args, words):
+            raise
+        return
+    try:
+        exported.module()(*inputs[0], **inputs[1])
+    except (AssertionError, RuntimeError, ValueError) as error:
+        text = str(error).split("\n", maxsplit=1)[0]
+        raise SpecError(f"inputs: sizes that dynamic_shapes does not take: {text:.300}") from None
+
+
+def _can_be_captured(module: Any, args: tuple[Any, ...], words: Mapping[str, Any]) -> bool:
+    try:
+        capture(module, args, words)
+    except Exception:  # of many kinds
+        return False
+    return True
 
 
 class OptimizedModule(torch.nn.Module):  # type: ignore[misc]

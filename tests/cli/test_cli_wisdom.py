@@ -51,7 +51,7 @@ def test_damaged_records_cost_a_warning_and_repair_keeps_them(
     ran = polysci("optimize", LAYER, "--level", "wisdom-only")
     assert ran.returncode == 1 and "no record for mb1ic8ih10" in ran.stderr
     assert "without records" in caplog.text and "polysci wisdom repair" in caplog.text
-    for command in (("optimize", "--level", "estimate"), ("explain", "--ranker", "constant")):
+    for command in (("optimize", "--level", "estimate"), ("explain", "--ranker", "polyscientist")):
         caplog.clear()
         assert LAYER in done(command[0], LAYER, *command[1:])
         assert "without records" in caplog.text and "polysci wisdom repair" in caplog.text

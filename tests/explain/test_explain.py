@@ -190,7 +190,7 @@ def test_a_ranker_that_cannot_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) 
         cost = staticmethod(untrained)
 
     rankers = {"traffic": RANKERS["traffic"], "untrained": Ranker()}
-    monkeypatch.setattr("polysci.explain.views.RANKERS", rankers)
+    monkeypatch.setattr("polysci.explain.model.RANKERS", rankers)
     monkeypatch.setattr("polysci.cost.shortlist.RANKERS", rankers)
     assert [view.ranker for view in explained.__wrapped__().views] == ["traffic"]
 

@@ -21,9 +21,9 @@ from polysci.peers import PEERS
 from polysci.peers.contest import LEAST_ROUNDS
 from polysci.peers.networks import compare as side
 from polysci.peers.networks import contest
+from polysci.peers.networks.compare import NetworkRival
 from polysci.peers.networks.contest import NetworkComparison, compare
 from polysci.peers.networks.onnxruntime import OnnxRuntime
-from polysci.peers.networks.rival import NetworkRival
 from polysci.peers.networks.service import TimingRequest
 from polysci.peers.process import peer_named
 from tests.support.command import polysci

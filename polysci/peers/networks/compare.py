@@ -3,28 +3,134 @@
 from __future__ import annotations
 
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polysci.errors import UnsupportedError
+from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.frontends.layers.words import backward_of
 from polysci.frontends.onnx.binding import bound_inputs
 from polysci.measure.network_samples import SAMPLE_S, WARM_UP_S
 from polysci.network.build import store
-from polysci.network.compiled import Network
+from polysci.network.compiled import Network, build_network
 from polysci.network.example_inputs import inputs_of
+from polysci.network.prepare import prepare
 from polysci.network.runner import order_inputs
+from polysci.numerics.differences import largest_error
 from polysci.peers import REMEDY, Peer
 from polysci.peers.contest import ROUNDS
 from polysci.peers.networks.contest import OURS, NetworkComparison, compare
-from polysci.peers.networks.rival import NetworkRival, read
-from polysci.peers.networks.service import Array
 from polysci.peers.process import FAILURES, PeerProcess, peer_named
+from polysci.tune.wisdom import Wisdom
+
+Array = NDArray[Any]
+
+
+def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | None = None) -> float:
+    """max |y - f32's y| / max(1, max |f32's y|), the largest of all outputs.
+
+    The f32 network has the schedules on record, else those that the model prefers.
+    """
+    options = replace(network.options, level="estimate", dtype="f32", algorithm="direct")
+    plain = build_network(
+        prepare(network.prepared.graph, "f32"), options, network.name, wisdom=wisdom
+    )
+    ours, theirs = (
+        compiled.runner(order_inputs(compiled.inputs, inputs)) for compiled in (network, plain)
+    )
+    return largest_error(ours, theirs, "f32")
+
+
+DTYPES: Final = ("f32", "bf16")
+_TRIALS: Final = 5  # samples that decide between the settings
+
+
+class NetworkRival(PeerProcess):
+    """A peer's worker process with a model in it, after ``load``.
+
+    ``timeout`` is in seconds, for every question. ``choice`` is the fastest setting,
+    ``settings`` the least seconds a run of each on trial, ``peak_bytes`` the most memory that
+    loading and the first runs added to that process.
+    """
+
+    def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 600.0) -> None:
+        super().__init__(peer, threads, timeout=timeout)
+        self.version, self.choice, self.peak_bytes = "", "", 0
+        self.settings: Mapping[str, float] = {}
+        self.outputs: Sequence[Array] = ()
+
+    def load(
+        self,
+        model: str | PathLike[str],
+        inputs: Mapping[str, Array],
+        *,
+        dims: Mapping[str, int] | None = None,
+        dtype: str = "f32",
+    ) -> None:
+        """Run the ONNX file, or the words of a model, on ``inputs``, by name; f32 or bf16.
+
+        The fastest setting of the peer stays loaded.
+
+        ``dims`` binds free dimensions, by name or as ``INPUT.AXIS``. Raises UnsupportedError for
+        what the peer lacks (its package, bf16) and CheckError where it fails.
+        """
+        if dtype not in DTYPES:
+            raise SpecError(f"dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
+        path = Path(model)
+        with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
+            inputs_file, outputs_file = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+            np.savez(inputs_file, *inputs.values())
+            words: dict[str, Any] = {
+                "model": str(path.resolve() if path.exists() else model), "dims": dict(dims or {}),
+                "threads": self.threads, "dtype": dtype,
+                "inputs": str(inputs_file), "names": list(inputs),
+            }  # fmt: skip
+            self._fresh()
+            names = list(map(str, self.ask({"op": "choices", **words})["choices"]))
+            fastest = dict.fromkeys(names, inf)
+            for name in names:
+                self._take(name, words, outputs_file)
+                fastest[name] = min(self.sample() for _ in range(_TRIALS))
+            self.settings = fastest
+            if (best := min(fastest, key=fastest.__getitem__)) != self.choice:
+                self._take(best, words, outputs_file)
+
+    def sample(self) -> float:
+        """One sample, in seconds a run, after a warm-up."""
+        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **words})["seconds"])
+
+    def _fresh(self) -> None:
+        if self.choice or not self.alive:
+            self.choice = ""
+            self.restart()
+
+    def _take(self, choice: str, words: Mapping[str, Any], written: Path) -> None:
+        """Load in a process that holds no other setting's threads and memory."""
+        self._fresh()
+        question = {"op": "load", "choice": choice, "outputs": str(written), **words}
+        answer = self.ask(question)
+        self.choice, self.version = choice, str(answer["version"])
+        self.peak_bytes = int(answer["peak_bytes"])
+        self.outputs = read(written, int(answer["outputs"]))
+
+
+def read(path: Path, count: int) -> list[Array]:
+    """The arrays that a worker left in a file."""
+    try:
+        with np.load(path) as file:
+            return [file[f"arr_{index}"] for index in range(count)]
+    except (OSError, EOFError, LookupError, ValueError, zipfile.BadZipFile) as error:
+        raise CheckError(f"the peer's outputs cannot be read: {error}") from error
+
 
 Say = Callable[[str], None]
 
