@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from inspect import signature
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.network.example_inputs import inputs_of
+from polysci.network.options import CompileOptions
 from polysci.network.runner import check_inputs
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array
@@ -230,7 +230,7 @@ def compile_training(
     chosen: Optimizer = SGD() if optimizer is None else optimizer
     if not isinstance(chosen, Optimizer) or isinstance(chosen, type):
         raise TypeError(f"optimizer: expected SGD(...) or Adam(...), got {describe(optimizer)}")
-    if unknown := options.keys() - signature(compile_network).parameters.keys():
+    if unknown := options.keys() - {option.name for option in fields(CompileOptions)}:
         raise TypeError(f"compile_training: unexpected argument {min(unknown)!r}")
     trained = model_of(model, shape, seed=seed, batch_statistics=batch_statistics)
     step = build_step(trained, loss, chosen, clip_norm)
