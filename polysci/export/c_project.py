@@ -8,10 +8,9 @@ from pathlib import Path
 from textwrap import wrap
 
 from polysci.export import elements, folder, selftest, units
+from polysci.export.build_texts import file_flags, wait_policy
 from polysci.export.candidates import with_isas
-from polysci.export.file_flags import file_flags
 from polysci.export.project import Entry, Project, TunedProblem, fill_template, project, title
-from polysci.export.wait_policy import wait_policy
 
 _TEMPLATES = {
     "{0}.h": "header.h",

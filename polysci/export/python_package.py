@@ -8,6 +8,7 @@ from pathlib import Path
 
 from polysci.errors import UnsupportedError
 from polysci.export import elements, folder
+from polysci.export.build_texts import wait_policy
 from polysci.export.project import (
     MARK,
     Entry,
@@ -18,7 +19,6 @@ from polysci.export.project import (
     project,
     title,
 )
-from polysci.export.wait_policy import wait_policy
 from polysci.lower.direct.emit import assemble
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S

@@ -1,6 +1,6 @@
 """Compiler flags that only some files of an exported project need."""
 
-from polysci.export.file_flags import file_flags
+from polysci.export.build_texts import file_flags
 from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
 

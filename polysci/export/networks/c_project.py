@@ -11,14 +11,13 @@ from types import MappingProxyType
 
 from polysci.errors import SpecError
 from polysci.export import folder
-from polysci.export.file_flags import file_flags
+from polysci.export.build_texts import file_flags, wait_policy
 from polysci.export.folder import Content
 from polysci.export.networks.isa_choice import IsaChoice
 from polysci.export.networks.pool_texts import pool_texts
 from polysci.export.networks.selftest_data import SelftestData, make_selftest_data
 from polysci.export.networks.sized_networks import SizedNetworks, only_size
 from polysci.export.project import MARK
-from polysci.export.wait_policy import wait_policy
 from polysci.network.build import runner_of
 from polysci.network.codegen.emit import use_packed_weights
 from polysci.network.codegen.pools import OPENMP

@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.errors import SpecError
 from polysci.export import folder
-from polysci.export.file_flags import file_flags
+from polysci.export.build_texts import file_flags
 from polysci.export.folder import Content
 from polysci.export.networks.c_project import (
     DATA,

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from polysci.export import folder
 from polysci.export import project as export
+from polysci.export.build_texts import wait_policy
 from polysci.export.folder import Content
 from polysci.export.networks.c_project import fill_template, mark_files, rows
 from polysci.export.networks.selftest_data import SelftestData, make_selftest_data
-from polysci.export.wait_policy import wait_policy
 from polysci.network.compiled import Network
 from polysci.network.runner import TensorPort
 
