@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from polysci.errors import SpecError
+from polysci.loop_ir.nodes import Block, Buffer, LoopFunction, ScalarParameter
 from polysci.numerics.dtypes import PRECISIONS, Precision
 
 Role = Literal["workspace_size", "packed_size", "pack_weights", "run"]
@@ -65,6 +66,13 @@ class Parameter:
         between = "" if self.type.endswith("*") else " "
         return f"{self.type}{between}{'restrict ' * restrict}{self.name}"
 
+    def node(self, *, restrict: bool = False) -> Buffer | ScalarParameter:
+        """The parameter in loop IR."""
+        if not self.type.endswith("*"):
+            return ScalarParameter(self.name, self.type)
+        dtype, const = self.type.removeprefix("const ").rstrip(" *"), self.type.startswith("const ")
+        return Buffer(self.name, dtype, const=const, restrict=restrict)
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -102,6 +110,11 @@ class Function:
         lines = [words[:_FIRST_LINE], words[_FIRST_LINE:]]
         text = ",\n        ".join(", ".join(line) for line in lines if line)
         return f"{self.result} {self.name(symbol)}({text or 'void'})"
+
+    def define(self, symbol: str, body: Block, *, restrict: Collection[str] = ()) -> LoopFunction:
+        """Return the definition of the function for ``symbol``; ``restrict`` as in ``head``."""
+        parameters = tuple(part.node(restrict=part.name in restrict) for part in self.parameters)
+        return LoopFunction(self.name(symbol), parameters, body, self.result, ())
 
     def call(self, symbol: str) -> str:
         """A call with the parameters as they are named here."""

@@ -8,13 +8,14 @@ int ahead(const float *x, const float *packed, float *y, const float *bias,
 int ahead(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
+    const ps_args *g = &args;
+    for (int64_t k0 = 0; k0 < 33; k0 += 32) {
         ahead_t0(g, -112, 144 * k0, k0, k0, 0, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
         ahead_t1(g, 80, 144 * k0, k0 + 864, k0, 1, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
         ahead_t2(g, 272, 144 * k0, k0 + 1728, k0, 2, k0 + 32 < 72 ? 4608 : -144 * k0 + 11520);
@@ -29,14 +30,18 @@ int ahead(const float *x, const float *packed, float *y, const float *bias,
 void ahead_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 72; k0 += 32) {
-        const int64_t width = ps_least((72 - k0 + 15) / 16 * 16, 32);
+        const int64_t width = ps_least(16 * ((-k0 + 87) / 16), 32);
         for (int64_t c0 = 0; c0 < 16; c0 += 16) {
-            const int64_t deep = ps_least(16 - c0, 16);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 72 ? w[3 * r0 + 1 * s0 + 144 * (k0 + j) + 9 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 72 ? w[3 * r0 + s0 + 144 * k0 + 144 * j + 9 * c0 + 9 * i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -66,11 +71,11 @@ static PS_KERNEL void ahead_t0(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_run(acc, t, 0xfc0u, A + 16, B + 512, 16, 1);
     ps_run(acc, t, 0x7c0u, A + 32, B + 1024, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 96, B + 1536, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 96 + 16, B + 1536 + 512, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 96 + 32, B + 1536 + 1024, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 112, B + 2048, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 128, B + 2560, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 192, B + 3072, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 192 + 16, B + 3072 + 512, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 192 + 32, B + 3072 + 1024, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 208, B + 3584, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 224, B + 4096, 16, 1);
     ps_end(acc, t, g->y + c, &e);
 }
 
@@ -108,18 +113,18 @@ static PS_KERNEL void ahead_t2(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_run(acc, t, 0xfffu, A + 16, B + 512, 16, 1);
     ps_run(acc, t, 0x7dfu, A + 32, B + 1024, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 96, B + 1536, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 96 + 16, B + 1536 + 512, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 96 + 32, B + 1536 + 1024, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 112, B + 2048, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 128, B + 2560, 16, 1);
     ps_run(acc, t, 0x3eu, A + 192, B + 3072, 16, 1);
-    ps_run(acc, t, 0x3fu, A + 192 + 16, B + 3072 + 512, 16, 1);
-    ps_run(acc, t, 0x1fu, A + 192 + 32, B + 3072 + 1024, 16, 1);
+    ps_run(acc, t, 0x3fu, A + 208, B + 3584, 16, 1);
+    ps_run(acc, t, 0x1fu, A + 224, B + 4096, 16, 1);
     ps_end(acc, t, g->y + c, &e);
 }
 
 static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
     /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
-    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * call - 64 : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -131,18 +136,18 @@ static PS_KERNEL void ahead_t3(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_run(acc, t, 0xfc0u, A + 16, B + 256, 16, 1);
     ps_run(acc, t, 0x7c0u, A + 32, B + 512, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 96, B + 768, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 96 + 16, B + 768 + 256, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 96 + 32, B + 768 + 512, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 112, B + 1024, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 128, B + 1280, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 192, B + 1536, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 192 + 16, B + 1536 + 256, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 192 + 32, B + 1536 + 512, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 208, B + 1792, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 224, B + 2048, 16, 1);
     ps_end(acc, t, g->y + c, &e);
 }
 
 static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
     /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
-    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * call - 64 : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -161,7 +166,7 @@ static PS_KERNEL void ahead_t4(const ps_args *restrict g, int64_t a, int64_t b, 
 static PS_KERNEL void ahead_t5(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n, int64_t call, int64_t panel)
 {
     /* Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new */
-    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * (call - 1) : 0;
+    const int64_t next = panel && call >= 1 && call < 2 ? 4 * panel + 64 * call - 64 : 0;
     const ps_tile t = {.rows = 12, .vecs = 1, .wrap = 6, .lanes = 8, .a_outer = 96, .a_inner = 16, .c_outer = 432, .c_inner = 72, .c_col = 1, .diagonal = 0, .ahead = 1, .next = next};
     const ps_a *restrict A = (const ps_a *)g->a + a;
     const ps_b *restrict B = g->packed + b;
@@ -173,10 +178,10 @@ static PS_KERNEL void ahead_t5(const ps_args *restrict g, int64_t a, int64_t b, 
     ps_run(acc, t, 0xfffu, A + 16, B + 256, 16, 1);
     ps_run(acc, t, 0x7dfu, A + 32, B + 512, 16, 1);
     ps_run(acc, t, 0xfbeu, A + 96, B + 768, 16, 1);
-    ps_run(acc, t, 0xfffu, A + 96 + 16, B + 768 + 256, 16, 1);
-    ps_run(acc, t, 0x7dfu, A + 96 + 32, B + 768 + 512, 16, 1);
+    ps_run(acc, t, 0xfffu, A + 112, B + 1024, 16, 1);
+    ps_run(acc, t, 0x7dfu, A + 128, B + 1280, 16, 1);
     ps_run(acc, t, 0x3eu, A + 192, B + 1536, 16, 1);
-    ps_run(acc, t, 0x3fu, A + 192 + 16, B + 1536 + 256, 16, 1);
-    ps_run(acc, t, 0x1fu, A + 192 + 32, B + 1536 + 512, 16, 1);
+    ps_run(acc, t, 0x3fu, A + 208, B + 1792, 16, 1);
+    ps_run(acc, t, 0x1fu, A + 224, B + 2048, 16, 1);
     ps_end(acc, t, g->y + c, &e);
 }

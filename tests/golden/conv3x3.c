@@ -8,15 +8,16 @@ int conv3x3(const float *x, const float *packed, float *y, const float *bias,
 int conv3x3(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 7; ++p0) {
-        conv3x3_t0(g, 128 * p0 - 144, 0, 160 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
-        conv3x3_t1(g, 128 * p0 - 144, 2304, 160 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 8; ++p0) {
+        conv3x3_t0(g, 128 * p0 - 144, 0, 160 * p0, 0, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 9)));
+        conv3x3_t1(g, 128 * p0 - 144, 2304, 160 * p0 + 16, 16, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 9)));
     }
     ps_restore_mode(mode);
     return 0;
@@ -25,14 +26,18 @@ int conv3x3(const float *x, const float *packed, float *y, const float *bias,
 void conv3x3_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 20; k0 += 16) {
-        const int64_t width = ps_least((20 - k0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-k0 + 35) / 16), 16);
         for (int64_t c0 = 0; c0 < 16; c0 += 16) {
-            const int64_t deep = ps_least(16 - c0, 16);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 20 ? w[3 * r0 + 1 * s0 + 144 * (k0 + j) + 9 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 20 ? w[3 * r0 + s0 + 144 * k0 + 144 * j + 9 * c0 + 9 * i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -8,16 +8,17 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
 int depthwise(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 5; p0 += 3) {
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 6; p0 += 3) {
         args.a = (ps_a *)workspace;
         depthwise_pack(x, (ps_a *)workspace, 0, 0, 5, p0);
-        for (int64_t p1 = p0; p1 <= p0 + 2; ++p1) {
-            depthwise_t0(g, 72 * ((p1) % 3), 0, 6 * p1, 0, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
+        for (int64_t p1 = p0; p1 < p0 + 3; ++p1) {
+            depthwise_t0(g, 72 * (p1 % 3), 0, 6 * p1, 0, ps_most(0, -p1 + 1), ps_least(3, ps_most(0, -p1 + 7)));
         }
     }
     ps_restore_mode(mode);
@@ -27,14 +28,18 @@ int depthwise(const float *x, const float *packed, float *y, const float *bias,
 void depthwise_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t g0 = 0; g0 < 9; g0 += 9) {
-        const int64_t width = ps_least((9 - g0 + 7) / 8 * 8, 16);
+        const int64_t width = ps_least(8 * ((-g0 + 16) / 8), 16);
         for (int64_t c0 = 0; c0 < 1; ++c0) {
-            const int64_t deep = ps_least(1 - c0, 1);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = g0 + j < 9 ? w[3 * r0 + 1 * s0 + 9 * (g0 + j) + 9 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 1, 1);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = g0 + j < 9 ? w[3 * r0 + s0 + 9 * g0 + 9 * j + 9 * c0 + 9 * i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -68,9 +73,9 @@ static PS_KERNEL void depthwise_pack(const ps_x *restrict x, ps_a *restrict box,
 {
     static const ps_row shape = {.pixels = 8, .channels = 9, .step = 1, .limit = 6, .box_pixel = 9, .x_pixel = 1, .x_channel = 36};
     for (int64_t row = first; row < last; ++row) {
-        const int64_t at2_ = 1 * p0 + -1 + row % 5 * 1;
-        const int64_t at0_ = 0 + row / 5 % 1 * 1;
-        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 6 ? x + 324 * at0_ + 6 * at2_ + 36 * (0) : 0;
-        ps_pack_row(box + row * 72, from, shape, -1, ps_least(9, 9 - (0)), zero);
+        const int64_t at2_ = p0 + (row % 5) - 1;
+        const int64_t at0_ = 0;
+        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 6 ? x + 324 * at0_ + 6 * at2_ : 0;
+        ps_pack_row(box + 72 * row, from, shape, -1, 9, zero);
     }
 }

@@ -8,14 +8,15 @@ int gathered(const float *x, const float *packed, float *y, const float *bias,
 int gathered(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     gathered_pack(x, workspace, 0, 0, 8);
     args.a = workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t k0 = 0; k0 <= 8; ++k0) {
+    const ps_args *g = &args;
+    for (int64_t k0 = 0; k0 < 9; ++k0) {
         gathered_t0(g, 8 * k0, 0, 25 * k0, k0);
     }
     ps_restore_mode(mode);
@@ -25,14 +26,18 @@ int gathered(const float *x, const float *packed, float *y, const float *bias,
 void gathered_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 9; ++k0) {
-        const int64_t width = ps_least((9 - k0 + 0) / 1 * 1, 1);
+        const int64_t width = ps_least(-k0 + 9, 1);
         for (int64_t c0 = 0; c0 < 8; c0 += 8) {
-            const int64_t deep = ps_least(8 - c0, 8);
-            for (int64_t i = 0; i < deep; ++i)
-                for (int64_t r0 = 0; r0 < 1; ++r0)
-                    for (int64_t s0 = 0; s0 < 1; ++s0)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 9 ? w[1 * r0 + 1 * s0 + 8 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 8, 8);
+            for (int64_t i = 0; i < deep; ++i) {
+                for (int64_t r0 = 0; r0 < 1; ++r0) {
+                    for (int64_t s0 = 0; s0 < 1; ++s0) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 9 ? w[r0 + s0 + 8 * k0 + 8 * j + c0 + i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -65,9 +70,9 @@ static PS_KERNEL void gathered_pack(const ps_x *restrict x, ps_a *restrict box, 
     static const ps_row shape = {.pixels = 5, .channels = 5, .step = 2, .limit = 9, .box_pixel = 5, .x_pixel = 9, .x_channel = 2};
     (void)zero;
     for (int64_t row = first; row < last; ++row) {
-        const int64_t at1_ = 0 + row % 8 * 1;
-        const int64_t at0_ = 0 + row / 8 % 1 * 1;
-        const ps_x *from = at0_ >= 0 && at0_ < 1 && at1_ >= 0 && at1_ < 8 ? x + 648 * at0_ + 81 * at1_ + 1 * (0) : 0;
-        ps_gather_image(box + row * 25, from, shape);
+        const int64_t at1_ = row % 8;
+        const int64_t at0_ = 0;
+        const ps_x *from = at0_ >= 0 && at0_ < 1 && at1_ >= 0 && at1_ < 8 ? x + 648 * at0_ + 81 * at1_ : 0;
+        ps_gather_image(box + 25 * row, from, shape);
     }
 }

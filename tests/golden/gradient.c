@@ -8,15 +8,16 @@ int gradient(const float *x, const float *packed, float *y, const float *bias,
 int gradient(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t h0 = 0; h0 <= 7; ++h0) {
-        gradient_t0(g, 128 * h0 - 144, 0, 160 * h0, 0, ps_ceil_div(-h0 + 1, 1), ps_least(3, ps_ceil_div(-h0 + 9, 1)));
-        gradient_t1(g, 128 * h0 - 144, 2304, 160 * h0 + 16, 16, ps_ceil_div(-h0 + 1, 1), ps_least(3, ps_ceil_div(-h0 + 9, 1)));
+    const ps_args *g = &args;
+    for (int64_t h0 = 0; h0 < 8; ++h0) {
+        gradient_t0(g, 128 * h0 - 144, 0, 160 * h0, 0, ps_most(0, -h0 + 1), ps_least(3, ps_most(0, -h0 + 9)));
+        gradient_t1(g, 128 * h0 - 144, 2304, 160 * h0 + 16, 16, ps_most(0, -h0 + 1), ps_least(3, ps_most(0, -h0 + 9)));
     }
     ps_restore_mode(mode);
     return 0;
@@ -25,14 +26,18 @@ int gradient(const float *x, const float *packed, float *y, const float *bias,
 void gradient_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t c0 = 0; c0 < 20; c0 += 16) {
-        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-c0 + 35) / 16), 16);
         for (int64_t k0 = 0; k0 < 16; k0 += 16) {
-            const int64_t deep = ps_least(16 - k0, 16);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = c0 + j < 20 ? w[8 + -3 * r0 + -1 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-k0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = c0 + j < 20 ? w[-3 * r0 - s0 + 9 * c0 + 9 * j + 180 * k0 + 180 * i + 8] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -8,17 +8,18 @@ int grouped(const float *x, const float *packed, float *y, const float *bias,
 int grouped(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 5; ++p0) {
-        grouped_t0(g, 144 * p0 - 168, 0, 144 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
-        grouped_t1(g, 144 * p0 - 96, 0, 144 * p0 + 72, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
-        grouped_t2(g, 144 * p0 - 152, 576, 144 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
-        grouped_t3(g, 144 * p0 - 80, 576, 144 * p0 + 88, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 7, 1)));
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 6; ++p0) {
+        grouped_t0(g, 144 * p0 - 168, 0, 144 * p0, 0, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 7)));
+        grouped_t1(g, 144 * p0 - 96, 0, 144 * p0 + 72, 0, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 7)));
+        grouped_t2(g, 144 * p0 - 152, 576, 144 * p0 + 16, 16, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 7)));
+        grouped_t3(g, 144 * p0 - 80, 576, 144 * p0 + 88, 16, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 7)));
     }
     ps_restore_mode(mode);
     return 0;
@@ -27,12 +28,16 @@ int grouped(const float *x, const float *packed, float *y, const float *bias,
 void grouped_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t g0 = 0; g0 < 24; g0 += 16) {
-        const int64_t width = ps_least((24 - g0 + 15) / 16 * 16, 16);
-        for (int64_t r0 = 0; r0 < 3; ++r0)
-            for (int64_t s0 = 0; s0 < 3; ++s0)
-                for (int64_t d = 0; d < 4; ++d)
-                    for (int64_t j = 0; j < width; ++j)
-                        *packed++ = g0 + j < 24 ? w[3 * r0 + 1 * s0 + 36 * ((g0 + j) ^ d) + 9 * ((g0 + j) % 4)] : 0.0f;
+        const int64_t width = ps_least(16 * ((-g0 + 39) / 16), 16);
+        for (int64_t r0 = 0; r0 < 3; ++r0) {
+            for (int64_t s0 = 0; s0 < 3; ++s0) {
+                for (int64_t d = 0; d < 4; ++d) {
+                    for (int64_t j = 0; j < width; ++j) {
+                        *packed++ = g0 + j < 24 ? w[3 * r0 + s0 + 36 * ((g0 + j) ^ d) + 9 * ((g0 + j) % 4)] : 0;
+                    }
+                }
+            }
+        }
     }
 }
 

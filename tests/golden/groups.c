@@ -8,8 +8,9 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 int groups(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
 #ifdef _OPENMP
@@ -17,15 +18,16 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 #endif
     for (int64_t thread = 0; thread < 3; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        ps_args local = args, *const g = &local;
-        for (int64_t task = 4 * thread / 3; task < 4 * (thread + 1) / 3; ++task) {
-            const int64_t g0 = task / 1 % 4 * 1;
-            for (int64_t p0 = 0; p0 <= 5; p0 += 4) {
-                for (int64_t p1 = p0; p1 <= ps_least(5, p0 + 3); ++p1) {
-                    groups_t0(g, 4 * g0 + 96 * p1 - 112, 576 * g0, 12 * g0 + 288 * p1, 12 * g0, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
+        ps_args local = args;
+        const ps_args *g = &local;
+        for (int64_t task = (4 * thread) / 3; task < (4 * thread + 4) / 3; ++task) {
+            const int64_t g0 = task % 4;
+            for (int64_t p0 = 0; p0 < 6; p0 += 4) {
+                for (int64_t p1 = p0; p1 < ps_least(5, p0 + 3) + 1; ++p1) {
+                    groups_t0(g, 4 * g0 + 96 * p1 - 112, 576 * g0, 12 * g0 + 288 * p1, 12 * g0, ps_most(0, -p1 + 1), ps_least(3, ps_most(0, -p1 + 7)));
                 }
-                for (int64_t p1 = p0; p1 <= ps_least(5, p0 + 3); ++p1) {
-                    groups_t1(g, 4 * g0 + 96 * p1 - 112, 576 * g0 + 288, 12 * g0 + 288 * p1 + 8, 12 * g0 + 8, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
+                for (int64_t p1 = p0; p1 < ps_least(5, p0 + 3) + 1; ++p1) {
+                    groups_t1(g, 4 * g0 + 96 * p1 - 112, 576 * g0 + 288, 12 * g0 + 288 * p1 + 8, 12 * g0 + 8, ps_most(0, -p1 + 1), ps_least(3, ps_most(0, -p1 + 7)));
                 }
             }
         }
@@ -36,18 +38,23 @@ int groups(const float *x, const float *packed, float *y, const float *bias,
 
 void groups_pack_weights(const float *restrict w, float *restrict packed)
 {
-    for (int64_t g0 = 0; g0 < 4; ++g0)
+    for (int64_t g0 = 0; g0 < 4; ++g0) {
         for (int64_t k0 = 0; k0 < 12; k0 += 8) {
-            const int64_t width = ps_least((12 - k0 + 7) / 8 * 8, 8);
+            const int64_t width = ps_least(8 * ((-k0 + 19) / 8), 8);
             for (int64_t c0 = 0; c0 < 4; c0 += 4) {
-                const int64_t deep = ps_least(4 - c0, 4);
-                for (int64_t r0 = 0; r0 < 3; ++r0)
-                    for (int64_t s0 = 0; s0 < 3; ++s0)
-                        for (int64_t i = 0; i < deep; ++i)
-                            for (int64_t j = 0; j < width; ++j)
-                                *packed++ = k0 + j < 12 ? w[432 * g0 + 3 * r0 + 1 * s0 + 36 * (k0 + j) + 9 * (c0 + i)] : 0.0f;
+                const int64_t deep = ps_least(-c0 + 4, 4);
+                for (int64_t r0 = 0; r0 < 3; ++r0) {
+                    for (int64_t s0 = 0; s0 < 3; ++s0) {
+                        for (int64_t i = 0; i < deep; ++i) {
+                            for (int64_t j = 0; j < width; ++j) {
+                                *packed++ = k0 + j < 12 ? w[432 * g0 + 3 * r0 + s0 + 36 * k0 + 36 * j + 9 * c0 + 9 * i] : 0;
+                            }
+                        }
+                    }
+                }
             }
         }
+    }
 }
 
 int64_t groups_packed_size(void)

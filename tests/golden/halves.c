@@ -8,18 +8,19 @@ int halves(const uint16_t *x, const void *packed, uint16_t *y, const float *bias
 int halves(const uint16_t *x, const void *packed, uint16_t *y, const float *bias,
         const uint16_t *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 5; p0 += 2) {
-        for (int64_t p1 = p0; p1 <= p0 + 1; ++p1) {
-            halves_t0(g, 48 * p1 - 56, 0, 144 * p1, 0, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 6; p0 += 2) {
+        for (int64_t p1 = p0; p1 < p0 + 2; ++p1) {
+            halves_t0(g, 48 * p1 - 56, 0, 144 * p1, 0, ps_most(0, -p1 + 1), ps_least(3, ps_most(0, -p1 + 7)));
         }
-        for (int64_t p1 = p0; p1 <= p0 + 1; ++p1) {
-            halves_t1(g, 48 * p1 - 56, 1152, 144 * p1 + 16, 16, ps_ceil_div(-p1 + 1, 1), ps_least(3, ps_ceil_div(-p1 + 7, 1)));
+        for (int64_t p1 = p0; p1 < p0 + 2; ++p1) {
+            halves_t1(g, 48 * p1 - 56, 1152, 144 * p1 + 16, 16, ps_most(0, -p1 + 1), ps_least(3, ps_most(0, -p1 + 7)));
         }
     }
     ps_restore_mode(mode);
@@ -30,14 +31,18 @@ void halves_pack_weights(const uint16_t *restrict w, void *packed)
 {
     ps_b *restrict to = packed;
     for (int64_t k0 = 0; k0 < 24; k0 += 16) {
-        const int64_t width = ps_least((24 - k0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-k0 + 39) / 16), 16);
         for (int64_t c0 = 0; c0 < 8; c0 += 8) {
-            const int64_t deep = ps_least(8 - c0, 8);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *to++ = k0 + j < 24 ? ps_b_of(w[3 * r0 + 1 * s0 + 72 * (k0 + j) + 9 * (c0 + i)]) : 0;
+            const int64_t deep = ps_least(-c0 + 8, 8);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *to++ = k0 + j < 24 ? ps_b_of(w[3 * r0 + s0 + 72 * k0 + 72 * j + 9 * c0 + 9 * i]) : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -7,14 +7,15 @@ int residues(const float *x, const float *packed, float *y, const float *bias,
 int residues(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        for (int64_t image = 2 * thread / 2 * 1; image < 2 * (thread + 1) / 2 * 1; image += 1) {
+        for (int64_t image = (2 * thread) / 2; image < (2 * thread + 2) / 2; ++image) {
             residues_residue0(x, packed, y + 200, bias, residual ? residual + 200 : 0, clamp, workspace, image, ps_least(2, image + 1));
             residues_residue1(x, packed + 2048, y + 20, bias, residual ? residual + 20 : 0, clamp, workspace, image, ps_least(2, image + 1));
             residues_residue2(x, packed + 3072, y + 180, bias, residual ? residual + 180 : 0, clamp, workspace, image, ps_least(2, image + 1));
@@ -42,8 +43,6 @@ int64_t residues_workspace_size(void)
 {
     return 0;
 }
-
-
 static PS_KERNEL void residues_residue0_t0(const ps_args *restrict g, int64_t a, int64_t b, int64_t c, int64_t n)
 {
     static const ps_tile t = {.rows = 4, .vecs = 1, .wrap = 4, .lanes = 16, .a_outer = 0, .a_inner = 16, .c_outer = 0, .c_inner = 40, .c_col = 1, .diagonal = 0};
@@ -75,16 +74,16 @@ static PS_KERNEL void residues_residue0_t1(const ps_args *restrict g, int64_t a,
 }
 
 /* residues_residue0: n* h c:16 > brgemm_avx512_f32_5x16 */
-static inline int residues_residue0(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
+static inline int residues_residue0(const float *x, const float *packed, float *y, const float *bias, const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
-    const ps_args *const g = &args;
-    for (int64_t n0 = first; n0 < last; n0 += 1) {
-        for (int64_t h0 = 0; h0 <= 3; ++h0) {
+    const ps_args *g = &args;
+    for (int64_t n0 = first; n0 < last; ++n0) {
+        for (int64_t h0 = 0; h0 < 4; ++h0) {
             residues_residue0_t0(g, 400 * n0 + 80 * h0, 0, 1620 * n0 + 360 * h0, 0);
             residues_residue0_t1(g, 400 * n0 + 80 * h0, 1024, 1620 * n0 + 360 * h0 + 16, 16);
         }
@@ -95,14 +94,18 @@ static inline int residues_residue0(const float *x, const float *packed, float *
 static inline void residues_residue0_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t c0 = 0; c0 < 20; c0 += 16) {
-        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-c0 + 35) / 16), 16);
         for (int64_t k0 = 0; k0 < 16; k0 += 16) {
-            const int64_t deep = ps_least(16 - k0, 16);
-            for (int64_t r0 = 0; r0 < 2; ++r0)
-                for (int64_t s0 = 0; s0 < 2; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = c0 + j < 20 ? w[8 + -6 * r0 + -2 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-k0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 2; ++r0) {
+                for (int64_t s0 = 0; s0 < 2; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = c0 + j < 20 ? w[-6 * r0 - 2 * s0 + 9 * c0 + 9 * j + 180 * k0 + 180 * i + 8] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -134,16 +137,16 @@ static PS_KERNEL void residues_residue1_t1(const ps_args *restrict g, int64_t a,
 }
 
 /* residues_residue1: n* h c:16 > brgemm_avx512_f32_5x16 */
-static inline int residues_residue1(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
+static inline int residues_residue1(const float *x, const float *packed, float *y, const float *bias, const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
-    const ps_args *const g = &args;
-    for (int64_t n0 = first; n0 < last; n0 += 1) {
-        for (int64_t h0 = 0; h0 <= 4; ++h0) {
+    const ps_args *g = &args;
+    for (int64_t n0 = first; n0 < last; ++n0) {
+        for (int64_t h0 = 0; h0 < 5; ++h0) {
             residues_residue1_t0(g, 400 * n0 + 80 * h0, 0, 1620 * n0 + 360 * h0, 0);
             residues_residue1_t1(g, 400 * n0 + 80 * h0, 512, 1620 * n0 + 360 * h0 + 16, 16);
         }
@@ -154,14 +157,18 @@ static inline int residues_residue1(const float *x, const float *packed, float *
 static inline void residues_residue1_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t c0 = 0; c0 < 20; c0 += 16) {
-        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-c0 + 35) / 16), 16);
         for (int64_t k0 = 0; k0 < 16; k0 += 16) {
-            const int64_t deep = ps_least(16 - k0, 16);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
-                for (int64_t s0 = 0; s0 < 2; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = c0 + j < 20 ? w[5 + -6 * r0 + -2 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-k0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 1; ++r0) {
+                for (int64_t s0 = 0; s0 < 2; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = c0 + j < 20 ? w[-6 * r0 - 2 * s0 + 9 * c0 + 9 * j + 180 * k0 + 180 * i + 5] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -197,16 +204,16 @@ static PS_KERNEL void residues_residue2_t1(const ps_args *restrict g, int64_t a,
 }
 
 /* residues_residue2: n* h c:16 > brgemm_avx512_f32_5x16 */
-static inline int residues_residue2(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
+static inline int residues_residue2(const float *x, const float *packed, float *y, const float *bias, const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
-    const ps_args *const g = &args;
-    for (int64_t n0 = first; n0 < last; n0 += 1) {
-        for (int64_t h0 = 0; h0 <= 3; ++h0) {
+    const ps_args *g = &args;
+    for (int64_t n0 = first; n0 < last; ++n0) {
+        for (int64_t h0 = 0; h0 < 4; ++h0) {
             residues_residue2_t0(g, 400 * n0 + 80 * h0, 0, 1620 * n0 + 360 * h0, 0);
             residues_residue2_t1(g, 400 * n0 + 80 * h0, 512, 1620 * n0 + 360 * h0 + 16, 16);
         }
@@ -217,14 +224,18 @@ static inline int residues_residue2(const float *x, const float *packed, float *
 static inline void residues_residue2_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t c0 = 0; c0 < 20; c0 += 16) {
-        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-c0 + 35) / 16), 16);
         for (int64_t k0 = 0; k0 < 16; k0 += 16) {
-            const int64_t deep = ps_least(16 - k0, 16);
-            for (int64_t r0 = 0; r0 < 2; ++r0)
-                for (int64_t s0 = 0; s0 < 1; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = c0 + j < 20 ? w[7 + -6 * r0 + -2 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-k0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 2; ++r0) {
+                for (int64_t s0 = 0; s0 < 1; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = c0 + j < 20 ? w[-6 * r0 - 2 * s0 + 9 * c0 + 9 * j + 180 * k0 + 180 * i + 7] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -256,16 +267,16 @@ static PS_KERNEL void residues_residue3_t1(const ps_args *restrict g, int64_t a,
 }
 
 /* residues_residue3: n* h c:16 > brgemm_avx512_f32_5x16 */
-static inline int residues_residue3(const float *x, const float *packed, float *y, const float *bias,
-        const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
+static inline int residues_residue3(const float *x, const float *packed, float *y, const float *bias, const float *residual, const float *clamp, void *workspace, int64_t first, int64_t last)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
-    const ps_args *const g = &args;
-    for (int64_t n0 = first; n0 < last; n0 += 1) {
-        for (int64_t h0 = 0; h0 <= 4; ++h0) {
+    const ps_args *g = &args;
+    for (int64_t n0 = first; n0 < last; ++n0) {
+        for (int64_t h0 = 0; h0 < 5; ++h0) {
             residues_residue3_t0(g, 400 * n0 + 80 * h0, 0, 1620 * n0 + 360 * h0, 0);
             residues_residue3_t1(g, 400 * n0 + 80 * h0, 256, 1620 * n0 + 360 * h0 + 16, 16);
         }
@@ -276,14 +287,18 @@ static inline int residues_residue3(const float *x, const float *packed, float *
 static inline void residues_residue3_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t c0 = 0; c0 < 20; c0 += 16) {
-        const int64_t width = ps_least((20 - c0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-c0 + 35) / 16), 16);
         for (int64_t k0 = 0; k0 < 16; k0 += 16) {
-            const int64_t deep = ps_least(16 - k0, 16);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
-                for (int64_t s0 = 0; s0 < 1; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = c0 + j < 20 ? w[4 + -6 * r0 + -2 * s0 + 9 * (c0 + j) + 180 * (k0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-k0 + 16, 16);
+            for (int64_t r0 = 0; r0 < 1; ++r0) {
+                for (int64_t s0 = 0; s0 < 1; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = c0 + j < 20 ? w[-6 * r0 - 2 * s0 + 9 * c0 + 9 * j + 180 * k0 + 180 * i + 4] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }

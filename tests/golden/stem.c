@@ -8,14 +8,15 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
 int stem(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     stem_pack(x, workspace, 0, 0, 25);
     args.a = workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 9; ++p0) {
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 10; ++p0) {
         stem_t0(g, 150 * p0, 0, 240 * p0, 0);
         stem_t1(g, 150 * p0, 2352, 240 * p0 + 16, 16);
     }
@@ -26,14 +27,18 @@ int stem(const float *x, const float *packed, float *y, const float *bias,
 void stem_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 24; k0 += 16) {
-        const int64_t width = ps_least((24 - k0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-k0 + 39) / 16), 16);
         for (int64_t c0 = 0; c0 < 3; c0 += 3) {
-            const int64_t deep = ps_least(3 - c0, 3);
-            for (int64_t r0 = 0; r0 < 7; ++r0)
-                for (int64_t s0 = 0; s0 < 7; ++s0)
-                    for (int64_t i = 0; i < deep; ++i)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 24 ? w[7 * r0 + 1 * s0 + 147 * (k0 + j) + 49 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 3, 3);
+            for (int64_t r0 = 0; r0 < 7; ++r0) {
+                for (int64_t s0 = 0; s0 < 7; ++s0) {
+                    for (int64_t i = 0; i < deep; ++i) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 24 ? w[7 * r0 + s0 + 147 * k0 + 147 * j + 49 * c0 + 49 * i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -82,9 +87,9 @@ static PS_KERNEL void stem_pack(const ps_x *restrict x, ps_a *restrict box, ps_a
 {
     static const ps_row shape = {.pixels = 25, .channels = 3, .step = 1, .limit = 19, .box_pixel = 3, .x_pixel = 3, .x_channel = 1};
     for (int64_t row = first; row < last; ++row) {
-        const int64_t at2_ = -3 + row % 25 * 1;
-        const int64_t at0_ = 0 + row / 25 % 1 * 1;
-        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 19 ? x + 1083 * at0_ + 57 * at2_ + 1 * (0) : 0;
-        ps_pack_row(box + row * 75, from, shape, -3, ps_least(3, 3 - (0)), zero);
+        const int64_t at2_ = (row % 25) - 3;
+        const int64_t at0_ = 0;
+        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 19 ? x + 1083 * at0_ + 57 * at2_ : 0;
+        ps_pack_row(box + 75 * row, from, shape, -3, 3, zero);
     }
 }

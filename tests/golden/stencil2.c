@@ -8,14 +8,15 @@ int stencil2(const float *x, const float *packed, float *y, const float *bias,
 int stencil2(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t g0 = 0; g0 <= 2; ++g0) {
-        for (int64_t k0 = 0; k0 <= 1; ++k0) {
+    const ps_args *g = &args;
+    for (int64_t g0 = 0; g0 < 3; ++g0) {
+        for (int64_t k0 = 0; k0 < 2; ++k0) {
             stencil2_t0(g, 169 * g0 - 28, 50 * g0 + 25 * k0, 98 * g0 + 49 * k0, 2 * g0 + k0);
             stencil2_t1(g, 169 * g0 + 76, 50 * g0 + 25 * k0, 98 * g0 + 49 * k0 + 28, 2 * g0 + k0);
         }
@@ -26,18 +27,23 @@ int stencil2(const float *x, const float *packed, float *y, const float *bias,
 
 void stencil2_pack_weights(const float *restrict w, float *restrict packed)
 {
-    for (int64_t g0 = 0; g0 < 3; ++g0)
+    for (int64_t g0 = 0; g0 < 3; ++g0) {
         for (int64_t k0 = 0; k0 < 2; ++k0) {
-            const int64_t width = ps_least((2 - k0 + 0) / 1 * 1, 1);
+            const int64_t width = ps_least(-k0 + 2, 1);
             for (int64_t c0 = 0; c0 < 1; ++c0) {
-                const int64_t deep = ps_least(1 - c0, 1);
-                for (int64_t r0 = 0; r0 < 5; ++r0)
-                    for (int64_t s0 = 0; s0 < 5; ++s0)
-                        for (int64_t i = 0; i < deep; ++i)
-                            for (int64_t j = 0; j < width; ++j)
-                                *packed++ = k0 + j < 2 ? w[50 * g0 + 5 * r0 + 1 * s0 + 25 * (k0 + j) + 25 * (c0 + i)] : 0.0f;
+                const int64_t deep = ps_least(-c0 + 1, 1);
+                for (int64_t r0 = 0; r0 < 5; ++r0) {
+                    for (int64_t s0 = 0; s0 < 5; ++s0) {
+                        for (int64_t i = 0; i < deep; ++i) {
+                            for (int64_t j = 0; j < width; ++j) {
+                                *packed++ = k0 + j < 2 ? w[50 * g0 + 5 * r0 + s0 + 25 * k0 + 25 * j + 25 * c0 + 25 * i] : 0;
+                            }
+                        }
+                    }
+                }
             }
         }
+    }
 }
 
 int64_t stencil2_packed_size(void)
@@ -60,7 +66,7 @@ static PS_KERNEL void stencil2_t0(const ps_args *restrict g, int64_t a, int64_t 
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 5, .apart = 1, .step = 2, .every = 2, .across = 1, .top = 2, .bottom = 11, .row = 13, .b_row = 5};
-    ps_run_window(acc, t, f, A + 0, B + 0, 2, 2, 14);
+    ps_run_window(acc, t, f, A, B, 2, 2, 14);
     ps_run_window(acc, t, f, A + 2, B + 2, 2, 0, 13);
     ps_run_window(acc, t, f, A + 4, B + 4, 1, 0, 11);
     ps_end_channel(acc, t, g->y + c, &e);
@@ -76,7 +82,7 @@ static PS_KERNEL void stencil2_t1(const ps_args *restrict g, int64_t a, int64_t 
     ps_begin(acc, t, g->y + c, 0);
     ps_ahead(t, e.residual);
     static const ps_window f = {.taps = 5, .apart = 1, .step = 2, .every = 2, .across = 1, .top = 0, .bottom = 7, .row = 13, .b_row = 5};
-    ps_run_window(acc, t, f, A + 0, B + 0, 2, 2, 14);
+    ps_run_window(acc, t, f, A, B, 2, 2, 14);
     ps_run_window(acc, t, f, A + 2, B + 2, 2, 0, 13);
     ps_run_window(acc, t, f, A + 4, B + 4, 1, 0, 11);
     ps_end_channel(acc, t, g->y + c, &e);

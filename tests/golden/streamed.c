@@ -8,8 +8,9 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 int streamed(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     args.aligned = (uintptr_t)y % 64 == 0;
     (void)workspace;
@@ -18,10 +19,11 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        ps_args local = args, *const g = &local;
-        for (int64_t task = 8 * thread / 2; task < 8 * (thread + 1) / 2; ++task) {
-            const int64_t p0 = task / 1 % 8 * 1;
-            for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
+        ps_args local = args;
+        const ps_args *g = &local;
+        for (int64_t task = (8 * thread) / 2; task < (8 * thread + 8) / 2; ++task) {
+            const int64_t p0 = task % 8;
+            for (int64_t k0 = 0; k0 < 33; k0 += 32) {
                 streamed_t0(g, 192 * p0, 24 * k0, 512 * p0 + k0, k0);
             }
         }
@@ -33,17 +35,19 @@ int streamed(const float *x, const float *packed, float *y, const float *bias,
 
 void streamed_pack_weights(const float *restrict w, float *restrict packed)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return;
+    }
     for (int64_t k0 = 0; k0 < 64; k0 += 32) {
-        const int64_t width = ps_least((64 - k0 + 15) / 16 * 16, 32);
+        const int64_t width = ps_least(16 * ((-k0 + 79) / 16), 32);
         for (int64_t c0 = 0; c0 < 24; c0 += 24) {
-            const int64_t deep = ps_least(24 - c0, 24);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
+            const int64_t deep = ps_least(-c0 + 24, 24);
+            for (int64_t r0 = 0; r0 < 1; ++r0) {
                 for (int64_t s0 = 0; s0 < 1; ++s0) {
-                    ps_panel_turned(packed, &w[1 * r0 + 1 * s0 + 24 * (k0) + 1 * (c0)], 24, deep, width, 64 - k0);
+                    ps_panel_turned(packed, w + r0 + s0 + 24 * k0 + c0, 24, deep, width, -k0 + 64);
                     packed += deep * width;
                 }
+            }
         }
     }
 }

@@ -8,20 +8,22 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
 int strided(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        ps_args local = args, *const g = &local;
-        for (int64_t task = 5 * thread / 2; task < 5 * (thread + 1) / 2; ++task) {
-            const int64_t p0 = task / 1 % 5 * 1;
+        ps_args local = args;
+        const ps_args *g = &local;
+        for (int64_t task = (5 * thread) / 2; task < (5 * thread + 5) / 2; ++task) {
+            const int64_t p0 = task % 5;
             local.a = (ps_a *)workspace + 400 * thread;
             strided_pack(x, (ps_a *)workspace + 400 * thread, 0, 0, 1, p0);
-            for (int64_t k0 = 0; k0 <= 32; k0 += 32) {
+            for (int64_t k0 = 0; k0 < 33; k0 += 32) {
                 strided_t0(g, 0, 64 * k0, 320 * p0 + k0, k0);
             }
         }
@@ -32,17 +34,19 @@ int strided(const float *x, const float *packed, float *y, const float *bias,
 
 void strided_pack_weights(const float *restrict w, float *restrict packed)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return;
+    }
     for (int64_t k0 = 0; k0 < 64; k0 += 32) {
-        const int64_t width = ps_least((64 - k0 + 15) / 16 * 16, 32);
+        const int64_t width = ps_least(16 * ((-k0 + 79) / 16), 32);
         for (int64_t c0 = 0; c0 < 64; c0 += 64) {
-            const int64_t deep = ps_least(64 - c0, 64);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
+            const int64_t deep = ps_least(-c0 + 64, 64);
+            for (int64_t r0 = 0; r0 < 1; ++r0) {
                 for (int64_t s0 = 0; s0 < 1; ++s0) {
-                    ps_panel_turned(packed, &w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)], 64, deep, width, 64 - k0);
+                    ps_panel_turned(packed, w + r0 + s0 + 64 * k0 + c0, 64, deep, width, -k0 + 64);
                     packed += deep * width;
                 }
+            }
         }
     }
 }
@@ -74,9 +78,9 @@ static PS_KERNEL void strided_pack(const ps_x *restrict x, ps_a *restrict box, p
 {
     static const ps_row shape = {.pixels = 5, .channels = 64, .step = 2, .limit = 9, .box_pixel = 80, .x_pixel = 64, .x_channel = 1};
     for (int64_t row = first; row < last; ++row) {
-        const int64_t at2_ = 2 * p0 + 0 + row % 1 * 1;
-        const int64_t at0_ = 0 + row / 1 % 1 * 1;
-        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 9 ? x + 5184 * at0_ + 576 * at2_ + 1 * (0) : 0;
-        ps_pack_row(box + row * 400, from, shape, 0, ps_least(64, 64 - (0)), zero);
+        const int64_t at2_ = 2 * p0;
+        const int64_t at0_ = 0;
+        const ps_x *from = at0_ >= 0 && at0_ < 1 && at2_ >= 0 && at2_ < 9 ? x + 5184 * at0_ + 576 * at2_ : 0;
+        ps_pack_row(box + 400 * row, from, shape, 0, 64, zero);
     }
 }

@@ -8,16 +8,17 @@ int sums(const int8_t *x, const void *packed, int32_t *y, const int32_t *bias,
 int sums(const int8_t *x, const void *packed, int32_t *y, const int32_t *bias,
         const int32_t *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     args.offset = (const int32_t *)((const char *)packed + 2048);
     args.x_zero = args.offset[16];
     (void)workspace;
-    const ps_args *const g = &args;
-    for (int64_t c0 = 0; c0 <= 32; c0 += 32) {
-        for (int64_t p0 = 0; p0 <= 5; ++p0) {
-            for (int64_t k0 = 0; k0 <= 8; k0 += 8) {
+    const ps_args *g = &args;
+    for (int64_t c0 = 0; c0 < 33; c0 += 32) {
+        for (int64_t p0 = 0; p0 < 6; ++p0) {
+            for (int64_t k0 = 0; k0 < 9; k0 += 8) {
                 sums_t0(g, c0 + 384 * p0, 8 * c0 + 64 * k0, 96 * p0 + k0, k0, c0 == 0, c0 + 32 == 64);
             }
         }
@@ -29,25 +30,33 @@ void sums_pack_weights(const int8_t *restrict w, void *packed, int32_t x_zero)
 {
     ps_b *restrict to = packed;
     for (int64_t k0 = 0; k0 < 16; k0 += 8) {
-        const int64_t width = ps_least((16 - k0 + 7) / 8 * 8, 8);
+        const int64_t width = ps_least(8 * ((-k0 + 23) / 8), 8);
         for (int64_t c0 = 0; c0 < 64; c0 += 32) {
-            const int64_t deep = ps_least(64 - c0, 32);
-            for (int64_t r0 = 0; r0 < 1; ++r0)
-                for (int64_t s0 = 0; s0 < 1; ++s0)
-                    for (int64_t i = 0; i < deep; i += 2)
-                        for (int64_t j = 0; j < width; ++j)
-                            for (int64_t e = 0; e < 2; ++e)
-                                *to++ = k0 + j < 16 && i + e < deep ? ps_b_of(w[1 * r0 + 1 * s0 + 64 * (k0 + j) + 1 * (c0 + i + e)]) : 0;
+            const int64_t deep = ps_least(-c0 + 64, 32);
+            for (int64_t r0 = 0; r0 < 1; ++r0) {
+                for (int64_t s0 = 0; s0 < 1; ++s0) {
+                    for (int64_t i = 0; i < deep; i += 2) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            for (int64_t e = 0; e < 2; ++e) {
+                                *to++ = k0 + j < 16 && i + e < deep ? ps_b_of(w[r0 + s0 + 64 * k0 + 64 * j + c0 + i + e]) : 0;
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
     int32_t *restrict offset = (int32_t *)((char *)packed + 2048);
     for (int64_t k0 = 0; k0 < 16; ++k0) {
         uint32_t sum = 0;
-        for (int64_t r0 = 0; r0 < 1; ++r0)
-            for (int64_t s0 = 0; s0 < 1; ++s0)
-                for (int64_t c0 = 0; c0 < 64; ++c0)
-                    sum = (uint32_t)w[1 * r0 + 1 * s0 + 64 * (k0) + 1 * (c0)] + sum;
-        offset[1 * k0] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum);
+        for (int64_t r0 = 0; r0 < 1; ++r0) {
+            for (int64_t s0 = 0; s0 < 1; ++s0) {
+                for (int64_t c0 = 0; c0 < 64; ++c0) {
+                    sum = ((uint32_t)(w[r0 + s0 + 64 * k0 + c0])) + sum;
+                }
+            }
+        }
+        offset[k0] = ((int32_t)(0 - ((uint32_t)(x_zero + PS_FLIP)) * sum));
     }
     offset[16] = x_zero;
 }

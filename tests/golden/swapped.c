@@ -8,8 +8,9 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
 int swapped(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
 #ifdef _OPENMP
@@ -17,11 +18,12 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        ps_args local = args, *const g = &local;
-        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
-            const int64_t n0 = task / 1 % 2 * 1;
-            for (int64_t c0 = 0; c0 <= 20; c0 += 20) {
-                for (int64_t k0 = 0; k0 <= 4; k0 += 4) {
+        ps_args local = args;
+        const ps_args *g = &local;
+        for (int64_t task = (2 * thread) / 2; task < (2 * thread + 2) / 2; ++task) {
+            const int64_t n0 = task % 2;
+            for (int64_t c0 = 0; c0 < 21; c0 += 20) {
+                for (int64_t k0 = 0; k0 < 5; k0 += 4) {
                     swapped_t0(g, 4 * c0 + 40 * k0, 1000 * n0 + 25 * c0, 275 * n0 + 25 * k0, k0, c0 == 0, c0 + 20 == 40);
                 }
                 swapped_t1(g, 3 * c0 + 320, 1000 * n0 + 25 * c0, 275 * n0 + 200, 8, c0 == 0, c0 + 20 == 40);
@@ -35,14 +37,18 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
 void swapped_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 11; k0 += 4) {
-        const int64_t width = ps_least((11 - k0 + 0) / 1 * 1, 4);
+        const int64_t width = ps_least(-k0 + 11, 4);
         for (int64_t c0 = 0; c0 < 40; c0 += 20) {
-            const int64_t deep = ps_least(40 - c0, 20);
-            for (int64_t i = 0; i < deep; ++i)
-                for (int64_t r0 = 0; r0 < 1; ++r0)
-                    for (int64_t s0 = 0; s0 < 1; ++s0)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 11 ? w[1 * r0 + 1 * s0 + 40 * (k0 + j) + 1 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 40, 20);
+            for (int64_t i = 0; i < deep; ++i) {
+                for (int64_t r0 = 0; r0 < 1; ++r0) {
+                    for (int64_t s0 = 0; s0 < 1; ++s0) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 11 ? w[r0 + s0 + 40 * k0 + 40 * j + c0 + i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -8,25 +8,27 @@ int taps(const float *x, const float *packed, float *y, const float *bias,
 int taps(const float *x, const float *packed, float *y, const float *bias,
         const float *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(2) schedule(static)
 #endif
     for (int64_t thread = 0; thread < 2; ++thread) {
         const uint64_t mode = ps_flush_denormals();
-        ps_args local = args, *const g = &local;
-        for (int64_t task = 2 * thread / 2; task < 2 * (thread + 1) / 2; ++task) {
-            const int64_t n0 = task / 1 % 2 * 1;
-            for (int64_t q0 = 0; q0 <= 63; q0 += 32) {
+        ps_args local = args;
+        const ps_args *g = &local;
+        for (int64_t task = (2 * thread) / 2; task < (2 * thread + 2) / 2; ++task) {
+            const int64_t n0 = task % 2;
+            for (int64_t q0 = 0; q0 < 64; q0 += 32) {
                 local.a = (ps_a *)workspace + 336 * thread;
                 taps_pack(x, (ps_a *)workspace + 336 * thread, 0, 0, 6, n0, q0);
-                for (int64_t q1 = q0; q1 <= q0 + 31; q1 += 16) {
-                    taps_t0(g, 0, ((q1) % 32), 567 * n0 + 9 * ((q1) / 10) + ps_least((q1) % 10, 9), 0, (q1) % 10);
+                for (int64_t q1 = q0; q1 < q0 + 32; q1 += 16) {
+                    taps_t0(g, 0, q1 % 32, 567 * n0 + 9 * (q1 / 10) + ps_least(q1 % 10, 9), 0, q1 % 10);
                 }
-                for (int64_t q1 = q0; q1 <= q0 + 31; q1 += 16) {
-                    taps_t2(g, 216, ((q1) % 32), 567 * n0 + 324 + 9 * ((q1) / 10) + ps_least((q1) % 10, 9), 4, (q1) % 10);
+                for (int64_t q1 = q0; q1 < q0 + 32; q1 += 16) {
+                    taps_t2(g, 216, q1 % 32, 567 * n0 + 9 * (q1 / 10) + ps_least(q1 % 10, 9) + 324, 4, q1 % 10);
                 }
             }
             local.a = (ps_a *)workspace + 336 * thread;
@@ -44,14 +46,18 @@ int taps(const float *x, const float *packed, float *y, const float *bias,
 void taps_pack_weights(const float *restrict w, float *restrict packed)
 {
     for (int64_t k0 = 0; k0 < 7; k0 += 4) {
-        const int64_t width = ps_least((7 - k0 + 0) / 1 * 1, 4);
+        const int64_t width = ps_least(-k0 + 7, 4);
         for (int64_t c0 = 0; c0 < 6; c0 += 6) {
-            const int64_t deep = ps_least(6 - c0, 6);
-            for (int64_t i = 0; i < deep; ++i)
-                for (int64_t r0 = 0; r0 < 3; ++r0)
-                    for (int64_t s0 = 0; s0 < 3; ++s0)
-                        for (int64_t j = 0; j < width; ++j)
-                            *packed++ = k0 + j < 7 ? w[3 * r0 + 1 * s0 + 54 * (k0 + j) + 9 * (c0 + i)] : 0.0f;
+            const int64_t deep = ps_least(-c0 + 6, 6);
+            for (int64_t i = 0; i < deep; ++i) {
+                for (int64_t r0 = 0; r0 < 3; ++r0) {
+                    for (int64_t s0 = 0; s0 < 3; ++s0) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            *packed++ = k0 + j < 7 ? w[3 * r0 + s0 + 54 * k0 + 54 * j + 9 * c0 + 9 * i] : 0;
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -131,10 +137,11 @@ static PS_KERNEL void taps_pack(const ps_x *restrict x, ps_a *restrict box, ps_a
     static const ps_image shape = {.height = 9, .width = 9, .top = 1, .left = 1, .pitch = 10, .x_row = 9};
     (void)zero;
     for (int64_t row = first; row < last; ++row) {
-        const int64_t at2_ = 0 + row % 1 * 1;
-        const int64_t at1_ = 0 + row / 1 % 6 * 1;
-        const int64_t at0_ = 1 * n0 + 0 + row / 1 / 6 % 1 * 1;
-        if (at0_ >= 0 && at0_ < 2 && at1_ >= 0 && at1_ < 6 && at2_ >= 0 && at2_ < 1)
-            ps_copy_image(box + row * 54, x + 486 * at0_ + 81 * at1_ + 9 * at2_, shape, 1 * q0 + 0, 54);
+        const int64_t at2_ = 0;
+        const int64_t at1_ = row % 6;
+        const int64_t at0_ = n0;
+        if (at0_ >= 0 && at0_ < 2 && at1_ >= 0 && at1_ < 6 && at2_ >= 0 && at2_ < 1) {
+            ps_copy_image(box + 54 * row, x + 486 * at0_ + 81 * at1_ + 9 * at2_, shape, q0, 54);
+        }
     }
 }

@@ -8,15 +8,16 @@ int words(const uint16_t *x, const void *packed, uint16_t *y, const float *bias,
 int words(const uint16_t *x, const void *packed, uint16_t *y, const float *bias,
         const uint16_t *residual, const float *clamp, void *workspace)
 {
-    if (!PS_CPU_OK())
+    if (!PS_CPU_OK()) {
         return 1;
+    }
     ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, .residual = residual, .clamp = clamp};
     (void)workspace;
     const uint64_t mode = ps_flush_denormals();
-    const ps_args *const g = &args;
-    for (int64_t p0 = 0; p0 <= 7; ++p0) {
-        words_t0(g, 152 * p0 - 171, 0, 160 * p0, 0, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
-        words_t1(g, 152 * p0 - 171, 2880, 160 * p0 + 16, 16, ps_ceil_div(-p0 + 1, 1), ps_least(3, ps_ceil_div(-p0 + 9, 1)));
+    const ps_args *g = &args;
+    for (int64_t p0 = 0; p0 < 8; ++p0) {
+        words_t0(g, 152 * p0 - 171, 0, 160 * p0, 0, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 9)));
+        words_t1(g, 152 * p0 - 171, 2880, 160 * p0 + 16, 16, ps_most(0, -p0 + 1), ps_least(3, ps_most(0, -p0 + 9)));
     }
     ps_restore_mode(mode);
     return 0;
@@ -26,15 +27,20 @@ void words_pack_weights(const uint16_t *restrict w, void *packed)
 {
     ps_b *restrict to = packed;
     for (int64_t k0 = 0; k0 < 20; k0 += 16) {
-        const int64_t width = ps_least((20 - k0 + 15) / 16 * 16, 16);
+        const int64_t width = ps_least(16 * ((-k0 + 35) / 16), 16);
         for (int64_t c0 = 0; c0 < 19; c0 += 19) {
-            const int64_t deep = ps_least(19 - c0, 19);
-            for (int64_t r0 = 0; r0 < 3; ++r0)
-                for (int64_t s0 = 0; s0 < 3; ++s0)
-                    for (int64_t i = 0; i < deep; i += 2)
-                        for (int64_t j = 0; j < width; ++j)
-                            for (int64_t e = 0; e < 2; ++e)
-                                *to++ = k0 + j < 20 && i + e < deep ? ps_b_of(w[3 * r0 + 1 * s0 + 171 * (k0 + j) + 9 * (c0 + i + e)]) : 0;
+            const int64_t deep = ps_least(-c0 + 19, 19);
+            for (int64_t r0 = 0; r0 < 3; ++r0) {
+                for (int64_t s0 = 0; s0 < 3; ++s0) {
+                    for (int64_t i = 0; i < deep; i += 2) {
+                        for (int64_t j = 0; j < width; ++j) {
+                            for (int64_t e = 0; e < 2; ++e) {
+                                *to++ = k0 + j < 20 && i + e < deep ? ps_b_of(w[3 * r0 + s0 + 171 * k0 + 171 * j + 9 * c0 + 9 * i + 9 * e]) : 0;
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -62,9 +68,9 @@ static PS_KERNEL void words_t0(const ps_args *restrict g, int64_t a, int64_t b, 
         ps_run(acc, t, 0xfeu, A + 152 * r0, B + 960 * r0, 9, 2);
         ps_run_part(acc, t, 0xfeu, A + 152 * r0 + 18, B + 960 * r0 + 288, 1, 2, 1);
         ps_run(acc, t, 0xffu, A + 152 * r0 + 19, B + 960 * r0 + 320, 9, 2);
-        ps_run_part(acc, t, 0xffu, A + 152 * r0 + 19 + 18, B + 960 * r0 + 320 + 288, 1, 2, 1);
+        ps_run_part(acc, t, 0xffu, A + 152 * r0 + 37, B + 960 * r0 + 608, 1, 2, 1);
         ps_run(acc, t, 0x7fu, A + 152 * r0 + 38, B + 960 * r0 + 640, 9, 2);
-        ps_run_part(acc, t, 0x7fu, A + 152 * r0 + 38 + 18, B + 960 * r0 + 640 + 288, 1, 2, 1);
+        ps_run_part(acc, t, 0x7fu, A + 152 * r0 + 56, B + 960 * r0 + 928, 1, 2, 1);
     }
     ps_end(acc, t, g->y + c, &e);
 }
@@ -82,9 +88,9 @@ static PS_KERNEL void words_t1(const ps_args *restrict g, int64_t a, int64_t b, 
         ps_run(acc, t, 0xfeu, A + 152 * r0, B + 960 * r0, 9, 2);
         ps_run_part(acc, t, 0xfeu, A + 152 * r0 + 18, B + 960 * r0 + 288, 1, 2, 1);
         ps_run(acc, t, 0xffu, A + 152 * r0 + 19, B + 960 * r0 + 320, 9, 2);
-        ps_run_part(acc, t, 0xffu, A + 152 * r0 + 19 + 18, B + 960 * r0 + 320 + 288, 1, 2, 1);
+        ps_run_part(acc, t, 0xffu, A + 152 * r0 + 37, B + 960 * r0 + 608, 1, 2, 1);
         ps_run(acc, t, 0x7fu, A + 152 * r0 + 38, B + 960 * r0 + 640, 9, 2);
-        ps_run_part(acc, t, 0x7fu, A + 152 * r0 + 38 + 18, B + 960 * r0 + 640 + 288, 1, 2, 1);
+        ps_run_part(acc, t, 0x7fu, A + 152 * r0 + 56, B + 960 * r0 + 928, 1, 2, 1);
     }
     ps_end(acc, t, g->y + c, &e);
 }

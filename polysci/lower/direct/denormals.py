@@ -1,20 +1,20 @@
-"""C statements between which numbers below the smallest normal one count as 0."""
+"""Statements between which numbers below the smallest normal one count as 0."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from polysci.printers import ctree as c
+from polysci.loop_ir.nodes import Invoke, Let, LoopStatement, Named, Result
 
 KEEP: Final = "PS_KEEP_DENORMALS"  # the macro that makes the functions of prelude.h do nothing
 KEEP_FLAG: Final = f"-D{KEEP}"
 
 
-def flush(statements: Sequence[c.Generable]) -> list[c.Generable]:
-    """The same statements; the mode of the thread that executes them is its own again after."""
+def flush(statements: Sequence[LoopStatement]) -> list[LoopStatement]:
+    """Return the statements in that mode; the thread that executes them has its own again after."""
     return [
-        c.Statement("const uint64_t mode = ps_flush_denormals()"),
+        Let("mode", Result("ps_flush_denormals", ()), "uint64_t"),
         *statements,
-        c.Statement("ps_restore_mode(mode)"),
+        Invoke("ps_restore_mode", (Named("mode"),)),
     ]

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import prod
+from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.loop_ir.index import ZERO, Index, Variable, as_index, compare
+from polysci.loop_ir.nodes import (
+    Address,
+    AddressOf,
+    Assign,
+    Block,
+    Comment,
+    Convert,
+    Fields,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopModule,
+    LoopStatement,
+    Member,
+    Named,
+    Return,
+    Scoped,
+    Unused,
+    Value,
+    block,
+    loop,
+)
 from polysci.lower.direct import denormals
 from polysci.lower.direct.activation_calls import activation_headers
 from polysci.lower.direct.loops import declare_origins, nest, tile_schedule
 from polysci.lower.direct.packing import box_function, box_origins, box_rows
 from polysci.lower.direct.panel_parts import part_function, part_origins
 from polysci.lower.direct.panels import (
+    CPU_LACKS,
     integer_arguments,
     packed_bytes,
     panel_count,
@@ -30,10 +58,9 @@ from polysci.lower.direct.weight_pieces import columns_at_a_time, columns_functi
 from polysci.lower.direct.workspace import Workspace
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction
-from polysci.printers import ctree as c
 from polysci.printers import interface
+from polysci.printers.c import CPrinter
 from polysci.printers.definitions import arrange
-from polysci.printers.sharing import share_threads
 from polysci.printers.team import Team
 from polysci.space.directives import Hilbert, Stream
 from polysci.space.resolve import Plan, resolve
@@ -41,6 +68,8 @@ from polysci.space.schedule import Schedule
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet, headers
 from polysci.text.tables import shorten
+
+THREAD: Final = Variable("thread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +91,7 @@ class Source:
     pool: bool = False  # its last argument is the team of threads that call it
     columns: tuple[int, int] | None = None  # of weights packed so many at a time, after their size
     packing: str = ""  # C text of what packs weights, whatever the symbol
+    module: LoopModule = field(default=LoopModule(()), compare=False, repr=False)
 
     def __repr__(self) -> str:
         return (
@@ -142,17 +172,19 @@ def emit(
     if adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
         raise UnsupportedError(f"schedule {schedule}: y holds no sums to add to")
     emitter = _Emitter(plan, strides, schedule, symbol, threads, team, by_rows, adds, comments)
+    w = contraction.w
     whole = emitter.workspace.shares_a or plan.packs_b or plan.private or schedule.has(Hilbert)
     if by_rows and (whole or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
-    own = schedule.directives
+    own, module, printer = schedule.directives, emitter.module(), CPrinter(team)
+    text = f"{interface.declare(emitter.functions, symbol)}\n{printer.module(module)}"
     return Source(
-        emitter.text(), symbol, plan.header_set, schedule, plan.precision,
+        text, symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *chain(*(d.headers for d in own))),
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
         pool=team is Team.POOL,
-        columns=columns_at_a_time(plan, strides[contraction.w.array], team),
-        packing=c.text(weights_function("w", plan, strides[contraction.w.array])),
+        columns=columns_at_a_time(plan, strides[w.array], team),
+        packing=printer.text(weights_function("w", plan, strides[w.array])), module=module,
     )  # fmt: skip
 
 
@@ -168,32 +200,29 @@ class _Emitter:
     adds: bool
     comments: Sequence[str]
 
-    def text(self) -> str:
+    def module(self) -> LoopModule:
+        """All functions in the order in which they are printed: callers before what they call."""
         plan, x, w = self.plan, self.plan.contraction.x, self.plan.contraction.w
-        parts: list[c.Generable] = [
-            c.Collection([c.Line(f"/* {self.symbol}: {self.schedule} */"), self._entry()]),
-            weights_function(self.symbol, plan, self.strides[w.array]),
+        of_x, of_w, symbol = self.strides[x.array], self.strides[w.array], self.symbol
+        functions = [
+            self._entry(),
+            weights_function(symbol, plan, of_w),
             self._size("packed_size", packed_bytes(plan)),
             self._size("workspace_size", self.workspace.bytes),
             *(
-                tile_function(f"{self.symbol}_t{index}", Tile(plan, pieces), adds=self.adds)
+                tile_function(f"{symbol}_t{index}", Tile(plan, pieces), adds=self.adds)
                 for index, pieces in enumerate(plan.classes())
             ),
         ]
         if plan.box:
-            parts.append(box_function(f"{self.symbol}_pack", plan, self.strides[x.array]))
-        parts += columns_functions(self.symbol, plan, self.strides[w.array], self.team)
+            functions.append(box_function(f"{symbol}_pack", plan, of_x))
+        functions += columns_functions(symbol, plan, of_w, self.team)
         if plan.packs_b:
             parts_of_b = plan.schedule.packs_parts_of_b
-            function = part_function if parts_of_b else panels_function
-            parts.append(function(self.symbol, plan, self.strides[w.array]))
+            functions.append((part_function if parts_of_b else panels_function)(symbol, plan, of_w))
         if plan.private:
-            parts.append(sums_function(self.symbol, plan, plan.private))
-        return (
-            interface.declare(self.functions, self.symbol)
-            + "\n"
-            + "\n".join(f"{c.text(part)}\n" for part in parts)
-        )
+            functions.append(sums_function(symbol, plan, plan.private))
+        return LoopModule(tuple(functions))
 
     @property
     def functions(self) -> tuple[interface.Function, ...]:
@@ -223,34 +252,36 @@ class _Emitter:
         alone = self.by_rows or not self.parameters
         return Workspace(self.plan, 1 if alone else self.threads)
 
-    def _size(self, name: str, value: int) -> c.Generable:
-        return c.function(f"int64_t {self.symbol}_{name}(void)", [c.Statement(f"return {value}")])
+    def _size(self, name: str, value: int) -> LoopFunction:
+        body = block(Return(value))
+        return LoopFunction(f"{self.symbol}_{name}", (), body, "int64_t", ())
 
-    def _flush(self, body: list[c.Generable]) -> list[c.Generable]:
+    def _flush(self, body: Sequence[LoopStatement]) -> list[LoopStatement]:
         """One thread's statements; a network flushes denormals itself."""
         own = self.team is Team.OWN and not self.plan.precision.integer
-        return denormals.flush(body) if own else body
+        return denormals.flush(body) if own else [*body]
 
-    def _entry(self) -> c.Generable:
+    def _entry(self) -> LoopFunction:
         *_, run = self.functions
-        body: list[c.Generable] = [
-            c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
-            c.Statement(
-                "ps_args args = {.a = x, .packed = packed}"
-                if self.plan.private
-                else "ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias, "
-                f".residual = {'0' if self.adds else 'residual'}, .clamp = clamp}}"
-            ),
-            *([c.Statement("(void)residual")] if self.adds else []),
+        fields: dict[str, Value] = {"a": Named("x"), "packed": Named("packed")}
+        if not self.plan.private:
+            residual: Value = 0 if self.adds else Named("residual")
+            fields |= {"y": Named("y"), "bias": Named("bias"), "residual": residual}
+            fields["clamp"] = Named("clamp")
+        body: list[LoopStatement] = [
+            If(CPU_LACKS, block(Return(interface.NO_ISA))),
+            Let("args", Fields(tuple(fields.items())), "ps_args", const=False),
+            *[Unused(("residual",))] * self.adds,
             *integer_arguments(self.plan),
         ]
         if self.plan.schedule.has(Stream):
-            vector = 4 * self.plan.kernel.lanes
-            body.append(c.Statement(f"args.aligned = (uintptr_t)y % {vector} == 0"))
+            address = Variable("(uintptr_t)y")
+            aligned = compare(address % (4 * self.plan.kernel.lanes), "==", 0)
+            body.append(Assign(Member("args", "aligned"), aligned))
         if self.plan.packs_b:
             body += [] if self.plan.schedule.packs_parts_of_b else self._pack_b()
         elif self.plan.box is None and not self.plan.private:
-            body.append(c.Statement("(void)workspace"))
+            body.append(Unused(("workspace",)))
         if self.workspace.shares_a:
             body += self._pack_shared()
         if self.by_rows:
@@ -258,20 +289,25 @@ class _Emitter:
         else:
             body += self._parallel() if self.tasks else self._serial()
         if self.team is Team.POOL and not self.several:
-            body.insert(0, c.Statement("(void)team"))
-        body.append(c.Statement(f"return {interface.OK}"))
-        return c.function(run.head(self.symbol), body)
+            body.insert(0, Unused(("team",)))
+        body.append(Return(interface.OK))
+        comment = f"{self.symbol}: {self.schedule}"
+        return replace(run.define(self.symbol, block(*body)), comment=comment)
 
-    def _serial(self) -> list[c.Generable]:
+    def _arguments(self, name: str) -> Let:
+        """The definition of ``g``, which tiles take."""
+        return Let("g", AddressOf(name), "const ps_args *", const=False)
+
+    def _serial(self) -> list[LoopStatement]:
         return self._flush([
-            c.Statement("const ps_args *const g = &args"),
+            self._arguments("args"),
             *self._tiles("args"),
             *self._about(0),
-            *c.items(self._nest(0, "0")),
+            self._nest(0, ZERO),
             *self._fence(),
         ])  # fmt: skip
 
-    def _nest(self, parameters: int, thread: str) -> c.Generable:
+    def _nest(self, parameters: int, thread: Index) -> Block:
         """The loops inside the first ``parameters`` ones."""
         names = tile_schedule(self.plan).names
         comments = dict(zip(names, self.comments[1:], strict=False))
@@ -279,118 +315,124 @@ class _Emitter:
         call = partial(tile_call, self.symbol, self.plan)
         return nest(self.plan, parameters, call, pack, comments)
 
-    def _about(self, loops: int) -> list[c.Generable]:
+    def _about(self, loops: int) -> list[Comment]:
         """Comments of the whole nest and of its first loops."""
-        return [c.remark(comment) for comment in self.comments[: loops + 1]]
+        return [Comment(comment) for comment in self.comments[: loops + 1]]
 
-    def _band(self) -> list[c.Generable]:
+    def _band(self) -> list[LoopStatement]:
         """Some iterations of the outermost loop."""
-        name, loop = tile_schedule(self.plan).names[0], self.plan.schedule.loops[0]
-        inner = self._nest(1, "0")
+        name, outermost = tile_schedule(self.plan).names[0], self.plan.schedule.loops[0]
+        inner, last = self._nest(1, ZERO), Variable("last")
         return [
-            c.Statement("const ps_args *const g = &args"),
+            self._arguments("args"),
             *self._tiles("args"),
             *self._about(1),
-            c.loop(
-                f"int64_t {name} = first", f"{name} < last", f"{name} += {loop.step}",
-                c.Block([*c.items(inner)]),
-            ),
+            loop(name, last, inner, start=Variable("first"), step=outermost.step),
             *self._fence(),
-        ]  # fmt: skip
+        ]
 
-    def _tiles(self, args: str) -> list[c.Generable]:
+    def _tiles(self, args: str) -> list[LoopStatement]:
         """A thread has no tile registers configured yet."""
         registers = self.plan.kernel.tile_registers
         if registers is None:
             return []
-        return [c.Statement(registers.declaration()), c.Statement(registers.attachment(args))]
+        state = registers.state
+        return [
+            Let(state, 0, "int", const=False),
+            Assign(Member(args, state), AddressOf(state)),
+        ]
 
-    def _fence(self) -> list[c.Generable]:
+    def _fence(self) -> list[LoopStatement]:
         """Streamed stores become visible before the caller goes on; no tiles stay configured."""
-        last: list[c.Generable] = []
+        last: list[LoopStatement] = []
         if self.plan.schedule.has(Stream):
-            last.append(c.Statement("ps_fence()"))
+            last.append(Invoke("ps_fence"))
         if registers := self.plan.kernel.tile_registers:
-            last.append(c.Statement(registers.ending()))
+            last.append(Invoke(registers.release, (AddressOf(registers.state),)))
         return last
 
-    def _parallel(self) -> list[c.Generable]:
+    def _share(self, body: Sequence[LoopStatement], *, last: bool = False) -> For:
+        """Statements once a thread; nobody waits for the others behind the ``last`` ones."""
+        threads = as_index(self.threads)
+        return For("thread", ZERO, threads, block(*body), kind=LoopKind.THREADS, wait=not last)
+
+    def _run_of(self, count: int) -> tuple[Index, Index]:
+        """First and end of a thread's share of so many turns; of one thread all of them."""
+        if not self.several:
+            return ZERO, as_index(count)
+        return count * THREAD // self.threads, count * (THREAD + 1) // self.threads
+
+    def _parallel(self) -> list[LoopStatement]:
         plan, private = self.plan, self.plan.private
         loops, names = plan.schedule.loops[: self.parameters], tile_schedule(plan).names
         counts = [-(-plan.extent(loop.dim) // loop.step) for loop in loops]
-        total, origin = prod(counts), origins_of_task(plan, counts)
-        turn = [*c.items(self._nest(self.parameters, "thread" if self.several else "0"))]
+        origin = origins_of_task(plan, counts)
+        turn = self._nest(self.parameters, THREAD if self.several else ZERO)
         if private:
-            of_dim = {loop.dim: name for name, loop in zip(names, loops, strict=False)}
-            turn.insert(0, copy_of(private, of_dim, self.workspace.sums_at))
-        turn = [*declare_origins(origin, c.Block(turn)), *turn]
-        first, last = "0", f"{total}"
-        if self.several:
-            first, last = (f"{total} * {at} / {self.threads}" for at in ("thread", "(thread + 1)"))
-        tasks = c.loop(f"int64_t task = {first}", f"task < {last}", "++task", c.Block(turn))
+            of_dim = {d.dim: Variable(name) for name, d in zip(names, loops, strict=False)}
+            turn = block(copy_of(private, of_dim, self.workspace.sums_at), turn)
+        first, last = self._run_of(prod(counts))
+        tasks = loop("task", last, *declare_origins(origin, turn), turn, start=first)
         body = self._flush([
-            c.Statement("ps_args local = args, *const g = &local"),
+            Let("local", Named("args"), "ps_args", const=False),
+            self._arguments("local"),
             *self._tiles("local"),
             *self._about(self.parameters),
             tasks,
             *self._fence(),
         ])  # fmt: skip
         if not private:
-            return share_threads(self.team, self.threads, c.Block(body), last=True)
+            return [self._share(body, last=True)]
         threads = self.threads if self.several else 1
-        sums = self._flush(call_sums(self.symbol, plan, self.workspace.sums_at, threads))
+        sums = self._flush([call_sums(self.symbol, plan, self.workspace.sums_at, threads)])
         if not self.several:
-            return [c.Block(body), c.Block(sums)]
-        return [
-            *share_threads(self.team, self.threads, c.Block(body)),
-            *share_threads(self.team, self.threads, c.Block(sums), last=True),
-        ]
+            return [Scoped(block(*body)), Scoped(block(*sums))]
+        return [self._share(body), self._share(sums, last=True)]
 
-    def _pack_shared(self) -> list[c.Generable]:
-        rows, moved = box_rows(self.plan), c.Statement("args.a = workspace")
-        call = f"{self.symbol}_pack(x, workspace, {self._zero}"
-        if not self.several:
-            return [c.Statement(f"{call}, 0, {rows})"), moved]
-        first = f"{rows} * thread / {self.threads}"
-        last = f"{rows} * (thread + 1) / {self.threads}"
-        block = c.Block([c.Statement(f"{call}, {first}, {last})")])
-        return [*share_threads(self.team, self.threads, block), moved]
+    def _pack_shared(self) -> list[LoopStatement]:
+        """Pack all of A, before all loops."""
+        operands = (Named("x"), Named("workspace"), self._zero, *self._run_of(box_rows(self.plan)))
+        call = Invoke(f"{self.symbol}_pack", operands)
+        moved = Assign(Member("args", "a"), Named("workspace"))
+        return [self._share([call]) if self.several else call, moved]
 
-    def _pack_b(self) -> list[c.Generable]:
+    def _pack_b(self) -> list[LoopStatement]:
         """Pack B, which changes from call to call, into panels behind the copies of A."""
-        count, name = panel_count(self.plan), f"{self.symbol}_pack_b"
-        panels = f"(ps_b *)((char *)workspace + {self.workspace.panels_at})"
-        moved = c.Statement(f"args.packed = {panels}")
-        if not self.several or count == 1:
-            return [c.Statement(f"{name}(packed, {panels}, 0, {count})"), moved]
-        ends = [f"{count} * {thread} / {self.threads}" for thread in ("thread", "(thread + 1)")]
-        call = c.Statement(f"{name}(packed, {panels}, {', '.join(ends)})")
-        return [*share_threads(self.team, self.threads, c.Block([call])), moved]
+        count, panels = panel_count(self.plan), self._panels(ZERO)
+        several = self.several and count > 1
+        ends = self._run_of(count) if several else (ZERO, as_index(count))
+        call = Invoke(f"{self.symbol}_pack_b", (Named("packed"), panels, *ends))
+        moved = Assign(Member("args", "packed"), panels)
+        return [self._share([call]) if several else call, moved]
+
+    def _panels(self, thread: Index) -> Address:
+        """Where a thread's panels of B begin."""
+        step = self.plan.compute.bytes * self.workspace.panel_elements
+        at = as_index(self.workspace.panels_at) + step * thread
+        return Address(Address(Named("workspace"), at, "char"), dtype="ps_b")
 
     @property
-    def _zero(self) -> str:
+    def _zero(self) -> Value:
         """What a packed copy holds in the padding."""
-        return "(ps_a)args.x_zero" if self.plan.precision.integer else "0"
+        zero = Member("args", "x_zero")
+        return Convert("ps_a", zero) if self.plan.precision.integer else 0
 
-    def _pack(self, thread: str, operand: str, origin: Mapping[str, str]) -> list[c.Generable]:
+    def _pack(
+        self, thread: Index, operand: str, origin: Mapping[str, Index]
+    ) -> list[LoopStatement]:
         """Pack the tile of A or B that the loops inside read, and remember where it starts."""
         plan = self.plan
         target = "local" if self.tasks and not self.by_rows else "args"
         if operand == "B":
-            at, step = self.workspace.panels_at, plan.compute.bytes * self.workspace.panel_elements
-            panels = f"(ps_b *)((char *)workspace + {at}{f' + {step} * thread' * (thread != '0')})"
-            origins = "".join(f", {origin[dim]}" for dim in part_origins(plan))
+            panels = self._panels(thread)
+            origins = (origin[dim] for dim in part_origins(plan))
             return [
-                c.Statement(f"{target}.packed = {panels}"),
-                c.Statement(f"{self.symbol}_pack_b(packed, {panels}{origins})"),
+                Assign(Member(target, "packed"), panels),
+                Invoke(f"{self.symbol}_pack_b", (Named("packed"), panels, *origins)),
             ]
         if plan.box is None:
             return []
-        box = "(ps_a *)workspace"
-        if thread != "0":
-            box += f" + {plan.box.size} * {thread}"
-        arguments = ["0", str(box_rows(plan)), *(origin[dim] for dim in box_origins(plan))]
-        return [
-            c.Statement(f"{target}.a = {box}"),
-            c.Statement(f"{self.symbol}_pack(x, {box}, {self._zero}, {', '.join(arguments)})"),
-        ]
+        box = Address(Named("workspace"), plan.box.size * thread, "ps_a")
+        places = (origin[dim] for dim in box_origins(plan))
+        operands = (Named("x"), box, self._zero, 0, box_rows(plan), *places)
+        return [Assign(Member(target, "a"), box), Invoke(f"{self.symbol}_pack", operands)]

@@ -1,27 +1,56 @@
-"""The loops around the register tiles: isl schedule tree -> isl AST -> cgen."""
+"""The loops around the register tiles: isl schedule tree -> isl AST -> loop IR."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
 
+from polysci.loop_ir.index import (
+    Condition,
+    Index,
+    Variable,
+    add,
+    as_index,
+    ceil_divide,
+    choose,
+    compare,
+    divide,
+    either,
+    every,
+    floor_divide,
+    least,
+    linear,
+    most,
+    number_in,
+    remainder,
+    times,
+)
+from polysci.loop_ir.nodes import (
+    Block,
+    Comment,
+    For,
+    If,
+    Let,
+    LoopStatement,
+    Scoped,
+    block,
+    names_in,
+)
 from polysci.lower.direct.tiles import Tile
 from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
-from polysci.printers import ctree as c
 from polysci.space.resolve import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class TileCall:
-    """A place where the AST reaches a register tile: its origin, as C text, by dimension."""
+    """A place where the AST reaches a register tile: its origin by dimension."""
 
     index: int
     tile: Tile
-    origin: Mapping[str, str]
+    origin: Mapping[str, Index]
 
 
 def tile_schedule(plan: Plan) -> TileSchedule:
@@ -37,13 +66,13 @@ def origins(plan: Plan) -> list[dict[str, range]]:
 def nest(
     plan: Plan,
     parameters: int,
-    call: Callable[[TileCall], c.Generable],
-    pack: Callable[[str, Mapping[str, str]], list[c.Generable]],
+    call: Callable[[TileCall], LoopStatement],
+    pack: Callable[[str, Mapping[str, Index]], list[LoopStatement]],
     comments: Mapping[str, str],
-) -> c.Generable:
-    """C loops over every register tile; ``call`` and ``pack`` (of an operand) print the leaves.
+) -> Block:
+    """Return loops over every register tile; ``call`` and ``pack`` (of an operand) make the leaves.
 
-    The first ``parameters`` loops are not printed: their iterators are variables of the caller.
+    The first ``parameters`` loops are left out: their iterators are variables of the caller.
     ``comments`` are of loops, by iterator.
     """
     order = tile_schedule(plan)
@@ -55,114 +84,155 @@ def nest(
     build = build.set_iterators(ids)
     tree = order.tree(order.tiles(origins(plan), parameters), parameters)
     tiles = [Tile(plan, pieces) for pieces in plan.classes()]
-    printer = _Printer(order, parameters, tiles, call, pack, comments)
-    return printer.node(build.node_from_schedule(tree))
+    reader = _Reader(order, parameters, tiles, call, pack, comments)
+    return block(reader.node(build.node_from_schedule(tree)))
 
 
-def _items(part: c.Generable) -> list[c.Generable]:
-    """The statements of a block that declares nothing, so that blocks do not nest idly."""
-    if isinstance(part, c.Block) and not any("const int64_t" in str(x) for x in part.contents[:1]):
-        return list(part.contents)
-    return [part]
+def declare_origins(values: Mapping[str, Index], body: Block) -> list[Let]:
+    """Return definitions of the constants that ``body`` uses."""
+    names = names_in(body)
+    return [Let(name, value) for name, value in values.items() if name in names]
 
 
-def declare_origins(values: Mapping[str, str], body: c.Generable) -> list[c.Generable]:
-    """Declarations of the constants that ``body`` uses."""
-    words = set(re.findall(r"\w+", str(body)))
-    return [
-        c.Statement(f"const int64_t {name} = {value}")
-        for name, value in values.items()
-        if name in words
-    ]
+def tap_range(plan: Plan, tile: Tile, tap: str, at: Index, start: Index) -> list[Index]:
+    """Return first value and end of a tap that read inside A from row ``at``.
 
-
-def tap_range(plan: Plan, tile: Tile, tap: str, at: str, start: str) -> list[str]:
-    """First and last value of a tap, from ``start`` on, that reads inside A from row ``at``."""
+    They count from ``start`` on.
+    """
     dim = plan.ranges[tap]
     a = plan.contraction.a
     axis = next(i for i, affine in enumerate(a.index) if affine.coef(tap))
     affine, limit = a.index[axis], a.shape[axis]
     along, across = affine.coef(dim), affine.coef(tap)
-    moved = {dim: -along}
-    first = f"ps_ceil_div({c.linear(moved, {dim: at}, -affine.const)}, {across})"
-    last = f"ps_ceil_div({c.linear(moved, {dim: at}, limit - affine.const)}, {across})"
+    first, last = (
+        most(0, ceil_divide(linear({dim: -along}, {dim: at}, end - affine.const), across))
+        for end in (0, limit)
+    )
     if tap in plan.split:
-        first, last = f"ps_most(0, {first} - {start})", f"{last} - {start}"
-    return [first, f"ps_least({tile.taps_of(tap)}, {last})"]
+        first, last = most(0, first - start), last - start
+    return [first, least(tile.taps_of(tap), last)]
 
 
 _KIND: Any = isl.ast_node_type  # its members are not declared
-_INTEGER = {"min": "ps_least", "max": "ps_most", "floord": "ps_floor_div"}
+_TYPE: Any = isl.ast_expr_type
+_OPERATION: Any = isl.ast_expr_op_type
+_BINARY: Mapping[int, Callable[[Index, Index], Index]] = {
+    _OPERATION.add: add,
+    _OPERATION.sub: lambda left, right: left - right,
+    _OPERATION.mul: times,
+    _OPERATION.div: divide,  # without a remainder
+    _OPERATION.fdiv_q: floor_divide,
+    _OPERATION.pdiv_q: divide,
+    _OPERATION.pdiv_r: remainder,
+    _OPERATION.zdiv_r: remainder,  # compared with 0 alone
+    _OPERATION.min: least,
+    _OPERATION.max: most,
+}
+_COMPARE: Mapping[int, str] = {
+    _OPERATION.eq: "==",
+    _OPERATION.le: "<=",
+    _OPERATION.lt: "<",
+    _OPERATION.ge: ">=",
+    _OPERATION.gt: ">",
+}
 
 
-def _text(expr: isl.AstExpr) -> str:
-    """C text of an isl expression, its integer functions by our names."""
-    return re.sub(r"\b(min|max|floord)\(", lambda m: _INTEGER[m[1]] + "(", expr.to_C_str())
+def _index(expr: isl.AstExpr) -> Index:
+    """An integer expression of isl."""
+    kind = expr.get_type()
+    if kind == _TYPE.id:
+        return Variable(expr.get_id().get_name())
+    if kind == _TYPE.int:
+        return as_index(int(expr.get_val().to_str()))
+    operation = expr.get_op_type()
+    if operation in (_OPERATION.cond, _OPERATION.select):
+        then, otherwise = (_index(expr.get_op_arg(at)) for at in (1, 2))
+        return choose(_condition(expr.get_op_arg(0)), then, otherwise)
+    values = [_index(expr.get_op_arg(at)) for at in range(expr.get_op_n_arg())]
+    if operation == _OPERATION.minus:
+        return -values[0]
+    result = values[0]
+    for value in values[1:]:
+        result = _BINARY[operation](result, value)
+    return result
+
+
+def _condition(expr: isl.AstExpr) -> Condition:
+    """A condition of isl."""
+    if expr.get_type() == _TYPE.int:
+        return compare(_index(expr), "!=", 0)
+    operation, parts = (
+        expr.get_op_type(),
+        [expr.get_op_arg(at) for at in range(expr.get_op_n_arg())],
+    )
+    if operation in (_OPERATION.and_, _OPERATION.and_then):
+        return every([*map(_condition, parts)])
+    if operation in (_OPERATION.or_, _OPERATION.or_else):
+        return either([*map(_condition, parts)])
+    return compare(_index(parts[0]), _COMPARE[operation], _index(parts[1]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Printer:
-    """isl AST -> cgen."""
+class _Reader:
+    """isl AST -> loop IR."""
 
     order: TileSchedule
     parameters: int
     tiles: list[Tile]
-    call: Callable[[TileCall], c.Generable]
-    pack: Callable[[str, Mapping[str, str]], list[c.Generable]]
+    call: Callable[[TileCall], LoopStatement]
+    pack: Callable[[str, Mapping[str, Index]], list[LoopStatement]]
     comments: Mapping[str, str]
 
-    def node(self, node: isl.AstNode) -> c.Generable:
-        printers = {
+    def node(self, node: isl.AstNode) -> LoopStatement:
+        readers = {
             _KIND.for_: self._for,
             _KIND.if_: self._if,
             _KIND.block: self._block,
             _KIND.user: self._user,
         }
-        return printers[node.get_type()](node)
+        return readers[node.get_type()](node)
 
-    def _body(self, node: isl.AstNode) -> c.Block:
-        printed = self.node(node)
-        return printed if isinstance(printed, c.Block) else c.Block([printed])
-
-    def _for(self, node: isl.AstNode) -> c.Generable:
-        name = node.for_get_iterator().to_C_str()
-        start = _text(node.for_get_init())
-        body = self._body(node.for_get_body())
+    def _for(self, node: isl.AstNode) -> LoopStatement:
+        name = node.for_get_iterator().get_id().get_name()
+        start = _index(node.for_get_init())
+        body = block(self.node(node.for_get_body()))
         if node.for_is_degenerate():
-            return c.Block([*declare_origins({name: start}, body), *body.contents])
-        step = _text(node.for_get_inc())
-        loop = c.loop(
-            f"int64_t {name} = {start}",
-            _text(node.for_get_cond()),
-            f"++{name}" if step == "1" else f"{name} += {step}",
-            body,
-        )
-        return c.Block([c.remark(self.comments[name]), loop]) if name in self.comments else loop
+            origins = declare_origins({name: start}, body)
+            return Scoped(block(*origins, body)) if origins else body
+        step = number_in(_index(node.for_get_inc()))
+        assert step
+        loop = For(name, start, self._end(node.for_get_cond()), body, step)
+        return block(Comment(self.comments[name]), loop) if name in self.comments else loop
 
-    def _if(self, node: isl.AstNode) -> c.Generable:
-        condition, then = _text(node.if_get_cond()), self._body(node.if_get_then_node())
+    def _end(self, condition: isl.AstExpr) -> Index:
+        """The first value of an iterator for which it is not below or at its last one."""
+        last = _index(condition.get_op_arg(1))
+        return last if condition.get_op_type() == _OPERATION.lt else last + 1
+
+    def _if(self, node: isl.AstNode) -> LoopStatement:
+        then = block(self.node(node.if_get_then_node()))
+        otherwise = Block()
         if node.if_has_else_node():
-            return c.when(condition, then, self._body(node.if_get_else_node()))
-        return c.when(condition, then)
+            otherwise = block(self.node(node.if_get_else_node()))
+        return If(_condition(node.if_get_cond()), then, otherwise)
 
-    def _block(self, node: isl.AstNode) -> c.Generable:
+    def _block(self, node: isl.AstNode) -> LoopStatement:
         children = node.block_get_children()
-        parts = [self.node(children.get_at(i)) for i in range(children.n_ast_node())]
-        return c.Block([item for part in parts for item in _items(part)])
+        return block(*(self.node(children.get_at(at)) for at in range(children.n_ast_node())))
 
-    def _user(self, node: isl.AstNode) -> c.Generable:
+    def _user(self, node: isl.AstNode) -> LoopStatement:
         expr = node.user_get_expr()
-        name = expr.get_op_arg(0).to_C_str()
-        arguments = [_text(expr.get_op_arg(i)) for i in range(1, expr.get_op_n_arg())]
+        name = expr.get_op_arg(0).get_id().get_name()
+        arguments = [_index(expr.get_op_arg(at)) for at in range(1, expr.get_op_n_arg())]
         if name.startswith(PACKING):
             origin = self._pack_origin(arguments)
             operands = name.removeprefix(PACKING)
-            return c.Block([part for of in operands for part in self.pack(of, origin)])
+            return block(*(part for of in operands for part in self.pack(of, origin)))
         tile = self.tiles[int(name[1:])]
         origin = dict(zip(self.order.looped, arguments, strict=True))
         return self.call(TileCall(int(name[1:]), tile, origin))
 
-    def _pack_origin(self, arguments: list[str]) -> dict[str, str]:
+    def _pack_origin(self, arguments: list[Index]) -> dict[str, Index]:
         """Origin of the packed tile: the innermost value of every dimension looped around it."""
-        around = [*self.order.names[: self.parameters], *arguments]
+        around = [*map(Variable, self.order.names[: self.parameters]), *arguments]
         return {loop.dim: value for loop, value in zip(self.order.loops, around, strict=False)}

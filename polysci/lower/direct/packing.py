@@ -1,4 +1,4 @@
-"""C functions that copy a tile of A into a padded box."""
+"""Functions that copy a tile of A into a padded box."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci.errors import UnsupportedError
-from polysci.printers import ctree as c
+from polysci.loop_ir.index import Condition, Index, Variable, every, inside, least, linear
+from polysci.loop_ir.nodes import (
+    Address,
+    Alternative,
+    Buffer,
+    Fields,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopStatement,
+    Named,
+    Point,
+    ScalarParameter,
+    Unused,
+    block,
+    loop,
+)
+from polysci.lower.direct.tiles import iterator
 from polysci.space.resolve import Plan
 
 
@@ -28,52 +46,57 @@ def box_origins(plan: Plan) -> list[str]:
     return [dim for dim in dims if plan.copied.uses(dim)]
 
 
-def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
-    """``static void name(x, box, zero, first, last, origins...)``: copy rows first..last-1."""
+def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
+    """Return ``name(x, box, zero, first, last, origins...)``, which copies rows first..last-1."""
     if plan.box is None:
         raise UnsupportedError(f"{plan.schedule} packs nothing")
     image = plan.contraction.image
     shape, copy = _image_copy(plan, strides) if image else _row_copy(plan, strides)
-    parameters = ["int64_t first", "int64_t last"]
-    parameters += [f"int64_t {c.variable(dim)}" for dim in box_origins(plan)]
-    head = ", ".join(["const ps_x *restrict x", "ps_a *restrict box", "ps_a zero", *parameters])
-    rows = c.loop("int64_t row = first", "row < last", "++row", c.Block(copy))
-    body = [
-        c.Statement(shape),
-        *([c.Statement("(void)zero")] if plan.contraction.swapped or plan.box.word > 1 else []),
-        rows,
-    ]
-    return c.function(f"static PS_KERNEL void {name}({head})", body)
+    parameters: tuple[Buffer | ScalarParameter, ...] = (
+        Buffer("x", "ps_x", const=True, restrict=True),
+        Buffer("box", "ps_a", restrict=True),
+        ScalarParameter("zero", "ps_a"),
+        ScalarParameter("first"),
+        ScalarParameter("last"),
+        *(ScalarParameter(iterator(dim).name) for dim in box_origins(plan)),
+    )
+    unused = [Unused(("zero",))] if plan.contraction.swapped or plan.box.word > 1 else []
+    rows = loop("row", Variable("last"), *copy, start=Variable("first"))
+    return LoopFunction(name, parameters, block(shape, *unused, rows))
 
 
 def _source_row(
     plan: Plan, strides: tuple[int, ...], outer: Sequence[int]
-) -> tuple[list[c.Generable], str, str]:
-    """Where row ``row`` of the box lies on the axes ``outer``: C that declares it, what must hold
-    for x to have it, and its address in x.
+) -> tuple[list[LoopStatement], Condition, Index]:
+    """Where row ``row`` of the box lies on the axes ``outer``: statements that define it, what must
+    hold for x to have it, and its offset in x.
     """
     box, a = plan.box, plan.copied
     assert box
-    lines: list[c.Generable] = []
-    rest = "row"
+    lines: list[LoopStatement] = []
+    rest: Index = Variable("row")
     for axis in reversed(outer):
         extent, step = box.extents[axis], box.steps[axis]
-        low = _low(plan, axis)
-        lines.append(c.Statement(f"const int64_t at{axis}_ = {low} + {rest} % {extent} * {step}"))
-        rest = f"{rest} / {extent}"
-    real = [f"at{axis}_ >= 0 && at{axis}_ < {a.shape[axis]}" for axis in outer]
-    terms = [f"{strides[axis]} * at{axis}_" for axis in outer]
-    return lines, " && ".join(real) or "1", " + ".join(["x", *terms])
+        lines.append(Let(f"at{axis}_", _low(plan, axis) + rest % extent * step))
+        rest = rest // extent
+    places = {str(axis): Variable(f"at{axis}_") for axis in outer}
+    real = every([part for axis in outer for part in inside(places[str(axis)], a.shape[axis])])
+    return lines, real, linear({str(axis): strides[axis] for axis in outer}, places)
 
 
-def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generable]]:
+def _shape(kind: str, fields: dict[str, int]) -> Let:
+    """The definition of ``shape``, a constant that copies take."""
+    return Let("shape", Fields(tuple(fields.items())), kind, static=True)
+
+
+def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[Let, list[LoopStatement]]:
     """The shape of a row of pixels, and what copies it or gathers a whole image."""
     box, a = plan.box, plan.copied
     assert box
     *outer, middle, fast = box.order
     low = {axis: _low(plan, axis) for axis in (middle, fast)}
     lines, real, source = _source_row(plan, strides, outer)
-    source += f" + {strides[fast]} * ({low[fast]})"
+    source = source + strides[fast] * low[fast]
     fields = {
         "pixels": box.extents[middle],
         "channels": box.extents[fast],
@@ -86,21 +109,24 @@ def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generab
     if box.panel or box.word > 1:
         panel = box.panel or box.extents[fast]
         fields |= {"panel": panel, "panel_size": box.panel_size}
-    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     pitch = box.strides[outer[-1]] if outer else 0
-    count = f"ps_least({box.extents[fast]}, {a.shape[fast]} - ({low[fast]}))"
-    function = "ps_gather_image" if plan.contraction.swapped else "ps_pack_row"
-    padding = "" if plan.contraction.swapped else f", {low[middle]}, {count}, zero"
+    count = least(box.extents[fast], a.shape[fast] - low[fast])
+    to = Address(Named("box"), Variable("row") * pitch)
+    function = "ps_pack_row"
+    padding: tuple[Index | Named, ...] = (low[middle], count, Named("zero"))
+    if plan.contraction.swapped:
+        function, padding = "ps_gather_image", ()
     if box.word > 1:
-        function, padding = "ps_pack_pairs", f", {low[middle]}, {count}"
+        function, padding = "ps_pack_pairs", (low[middle], count)
+    start = Alternative(real, Address(Named("x"), source), 0)
     lines += [
-        c.Statement(f"const ps_x *from = {real} ? {source} : 0"),
-        c.Statement(f"{function}(box + row * {pitch}, from, shape{padding})"),
+        Point(Buffer("from", "ps_x", const=True), start),
+        Invoke(function, (to, Named("from"), Named("shape"), *padding)),
     ]
-    return f"static const ps_row shape = {{{constants}}}", lines
+    return _shape("ps_row", fields), lines
 
 
-def _image_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Generable]]:
+def _image_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[Let, list[LoopStatement]]:
     """The shape of an image, and what copies some of its positions, zeros between its rows."""
     box, image = plan.box, plan.contraction.image
     assert box and image
@@ -114,17 +140,15 @@ def _image_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[str, list[c.Gener
         "pitch": image.pitch,
         "x_row": strides[-2],
     }
-    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
-    to = f"box + row * {box.strides[outer[-1]]}"
-    place = f"{_low(plan, along)}, {box.extents[along]}"
-    copy = c.Statement(f"ps_copy_image({to}, {source}, shape, {place})")
-    lines.append(c.when(real, copy))
-    return f"static const ps_image shape = {{{constants}}}", lines
+    to = Address(Named("box"), Variable("row") * box.strides[outer[-1]])
+    place = (_low(plan, along), box.extents[along])
+    copy = Invoke("ps_copy_image", (to, Address(Named("x"), source), Named("shape"), *place))
+    lines.append(If(real, block(copy)))
+    return _shape("ps_image", fields), lines
 
 
-def _low(plan: Plan, axis: int) -> str:
+def _low(plan: Plan, axis: int) -> Index:
     """Smallest source index of an axis that the tile at the given origins reads."""
     affine = plan.copied.index[axis]
-    dims = [dim for dim in box_origins(plan) if affine.coef(dim)]
-    terms = [f"{affine.coef(dim)} * {c.variable(dim)}" for dim in dims]
-    return " + ".join([*terms, str(affine.const)])
+    origins = {dim: iterator(dim) for dim in box_origins(plan)}
+    return linear({dim: affine.coef(dim) for dim in origins}, origins, affine.const)

@@ -1,12 +1,56 @@
-"""C functions that rearrange weights, or B in every call, into panels."""
+"""Functions that rearrange weights, or B in every call, into panels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Final
 
+from polysci.loop_ir.index import (
+    Bits,
+    Condition,
+    Flag,
+    Index,
+    IndexLike,
+    Mapped,
+    Variable,
+    as_index,
+    compare,
+    every,
+    least,
+    linear,
+    negate,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    Advance,
+    Alternative,
+    Append,
+    Arithmetic,
+    Assign,
+    Buffer,
+    Convert,
+    Declare,
+    Element,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopStatement,
+    Member,
+    Named,
+    Point,
+    Result,
+    Return,
+    ScalarParameter,
+    Scope,
+    Store,
+    Value,
+    block,
+    loop,
+)
+from polysci.lower.direct.tiles import iterator
 from polysci.numerics.dtypes import DTYPES
-from polysci.printers import ctree as c
 from polysci.printers import interface
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
@@ -30,38 +74,47 @@ def offsets_at(plan: Plan) -> int:
     return -(-plan.compute.bytes * plan.packed_size // ALIGNMENT) * ALIGNMENT
 
 
-def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
-    """``void SYMBOL_pack_weights(w, packed)``: KCRS to panels, and for whole numbers the offsets.
+FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
+CPU_LACKS: Final = negate(Flag("PS_CPU_OK()"))  # the instructions of the code's ISA
+
+
+def target_of(plan: Plan) -> str:
+    """The buffer that packing appends to: the parameter of f32, another name of it otherwise."""
+    return "packed" if str(plan.precision) == "f32" else "to"
+
+
+def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
+    """Return ``SYMBOL_pack_weights(w, packed)``: KCRS to panels, and of whole numbers the offsets.
 
     Panels are [group][column panel][k block][taps][words of k][columns][word]; columns beyond the
     extent and what a word lacks are filled with zeros. Those of rotated groups are [column panel]
     [taps][shifts][columns][word], with swapped factors [row panel][k block][k][taps][rows].
     """
+    row = interface.function("pack_weights", plan.precision)
     if plan.contraction.packs_b:
-        return _plain_copy(symbol, plan)
-    body: list[c.Generable] = []
+        return row.define(symbol, block(_plain_copy(plan)))
+    body: list[LoopStatement] = []
     if str(plan.precision) != "f32":
-        body.append(c.Statement("ps_b *restrict to = packed"))
+        body.append(Point(Buffer("to", "ps_b", restrict=True), Named("packed")))
     if vector_copy(plan, strides):  # a call refuses such a CPU
-        body.append(c.when("!PS_CPU_OK()", c.Statement("return")))
+        body.append(If(CPU_LACKS, block(Return())))
     body.append(_panels(plan, strides))
     if plan.precision.integer:
         body += _offsets(plan, strides)
     restrict = ("w", "packed") if str(plan.precision) == "f32" else ("w",)
-    head = interface.function("pack_weights", plan.precision).head(symbol, restrict=restrict)
-    return c.function(head, body)
+    return row.define(symbol, block(*body), restrict=restrict)
 
 
 def _weight(
     plan: Plan,
     strides: tuple[int, ...],
-    column: str,
-    depth: str,
+    column: IndexLike,
+    depth: IndexLike,
     joined: str | None = None,
     stacked: str | None = None,
     taps: Sequence[str] | None = None,
-) -> tuple[str, list[str]]:
-    """The C text of one weight, and what must hold for it to exist.
+) -> tuple[Index, list[Condition]]:
+    """The place of one weight in w, and what must hold for it to exist.
 
     ``taps`` are those that loops around it count, by default all. With a ``joined`` tap ``depth``
     counts on from each of its values to the next; of a ``stacked`` one it is that of element e of
@@ -70,39 +123,37 @@ def _weight(
     offset = plan.contraction.w.offset(strides)
     looped = plan.taps if taps is None else taps
     around = [*(d.name for d in plan.groups), *(tap for tap in looped if tap != joined)]
-    terms = [str(offset.const)] if offset.const else []
-    value = {dim: c.variable(dim) for dim in around}
+    at: dict[str, IndexLike] = {dim: iterator(dim) for dim in around}
     if stacked:
-        value[stacked] = f"({value[stacked]} + e)"
-    terms += [f"{offset.coef(dim)} * {value[dim]}" for dim in around if offset.coef(dim)]
-    shift, real = shift_of(plan.contraction), list[str]()
+        at[stacked] = at[stacked] + Variable("e")
+    place = linear({dim: offset.coef(dim) for dim in around}, at, offset.const)
+    shift, real = shift_of(plan.contraction), list[Condition]()
     if shift:  # the channel's weight for the column that shift `depth` stands for
-        terms.append(f"{offset.coef(plan.column)} * (({column}) ^ {depth})")
-        terms.append(f"{offset.coef(shift.name)} * (({column}) % {shift.extent})")
-        return f"w[{' + '.join(terms)}]", real
-    terms.append(f"{offset.coef(plan.panel_dim)} * ({column})")
+        place = place + offset.coef(plan.column) * Bits("^", as_index(column), as_index(depth))
+        return place + offset.coef(shift.name) * (as_index(column) % shift.extent), real
+    place = place + offset.coef(plan.panel_dim) * as_index(column)
+    depth = as_index(depth)
     if plan.depth and joined:
         whole = plan.extent(plan.depth)
-        terms.append(f"{offset.coef(joined)} * (({depth}) / {whole})")
-        depth = f"({depth}) % {whole}"
+        place = place + offset.coef(joined) * (depth // whole)
+        depth = depth % whole
     if plan.depth and plan.merged > 1:  # zeros where a column meets another group's depth
         columns, deep = (
             plan.extent(plan.column) // plan.merged,
             plan.extent(plan.depth) // plan.merged,
         )
-        terms.append(f"{offset.coef(plan.depth)} * (({depth}) % {deep})")
-        real.append(f"({column}) / {columns} == ({depth}) / {deep}")
+        place = place + offset.coef(plan.depth) * (depth % deep)
+        real.append(compare(as_index(column) // columns, "==", depth // deep))
     elif plan.depth:
-        terms.append(f"{offset.coef(plan.depth)} * ({depth})")
-    return f"w[{' + '.join(terms)}]", real
+        place = place + offset.coef(plan.depth) * depth
+    return place, real
 
 
-def _plain_copy(symbol: str, plan: Plan) -> c.Generable:
-    """``SYMBOL_pack_weights`` where calls pack B themselves: they take it as it lies."""
-    head = interface.function("pack_weights", plan.precision).head(symbol)
-    copy = c.Statement("((char *)packed)[i] = ((const char *)w)[i]")
-    loop = c.loop("int64_t i = 0", f"i < {packed_bytes(plan)}", "++i", c.Block([copy]))
-    return c.function(head, [loop])
+def _plain_copy(plan: Plan) -> LoopStatement:
+    """The copy of a B that calls pack themselves: they take it as it lies."""
+    at = Variable("i")
+    to, start = (Address(Named(name), dtype="char", const=name == "w") for name in ("packed", "w"))
+    return loop("i", packed_bytes(plan), Store(to, at, Element(start, at)))
 
 
 def panel_count(plan: Plan) -> int:
@@ -115,55 +166,64 @@ def _depth_blocks(plan: Plan) -> int:
     return -(-plan.extent(plan.depth) // plan.tile[plan.depth]) if plan.depth else 1
 
 
-def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> c.Generable:
-    """``static void SYMBOL_pack_b(w, panels, first, last)``: the parts first..last-1 of packed B.
+def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
+    """Return ``SYMBOL_pack_b(w, panels, first, last)``: the parts first..last-1 of packed B.
 
     Where each part starts follows from its number, so that threads may share them.
     """
-    b, to = plan.contraction.b, "packed" if str(plan.precision) == "f32" else "to"
-    column = c.variable(plan.column)
     blocks, tile = _depth_blocks(plan), plan.tile[plan.column]
-    panels = -(-plan.extent(plan.column) // tile)
-    lines = []
+    panels, part = -(-plan.extent(plan.column) // tile), Variable("part")
+    column = iterator(plan.column)
+    lines: list[LoopStatement] = []
     if plan.depth:
-        depth = c.variable(plan.depth)
-        lines.append(f"const int64_t {depth} = part % {blocks} * {plan.tile[plan.depth]}")
-    lines.append(f"const int64_t {column} = part / {blocks} % {panels} * {tile}")
-    rest, start = f"part / {blocks * panels}", [f"{plan.reduction} * {column}"]
-    size = plan.group_size
+        lines.append(Let(iterator(plan.depth).name, part % blocks * plan.tile[plan.depth]))
+    lines.append(Let(column.name, part // blocks % panels * tile))
+    rest, start, size = part // (blocks * panels), plan.reduction * column, plan.group_size
     for group in reversed(plan.groups):
-        lines.append(f"const int64_t {c.variable(group.name)} = {rest} % {group.extent}")
-        start.append(f"{size} * {c.variable(group.name)}")
-        rest, size = f"{rest} / {group.extent}", size * group.extent
+        lines.append(Let(iterator(group.name).name, rest % group.extent))
+        start = start + size * iterator(group.name)
+        rest, size = rest // group.extent, size * group.extent
     if plan.depth:
         taps = prod(plan.extent(tap) for tap in plan.taps)
-        start.append(f"{taps} * width * {c.variable(plan.depth)}")
-    width, *inner = c.items(_panel(plan, strides))
-    begin = c.Statement(f"ps_b *restrict {to} = panels + {' + '.join(start)}")
-    body = c.Block([*map(c.Statement, lines), width, begin, *inner])
-    w = f"const {DTYPES[b.dtype].c_type} *restrict w"
-    head = f"static void {symbol}_pack_b({w}, ps_b *panels, int64_t first, int64_t last)"
-    loop = c.loop("int64_t part = first", "part < last", "++part", body)
-    return c.function(head, [loop])
+        start = start + taps * (Variable("width") * iterator(plan.depth))
+    width, *inner = _panel(plan, strides)
+    to = Buffer(target_of(plan), "ps_b", restrict=True)
+    body = [*lines, width, Point(to, Address(Named("panels"), start)), *inner]
+    parameters = (
+        Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
+        Buffer("panels", "ps_b"),
+        ScalarParameter("first"),
+        ScalarParameter("last"),
+    )
+    parts = loop("part", Variable("last"), *body, start=Variable("first"))
+    return LoopFunction(f"{symbol}_pack_b", parameters, block(parts), attributes=("static",))
 
 
-def _panels(plan: Plan, strides: tuple[int, ...]) -> c.Generable:
+def _panels(plan: Plan, strides: tuple[int, ...]) -> LoopStatement:
     """Loops that write every element of B once, in order."""
-    body = columns_loop(plan, strides, "0", str(plan.extent(plan.panel_dim)))
+    body = columns_loop(plan, strides, 0, plan.extent(plan.panel_dim))
     for group in reversed(plan.groups):
-        body = c.counting_loop(group.name, group.extent, body)
+        body = loop(iterator(group.name).name, group.extent, body)
     return body
 
 
-def columns_loop(plan: Plan, strides: tuple[int, ...], first: str, last: str) -> c.Generable:
-    """The same for some columns of one group, ``first`` and ``last`` C texts."""
-    width, *inner = c.items(_panel(plan, strides))
-    body: c.Generable = c.Block(inner) if len(inner) > 1 else inner[0]
+def columns_loop(
+    plan: Plan,
+    strides: tuple[int, ...],
+    first: IndexLike,
+    last: IndexLike,
+    origin: IndexLike = 0,
+) -> LoopStatement:
+    """Return the loops over the columns ``first`` to ``last - 1`` of one group.
+
+    ``origin`` is the column at which w begins.
+    """
+    width, *inner = _panel(plan, strides, origin)
     if plan.depth:
         whole, step = _depth_steps(plan)
-        body = c.counting_loop(plan.depth, whole, body, step=step)
-    tile, block = plan.tile[plan.panel_dim], c.Block([width, body])
-    return c.counting_loop(plan.panel_dim, last, block, step=tile, first=first)
+        inner = [loop(iterator(plan.depth).name, whole, *inner, step=step)]
+    panel, tile = iterator(plan.panel_dim), plan.tile[plan.panel_dim]
+    return loop(panel.name, last, width, *inner, start=first, step=tile)
 
 
 def _depth_steps(plan: Plan) -> tuple[int, int]:
@@ -175,61 +235,63 @@ def _depth_steps(plan: Plan) -> tuple[int, int]:
     return whole, step
 
 
-def _panel(plan: Plan, strides: tuple[int, ...]) -> c.Block:
-    """What writes one block of the reduction of one column panel, after its width in elements."""
-    panel = plan.panel_dim
-    extent, column = plan.extent(panel), c.variable(panel)
-    depth = plan.depth and c.variable(plan.depth)
+def _panel(plan: Plan, strides: tuple[int, ...], origin: IndexLike = 0) -> list[LoopStatement]:
+    """The width in elements of a column panel, then what writes one block of its reduction."""
     if copy := vector_copy(plan, strides):
-        return _by_vectors(plan, strides, copy)
-    word, to = plan.compute.vnni_factor, "packed" if str(plan.precision) == "f32" else "to"
-    joined, stacked = plan.joined, plan.stacked
-    inside = "i" if word == 1 or stacked else "i + e"
-    shift = shift_of(plan.contraction)
-    below = "d" if shift else f"{depth} + {inside}"
-    at = f"{column} + {'ps_column_at(j, width)' if plan.paired else 'j'}"
-    weight, real = _weight(plan, strides, at, below, joined, stacked)
-    real = [f"{at} < {extent}", *real]
-    if stacked:
-        real.append(f"{c.variable(stacked)} + e < {plan.extent(stacked)}")
-    elif word > 1:
-        real.append(f"{inside} < deep" if depth else "e == 0")
-    zero = "0.0f" if to == "packed" else "0"
-    weight = weight if to == "packed" else f"ps_b_of({weight})"
-    value = f"{' && '.join(real)} ? {weight} : {zero}"
-    body: c.Generable = c.Statement(f"*{to}++ = {value}")
+        return _by_vectors(plan, strides, copy, origin)
+    word, joined = plan.compute.vnni_factor, plan.joined
+    body: LoopStatement = _append(plan, strides, origin)
     if word > 1:
-        body = c.loop("int64_t e = 0", f"e < {word}", "++e", body)
-    body = c.loop("int64_t j = 0", "j < width", "++j", body)
+        body = loop("e", word, body)
+    body = loop("j", Variable("width"), body)
     around = [tap for tap in plan.taps if tap != joined]
     if plan.contraction.swapped:  # taps of a channel follow each other
         body = _tap_loops(plan, around, body)
         around = []
-    if depth:
-        update = "++i" if word == 1 else f"i += {word}"
-        body = c.loop("int64_t i = 0", "i < deep", update, body)
-    if shift:
-        body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
-    return c.Block([*_panel_sizes(plan), _tap_loops(plan, around, body)])
+    if plan.depth:
+        body = loop("i", Variable("deep"), body, step=word)
+    if shift := shift_of(plan.contraction):
+        body = loop("d", shift.extent, body)
+    return [*_panel_sizes(plan), _tap_loops(plan, around, body)]
 
 
-def _panel_sizes(plan: Plan) -> list[c.Generable]:
-    """Declarations of a panel's width and of the depth of its block."""
+def _append(plan: Plan, strides: tuple[int, ...], origin: IndexLike) -> Append:
+    """The statement that writes the weight of column j and step i of a panel, or 0."""
+    word, stacked, j, e = plan.compute.vnni_factor, plan.stacked, Variable("j"), Variable("e")
+    inside = Variable("i") if word == 1 or stacked else Variable("i") + e
+    below: Index = inside if plan.depth is None else iterator(plan.depth) + inside
+    if shift_of(plan.contraction):
+        below = Variable("d")
+    column = Mapped("ps_column_at", (j, Variable("width"))) if plan.paired else j
+    at = iterator(plan.panel_dim) + column
+    place, real = _weight(plan, strides, at - origin, below, plan.joined, stacked)
+    real = [compare(at, "<", plan.extent(plan.panel_dim)), *real]
+    if stacked:
+        real.append(compare(iterator(stacked) + e, "<", plan.extent(stacked)))
+    elif word > 1:
+        deep = Variable("deep")
+        real.append(compare(inside, "<", deep) if plan.depth else compare(e, "==", 0))
+    weight: Value = Element("w", place)
+    if target_of(plan) == "to":
+        weight = Result("ps_b_of", (weight,))
+    return Append(target_of(plan), Alternative(every(real), weight, 0))
+
+
+def _panel_sizes(plan: Plan) -> list[LoopStatement]:
+    """Definitions of a panel's width and of the depth of its block."""
     panel = plan.panel_dim
-    parts: list[c.Generable] = [panel_width(plan, f"{plan.extent(panel)} - {c.variable(panel)}")]
+    parts: list[LoopStatement] = [panel_width(plan, plan.extent(panel) - iterator(panel))]
     if plan.depth:
         whole, step = _depth_steps(plan)
-        deep = f"ps_least({whole} - {c.variable(plan.depth)}, {step})"
-        parts.append(c.Statement(f"const int64_t deep = {deep}"))
+        parts.append(Let("deep", least(whole - iterator(plan.depth), step)))
     return parts
 
 
-def panel_width(plan: Plan, rest: str) -> c.Generable:
-    """The declaration of a panel's width: of the ``rest`` of columns, in whole vectors."""
+def panel_width(plan: Plan, rest: Index) -> Let:
+    """Return the definition of a panel's width: of the ``rest`` of columns, in whole vectors."""
     lanes = plan.panel_lanes
     whole_tile = -(-plan.tile[plan.panel_dim] // lanes) * lanes
-    vectors = f"({rest} + {lanes - 1}) / {lanes} * {lanes}"
-    return c.Statement(f"const int64_t width = ps_least({vectors}, {whole_tile})")
+    return Let("width", least((rest + (lanes - 1)) // lanes * lanes, whole_tile))
 
 
 def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
@@ -254,87 +316,95 @@ def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     return "ps_panel_turned" if turned else ""
 
 
-def _by_vectors(plan: Plan, strides: tuple[int, ...], copy: str) -> c.Block:
+def _by_vectors(
+    plan: Plan, strides: tuple[int, ...], copy: str, origin: IndexLike
+) -> list[LoopStatement]:
     """``_panel`` by one of the functions that copy vectors."""
-    column, depth = c.variable(plan.panel_dim), plan.depth and c.variable(plan.depth)
+    column, width = iterator(plan.panel_dim), Variable("width")
     offset = plan.contraction.w.offset(strides)
-    taps, deep, deepest = plan.taps, "deep", plan.depth or ""
+    taps, deepest = plan.taps, plan.depth or ""
+    deep: Index = Variable("deep")
     if not plan.depth:  # the innermost reduction instead
         *around, deepest = plan.taps
-        taps, deep = tuple(around), str(plan.extent(deepest))
+        taps, deep = tuple(around), as_index(plan.extent(deepest))
     along = plan.panel_dim if "turned" in copy else deepest
-    start, _ = _weight(plan, strides, column, depth or "0", taps=taps)
-    real = f"{plan.extent(plan.panel_dim)} - {column}"
-    to = "packed" if str(plan.precision) == "f32" else "to"
-    whole = "(deep + 1) / 2 * 2" if copy.endswith("pairs") else deep
-    call = f"{copy}({to}, &{start}, {offset.coef(along)}, {deep}, width, {real})"
-    body = c.Block([c.Statement(call), c.Statement(f"{to} += {whole} * width")])
-    return c.Block([*_panel_sizes(plan), _tap_loops(plan, taps, body)])
+    depth = iterator(plan.depth) if plan.depth else 0
+    start, _ = _weight(plan, strides, column - origin, depth, taps=taps)
+    real, to = plan.extent(plan.panel_dim) - column, target_of(plan)
+    whole = (Variable("deep") + 1) // 2 * 2 if copy.endswith("pairs") else deep
+    source = Address(Named("w"), start)
+    body = block(
+        Invoke(copy, (Named(to), source, offset.coef(along), deep, width, real)),
+        Advance(to, whole * width),
+    )
+    return [*_panel_sizes(plan), _tap_loops(plan, taps, body)]
 
 
-def _tap_loops(plan: Plan, taps: Sequence[str], body: c.Generable) -> c.Generable:
+def _tap_loops(plan: Plan, taps: Sequence[str], body: LoopStatement) -> LoopStatement:
     for tap in reversed(taps):
         step = plan.compute.vnni_factor if tap == plan.stacked else 1
-        body = c.counting_loop(tap, plan.extent(tap), body, step=step)
+        body = loop(iterator(tap).name, plan.extent(tap), body, step=step)
     return body
 
 
-def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[c.Generable]:
+def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[LoopStatement]:
     """Statements that write what x_zero adds to the sums of every channel, negated, and x_zero."""
-    depth = plan.depth and c.variable(plan.depth)
-    shift = shift_of(plan.contraction)
+    column, shift = iterator(plan.column), shift_of(plan.contraction)
     if shift:  # column l gets from channel l ^ d what that channel's shift d is
-        weight, real = _weight(plan, strides, f"{c.variable(plan.column)} ^ d", "d")
+        place, real = _weight(plan, strides, Bits("^", column, Variable("d")), Variable("d"))
     else:
-        weight, real = _weight(plan, strides, c.variable(plan.column), depth or "0")
-    add = f"sum = (uint32_t){weight} + sum"  # the other way round, gcc warns of a sign
-    body: c.Generable = c.Statement(add)
+        depth = iterator(plan.depth) if plan.depth else 0
+        place, real = _weight(plan, strides, column, depth)
+    # The other way round, gcc warns of a sign.
+    unsigned = Convert("uint32_t", Element("w", place))
+    body: LoopStatement = Assign("sum", Arithmetic("+", unsigned, Named("sum")))
     if real:
-        body = c.when(" && ".join(real), body)
+        body = If(every(real), block(body))
     if plan.depth:
-        body = c.counting_loop(plan.depth, plan.extent(plan.depth), body)
+        body = loop(iterator(plan.depth).name, plan.extent(plan.depth), body)
     if shift:
-        body = c.loop("int64_t d = 0", f"d < {shift.extent}", "++d", body)
+        body = loop("d", shift.extent, body)
     for tap in reversed(plan.taps):
-        body = c.counting_loop(tap, plan.extent(tap), body)
+        body = loop(iterator(tap).name, plan.extent(tap), body)
     looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
-    terms = [(dim, coef) for dim, coef in plan.channel.terms if dim in looped]
-    terms += plan.batches.items()
-    place = " + ".join(f"{coef} * {c.variable(dim)}" for dim, coef in terms)
-    body = c.Block(
-        [
-            c.Statement("uint32_t sum = 0"),
-            body,
-            c.Statement(f"offset[{place}] = (int32_t)-((uint32_t)(x_zero + PS_FLIP) * sum)"),
-        ]
-    )
-    body = c.counting_loop(plan.column, plan.extent(plan.column), body)
+    terms = {dim: coef for dim, coef in plan.channel.terms if dim in looped} | dict(plan.batches)
+    place = linear(terms, {dim: iterator(dim) for dim in terms})
+    zero = Convert("uint32_t", Variable("x_zero") + FLIP)
+    negated = Convert("int32_t", Arithmetic("-", 0, Arithmetic("*", zero, Named("sum"))))
+    body = block(Let("sum", 0, "uint32_t", const=False), body, Store("offset", place, negated))
+    body = loop(column.name, plan.extent(plan.column), body)
     for group in reversed(plan.groups):
-        body = c.counting_loop(group.name, group.extent, body)
+        body = loop(iterator(group.name).name, group.extent, body)
+    behind = Address(Named("packed"), as_index(offsets_at(plan)), "char")
     return [
         *clear_bytes(plan.compute.bytes * plan.packed_size, offsets_at(plan)),
-        c.Statement(f"int32_t *restrict offset = (int32_t *)((char *)packed + {offsets_at(plan)})"),
+        Point(Buffer("offset", "int32_t", restrict=True), Address(behind, dtype="int32_t")),
         body,
-        c.Statement(f"offset[{plan.offsets}] = x_zero"),
+        Store("offset", as_index(plan.offsets), Named("x_zero")),
     ]
 
 
-def clear_bytes(first: int, last: int) -> list[c.Generable]:
-    """Statements that write zeros to bytes of packed memory which no call reads."""
-    zero = c.Block([c.Statement("((char *)packed)[i] = 0")])
-    return [c.loop(f"int64_t i = {first}", f"i < {last}", "++i", zero)] if first < last else []
+def clear_bytes(first: int, last: int) -> list[LoopStatement]:
+    """Return statements that write zeros to bytes of packed memory which no call reads."""
+    zero = Store(Address(Named("packed"), dtype="char"), Variable("i"), 0)
+    return [loop("i", last, zero, start=first)] if first < last else []
 
 
-def integer_arguments(plan: Plan) -> list[c.Generable]:
-    """Statements of an entry: of whole numbers what packing left behind the weights, the scales."""
+def integer_arguments(plan: Plan) -> list[LoopStatement]:
+    """Return the statements of an entry that take what integers need: offsets, zero, scales."""
     if not plan.precision.integer:
         return []
-    at = offsets_at(plan)
-    lines = [
-        f"args.offset = (const int32_t *)((const char *)packed + {at})",
-        f"args.x_zero = args.offset[{plan.offsets}]",
+    behind = Address(Named("packed"), as_index(offsets_at(plan)), "char", const=True)
+    offset = Member("args", "offset")
+    lines: list[LoopStatement] = [
+        Assign(offset, Address(behind, dtype="int32_t", const=True)),
+        Assign(Member("args", "x_zero"), Element(offset, as_index(plan.offsets))),
     ]
     if plan.precision.scaled:
-        limits = f"ps_limits(limits, clamp, to, {plan.channels})"
-        lines += ["args.to = to", "_Alignas(64) float limits[2]", f"args.clamp = {limits}"]
-    return [c.Statement(line) for line in lines]
+        limits = Result("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
+        lines += [
+            Assign(Member("args", "to"), Named("to")),
+            Declare(Buffer("limits", "float", as_index(2), Scope.STACK)),
+            Assign(Member("args", "clamp"), limits),
+        ]
+    return lines

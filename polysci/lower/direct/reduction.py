@@ -1,4 +1,4 @@
-"""C of what one call accumulates: runs of the microkernel over the filter taps and the depth."""
+"""What one call accumulates: runs of the microkernel over the filter taps and the depth."""
 
 from __future__ import annotations
 
@@ -6,25 +6,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import prod
+from typing import Final
 
-from polysci.lower.direct.tiles import Tile
-from polysci.printers import ctree as c
+from polysci.loop_ir.index import ZERO, Index, IndexLike, Variable, as_index, least, most
+from polysci.loop_ir.nodes import (
+    Address,
+    Arithmetic,
+    If,
+    Invoke,
+    LoopStatement,
+    Mask,
+    Member,
+    Named,
+    Value,
+    block,
+    loop,
+)
+from polysci.lower.direct.tiles import Tile, iterator
 from polysci.space.resolve import Plan
 
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
 
 
+# Of integers: what rows in the padding take part with is not 0.
+PADDING_COUNTS: Final = Arithmetic("+", Member("g", "x_zero", pointed=True), Variable("PS_FLIP"))
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A place in the reduction: active rows, and the C text of the addresses in A and B.
+    """A place in the reduction: active rows, and the offsets in A and B.
 
     ``filled``: the other rows take part as well. ``function`` is what runs from there.
     """
 
     rows: int
-    a: str
-    b: str
+    a: Index = ZERO
+    b: Index = ZERO
     filled: bool = False
     function: str = "ps_run"
 
@@ -33,48 +51,48 @@ class Step:
         """Whether there is nothing to add."""
         return not self.rows and not self.filled
 
-    def at(self, rows: int, a: int, b: int, times: str = "") -> Step:
+    def at(self, rows: int, a: int, b: int, times: IndexLike = 1) -> Step:
         """Move by constant offsets, or by offsets ``times`` a variable."""
+        by_a, by_b = self.a + a * as_index(times), self.b + b * as_index(times)
+        return replace(self, rows=self.rows & rows, a=by_a, b=by_b)
 
-        def shift(text: str, by: int) -> str:
-            return f"{text} + {by} * {times}" if times else f"{text} + {by}" if by else text
+    @property
+    def places(self) -> tuple[Value, Value]:
+        """The addresses in A and B."""
+        return Address(Named("A"), self.a), Address(Named("B"), self.b)
 
-        return replace(self, rows=self.rows & rows, a=shift(self.a, a), b=shift(self.b, b))
+    def call(self, name: str, rows: Mask, *operands: Value) -> Invoke:
+        """A call from here on; of rows in the padding it is told what they hold."""
+        zero = [Member("g", "x_zero", pointed=True)] * self.filled
+        name += "_filled" * self.filled
+        return Invoke(name, (Named("acc"), Named("t"), rows, *zero, *self.places, *operands))
 
-    def run(self, length: int, stride: int, width: int | None = None) -> c.Generable:
+    def run(self, length: int, stride: int, width: int | None = None) -> Invoke:
         """``length`` steps of ``width`` elements, by default a whole word."""
-        words = [f"{self.rows:#x}u", self.a, self.b, str(length), str(stride)]
-        name = self.function
+        rows = Mask(self.rows)
         if self.filled:
-            name += "_filled"
-            words.insert(1, "g->x_zero")
-            words.append(str(width or "PS_WORD"))
-        elif width:
-            name += "_part"
-            words.append(str(width))
-        return c.Statement(f"{name}(acc, t, {', '.join(words)})")
+            return self.call(self.function, rows, length, stride, width or Variable("PS_WORD"))
+        if width:
+            return self.call(f"{self.function}_part", rows, length, stride, width)
+        return self.call(self.function, rows, length, stride)
 
-    def slide(self, pixels: int, taps: int, by_a: int) -> c.Generable:
+    def slide(self, pixels: int, taps: int, by_a: int) -> Invoke:
         """All taps of a line at once."""
-        words = [f"UINT64_C({pixels:#x})", self.a, self.b, str(taps), str(by_a)]
-        if self.filled:
-            words.insert(1, "g->x_zero")
-        name = "ps_slide_filled" if self.filled else "ps_slide"
-        return c.Statement(f"{name}(acc, t, {', '.join(words)})")
+        return self.call("ps_slide", Mask(pixels, 64), taps, by_a)
 
 
-def reduction(tile: Tile) -> list[c.Generable]:
+def reduction(tile: Tile) -> list[LoopStatement]:
     """Everything one call accumulates: loops and unrolled steps over the taps, runs inside."""
     function = "ps_run_grouped" if tile.plan.kernel.shifts > 1 else "ps_run"
-    start = Step(tile.masks(None)[0], "A", "B", function=function)
+    start = Step(tile.masks(None)[0], function=function)
     plain = list(_taps(tile, tile.plan.taps, start))
     if not (tile.plan.filled and tile.cut):
         return plain
     filled = list(_taps(tile, tile.plan.taps, replace(start, filled=True)))
-    return [c.when("g->x_zero + PS_FLIP", c.Block(filled), c.Block(plain))]
+    return [If(PADDING_COUNTS, block(*filled), block(*plain))]
 
 
-def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable]:
+def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[LoopStatement]:
     plan, a = tile.plan, tile.plan.coef["x"]
     stride = a[plan.depth] if plan.depth else 1
     if step.idle:
@@ -100,11 +118,11 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[c.Generable
     elif tap == plan.joined:
         yield from _runs(tile, step, extent * tile.depth, stride)
     elif tap in plan.ranges or (inner and extent > 1 and len(set(masks)) == 1):
-        at = c.variable(tap)
+        at = iterator(tap)
         for first, last, rows in loop_ranges(tile, tap, masks[0], step):
             body = list(_taps(tile, inner, step.at(rows, by_a, by_b, at)))
             if body:
-                yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", c.Block(body))
+                yield loop(at.name, last, *body, start=first)
     elif not inner and (tile.depth == 1 or (whole_words and by_a == tile.depth * stride)):
         yield from _merged(tile, step, masks, by_a, by_b)
     else:
@@ -128,7 +146,7 @@ def _is_one_run(tile: Tile, taps: tuple[str, ...]) -> bool:
 
 def _unrolled(
     tile: Tile, tap: str, inner: tuple[str, ...], step: Step, by_a: int, by_b: int
-) -> Iterator[c.Generable]:
+) -> Iterator[LoopStatement]:
     """A step for every value of a tap; loops over the values of many that have equal rows."""
     for mask, group in groupby(enumerate(tile.masks(tap)), key=lambda item: item[1]):
         values = [value for value, _ in group]
@@ -136,12 +154,10 @@ def _unrolled(
             for value in values:
                 yield from _taps(tile, inner, step.at(mask, value * by_a, value * by_b))
             continue
-        at = c.variable(tap)
+        at = iterator(tap)
         body = list(_taps(tile, inner, step.at(mask, by_a, by_b, at)))
         if body:
-            yield c.loop(
-                f"int64_t {at} = {values[0]}", f"{at} <= {values[-1]}", f"++{at}", c.Block(body)
-            )
+            yield loop(at.name, values[-1] + 1, *body, start=values[0])
 
 
 def line_pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
@@ -164,17 +180,17 @@ def line_pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int
     return pixels
 
 
-def loop_ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[str, str, int]]:
-    """Loops over a tap: first value, end and active rows."""
-    plan = tile.plan
+def loop_ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[Index, Index, int]]:
+    """Return loops over a tap: first value, end and active rows."""
+    plan, zero = tile.plan, as_index(0)
     if tap not in plan.ranges:
-        return [("0", str(tile.taps_of(tap)), rows)]
-    inside = (f"{tap}_first", f"{tap}_last", rows)
+        return [(zero, as_index(tile.taps_of(tap)), rows)]
+    first, last = Variable(f"{tap}_first"), Variable(f"{tap}_last")
+    inside = (first, last, rows)
     if not step.filled:
         return [inside]
     extent = plan.extent(tap)
-    before = ("0", f"ps_least({tap}_first, {extent})", 0)
-    return [before, inside, (f"ps_most({tap}_first, {tap}_last)", str(extent), 0)]
+    return [(zero, least(first, extent), 0), inside, (most(first, last), as_index(extent), 0)]
 
 
 def reads_on(plan: Plan) -> bool:
@@ -188,7 +204,7 @@ def in_words(plan: Plan) -> bool:
     return plan.box is not None and plan.box.word > 1
 
 
-def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Generable]:
+def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[LoopStatement]:
     """Runs over ``length`` elements of A, ``stride`` apart: whole words, then the part of one."""
     word = tile.plan.compute.vnni_factor
     if word == 1 or tile.plan.kernel.family != "brgemm":
@@ -210,7 +226,7 @@ def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[c.Genera
 
 def _merged(
     tile: Tile, step: Step, masks: tuple[int, ...], by_a: int, by_b: int
-) -> Iterator[c.Generable]:
+) -> Iterator[LoopStatement]:
     """Neighbouring taps with equal rows whose runs join: one longer run."""
     plan = tile.plan
     stride = by_a if tile.depth == 1 or not plan.depth else plan.coef["x"][plan.depth]

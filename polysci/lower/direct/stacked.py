@@ -1,16 +1,27 @@
-"""C of a depthwise reduction whose words hold four taps of a column of the filter."""
+"""Statements of a depthwise reduction whose words hold four taps of a column of the filter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct.reduction import Step, line_pixels, loop_ranges
-from polysci.lower.direct.tiles import Tile
-from polysci.printers import ctree as c
+from polysci.loop_ir.index import Index, Variable, as_index
+from polysci.loop_ir.nodes import (
+    Fields,
+    If,
+    Invoke,
+    LoopStatement,
+    Mask,
+    Member,
+    Named,
+    block,
+    loop,
+)
+from polysci.lower.direct.reduction import PADDING_COUNTS, Step, line_pixels, loop_ranges
+from polysci.lower.direct.tiles import Tile, iterator
 
 
-def stacked_calls(tile: Tile) -> list[c.Generable]:
+def stacked_calls(tile: Tile) -> list[LoopStatement]:
     """Everything one call accumulates: a line of taps for every four rows of the filter.
 
     Raises UnsupportedError where a tile has several rows of the image, or padding cuts its lines.
@@ -24,19 +35,19 @@ def stacked_calls(tile: Tile) -> list[c.Generable]:
     plain = list(_lines(tile, filled=False))
     if not (plan.filled and tile.cut):
         return plain
-    return [c.when("g->x_zero + PS_FLIP", c.Block(list(_lines(tile, filled=True))), c.Block(plain))]
+    return [If(PADDING_COUNTS, block(*_lines(tile, filled=True)), block(*plain))]
 
 
-def _lines(tile: Tile, *, filled: bool) -> Iterator[c.Generable]:
+def _lines(tile: Tile, *, filled: bool) -> Iterator[LoopStatement]:
     plan, a = tile.plan, tile.plan.coef["x"]
     rows, across = plan.taps
     word, taps = plan.compute.vnni_factor, plan.extent(across)
     for first in range(0, plan.extent(rows), word):
         count = min(word, plan.extent(rows) - first)
-        ends = ("0", str(count))
+        ends = (as_index(0), as_index(count))
         if rows in plan.ranges:
-            ends = (f"{rows}_first - {first}", f"{rows}_last - {first}")
-        step = Step(tile.masks(None)[0], "A", "B", filled).at(
+            ends = (Variable(f"{rows}_first") - first, Variable(f"{rows}_last") - first)
+        step = Step(tile.masks(None)[0], filled=filled).at(
             tile.masks(None)[0], first * a[rows], first // word * taps * word * tile.width
         )
         pixels = line_pixels(tile, across, tile.masks(across), step)
@@ -48,8 +59,8 @@ def _lines(tile: Tile, *, filled: bool) -> Iterator[c.Generable]:
 
 
 def _apart(
-    tile: Tile, step: Step, stack: tuple[int, int, int, int], ends: tuple[str, str]
-) -> Iterator[c.Generable]:
+    tile: Tile, step: Step, stack: tuple[int, int, int, int], ends: tuple[Index, Index]
+) -> Iterator[LoopStatement]:
     """Every tap of a line by itself, where rows share no pixels."""
     across = tile.plan.taps[1]
     by_a, by_b = tile.plan.coef["x"][across], tile.plan.compute.vnni_factor * tile.width
@@ -59,21 +70,19 @@ def _apart(
             if not place.idle:
                 yield _line(place, stack, place.rows, ends)
         return
-    at = c.variable(across)
+    at = iterator(across)
     for first, last, mask in loop_ranges(tile, across, step.rows, step):
         place = step.at(mask, by_a, by_b, at)
-        body = c.Block([_line(place, stack, place.rows, ends)])
-        yield c.loop(f"int64_t {at} = {first}", f"{at} < {last}", f"++{at}", body)
+        yield loop(at.name, last, _line(place, stack, place.rows, ends), start=first)
 
 
 def _line(
-    step: Step, stack: tuple[int, int, int, int], pixels: int, ends: tuple[str, str]
-) -> c.Generable:
+    step: Step, stack: tuple[int, int, int, int], pixels: int, ends: tuple[Index, Index]
+) -> LoopStatement:
     """One call; ``stack`` holds taps, rows of the image, and the distances of both in A."""
-    fields = dict(zip(("taps", "count", "step", "pitch"), stack, strict=True))
-    shape = ", ".join(f".{name} = {value}" for name, value in fields.items())
-    words = [f"UINT64_C({pixels:#x})", step.a, step.b, *ends]
-    if step.filled:
-        words.insert(1, "g->x_zero")
-    name = "ps_slide_stacked_filled" if step.filled else "ps_slide_stacked"
-    return c.Statement(f"{name}(acc, t, (ps_stack){{{shape}}}, {', '.join(words)})")
+    fields = zip(("taps", "count", "step", "pitch"), stack, strict=True)
+    rows = Mask(pixels, 64)
+    name = f"ps_slide_stacked{'_filled' * step.filled}"
+    zero = [Member("g", "x_zero", pointed=True)] * step.filled
+    operands = (Fields(tuple(fields), "ps_stack"), rows, *zero, *step.places, *ends)
+    return Invoke(name, (Named("acc"), Named("t"), *operands))

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import prod
 
-from polysci.printers import ctree as c
+from polysci.loop_ir.index import IndexLike, Variable, as_index
+from polysci.loop_ir.nodes import Address, Fields, Invoke, Let, LoopStatement, Named, Value, loop
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
 from polysci.space.stencil_roles import FilterAxis, windows_of
@@ -16,8 +17,8 @@ MOST_UNROLLED = 768  # multiplications of vectors in one call, or in a row of th
 Columns = tuple[int, int, int, int]  # taps: the first, how many; elements of x: the first, the end
 
 
-def stencil_calls(plan: Plan, pieces: Mapping[str, Piece]) -> list[c.Generable]:
-    """The C statements that accumulate one tile; none if all of it lies in the padding.
+def stencil_calls(plan: Plan, pieces: Mapping[str, Piece]) -> list[LoopStatement]:
+    """Return the statements that accumulate one tile; none if all of it lies in the padding.
 
     Which rows of x lie inside the image, and which elements of a row a call reads, are constants:
     ``pieces`` says which pixels of a tile every tap reads inside.
@@ -40,9 +41,8 @@ def stencil_calls(plan: Plan, pieces: Mapping[str, Piece]) -> list[c.Generable]:
         "row": plan.coef["x"][rows.dim] // rows.step if rows.dim else 0,
         "b_row": columns.taps,
     }
-    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
     return [
-        c.Statement(f"static const ps_window f = {{{constants}}}"),
+        Let("f", Fields(tuple(fields.items())), "ps_window", static=True),
         *_statements(columns.apart, calls, work),
     ]
 
@@ -61,20 +61,24 @@ def _together(plan: Plan, columns: FilterAxis, work: int) -> int:
     return max(neighbours, even // neighbours * neighbours)
 
 
-def _statements(apart: int, calls: list[Columns], work: int) -> Iterator[c.Generable]:
+def _statements(apart: int, calls: list[Columns], work: int) -> Iterator[LoopStatement]:
     """The calls, with loops over many that read alike; ``work`` as in ``_together``."""
     for (count, left, right), group in groupby(calls, key=lambda call: call[1:]):
         taps = [call[0] for call in group]
         if len(taps) > 1 and len(taps) * count * work > MOST_UNROLLED:
-            body = _call(f"A + {apart} * s", "B + s", count, left, right)
-            yield c.loop(f"int64_t s = {taps[0]}", f"s <= {taps[-1]}", f"s += {count}", body)
+            s = Variable("s")
+            body = _call(apart * s, s, count, left, right)
+            yield loop("s", taps[-1] + 1, body, start=taps[0], step=count)
             continue
         for tap in taps:
-            yield _call(f"A + {apart * tap}", f"B + {tap}", count, left, right)
+            yield _call(apart * tap, tap, count, left, right)
 
 
-def _call(a: str, b: str, count: int, left: int, right: int) -> c.Generable:
-    return c.Statement(f"ps_run_window(acc, t, f, {a}, {b}, {count}, {left}, {right})")
+def _call(a: IndexLike, b: IndexLike, count: int, left: int, right: int) -> LoopStatement:
+    """The call for some columns of taps, at offsets ``a`` and ``b`` of A and B."""
+    places = (Address(Named("A"), as_index(a)), Address(Named("B"), as_index(b)))
+    operands: list[Value] = [*map(Named, ("acc", "t", "f")), *places, count, left, right]
+    return Invoke("ps_run_window", tuple(operands))
 
 
 def _real_rows(rows: FilterAxis, pieces: Mapping[str, Piece]) -> tuple[int, int]:

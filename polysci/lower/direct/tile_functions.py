@@ -1,16 +1,58 @@
-"""One C function per kind of register tile: the microkernel with every constant in place."""
+"""One function per kind of register tile: the microkernel with every constant in place."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from polysci.loop_ir.index import (
+    FALSE,
+    TRUE,
+    Condition,
+    Flag,
+    Variable,
+    as_index,
+    choose,
+    compare,
+    every,
+    negate,
+)
+from polysci.loop_ir.nodes import (
+    INTEGER,
+    Address,
+    AddressOf,
+    Alternative,
+    Buffer,
+    Comment,
+    Constant,
+    Declare,
+    Fields,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopStatement,
+    Member,
+    Named,
+    Point,
+    Result,
+    ScalarParameter,
+    Scope,
+    Unused,
+    Value,
+    block,
+)
 from polysci.lower.direct.activation_calls import activation_function
 from polysci.lower.direct.reduction import reduction
 from polysci.lower.direct.stacked import stacked_calls
 from polysci.lower.direct.stencil import stencil_calls
-from polysci.lower.direct.swapped_tiles import begin, end, gaps, reduce_plain, reduce_swapped
+from polysci.lower.direct.swapped_tiles import (
+    begin,
+    end,
+    gaps,
+    reduce_plain,
+    reduce_swapped,
+    result_place,
+)
 from polysci.lower.direct.tiles import Tile
-from polysci.printers import ctree as c
 from polysci.space.directives import Plain
 from polysci.space.directives.ahead import (
     LEAST_SWAPPED,
@@ -21,22 +63,29 @@ from polysci.space.directives.ahead import (
     share_lines,
 )
 from polysci.space.resolve import Plan
+from polysci.target.isa import TileRegisters
 
 # What a tile function says of `next`.
 PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
 
 
-def _operands(plan: Plan) -> tuple[str, str]:
-    """C declarations of A and B: x, and panels of w."""
-    if plan.contraction.swapped:
-        return (
-            "const ps_b *restrict A = g->packed + a",
-            "const ps_a *restrict B = (const ps_a *)g->a + b",
-        )
-    return (
-        "const ps_a *restrict A = (const ps_a *)g->a + a",
-        "const ps_b *restrict B = g->packed + b",
-    )
+def _operands(plan: Plan) -> list[LoopStatement]:
+    """The definitions of A and B: x, and panels of w."""
+    packed, x = (Member("g", name, pointed=True) for name in ("packed", "a"))
+    places = Variable("a"), Variable("b")
+    if not plan.contraction.swapped:
+        return [
+            _factor("A", "ps_a", Address(x, places[0], "ps_a", const=True)),
+            _factor("B", "ps_b", Address(packed, places[1])),
+        ]
+    return [
+        _factor("A", "ps_b", Address(packed, places[0])),
+        _factor("B", "ps_a", Address(x, places[1], "ps_a", const=True)),
+    ]
+
+
+def _factor(name: str, dtype: str, address: Address) -> LoopStatement:
+    return Point(Buffer(name, dtype, const=True, restrict=True), address)
 
 
 def _begins_with_offset(plan: Plan) -> bool:
@@ -44,35 +93,38 @@ def _begins_with_offset(plan: Plan) -> bool:
     return plan.precision.scaled and plan.kernel.tile_registers is None
 
 
-def _epilogue(plan: Plan) -> str:
-    """Return the C of what is done to the sums of a tile: factors, and the function behind them."""
+def _epilogue(plan: Plan) -> Value:
+    """Return what is done to the sums of a tile: factors, and the function behind them."""
     contraction = plan.contraction
-    place, activation = "ps_shifted(g, n, c)", activation_function(contraction.activation)
+    place: Value = Result("ps_shifted", (Named("g"), Variable("n"), Variable("c")))
     if plan.batches:
-        place = f"ps_in_batch({place}, batch)"
+        place = Result("ps_in_batch", (place, Variable("batch")))
     factors = (contraction.alpha, contraction.beta)
     if factors != (1, 1):
-        numbers = ", ".join(f"{float(np.float32(factor))!r}f" for factor in factors)
-        place = f"ps_times({place}, {numbers})"
-    return f"ps_then({place}, {activation})" if activation else place
+        numbers = (Constant(float(np.float32(factor))) for factor in factors)
+        place = Result("ps_times", (place, *numbers))
+    if activation := activation_function(contraction.activation):
+        return Result("ps_then", (place, Named(activation)))
+    return place
 
 
-def _beginning(plan: Plan, first: str) -> str:
-    """The C of the first step: accumulators of zeros, of earlier sums, or of offset and bias."""
+def _beginning(plan: Plan, first: Condition) -> LoopStatement:
+    """The first step: accumulators of zeros, of earlier sums, or of offset and bias."""
     if _begins_with_offset(plan):
-        return "ps_begin_offset(acc, t, &e)"
+        operands = (Named("acc"), Named("t"), AddressOf("e"))
+        return Invoke("ps_begin_offset", operands)
     return begin(plan, first)
 
 
-def _ending(plan: Plan, last: str) -> str:
-    """The C of the last step."""
+def _ending(plan: Plan, last: Value) -> LoopStatement:
+    """The last step."""
     if plan.kernel.stencil:
-        return f"ps_end_channel(acc, t, g->y + c, {last})"
+        return Invoke("ps_end_channel", (*result_place(), last))
     return end(plan, last)
 
 
-def _reduction(tile: Tile) -> list[c.Generable]:
-    """The C between them, which accumulates."""
+def _reduction(tile: Tile) -> list[LoopStatement]:
+    """The statements between them, which accumulate."""
     if tile.plan.kernel.stencil:
         return stencil_calls(tile.plan, tile.pieces)
     if tile.plan.stacked:
@@ -95,27 +147,31 @@ def step_words(tile: Tile, most: int) -> int:
     return fits if words // fits <= 1.25 * -(-words // most) else most
 
 
-def parameters(plan: Plan) -> list[str]:
-    """C parameters of a tile function, in order."""
-    names = ["int64_t a", "int64_t b", "int64_t c", "int64_t n"]
-    names += ["int64_t batch"] * bool(plan.batches)
+def parameters(plan: Plan) -> tuple[ScalarParameter, ...]:
+    """Return the parameters of a tile function behind ``g``, in order."""
+    names = ["a", "b", "c", "n", *["batch"] * bool(plan.batches)]
+    kinds = dict.fromkeys(names, INTEGER)
     if plan.blocked:
-        names += ["int first", "int last"]
+        kinds |= {"first": "int", "last": "int"}
     for tap in plan.ranges:
-        names += [f"int64_t {tap}_first", f"int64_t {tap}_last"]
-    names += ["int64_t phase"] * (plan.gaps is not None)
-    return names + ["int64_t call", "int64_t panel"] * (plan.ahead is not None)
+        kinds |= {f"{tap}_first": INTEGER, f"{tap}_last": INTEGER}
+    if plan.gaps is not None:
+        kinds["phase"] = INTEGER
+    if plan.ahead is not None:
+        kinds |= {"call": INTEGER, "panel": INTEGER}
+    return tuple(ScalarParameter(name, kind) for name, kind in kinds.items())
 
 
-def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[c.Generable]]:
-    """Lines that a step prefetches, and the C of the distance at which they lie."""
-    item = tile.plan.compute.bytes
+def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[LoopStatement]]:
+    """Lines that a step prefetches, and the definition of the distance at which they lie."""
+    item, call = tile.plan.compute.bytes, Variable("call")
     lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
     count, first, end = share_lines(lines, reuse.calls)
-    when = ["panel", *[f"call >= {first}"] * (first > 0), *[f"call < {end}"] * (end < reuse.calls)]
-    place = f"{item} * panel + {count * LINE} * " + (f"(call - {first})" if first else "call")
-    text = f"const int64_t next = {' && '.join(when)} ? {place} : 0"
-    return count, [c.remark(PREFETCH), c.Statement(text)]
+    when: list[Condition] = [Flag("panel")]
+    when += [compare(call, ">=", first)] * (first > 0)
+    when += [compare(call, "<", end)] * (end < reuse.calls)
+    place = item * Variable("panel") + count * LINE * (call - first)
+    return count, [Comment(PREFETCH), Let("next", choose(every(when), place, 0))]
 
 
 def _steps_ahead(tile: Tile) -> int:
@@ -134,8 +190,51 @@ def _steps_ahead(tile: Tile) -> int:
     return ahead.steps if ahead else 0
 
 
-def tile_function(name: str, tile: Tile, *, adds: bool = False) -> c.Generable:
-    """The C function of a register tile; a, b, c, n are offsets in elements."""
+def tile_function(name: str, tile: Tile, *, adds: bool = False) -> LoopFunction:
+    """Return the function of a register tile; a, b, c, n are offsets in elements."""
+    plan = tile.plan
+    fields: dict[str, Value] = dict(_shape(tile))
+    before: list[LoopStatement] = []
+    if plan.ahead:
+        lines, before = _prefetch(tile, plan.ahead)
+        fields |= {"ahead": lines, "next": Variable("next")}
+    first: Condition = FALSE
+    last: Value = AddressOf("e")
+    if plan.blocked:
+        first, last = negate(Flag("first")), Alternative(Flag("last"), AddressOf("e"), 0)
+    steps = _reduction(tile)
+    if not steps:  # every tap of this tile lies in the padding
+        ends = (f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))
+        steps = [Unused(("A", "B", *ends))]
+    registers, sums = plan.kernel.tile_registers, tile.rows * tile.step // plan.kernel.lanes
+    begins = TRUE if adds and not plan.private else first
+    body = [
+        *before,
+        Let("t", Fields(tuple(fields.items())), "ps_tile", static=not plan.ahead),
+        *_operands(plan),
+        Let("e", _epilogue(plan), "ps_epilogue"),
+        Declare(Buffer("acc", "ps_acc", as_index(sums), Scope.REGISTER)),
+        *([_configuration(registers)] if registers else []),
+        *gaps(plan),
+        *[Unused(("first",))] * (plan.blocked and begins != first),
+        _beginning(plan, begins),
+        Invoke("ps_ahead", (Named("t"), Member("e", "residual"))),
+        *steps,
+        *[Invoke("ps_unshift", (Named("acc"), Named("t")))] * (plan.kernel.shifts > 1),
+        *[Invoke("ps_unpair", (Named("acc"), Named("t")))] * plan.paired,
+        _ending(plan, last),
+    ]
+    g = Buffer("g", "ps_args", const=True, restrict=True)
+    return LoopFunction(name, (g, *parameters(plan)), block(*body))
+
+
+def _configuration(registers: TileRegisters) -> LoopStatement:
+    """The statement before a register tile that needs its shape configured."""
+    return Invoke(registers.configure, (Member("g", registers.state, pointed=True), Named("t")))
+
+
+def _shape(tile: Tile) -> dict[str, int]:
+    """What the microkernel takes as constants of the tile."""
     plan = tile.plan
     size, lanes = tile.size(plan.column), plan.kernel.lanes
     inner = plan.rows[-1] if plan.rows else None
@@ -152,11 +251,10 @@ def tile_function(name: str, tile: Tile, *, adds: bool = False) -> c.Generable:
         "c_col": plan.coef["C"][plan.column],
         "diagonal": int(plan.kernel.diagonal),
     }
-    shifts = plan.kernel.shifts
     if plan.contraction.swapped:  # rows of a panel of w
         fields |= {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}
-    if shifts > 1:
-        fields["shifts"] = shifts
+    if plan.kernel.shifts > 1:
+        fields["shifts"] = plan.kernel.shifts
     for directive in plan.schedule.directives:
         fields |= directive.tile_fields(plan)
     if _begins_with_offset(plan):
@@ -166,31 +264,4 @@ def tile_function(name: str, tile: Tile, *, adds: bool = False) -> c.Generable:
     registers = plan.kernel.tile_registers
     if registers and (words := step_words(tile, registers.words)) < registers.words:
         fields["words"] = words
-    constants = ", ".join(f".{key} = {value}" for key, value in fields.items())
-    shape: c.Body = [c.Statement(f"static const ps_tile t = {{{constants}}}")]
-    if plan.ahead:
-        lines, distance = _prefetch(tile, plan.ahead)
-        constants += f", .ahead = {lines}, .next = next"
-        shape = [*distance, c.Statement(f"const ps_tile t = {{{constants}}}")]
-    first, last = ("!first", "last ? &e : 0") if plan.blocked else ("0", "&e")
-    first += " | 1" * (adds and not plan.private)
-    steps = _reduction(tile)
-    if not steps:  # every tap of this tile lies in the padding
-        unused = ["A", "B", *(f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))]
-        steps = [c.Statement(", ".join(f"(void){name}" for name in unused))]
-    body = [
-        *shape,
-        *map(c.Statement, _operands(plan)),
-        c.Statement(f"const ps_epilogue e = {_epilogue(plan)}"),
-        c.local_array("ps_acc", "acc", tile.rows * tile.step // lanes),
-        *([c.Statement(registers.configuration(f"g->{registers.state}"))] if registers else []),
-        *gaps(plan),
-        c.Statement(_beginning(plan, first)),
-        c.Statement("ps_ahead(t, e.residual)"),
-        *steps,
-        *([c.Statement("ps_unshift(acc, t)")] if shifts > 1 else []),
-        *([c.Statement("ps_unpair(acc, t)")] if plan.paired else []),
-        c.Statement(_ending(plan, last)),
-    ]
-    head = ", ".join(["const ps_args *restrict g", *parameters(plan)])
-    return c.function(f"static PS_KERNEL void {name}({head})", body)
+    return fields

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from polysci.loop_ir.index import Variable
 from polysci.space.directives import Plain
 from polysci.space.padding import Piece
 from polysci.space.resolve import Plan
+
+
+def iterator(dim: str) -> Variable:
+    """Return the variable that runs over a dimension: the code's own names end in no digit."""
+    return Variable(f"{dim}0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from math import prod
 
-from polysci.lower.direct.panels import columns_loop
-from polysci.printers import ctree as c
+from polysci.loop_ir.index import Variable
+from polysci.loop_ir.nodes import (
+    Address,
+    Buffer,
+    LoopFunction,
+    Named,
+    Point,
+    ScalarParameter,
+    block,
+)
+from polysci.lower.direct.panels import columns_loop, target_of
 from polysci.printers.team import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
@@ -21,7 +30,7 @@ def declare_columns(symbol: str, kind: str) -> str:
 
 
 def columns_head(symbol: str, kind: str) -> str:
-    w = f"const {kind} *start"
+    w = f"const {kind} *w"
     return f"void {symbol}_pack_columns({w}, void *panels, int64_t first, int64_t last)"
 
 
@@ -50,21 +59,27 @@ def columns_at_a_time(plan: Plan, strides: tuple[int, ...], team: Team) -> tuple
 
 def columns_functions(
     symbol: str, plan: Plan, strides: tuple[int, ...], team: Team
-) -> list[c.Generable]:
-    """``void SYMBOL_pack_columns(start, panels, first, last)``: columns first..last-1 of weights.
+) -> list[LoopFunction]:
+    """Return ``SYMBOL_pack_columns(w, panels, first, last)``, which packs some columns.
 
-    ``start`` is where column ``first`` lies, at the beginning of a panel.
-    None for weights that are packed at once.
+    It packs columns first..last-1 of the weights; ``w`` begins with column ``first``, which is
+    the first one of a panel. None for weights that are packed at once.
     """
     if columns_at_a_time(plan, strides, team) is None:
         return []
-    kind, row = plan.precision.w.c_type, plan.contraction.w.offset(strides).coef(plan.panel_dim)
-    to = "packed" if str(plan.precision) == "f32" else "to"
-    return [c.function(columns_head(symbol, kind), [
-        c.Statement(
-            f"const {kind} *const w = "
-            f"(const {kind} *)((uintptr_t)start - sizeof *start * {row} * (uintptr_t)first)"
+    first, last = Variable("first"), Variable("last")
+    panels = Address(Named("panels"), dtype="ps_b")
+    body = block(
+        Point(
+            Buffer(target_of(plan), "ps_b", restrict=True),
+            Address(panels, plan.reduction * first),
         ),
-        c.Statement(f"ps_b *restrict {to} = (ps_b *)panels + {plan.reduction} * first"),
-        columns_loop(plan, strides, "first", "last"),
-    ])]  # fmt: skip
+        columns_loop(plan, strides, first, last, first),
+    )
+    parameters = (
+        Buffer("w", plan.precision.w.c_type, const=True),
+        Buffer("panels", "void"),
+        ScalarParameter("first"),
+        ScalarParameter("last"),
+    )
+    return [LoopFunction(f"{symbol}_pack_columns", parameters, body, attributes=())]

@@ -1,24 +1,39 @@
-"""From a plan of residue classes to C: a nest each, and the function that runs them all."""
+"""From a plan of residue classes to loop IR: a nest each, and the function that runs them all."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polysci import explain
 from polysci.errors import UnsupportedError
+from polysci.loop_ir.index import ZERO, Variable, as_index, least
+from polysci.loop_ir.nodes import (
+    Address,
+    Alternative,
+    For,
+    If,
+    Invoke,
+    LoopFunction,
+    LoopKind,
+    LoopModule,
+    LoopStatement,
+    Named,
+    Return,
+    Unused,
+    Value,
+    block,
+    loop,
+)
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct import denormals
-from polysci.lower.direct.emit import Source
+from polysci.lower.direct.emit import THREAD, Source
 from polysci.lower.direct.emit import emit as emit_nest
-from polysci.lower.direct.panels import clear_bytes
+from polysci.lower.direct.panels import CPU_LACKS, clear_bytes
 from polysci.lower.residues.plan import ResiduePlan
 from polysci.polyhedral.contraction import Strides
-from polysci.printers import ctree as c
 from polysci.printers import interface
-from polysci.printers.definitions import definitions
-from polysci.printers.sharing import share_threads
+from polysci.printers.c import CPrinter
 from polysci.printers.team import Team
 from polysci.space.packed_copy import ALIGNMENT, round_up
 
@@ -50,31 +65,27 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
     rows = interface.functions(whole.precision, team=pool)
-    body = [
-        c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
-        *(
-            _by_images(plan, parts, own, team)
-            if plan.shared
-            else [_call(part, "run", {}) for part in parts]
-        ),
-        c.Statement(f"return {interface.OK}"),
-    ]
+    runs = _by_images(plan, parts, own, team) if plan.shared else _one_by_one(parts)
+    body = [If(CPU_LACKS, block(Return(interface.NO_ISA))), *runs, Return(interface.OK)]
     if pool and not copies > 1 and plan.shared:
-        body.insert(0, c.Statement("(void)team"))
+        body.insert(0, Unused(("team",)))
     packed = parts[-1].packed + parts[-1].source.packed
-    bodies: dict[interface.Role, c.Body] = {
-        "packed_size": [c.Statement(f"return {packed}")],
-        "workspace_size": [c.Statement(f"return {workspace}")],
+    bodies: dict[interface.Role, Sequence[LoopStatement]] = {
+        "packed_size": [Return(packed)],
+        "workspace_size": [Return(workspace)],
         "pack_weights": _packing(parts),
         "run": body,
     }
-    functions = [c.function(row.head(options.symbol), bodies[row.role]) for row in reversed(rows)]
-    title = f"/* {options.symbol}: {plan.schedule} */\n"
-    text = interface.declare(rows, options.symbol) + title
-    text += "\n".join([*(c.text(each) + "\n" for each in functions), *map(_local, parts)])
+    entries = [row.define(options.symbol, block(*bodies[row.role])) for row in reversed(rows)]
+    entries[0] = replace(entries[0], comment=f"{options.symbol}: {plan.schedule}")
+    local = [_local(part) for part in parts]
+    text = interface.declare(rows, options.symbol) + CPrinter(team).module(LoopModule((*entries,)))
+    inside = CPrinter(Team.OWN if plan.shared else team)
+    text += "\n".join(inside.module(LoopModule(functions)) for functions in local)
+    functions = (*entries, *(function for part in local for function in part))
     return replace(
         whole, text=text, symbol=options.symbol, schedule=plan.schedule, workspace=workspace,
-        packed=packed, by_rows=False, pool=pool, columns=None,
+        packed=packed, by_rows=False, pool=pool, columns=None, module=LoopModule(functions),
     )  # fmt: skip
 
 
@@ -98,9 +109,9 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
     return parts
 
 
-def _packing(parts: Sequence[_Part]) -> c.Body:
+def _packing(parts: Sequence[_Part]) -> list[LoopStatement]:
     """Calls of the classes' functions, and zeros between what they write."""
-    body: c.Body = []
+    body: list[LoopStatement] = []
     for at, part in enumerate(parts):
         body.append(_call(part, "pack_weights", {}))
         if parts[at + 1 :]:
@@ -108,59 +119,70 @@ def _packing(parts: Sequence[_Part]) -> c.Body:
     return body
 
 
-def _local(part: _Part) -> str:
+def _local(part: _Part) -> tuple[LoopFunction, ...]:
     """A class's functions, which other files do not see, before those that call them.
 
     Those of sizes are left out: they are numbers of the whole.
     """
     symbol = part.source.symbol
     sizes = {interface.function_name(role, symbol) for role in ("packed_size", "workspace_size")}
-    kept = [it for it in definitions(part.source.text) if it.prototype and not it.names & sizes]
-    text = "\n".join(it.text for it in sorted(kept, key=lambda it: not it.internal))
-    return re.sub(
-        rf"^(?=(?:int|void) {symbol}(?:_pack_weights)?\()", "static inline ", text, flags=re.M
-    )
+    functions = [it for name, it in part.source.module.functions.items() if name not in sizes]
+    entries = [it for it in functions if not it.attributes]
+    inlined = [replace(it, attributes=("static", "inline")) for it in entries]
+    return (*(it for it in functions if it.attributes), *inlined)
 
 
-def _call(part: _Part, role: interface.Role, more: dict[str, str]) -> c.Generable:
+def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invoke:
     """A call of a class's function: its pixels, weights and workspace start behind those of all."""
     source = part.source
     row = next(it for it in source.functions if it.role == role)
-    item = 4 if str(source.precision) == "f32" else 0
-    start = f" + {part.start}" if part.start else ""
-    packed = f"packed + {part.packed // item}" if item else f"(char *)packed + {part.packed}"
-    moved = {
-        "packed": packed if part.packed else "packed",
-        "y": f"y{start}",
-        "residual": f"residual ? residual{start} : 0" if start else "residual",
-        "workspace": f"(char *)workspace + {part.workspace}" if part.workspace else "workspace",
-    } | more
-    return c.Statement(
-        f"{row.name(source.symbol)}({', '.join(moved.get(n, n) for n in row.names)})"
-    )
+    moved: dict[str, Value] = {
+        "workspace": _moved("workspace", part.workspace, "char"),
+        "packed": _moved("packed", part.packed, "char"),
+        "y": Address(Named("y"), as_index(part.start)),
+    }
+    if str(source.precision) == "f32":
+        moved["packed"] = _moved("packed", part.packed // 4)
+    if part.start:
+        residual = Named("residual")
+        moved["residual"] = Alternative(residual, Address(residual, as_index(part.start)), 0)
+    moved |= more
+    operands = tuple(moved.get(name, Named(name)) for name in row.names)
+    return Invoke(row.name(source.symbol), operands)
 
 
-def _by_images(plan: ResiduePlan, parts: list[_Part], own: int, team: Team) -> c.Body:
+def _moved(name: str, at: int, dtype: str = "") -> Value:
+    """A place in a buffer of the caller's; ``at`` counts elements of a type."""
+    return Address(Named(name), as_index(at), dtype) if at else Named(name)
+
+
+def _one_by_one(parts: Sequence[_Part]) -> list[LoopStatement]:
+    """All classes, whose loops threads share."""
+    return [_call(part, "run", {}) for part in parts]
+
+
+def _by_images(
+    plan: ResiduePlan, parts: Sequence[_Part], own: int, team: Team
+) -> list[LoopStatement]:
     """A loop over images around all classes; threads share its turns."""
-    loop = plan.schedules[0].loops[0]
-    images = plan.classes[0].contraction.extent(loop.dim)
-    several = plan.threads > 1 and loop.parallel
-    turns = -(-images // loop.step)
-    space = f"(char *)workspace + {own} * thread" if several and own else "workspace"
-    upto = f"ps_least({images}, image + {loop.step})"
-    more = {"workspace": space, "first": "image", "last": upto}
-    calls = c.Block([_call(part, "run", more) for part in parts])
+    outermost = plan.schedules[0].loops[0]
+    images = plan.classes[0].contraction.extent(outermost.dim)
+    several = plan.threads > 1 and outermost.parallel
+    step, image = outermost.step, Variable("image")
+    more: dict[str, Value] = {"first": image, "last": least(images, image + step)}
+    more["workspace"] = Named("workspace")
+    if several and own:
+        more["workspace"] = Address(Named("workspace"), own * THREAD, "char")
+    calls = [_call(part, "run", more) for part in parts]
     if not several:
-        update = f"image += {loop.step}"
-        return _flush([c.loop("int64_t image = 0", f"image < {images}", update, calls)], team)
-    first, last = (f"{turns} * {at} / {plan.threads}" for at in ("thread", "(thread + 1)"))
-    tasks = c.loop(
-        f"int64_t image = {first} * {loop.step}", f"image < {last} * {loop.step}",
-        f"image += {loop.step}", calls,
-    )  # fmt: skip
-    return share_threads(team, plan.threads, c.Block(_flush([tasks], team)), last=True)
+        return _flush([loop("image", images, *calls, step=step)], team)
+    turns = -(-images // step)
+    first, last = (turns * at // plan.threads * step for at in (THREAD, THREAD + 1))
+    tasks = loop("image", last, *calls, start=first, step=step)
+    body, threads = block(*_flush([tasks], team)), as_index(plan.threads)
+    return [For("thread", ZERO, threads, body, kind=LoopKind.THREADS)]
 
 
-def _flush(body: c.Body, team: Team) -> c.Body:
+def _flush(body: Sequence[LoopStatement], team: Team) -> list[LoopStatement]:
     """One thread's statements; a network flushes denormals itself."""
-    return denormals.flush(body) if team is Team.OWN else body
+    return denormals.flush(body) if team is Team.OWN else [*body]

@@ -1,20 +1,60 @@
-"""From a Winograd schedule to C: transforms around one register tile, and the loops over blocks."""
+"""From a Winograd schedule to loop IR: transforms around a register tile, loops over blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
+from polysci.loop_ir.index import (
+    ZERO,
+    Index,
+    Variable,
+    as_index,
+    choose,
+    compare,
+    every,
+    least,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    AddressOf,
+    Advance,
+    Buffer,
+    Comment,
+    Declare,
+    Fields,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopModule,
+    LoopStatement,
+    Mask,
+    Member,
+    Named,
+    Point,
+    Return,
+    ScalarParameter,
+    Scope,
+    Unused,
+    Value,
+    block,
+    loop,
+)
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct import denormals
 from polysci.lower.direct.activation_calls import activation_function, activation_headers
-from polysci.lower.direct.emit import Source
+from polysci.lower.direct.emit import THREAD, Source
+from polysci.lower.direct.panels import CPU_LACKS
+from polysci.lower.direct.tiles import iterator
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.printers import ctree as c
 from polysci.printers import interface
-from polysci.printers.sharing import share_threads
+from polysci.printers.c import CPrinter
 from polysci.printers.team import Team
 from polysci.space.directives import Ahead
 from polysci.target.header_sets import HeaderSet
@@ -40,25 +80,24 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
     pool = options.team is Team.POOL
     beside = (*HEADERS, *activation_headers(plan.problem.activation))
-    head = Source("", symbol, unit, schedule, precision, beside, pool=pool)
-    rows = [plan.kernel.rows, *plan.rests]
-    parts = [
+    rows = dict.fromkeys([plan.kernel.rows, *plan.rests])
+    module = LoopModule((
         _shape(plan, symbol, options.strides),
-        c.Collection([c.Line(f"/* {symbol}: {schedule} */"), _entry(plan, symbol, options)]),
-        _sizes(plan, symbol),
-        *(_tile(plan, symbol, count) for count in dict.fromkeys(rows)),
-        _steps(symbol, activation_function(plan.problem.activation) or "0"),
+        _entry(plan, symbol, options),
+        *_sizes(plan, symbol),
+        *(_tile(plan, symbol, count) for count in rows),
+        *_steps(symbol, plan.problem.activation),
         _multiply(plan, symbol),
         _block(plan, symbol),
-    ]
-    text = head.declarations + "\n".join(c.text(part) + "\n" for part in parts)
-    return Source(
-        text, symbol, unit, schedule, precision, beside,
-        workspace=4 * plan.workspace, packed=4 * plan.packed, pool=pool,
+    ))  # fmt: skip
+    head = Source("", symbol, unit, schedule, precision, beside, pool=pool)
+    return replace(
+        head, text=head.declarations + CPrinter(options.team).module(module),
+        workspace=4 * plan.workspace, packed=4 * plan.packed, module=module,
     )  # fmt: skip
 
 
-def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> c.Generable:
+def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
     """The constant that the transforms take."""
     conv = plan.problem
     fields = {
@@ -71,10 +110,7 @@ def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> c.Generable:
         "m_point": plan.t * plan.m_tile, "m_tile": plan.m_tile,
         "block": plan.k, "cols": plan.kernel.cols,
     }  # fmt: skip
-    constants = [f".{name} = {value}" for name, value in fields.items()]
-    rows = [", ".join(constants[at : at + 5]) for at in range(0, len(constants), 5)]
-    body = ",\n    ".join(rows)
-    return c.Statement(f"static const ps_winograd {symbol}_shape = {{\n    {body}}}")
+    return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
 
 
 def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
@@ -85,146 +121,163 @@ def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _tile(plan: WinogradPlan, symbol: str, rows: int) -> c.Generable:
+def _function(
+    name: str, buffers: Mapping[str, str], numbers: Sequence[str], *body: LoopStatement
+) -> LoopFunction:
+    """A function that other files do not see; ``buffers`` are types of its pointers by name."""
+    pointers = (
+        Buffer(name, kind.removeprefix("const "), const=kind.startswith("const "))
+        for name, kind in buffers.items()
+    )
+    scalars = (ScalarParameter(number) for number in numbers)
+    return LoopFunction(name, (*pointers, *scalars), block(*body))
+
+
+def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
     """One register tile of one point: rows of tiles by columns of filters."""
-    kernel, mask = plan.kernel, (1 << rows) - 1
-    ahead = plan.schedule.has(Ahead)
-    marks = f", .ahead = {plan.prefetch[0]}, .next = next" if ahead else ""
-    shape = (
-        f"{'' if ahead else 'static '}const ps_tile t = {{.rows = {rows}, .vecs = {kernel.vecs}, "
-        f".wrap = {rows}, .lanes = {kernel.lanes},\n"
-        f"        .a_inner = {plan.v_tile}, .c_inner = {plan.m_tile}, .c_col = 1{marks}}}"
+    kernel, ahead = plan.kernel, plan.schedule.has(Ahead)
+    fields: dict[str, Value] = {
+        "rows": rows, "vecs": kernel.vecs, "wrap": rows, "lanes": kernel.lanes,
+        "a_inner": plan.v_tile, "c_inner": plan.m_tile, "c_col": 1,
+    }  # fmt: skip
+    if ahead:
+        fields |= {"ahead": plan.prefetch[0], "next": Variable("next")}
+    acc, t, out = map(Named, ("acc", "t", "out"))
+    factors = (Mask((1 << rows) - 1), Named("v"), Named("u"))
+    return _function(
+        f"{symbol}_t{rows}",
+        {"v": "const float", "u": "const float", "out": "float"},
+        ["next"] * ahead,
+        Let("t", Fields(tuple(fields.items())), "ps_tile", static=not ahead),
+        Declare(Buffer("acc", "ps_vec", as_index(rows * kernel.vecs), Scope.REGISTER)),
+        Invoke("ps_begin", (acc, t, out, 0)),
+        Invoke("ps_run", (acc, t, *factors, plan.problem.C, 1)),
+        Invoke("ps_end", (acc, t, out, 0)),
     )
-    steps = (
-        "ps_begin(acc, t, out, 0)",
-        f"ps_run(acc, t, {mask:#x}u, v, u, {plan.problem.C}, 1)",
-        "ps_end(acc, t, out, 0)",
-    )
-    acc = c.local_array("ps_vec", "acc", rows * kernel.vecs)
-    body = [c.Statement(shape), acc, *map(c.Statement, steps)]
-    operands = "const float *v, const float *u, float *out" + ", int64_t next" * ahead
-    head = f"static PS_KERNEL void {symbol}_t{rows}({operands})"
-    return c.function(head, body)
 
 
-def _steps(symbol: str, activation: str) -> c.Generable:
+def _steps(symbol: str, activation: str) -> list[LoopFunction]:
     """The transforms, each a function of its own."""
-    return c.Collection([
-        c.function(
-            f"static PS_KERNEL void {symbol}_input"
-            "(const float *x, float *v, int64_t t0, int64_t t1)",
-            [c.Statement(f"ps_winograd_input({symbol}_shape, x, v, t0, t1)")],
+    shape, function = Named(f"{symbol}_shape"), activation_function(activation)
+    places = [Variable(name) for name in ("t0", "t1", "k0", "count")]
+    return [
+        _function(
+            f"{symbol}_input", {"x": "const float", "v": "float"}, ["t0", "t1"],
+            Invoke("ps_winograd_input", (shape, Named("x"), Named("v"), *places[:2])),
         ),
-        c.function(
-            f"static PS_KERNEL void {symbol}_output"
-            "(const ps_args *g, const float *sums, int64_t t0,\n"
-            "                                      int64_t t1, int64_t k0, int64_t count)",
-            [
-                c.Statement(
-                    f"ps_winograd_output({symbol}_shape, g, sums, t0, t1, k0, count, {activation})"
-                )
-            ],
+        _function(
+            f"{symbol}_output", {"g": "const ps_args", "sums": "const float"},
+            ["t0", "t1", "k0", "count"],
+            Invoke("ps_winograd_output", (
+                shape, Named("g"), Named("sums"), *places, Named(function) if function else 0
+            )),
         ),
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
-def _multiply(plan: WinogradPlan, symbol: str) -> c.Generable:
+def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
     """M = V U of one block, point by point."""
-    kernel = plan.kernel
+    kernel, tiles, whole = plan.kernel, Variable("tiles"), Variable("whole")
+    point, k, row = Variable("point"), Variable("k"), Variable("row")
 
-    def tile(rows: int) -> c.Generable:
-        operands = f"a + row * {plan.v_tile}, u, c + row * {plan.m_tile}{_next(plan)}"
-        return c.Statement(f"{symbol}_t{rows}({operands})")
+    def tile(rows: int, at: Variable) -> Invoke:
+        a, c = Address(Named("a"), at * plan.v_tile), Address(Named("c"), at * plan.m_tile)
+        return Invoke(f"{symbol}_t{rows}", (a, Named("u"), c, *_next(plan, at)))
 
-    columns = [
-        c.Statement(f"const float *a = v + point * {plan.v_tiles * plan.v_tile}"),
-        c.Statement(f"float *c = sums + point * {plan.t * plan.m_tile} + k"),
-        c.Statement("int64_t row = 0"),
-        c.loop("", f"row + {kernel.rows} <= tiles", f"row += {kernel.rows}", tile(kernel.rows)),
-        *(c.when(f"tiles - row == {rest}", tile(rest)) for rest in plan.rests),
+    a = Address(Named("v"), point * (plan.v_tiles * plan.v_tile))
+    c = Address(Named("sums"), point * (plan.t * plan.m_tile) + k)
+    columns: list[LoopStatement] = [
+        Point(Buffer("a", "float", const=True), a),
+        Point(Buffer("c", "float"), c),
+        loop(row.name, whole, tile(kernel.rows, row), step=kernel.rows),
+        *(If(compare(tiles - whole, "==", rest), block(tile(rest, whole))) for rest in plan.rests),
+        Advance("u", as_index(plan.problem.C * kernel.cols)),
     ]
-    step = f"k += {kernel.cols}, u += {plan.problem.C * kernel.cols}"
-    points = c.loop(
-        "int64_t point = 0", f"point < {plan.points}", "++point",
-        c.loop("int64_t k = 0", "k < width", step, c.Block(columns)),
-    )  # fmt: skip
-    return c.function(
-        f"static PS_KERNEL void {symbol}_multiply(const float *v, const float *u, float *sums,\n"
-        "                                        int64_t tiles, int64_t width)",
-        [points],
+    points = loop("point", plan.points, loop("k", Variable("width"), *columns, step=kernel.cols))
+    return _function(
+        f"{symbol}_multiply",
+        {"v": "const float", "u": "const float", "sums": "float"},
+        ["tiles", "width"],
+        Let(whole.name, tiles // kernel.rows * kernel.rows),
+        points,
     )
 
 
-def _next(plan: WinogradPlan) -> str:
-    """The argument that says how far behind u the next panel's lines lie; 0: nothing new."""
+def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
+    """The operand that says how far behind u the next panel's lines lie; 0: nothing new."""
     if not plan.schedule.has(Ahead):
-        return ""
+        return []
     lines, first, end = plan.prefetch
     start, rows = 4 * plan.problem.C * plan.kernel.cols, plan.kernel.rows
-    number = f"(row / {rows} - {first})" if first else f"row / {rows}"
-    place = f"{start} + {64 * lines} * {number}" if plan.calls > 1 else str(start)
-    when = [f"row >= {first * rows}"] * (first > 0) + [f"row < {end * rows}"] * (end < plan.calls)
-    return f", {' && '.join(when)} ? {place} : 0" if when else f", {place}"
+    place = as_index(start)
+    if plan.calls > 1:
+        place = place + 64 * lines * (row // rows - first)
+    when = [compare(row, ">=", first * rows)] * (first > 0)
+    when += [compare(row, "<", end * rows)] * (end < plan.calls)
+    return [choose(every(when), place, 0)]
 
 
-def _block(plan: WinogradPlan, symbol: str) -> c.Generable:
+def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
     """Products of tiles t0.. by filters k0.., and what leaves them."""
-    conv = plan.problem
-    body = [
-        f"const int64_t t1 = ps_least({plan.tiles}, t0 + {plan.t})",
-        f"const int64_t width = ps_least({plan.k}, {plan.filters} - k0)",
-        f"{symbol}_multiply(v, g->packed + k0 * {plan.points * conv.C}, sums, t1 - t0, width)",
-        f"{symbol}_output(g, sums, t0, t1, k0, ps_least(width, {conv.K} - k0))",
-    ]
-    return c.function(
-        f"static PS_KERNEL void {symbol}_block(const ps_args *g, const float *v, float *sums,\n"
-        "                                     int64_t t0, int64_t k0)",
-        [*map(c.Statement, body)],
+    conv, t0, k0 = plan.problem, Variable("t0"), Variable("k0")
+    t1, width = Variable("t1"), Variable("width")
+    factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * conv.C))
+    v, sums, g = map(Named, ("v", "sums", "g"))
+    return _function(
+        f"{symbol}_block",
+        {"g": "const ps_args", "v": "const float", "sums": "float"},
+        ["t0", "k0"],
+        Let("t1", least(plan.tiles, t0 + plan.t)),
+        Let("width", least(plan.k, plan.filters - k0)),
+        Invoke(f"{symbol}_multiply", (v, factors, sums, t1 - t0, width)),
+        Invoke(f"{symbol}_output", (g, sums, t0, t1, k0, least(width, conv.K - k0))),
     )
 
 
-def _sizes(plan: WinogradPlan, symbol: str) -> c.Generable:
-    heads = {
-        f"int64_t {symbol}_workspace_size(void)": f"return {4 * plan.workspace}",
-        f"int64_t {symbol}_packed_size(void)": f"return {4 * plan.packed}",
-        f"void {symbol}_pack_weights(const float *restrict w, float *restrict packed)":
-            f"ps_winograd_weights({symbol}_shape, w, packed)",
-    }  # fmt: skip
-    return c.Collection([c.function(head, [c.Statement(line)]) for head, line in heads.items()])
+def _sizes(plan: WinogradPlan, symbol: str) -> list[LoopFunction]:
+    workspace, packed, weights, _ = interface.functions(PRECISIONS["f32"])
+    operands = (Named(f"{symbol}_shape"), Named("w"), Named("packed"))
+    pack = block(Invoke("ps_winograd_weights", operands))
+    return [
+        workspace.define(symbol, block(Return(4 * plan.workspace))),
+        packed.define(symbol, block(Return(4 * plan.packed))),
+        weights.define(symbol, pack, restrict=("w", "packed")),
+    ]
 
 
-def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> c.Generable:
+def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunction:
     copies = plan.teams if plan.fused else 1
-    shared_v = c.Statement("float *const v = (float *)workspace")
-    own = f" + {plan.v_size} * thread" if copies > 1 else ""
-    own_sums = f" + {plan.m_size} * thread" if plan.teams > 1 else ""
-    own_v = [c.Statement(f"float *const v = (float *)workspace{own}")] if plan.fused else []
-    sums = f"float *const sums = (float *)workspace + {copies * plan.v_size}{own_sums}"
-    about = [c.remark(_comment(plan, options.caches))] if options.caches else []
-    blocks = [*own_v, c.Statement(sums), *about, *_loops(plan, symbol)]
-    before: c.Body = []
-    team = options.team
+    own = plan.v_size * THREAD if copies > 1 else ZERO
+    own_sums = plan.m_size * THREAD if plan.teams > 1 else ZERO
+    own_v = [_floats("v", own)] if plan.fused else []
+    about = [Comment(_comment(plan, options.caches))] if options.caches else []
+    sums = _floats("sums", copies * plan.v_size + own_sums)
+    blocks = [*own_v, sums, *about, *_loops(plan, symbol)]
+    steps, team = list[LoopStatement](), options.team
     if not plan.fused:
-        before = [shared_v, *_team(plan, _transform(plan, symbol), team, last=False)]
-    steps = [*before, *_team(plan, blocks, team, last=True)]
+        transform = _share(plan, _transform(plan, symbol), team, last=False)
+        steps += [_floats("v", ZERO), *transform]
+    steps += _share(plan, blocks, team, last=True)
     if plan.teams == 1 and team is Team.OWN:
         steps = denormals.flush(steps)
     pool = team is Team.POOL
-    return c.function(
-        f"int {symbol}(const float *x, const float *packed, float *y, const float *bias,\n"
-        "        const float *residual, const float *clamp, void *workspace"
-        f"{', const polysci_team *team' * pool})",
-        [
-            *[c.Statement("(void)team")] * (pool and plan.teams == 1),
-            c.when("!PS_CPU_OK()", c.Statement(f"return {interface.NO_ISA}")),
-            c.Statement(
-                "const ps_args args = {.a = x, .packed = packed, .y = y, .bias = bias,\n"
-                "                          .residual = residual, .clamp = clamp}, *const g = &args"
-            ),
-            *steps,
-            c.Statement(f"return {interface.OK}"),
-        ],
+    *_, run = interface.functions(PRECISIONS["f32"], team=pool)
+    fields: dict[str, Value] = {"a": Named("x")}
+    fields |= {name: Named(name) for name in ("packed", "y", "bias", "residual", "clamp")}
+    body = block(
+        *[Unused(("team",))] * (pool and plan.teams == 1),
+        If(CPU_LACKS, block(Return(interface.NO_ISA))),
+        Let("args", Fields(tuple(fields.items())), "ps_args"),
+        Let("g", AddressOf("args"), "const ps_args *", const=False),
+        *steps,
+        Return(interface.OK),
     )
+    return replace(run.define(symbol, body), comment=f"{symbol}: {plan.schedule}")
+
+
+def _floats(name: str, at: Index) -> Point:
+    """The definition of floats in the workspace."""
+    return Point(Buffer(name, "float"), Address(Named("workspace"), at, "float"))
 
 
 def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
@@ -235,59 +288,62 @@ def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
     return f"A block: transformed x {x}, transformed w {w}, sums {sums}; {caches_text(caches)}"
 
 
-def _transform(plan: WinogradPlan, symbol: str) -> c.Body:
+def _transform(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
     """All of V before the loops; threads share it."""
+    x, v, t0, t1 = Named("x"), Named("v"), Variable("t0"), Variable("t1")
     if plan.teams == 1:
-        return [c.Statement(f"{symbol}_input(x, v, 0, {plan.tiles})")]
+        return [Invoke(f"{symbol}_input", (x, v, 0, plan.tiles))]
     return [
-        c.Statement(f"const int64_t t0 = {plan.tiles} * thread / {plan.teams}"),
-        c.Statement(f"const int64_t t1 = {plan.tiles} * (thread + 1) / {plan.teams}"),
-        c.Statement(f"{symbol}_input(x, v + t0 * {plan.v_tile}, t0, t1)"),
+        Let("t0", plan.tiles * THREAD // plan.teams),
+        Let("t1", plan.tiles * (THREAD + 1) // plan.teams),
+        Invoke(f"{symbol}_input", (x, Address(v, t0 * plan.v_tile), t0, t1)),
     ]
 
 
-def _team(plan: WinogradPlan, body: c.Body, team: Team, *, last: bool) -> c.Body:
-    """Statements once a thread; serial without OpenMP."""
+def _share(
+    plan: WinogradPlan, body: Sequence[LoopStatement], team: Team, *, last: bool
+) -> list[LoopStatement]:
+    """Statements once a thread."""
     if plan.teams == 1:
-        return body
+        return [*body]
     body = denormals.flush(body) if team is Team.OWN else body
-    return share_threads(team, plan.teams, c.Block(body), last=last)
+    threads = as_index(plan.teams)
+    return [For("thread", ZERO, threads, block(*body), kind=LoopKind.THREADS, wait=not last)]
 
 
-def _loops(plan: WinogradPlan, symbol: str) -> c.Body:
+def _loops(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
     """Loops over blocks, the parallel ones as one loop over tasks."""
-    loops = [loop.dim for loop in plan.schedule.loops]
+    dims = [loop.dim for loop in plan.schedule.loops]
     parallel = len(plan.schedule.parallel) if plan.teams > 1 else 0
-    shared, inner = loops[:parallel], loops[parallel:]
-    t0, k0 = (c.variable(dim) if dim in loops else "0" for dim in "tk")
-    transform: c.Body = []
+    shared, inner = dims[:parallel], dims[parallel:]
+    t0, k0 = (iterator(dim) if dim in dims else ZERO for dim in "tk")
+    v, transform = Named("v"), list[LoopStatement]()
     if plan.fused:
-        upto = f"ps_least({plan.tiles}, {t0} + {plan.t})"
-        transform = [c.Statement(f"{symbol}_input(x, v, {t0}, {upto})")]
-    v = "v" if plan.fused or t0 == "0" else f"v + {t0} * {plan.v_tile}"
-    body: c.Body = [c.Statement(f"{symbol}_block(g, {v}, sums, {t0}, {k0})")]
+        upto = least(plan.tiles, t0 + plan.t)
+        transform = [Invoke(f"{symbol}_input", (Named("x"), v, t0, upto))]
+    place = v if plan.fused else Address(v, t0 * plan.v_tile)
+    body: list[LoopStatement] = [
+        Invoke(f"{symbol}_block", (Named("g"), place, Named("sums"), t0, k0))
+    ]
     extents, steps = {"t": plan.tiles, "k": plan.filters}, {"t": plan.t, "k": plan.k}
     for dim in reversed(inner):
-        at, first = c.variable(dim), transform if dim == "t" else []
-        update = f"{at} += {steps[dim]}"
-        block = c.Block([*first, *body])
-        body = [c.loop(f"int64_t {at} = 0", f"{at} < {extents[dim]}", update, block)]
+        first = transform if dim == "t" else []
+        body = [loop(iterator(dim).name, extents[dim], *first, *body, step=steps[dim])]
     if "t" not in inner:
         body = [*transform, *body]
     return _tasks(plan, shared, body) if shared else body
 
 
-def _tasks(plan: WinogradPlan, dims: Sequence[str], body: c.Body) -> c.Body:
+def _tasks(
+    plan: WinogradPlan, dims: Sequence[str], body: Sequence[LoopStatement]
+) -> list[LoopStatement]:
     """One loop over a thread's share of all blocks of some dimensions."""
     counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
-    steps = {"t": plan.t, "k": plan.k}
-    origins: c.Body = []
-    below = 1
+    steps, task = {"t": plan.t, "k": plan.k}, Variable("task")
+    origins, below = list[LoopStatement](), 1
     for dim in reversed(dims):
-        at = f"task / {below} % {counts[dim]} * {steps[dim]}"
-        origins.insert(0, c.Statement(f"const int64_t {c.variable(dim)} = {at}"))
+        at = task // below % counts[dim] * steps[dim]
+        origins.insert(0, Let(iterator(dim).name, at))
         below *= counts[dim]
-    first = f"{below} * thread / {plan.teams}"
-    last = f"{below} * (thread + 1) / {plan.teams}"
-    block = c.Block([*origins, *body])
-    return [c.loop(f"int64_t task = {first}", f"task < {last}", "++task", block)]
+    first, last = (below * at // plan.teams for at in (THREAD, THREAD + 1))
+    return [loop("task", last, *origins, *body, start=first)]

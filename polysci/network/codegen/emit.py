@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from polysci.loop_ir.nodes import LoopModule
+from polysci.loop_ir.nodes import LoopModule, block
 from polysci.lower.direct.denormals import KEEP
 from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.direct.panels import clear_bytes
@@ -307,7 +307,7 @@ def _packing(file: WeightsFile, calls: Sequence[LayerCall]) -> c.Generable:
                 c.Statement(f"{call.source.symbol}_pack_weights((const {kind} *)w, {to}{zero})"),
             ]
         end = (call.packed_at or 0) + call.source.packed
-        statements += clear_bytes(end, round_up(end))
+        statements += CPrinter().body(block(*clear_bytes(end, round_up(end))))
     return c.Collection(statements)
 
 

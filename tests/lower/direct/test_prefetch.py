@@ -32,7 +32,7 @@ static void show(const int64_t *numbers, int count)
 def recorded_calls(problem: Conv2d, text: str, folder: Path) -> list[tuple[int, int, int]]:
     """(start in packed B, number, distance) of every call, as the generated loops make them."""
     source = emit(problem, parse(f"{text} ahead(B) > brgemm_avx512_f32_6x16"))
-    loops = source.text.split("*const g = &args;")[1].split("    ps_restore_mode")[0]
+    loops = source.text.split("*g = &args;")[1].split("    ps_restore_mode")[0]
     loops = re.sub(rf"{source.symbol}_t\d+\(g, ", "SHOW(", loops)
     (folder / "record.c").write_text(f"{RECORD}int main(void)\n{{\n{loops}    return 0;\n}}\n")
     program = folder / "record"
