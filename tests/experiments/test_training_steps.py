@@ -43,11 +43,6 @@ def test_models_are_named() -> None:
     assert ran.returncode == 2 and "expected one of mlp, lstm, resnet18" in ran.stderr
 
 
-def test_networks_with_batch_statistics_are_named() -> None:
-    ran = run_script(FOLDER / "batch_statistics.py", "mlp")
-    assert ran.returncode == 2 and "expected one of resnet18, resnet50" in ran.stderr
-
-
 def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_script(FOLDER / "notation.py", "wavenet")
     assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr

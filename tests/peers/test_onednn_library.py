@@ -134,7 +134,7 @@ def test_a_library_beside_pytorchs_is_found_and_computes(
     path.write_bytes(wheels.read_bytes())
     assert find_libraries() == [path]
     dnnl = Dnnl()
-    assert dnnl.version == f"3.2.0 of 2023 ({path}, libgomp.so.1.0.0)"
+    assert dnnl.version.startswith(f"3.2.0 of 2023 ({path}, libgomp.so.1")
     layer = operator_of(DENSE)
     problem = DnnlProblem(dnnl, layer, example_inputs(DENSE, "f32", 0))
     for found in problem.paths():

@@ -206,7 +206,7 @@ def test_random_schedules_are_exact(problem: Problem) -> None:
 def test_the_next_pixels_are_prefetched_and_results_stay_exact() -> None:
     plan = parse("swap(A,B) n q:16 k:2 ahead(B) > brgemm_avx512_f32_2x16")
     text = emit(POINTWISE, plan, 1, EmitOptions("layer")).file
-    assert "n / 2 < 2 ? 16 + 16 * (n / 2) : 0" in text
+    assert "n / 2 < 2 ? 16 * (n / 2) + 16 : 0" in text
     with Bench(POINTWISE) as bench:
         bench.check(cache.build(text), "layer")
 
