@@ -141,8 +141,9 @@ def number(value: float, kind: str) -> str:
         return "NAN"
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "-INFINITY"
-    suffix = "f" if kind == REAL else ""
-    return f"{float(value).hex()}{suffix}" if kind == EXACT else f"{_single(value).hex()}{suffix}"
+    rounded, suffix = float(value) if kind == EXACT else _single(value), "f" * (kind == REAL)
+    text = f"{rounded:.1f}" if rounded.is_integer() and abs(rounded) < 1e6 else rounded.hex()
+    return f"{text}{suffix}"
 
 
 def _single(value: float) -> float:

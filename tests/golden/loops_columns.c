@@ -17,7 +17,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
         const int64_t length = 36;
 #pragma omp simd
         for (int64_t j = 0; j < length; ++j) {
-            acc[j] = 0x0.0p+0f;
+            acc[j] = 0.0f;
         }
         for (int64_t r1 = 0; r1 < 8; ++r1) {
 #pragma omp simd

@@ -12,7 +12,7 @@ static PS_LOOP void small_s0(const ps_memory *m)
     float *restrict y = (float *)m->out[0];
     const float *restrict x1 = (const float *)m->in[0];
     for (int64_t i2 = 0; i2 < 48; ++i2) {
-        float acc = 0x0.0p+0f;
+        float acc = 0.0f;
         for (int64_t r3 = 0; r3 < 6; ++r3) {
             acc = (acc + x1[6 * i2 + r3]);
         }
