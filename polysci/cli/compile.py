@@ -222,8 +222,10 @@ def _output_options(command: argparse.ArgumentParser) -> None:
         "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
     what.add_argument(
-        "--show", metavar="passes[:NAME]",
-        help="tell what each pass changes in the model, or line by line what one of them does",
+        "--show", metavar="ir|c|asm|passes[:NAME]",
+        help="print the code as loop IR, as C files or as the assembly that the C compiler makes "
+        "of them; or tell what each pass changes in the model, or what one of them does line by "
+        "line",
     )  # fmt: skip
     output_options(command)
     command.add_argument(
@@ -263,7 +265,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments, _title(arguments),
             lambda dims: _network(arguments, _graph(arguments, dims)),
         )  # fmt: skip
-    if arguments.show is not None:
+    if arguments.show is not None and arguments.show not in shared.FORMS:
         return _show_passes(arguments)
     graph = _graph(arguments, dims_of(arguments))
     if arguments.scheduler is not None:
@@ -275,6 +277,9 @@ def run(arguments: argparse.Namespace) -> int:
     network = _network(arguments, graph)
     if arguments.explain:
         _write_explanation(arguments, network)
+        return 0
+    if arguments.show:
+        _show_code(arguments, network)
         return 0
     if arguments.debug_layers or arguments.check:
         return _debug(arguments, network)
@@ -329,6 +334,9 @@ def _check(arguments: argparse.Namespace) -> None:
     check_inputs(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")
+    for option in ("compare", "json"):
+        if arguments.show and getattr(arguments, option):
+            raise SpecError(f"--show {arguments.show}: prints text alone; leave out --{option}")
     if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
     if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:
@@ -405,7 +413,8 @@ def _show_passes(arguments: argparse.Namespace) -> int:
 
     what, _, name = arguments.show.partition(":")
     if what != "passes":
-        raise SpecError(f"--show {arguments.show}: expected passes, or passes:NAME")
+        forms = ", ".join(shared.FORMS)
+        raise SpecError(f"--show {arguments.show}: expected {forms}, passes, or passes:NAME")
     steps = trace_passes(arguments.model, CompileOptions(
         "estimate", shared.threads_of(arguments), arguments.dtype, dims=dims_of(arguments),
         values=dict(arguments.value), external=arguments.external_data, isa=arguments.isa,
@@ -417,6 +426,15 @@ def _show_passes(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     output_file.write(text, arguments.output)
     return 0
+
+
+def _show_code(arguments: argparse.Namespace, network: Network) -> None:
+    """Write the network's code as loop IR, C or assembly."""
+    if arguments.show == "ir":
+        text = str(network.ir)
+    else:
+        text = network.source if arguments.show == "c" else network.asm
+    output_file.write(text.rstrip("\n"), arguments.output)
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _FILES = (".txt", ".c", ".onnx")  # an argument that ends so is a file
 _DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
 _COLUMNS = 80  # of a table in a pipe, a file or a narrow terminal
+FORMS = ("ir", "c", "asm")  # of code, from what is decided to what runs
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
 
 
@@ -116,6 +117,33 @@ def level_option(
         "--level", choices=LEVELS, default=level, metavar="LEVEL",
         help=f"how hard to search: {', '.join(LEVELS)} ({level or default})",
     )  # fmt: skip
+
+
+def show_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--show``, for a command that chooses a schedule for each layer."""
+    command.add_argument(
+        "--show", choices=FORMS,
+        help="print the chosen code instead of the table: as loop IR, as C, or as the assembly "
+        "that the C compiler makes of it",
+    )  # fmt: skip
+
+
+def show_layers(layers: list[TunedLayer], form: str) -> str:
+    """Return the code of layers as loop IR, C or assembly; of several ones each below its title."""
+    results = [(title(layer.problem), layer.result) for layer in layers if layer.result]
+    start, end = ("# ", "") if form == "ir" else ("/* ", " */")
+    heads = [f"{start}{name}{end}\n" if len(results) > 1 else "" for name, _ in results]
+    texts = [_code(result, form).rstrip("\n") for _, result in results]
+    return "\n\n".join(f"{head}{text}" for head, text in zip(heads, texts, strict=True))
+
+
+def _code(result: Result, form: str) -> str:
+    """Return the code of one layer."""
+    from polysci.runtime.primitive import assemble_primitive
+
+    if form == "asm":
+        return assemble_primitive(result.source, backend=result.backend)
+    return str(result.source.module) if form == "ir" else result.source.file
 
 
 def table_options(command: argparse.ArgumentParser) -> None:

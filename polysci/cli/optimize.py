@@ -13,6 +13,7 @@ from polysci.cli import layers as shared
 from polysci.cli import output_file
 from polysci.cli.schedulers import describe, farm_of, scheduler_option, tune_on_farm
 from polysci.cli.tuners import tuner_of, tuner_options
+from polysci.errors import SpecError
 
 if TYPE_CHECKING:
     from polysci.farm import FarmResult
@@ -31,6 +32,7 @@ def add(commands: Any) -> None:
     shared.search_options(command)
     tuner_options(command)
     shared.table_options(command)
+    shared.show_option(command)
     command.add_argument(
         "--again",
         action="store_true",
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers, interrupted = list[shared.TunedLayer](), False
     width = shared.table_width(arguments)
     output_file.check_writable(arguments.output)
+    _check_show(arguments)
     todo, tuner = shared.problems(arguments), tuner_of(arguments)
     if arguments.scheduler is not None:
         return _run_on_farm(todo, arguments, width, tuner)
@@ -59,12 +62,24 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if layers:
-        output_file.write(
-            _json(layers) if arguments.json else _table(layers, width), arguments.output
-        )
+        output_file.write(_text(layers, arguments, width), arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in layers))
+
+
+def _check_show(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for options that ``--show`` excludes."""
+    for option in ("json", "scheduler"):
+        if arguments.show and getattr(arguments, option):
+            raise SpecError(f"--show {arguments.show}: prints code alone; leave out --{option}")
+
+
+def _text(layers: list[shared.TunedLayer], arguments: argparse.Namespace, width: int | None) -> str:
+    """Return the table, JSON or code of layers."""
+    if arguments.show:
+        return shared.show_layers(layers, arguments.show)
+    return _json(layers) if arguments.json else _table(layers, width)
 
 
 def _run_on_farm(

@@ -6,7 +6,7 @@ where it is read or written; its ``Buffer`` is a parameter, a table or stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Final
@@ -14,6 +14,10 @@ from typing import Final
 from polysci.loop_ir.index import ZERO, Condition, Index, as_index
 
 INTEGER: Final = "int64_t"  # the kind of indices
+INDENT: Final = "    "
+INFIX: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/"}  # of functions in text
+COLUMNS: Final = 96  # of a call or a head in text, from its first letter on
+VALUES_SHOWN: Final = 8  # of an array of constants in text
 
 
 class Scope(Enum):
@@ -53,7 +57,8 @@ class Buffer:
 
     def __str__(self) -> str:
         extent = "" if self.extent is None else f"{self.extent}"
-        return f"{'const ' * self.const}{self.dtype} {self.name}[{extent}] in {self.scope.value}"
+        scope = "" if self.scope is Scope.ARGUMENT else f" @ {self.scope.value}"
+        return f"{self.name}: {'const ' * self.const}{self.dtype}[{extent}]{scope}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class ScalarParameter:
     kind: str = INTEGER
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+        return f"{self.name}: {self.kind}"
 
 
 # Values.
@@ -128,7 +133,11 @@ class Address:
 
     def __str__(self) -> str:
         kind = f" as {'const ' * self.const}{self.dtype}" if self.dtype else ""
-        return f"&{self.buffer}[{self.at}]{kind}"
+        if not isinstance(self.buffer, Address):
+            return f"&{self.buffer}[{self.at}]{kind}"
+        if self.at == ZERO:
+            return f"{self.buffer}{kind}"
+        return f"&({self.buffer})[{self.at}]{kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,10 @@ class Compute:
     kinds: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.arguments))})"
+        arguments = [*map(str, self.arguments)]
+        if self.function in INFIX and len(arguments) == 2:
+            return f"({f' {INFIX[self.function]} '.join(arguments)})"
+        return f"{self.function}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +210,12 @@ class Fields:
     dtype: str = ""
 
     def __str__(self) -> str:
-        return "{" + ", ".join(f"{name} = {value}" for name, value in self.members) + "}"
+        return f"{{{', '.join(self.items)}}}"
+
+    @property
+    def items(self) -> list[str]:
+        """The values as text, behind the names of their fields."""
+        return [f"{name} = {value}" if name else str(value) for name, value in self.members]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +271,7 @@ class Block:
     body: tuple[LoopStatement, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.body))
+        return "\n".join(_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +296,16 @@ class For:
     chunk: int | None = None
 
     def __str__(self) -> str:
+        return "\n".join(_lines(self, {}))
+
+    @property
+    def head(self) -> str:
+        """The line that its body stands below."""
         kind = "" if self.kind is LoopKind.SERIAL else f"{self.kind.value} "
         kind += "simd " * self.simd
         step = f" step {self.step}" if self.step != 1 else ""
-        head = f"{kind}for {self.variable} from {self.start} to {self.end}{step}:"
-        return f"{head}\n{_indent(self.body)}" + "\nbarrier" * self.wait
+        chunk = f" by {self.chunk}" if self.chunk else ""
+        return f"{kind}for {self.variable} from {self.start} to {self.end}{step}{chunk}:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +317,7 @@ class If:
     otherwise: Block = Block()
 
     def __str__(self) -> str:
-        rest = f"\nelse:\n{_indent(self.otherwise)}" if self.otherwise.body else ""
-        return f"if {self.condition}:\n{_indent(self.then)}{rest}"
+        return "\n".join(_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +334,12 @@ class Let:
     static: bool = False
 
     def __str__(self) -> str:
-        return f"{'let' if self.const else 'var'} {self.name}: {self.kind} = {self.value}"
+        return f"{self.head}{self.value}"
+
+    @property
+    def head(self) -> str:
+        """The text in front of its value."""
+        return f"{'let' if self.const else 'var'} {self.name}: {self.kind} = "
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +350,8 @@ class Point:
     address: Address | Named | Member | Alternative
 
     def __str__(self) -> str:
-        return f"let {self.buffer.name} = {self.address}"
+        buffer = self.buffer
+        return f"let {buffer.name}: {'const ' * buffer.const}{buffer.dtype}[] = {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +373,7 @@ class Declare:
     values: tuple[Value, ...] = ()
 
     def __str__(self) -> str:
-        return f"declare {self.buffer}"
+        return f"declare {self.buffer}{_values_text(self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +418,7 @@ class Invoke:
     operands: tuple[Value, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.operands))})"
+        return "\n".join(_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +451,7 @@ class Once:
     first: bool = False
 
     def __str__(self) -> str:
-        return f"once:\n{_indent(self.body)}" + "\nbarrier" * self.wait
+        return "\n".join(_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +461,7 @@ class Scoped:
     body: Block
 
     def __str__(self) -> str:
-        return f"block:\n{_indent(self.body)}"
+        return "\n".join(_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,8 +518,7 @@ class LoopFunction:
     comment: str = ""
 
     def __str__(self) -> str:
-        parameters = ", ".join(map(str, self.parameters))
-        return f"function {self.name}({parameters}):\n{_indent(self.body)}"
+        return "\n".join(_function_lines(self, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +531,8 @@ class Table:
     values: tuple[int | float, ...]
 
     def __str__(self) -> str:
-        return f"table {self.dtype} {self.name}[{' x '.join(map(str, self.shape))}]"
+        shape = " x ".join(map(str, self.shape))
+        return f"table {self.name}: {self.dtype}[{shape}]{_values_text(self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,7 +546,16 @@ class LoopModule:
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self.parts))
+        parameters = {
+            name: [parameter.name for parameter in function.parameters]
+            for name, function in self.functions.items()
+        }
+        types = [f"type {name} = {dtype}" for name, dtype in self.types.items()]
+        parts = [
+            _function_lines(part, parameters) if isinstance(part, LoopFunction) else (str(part),)
+            for part in self.parts
+        ]
+        return "\n\n".join(["\n".join(types)] * bool(types) + ["\n".join(part) for part in parts])
 
     @property
     def functions(self) -> dict[str, LoopFunction]:
@@ -576,5 +612,74 @@ def _flat(statements: tuple[LoopStatement, ...]) -> Iterator[LoopStatement]:
             yield statement
 
 
-def _indent(body: Block) -> str:
-    return "\n".join(f"    {line}" for line in str(body).splitlines())
+def _lines(statement: LoopStatement, parameters: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the text of a statement; calls of functions in ``parameters`` name their arguments."""
+    match statement:
+        case Block(body):
+            for part in body:
+                yield from _lines(part, parameters)
+        case For(body=body, wait=wait):
+            yield statement.head
+            yield from _inside(body, parameters)
+            yield from ["barrier"] * wait
+        case If(condition, then, otherwise):
+            yield f"if {condition}:"
+            yield from _inside(then, parameters)
+            if otherwise.body:
+                yield "else:"
+                yield from _inside(otherwise, parameters)
+        case Once(body, wait, first):
+            yield "first thread:" if first else "once:"
+            yield from _inside(body, parameters)
+            yield from ["barrier"] * wait
+        case Scoped(body):
+            yield "block:"
+            yield from _inside(body, parameters)
+        case Invoke(function, operands):
+            names = parameters.get(function, ())
+            named = [f"{name}={value}" for name, value in zip(names, operands, strict=False)]
+            yield from _wrapped(f"{function}(", named or [*map(str, operands)], ")")
+        case Let(value=Fields() as record):
+            yield from _wrapped(f"{statement.head}{{", record.items, "}")
+        case _:
+            yield str(statement)
+
+
+def _inside(body: Block, parameters: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the text of statements below the line that they belong to."""
+    for line in _lines(body, parameters) if body.body else ("pass",):
+        yield f"{INDENT}{line}"
+
+
+def _function_lines(
+    function: LoopFunction, parameters: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield the text of a function, with its comment above it."""
+    yield from (f"# {line}" for line in function.comment.splitlines())
+    result = "" if function.result == "void" else f" -> {function.result}"
+    items = [*map(str, function.parameters)]
+    yield from _wrapped(f"function {function.name}(", items, f"){result}:", 0)
+    yield from _inside(function.body, parameters)
+
+
+def _wrapped(head: str, items: Sequence[str], end: str, width: int = COLUMNS) -> Iterator[str]:
+    """Yield head, items and end in one line, or items in lines of ``width`` where that is long."""
+    line = f"{head}{', '.join(items)}{end}"
+    if len(line) <= COLUMNS:
+        yield line
+        return
+    yield head
+    line = ""
+    for item in items:
+        if line and len(line) + len(item) + 2 > width:
+            yield f"{INDENT}{line}"
+            line = ""
+        line += f"{' ' * bool(line)}{item},"
+    yield f"{INDENT}{line}"
+    yield end
+
+
+def _values_text(values: Sequence[object]) -> str:
+    """Return the first values of an array behind an equals sign; nothing where there are none."""
+    shown = [*map(str, values[:VALUES_SHOWN]), *["..."] * (len(values) > VALUES_SHOWN)]
+    return f" = {{{', '.join(shown)}}}" if values else ""

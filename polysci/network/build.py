@@ -30,11 +30,25 @@ TIMEOUT_S: Final = 120.0  # of one answer: packing the weights of the largest mo
 
 def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
     """The library of a network, built or found in the cache."""
-    texts = [text for path, text in code.files.items() if path.endswith(".c")]
-    head = code.files[f"{code.name}.h"]
-    texts = [text.replace(f'#include "{code.name}.h"\n', head) for text in texts]
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
+    texts = [*_compiled_texts(code).values()]
     return backend_named(code.backend).build(texts, flags=flags, symbols=symbols)
+
+
+def assembly_of(code: Code, flags: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the assembly of a network by the names of its C files. Raises BuildError."""
+    texts = _compiled_texts(code)
+    assembly = backend_named(code.backend).assemble([*texts.values()], flags=flags)
+    return dict(zip(texts, assembly, strict=True))
+
+
+def _compiled_texts(code: Code) -> dict[str, str]:
+    """Return the C files of a network with its header in them, by name."""
+    include, head = f'#include "{code.name}.h"\n', code.files[f"{code.name}.h"]
+    return {
+        path: text.replace(include, head)
+        for path, text in code.files.items() if path.endswith(".c")
+    }  # fmt: skip
 
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:

@@ -20,10 +20,16 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.words import describes_model
 from polysci.graph.graph import Graph
 from polysci.network import network_cache
-from polysci.network.build import check_first_run, library_of, load_runner, runner_of
+from polysci.network.build import (
+    assembly_of,
+    check_first_run,
+    library_of,
+    load_runner,
+    runner_of,
+)
 from polysci.network.options import CompileOptions, PlanOptions, Watch
 from polysci.network.pickling import dumps
-from polysci.network.planned import PlannedNetwork, plan_network
+from polysci.network.planned import PlannedNetwork, plan_network, with_names
 from polysci.network.prepare import Model, PreparedNetwork, generate_code, graph_of, prepare
 from polysci.network.profile import is_faster
 from polysci.network.report import NetworkReport, report_of
@@ -46,12 +52,15 @@ _PLANNED: Final = ("prepared", "results", "schedules", "code")
 class Network(PlannedNetwork):
     """A compiled network: ``y = net(x)``, or ``{name: y} = net({name: x})``.
 
-    ``seconds`` is how long it took to search, generate and build. A pickle holds problems,
+    ``seconds`` is how long it took to search, generate and build, ``flags`` are the compiler's if
+    not the usual ones. ``ir``, ``source`` and ``asm``
+    are its code as loop IR, C and assembly. A pickle holds problems,
     schedules and weights, for this version of polysci alone; loading it builds the C again.
     """
 
     runner: Runner
     plan: Callable[[], tuple[PlannedNetwork, Path]] | None = field(default=None, kw_only=True)
+    flags: Sequence[str] | None = field(default=None, kw_only=True)
 
     if not TYPE_CHECKING:  # of a network from the cache, planned when somebody looks at it
 
@@ -99,6 +108,14 @@ class Network(PlannedNetwork):
     @property
     def outputs(self) -> tuple[TensorPort, ...]:
         return self.runner.outputs
+
+    @property
+    def asm(self) -> str:
+        """The assembly of its C files, by the compiler and flags of its build, made when asked for.
+
+        A comment with the file's name stands above each. Raises BuildError.
+        """
+        return with_names(assembly_of(self.code, self.flags))
 
     @overload
     def __call__(
@@ -218,7 +235,7 @@ def _from_cache(
         planned = plan_network(prepared(options.dtype), options, title, wisdom=wisdom)
         return planned, library_of(planned.code, flags)
 
-    network.plan = plan
+    network.plan, network.flags = plan, flags
     return network
 
 
@@ -256,7 +273,7 @@ def build_network(
     runner = load_runner(planned.code, library)
     network = Network(
         planned.prepared, planned.results, planned.schedules, planned.code, options,
-        planned.seconds + time.monotonic() - start, runner,
+        planned.seconds + time.monotonic() - start, runner, flags=flags,
     )  # fmt: skip
     if rival is None:
         return network
@@ -297,4 +314,4 @@ def rebuild_network(network: Network, *, apart: bool = False, timed: bool = Fals
         network.prepared.placed, network.schedules, network.name, network.options,
         apart=apart, timed=timed,
     )  # fmt: skip
-    return replace(network, code=code, runner=runner_of(code))
+    return replace(network, code=code, runner=runner_of(code, network.flags))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from polysci.errors import PolysciError
+from polysci.loop_ir.nodes import LoopModule
 from polysci.network.build import ports
 from polysci.network.codegen.emit import Code
 from polysci.network.network_records import NetworkRecords
@@ -90,12 +91,27 @@ class PlannedNetwork:
         return self.options.dtype
 
     @property
+    def ir(self) -> LoopModule:
+        """The loop IR of all stages and layers; ``str`` of it is readable text."""
+        return self.code.module
+
+    @property
+    def source(self) -> str:
+        """The C files one after the other, a comment with the file's name above each."""
+        return with_names(self.code.files)
+
+    @property
     def inputs(self) -> tuple[TensorPort, ...]:
         return ports(self.code)[0]
 
     @property
     def outputs(self) -> tuple[TensorPort, ...]:
         return ports(self.code)[1]
+
+
+def with_names(texts: Mapping[str, str]) -> str:
+    """Return texts of files one after the other, a comment with the file's name above each."""
+    return "\n".join(f"/* {name} */\n{text}" for name, text in texts.items())
 
 
 Planned = TypeVar("Planned", bound=PlannedNetwork)

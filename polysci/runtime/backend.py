@@ -131,6 +131,9 @@ class Backend(Protocol):
         while compilers run.
         """
 
+    def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
+        """Return the assembly of each source text, made with the flags of ``build``."""
+
     def load(self, path: Path, declarations: str) -> DeviceLibrary:
         """Return a built file, loaded, whose functions ``declarations`` declare."""
 

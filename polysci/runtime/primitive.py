@@ -11,6 +11,7 @@ import numpy as np
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard, is_expected, report_of
 from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import SYMBOL
 from polysci.lower.direct.denormals import KEEP_FLAG
 from polysci.lower.direct.emit import Source
@@ -71,9 +72,10 @@ class Primitive:
     """One problem, compiled: ``y = primitive(x, primitive.pack_weights(w))``.
 
     ``schedule``, ``source`` and ``measurement`` say how it works, what was compiled and how fast
-    it was. Calls release the GIL and may run in several threads at once; ``flush_denormals``: they
-    take numbers below 2^-126 for 0. A pickle holds problem, schedule and measurement as text;
-    loading it builds the C again, or raises UnsupportedError where the CPU lacks the ISA.
+    it was; ``ir`` and ``asm`` are its code before and behind the source. Calls release the GIL and
+    may run in several threads at once; ``flush_denormals``: they take numbers below 2^-126 for 0. A
+    pickle holds problem, schedule and measurement as text; loading it builds the C again, or raises
+    UnsupportedError where the CPU lacks the ISA.
     """
 
     __slots__ = (
@@ -166,6 +168,21 @@ class Primitive:
         words = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
         flush = self.flush_denormals, self.backend
         return restore_primitive, (*words, measured and str(measured), *flush)
+
+    @property
+    def ir(self) -> LoopModule:
+        """The loop IR that the source is printed from; ``str`` of it is readable text."""
+        return self.source.module
+
+    @property
+    def asm(self) -> str:
+        """The assembly of the source, by the compiler and flags of its build, made when asked for.
+
+        Raises BuildError where the compiler fails.
+        """
+        return assemble_primitive(
+            self.source, flush_denormals=self.flush_denormals, backend=self.backend
+        )
 
     @guard
     def pack_weights(self, w: Array, x_zero: int = 0) -> PackedWeights:
@@ -399,8 +416,19 @@ def _in_place(out: Array, residual: Array) -> Array:
 def build_primitive(source: Source, *, flush_denormals: bool = True, backend: str = HOST) -> Path:
     """Return the file of a source, built by a backend or found in the cache."""
     check_type("flush_denormals", flush_denormals, bool)
-    flags = None if flush_denormals else (*default_flags(), KEEP_FLAG)
+    flags = _flags(flush_denormals)
     return backend_named(backend).build(source.file, flags=flags, symbols=source.symbols)
+
+
+def assemble_primitive(source: Source, *, flush_denormals: bool = True, backend: str = HOST) -> str:
+    """Return the assembly of a source, by the compiler and flags that build it."""
+    (text,) = backend_named(backend).assemble([source.file], flags=_flags(flush_denormals))
+    return text
+
+
+def _flags(flush_denormals: bool) -> tuple[str, ...] | None:
+    """Return the flags of a build; None: the backend's own."""
+    return None if flush_denormals else (*default_flags(), KEEP_FLAG)
 
 
 def load_primitive(

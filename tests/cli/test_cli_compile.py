@@ -102,7 +102,7 @@ def test_show_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "passes:fuse loops"]) == 0
     assert "\n-Loop " in capsys.readouterr().out
     assert main([*words, "stages"]) == 2
-    assert "--show stages: expected passes, or passes:NAME" in capsys.readouterr().err
+    assert "--show stages: expected ir, c, asm, passes, or passes:NAME" in capsys.readouterr().err
 
 
 def test_explain_takes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,7 @@ def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.Monkey
     assert (second.inputs, second.outputs) == (first.inputs, first.outputs)
     assert second.known == first.summary and second.summary == first.summary
     assert second.code.files == first.code.files  # planned now, for who looks at it
+    assert second.ir == first.ir and second.flags is None
     assert second.schedules == first.schedules and second.summary.stages == len(
         second.prepared.program.stages
     )

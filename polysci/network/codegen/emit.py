@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from polysci.loop_ir.nodes import LoopModule, block
+from polysci.loop_ir.nodes import LoopFunction, LoopModule, ScalarParameter, block
 from polysci.lower.direct.denormals import KEEP
 from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.direct.panels import clear_bytes
@@ -80,7 +80,7 @@ class Code:
     """The C of a network: texts by file name, its weights, memory and the code of every stage.
 
     ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
-    ``backend`` is that of the device.
+    ``backend`` is that of the device, ``module`` the loop IR of stages and layers.
     """
 
     name: str
@@ -94,6 +94,7 @@ class Code:
     calls: Mapping[Spot, LayerCall]
     pool: str = OPENMP
     backend: str = HOST
+    module: LoopModule = field(default=LoopModule(()), compare=False, repr=False)
 
 
 def code_of(
@@ -160,13 +161,16 @@ def code_of_programs(
         )
         for own, use, constants in zip(programs, uses, offsets, strict=True)
     ]  # fmt: skip
-    holes = holes_of(emitters, programs, weights_file, name, pool, flush_denormals=flush_denormals)
+    stages = [_stages_module(emitter) for emitter in emitters]
+    holes = holes_of(
+        emitters, stages, programs, weights_file, name, pool, flush_denormals=flush_denormals
+    )
     values = {**holes, **tuned}
     files = {**network_files(values, "raw"), **layer_files(name, every)}
     arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
     return Code(
         name, isa, files, values, values["CDEF"], weights_file, arena,
-        programs[0].placed, uses[0].calls, pool,
+        programs[0].placed, uses[0].calls, pool, module=_whole_module(stages, every),
     )  # fmt: skip
 
 
@@ -210,8 +214,24 @@ def layer_files(name: str, calls: Sequence[LayerCall]) -> dict[str, str]:
     return files
 
 
+def _stages_module(emitter: StageLowering) -> LoopModule:
+    """Return tables and loops of a program, and last the function of all its stages."""
+    memory = ScalarParameter("m", "const ps_memory *")
+    stages = LoopFunction(f"{emitter.name}_stages", (memory,), emitter.stages(), attributes=())
+    return LoopModule((*emitter.tables, *emitter.functions, stages))
+
+
+def _whole_module(stages: Sequence[LoopModule], calls: Sequence[LayerCall]) -> LoopModule:
+    """Return the loop IR of programs and of the layers that they call, each once."""
+    layers = {call.source.symbol: call.source.module for call in calls}
+    modules = [*stages, *layers.values()]
+    types = {name: dtype for module in modules for name, dtype in module.types.items()}
+    return LoopModule(tuple(part for module in modules for part in module.parts), types)
+
+
 def holes_of(
     emitters: Sequence[StageLowering],
+    stages: Sequence[LoopModule],
     programs: Sequence[SizedProgram],
     weights_file: WeightsFile,
     name: str,
@@ -223,7 +243,7 @@ def holes_of(
     first, every = emitters[0], [c for emitter in emitters for c in emitter.calls.values()]
     arena = max((emitter.arena for emitter in emitters), key=lambda arena: arena.size)
     inside = _inside(first)
-    loops, steps, members = _stages(emitters, programs, pool)
+    loops, steps, members = _stages(emitters, stages, programs, pool)
     paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
     template = " ".join(path.read_text(encoding="utf-8") for path in paths)
     run = run_values(programs, name)
@@ -261,15 +281,16 @@ def holes_of(
 
 
 def _stages(
-    emitters: Sequence[StageLowering], programs: Sequence[SizedProgram], pool: str
-) -> tuple[str, str, dict[str, str]]:
+    emitters: Sequence[StageLowering], modules: Sequence[LoopModule],
+    programs: Sequence[SizedProgram], pool: str,
+) -> tuple[str, str, dict[str, str]]:  # fmt: skip
     """C of loops, of the body of a run, and holes of what both take beside what one size does."""
     printer = CPrinter(team_of(pool), member=MEMBER)
-    texts = [c.text(c.Collection(printer.body(emitter.stages())), 1) for emitter in emitters]
+    bodies = [module.functions[f"{emitter.name}_stages"].body
+              for emitter, module in zip(emitters, modules, strict=True)]  # fmt: skip
+    texts = [c.text(c.Collection(printer.body(body)), 1) for body in bodies]
     rings = [RINGS] * any(emitter.row_fusions for emitter in emitters)
-    loops = [
-        printer.module(LoopModule((*emitter.tables, *emitter.functions))) for emitter in emitters
-    ]
+    loops = [printer.module(LoopModule(module.parts[:-1])) for module in modules]
     if not programs[0].sizes:
         return "\n".join([*rings, *loops]), texts[0], {}
     cases = []

@@ -52,6 +52,10 @@ class Host:
         """Return the shared objects. Raises BuildError of the first text that fails."""
         return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)
 
+    def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
+        """Return what the C compiler makes of the texts. Raises BuildError."""
+        return cache.assemble(texts, flags=flags)
+
     def load(self, path: Path, declarations: str) -> Library:
         """Return the shared object, loaded in this process. Raises BuildError."""
         return library.load(path, declarations)

@@ -32,6 +32,7 @@ from polysci.runtime.build.compiler import (
     TIMEOUT_S,
     Compiler,
     CompileTimeoutError,
+    assembly,
     compile_shared,
     compile_together,
     default_flags,
@@ -43,7 +44,17 @@ from polysci.runtime.build.folder import cache_dir, instead_of, log
 from polysci.runtime.build.parallel import together
 from polysci.target.header_sets import flags_in
 
-__all__ = ["FORMAT", "build", "build_many", "cache_dir", "clear", "find", "pack", "unpack"]
+__all__ = [
+    "FORMAT",
+    "assemble",
+    "build",
+    "build_many",
+    "cache_dir",
+    "clear",
+    "find",
+    "pack",
+    "unpack",
+]
 
 FORMAT = 1
 
@@ -115,6 +126,19 @@ def build(
     shutil.rmtree(_failed_folder(job, root), ignore_errors=True)
     _note_no_openmp(compiler)
     return build(text, flags=chosen, timeout=timeout, probe=probe, symbols=symbols)
+
+
+def assemble(texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
+    """Return the assembly of C texts under the flags with which ``build`` compiles them.
+
+    Nothing of it is kept. Raises BuildError.
+    """
+    chosen, compiler = tuple(default_flags() if flags is None else flags), find_compiler()
+    if "-fopenmp" in chosen and lacks_openmp(compiler):
+        chosen = without_openmp(chosen)
+    limit = CANDIDATE_S if len(texts) == 1 else TIMEOUT_S
+    calls = [partial(assembly, text, chosen, compiler=compiler, timeout=limit) for text in texts]
+    return together(calls, os.cpu_count() or 1)
 
 
 def build_many(

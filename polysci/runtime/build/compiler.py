@@ -216,6 +216,21 @@ def compile_together(
     _check(compiler, out, symbols)
 
 
+def assembly(
+    text: str, flags: Sequence[str], *, compiler: Compiler | None = None,
+    timeout: float = CANDIDATE_S,
+) -> str:  # fmt: skip
+    """Return the assembly that the compiler makes of a C text. Raises BuildError."""
+    compiler = compiler or find_compiler()
+    with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
+        source = Path(scratch, "source.c")
+        source.write_text(text, encoding="utf-8")
+        out = source.with_suffix(".s")
+        words = (*flags, *flags_in(text), "-S", "-o", str(out), str(source))
+        _run(compiler, words, out, timeout, text)
+        return out.read_text(encoding="utf-8", errors="replace")
+
+
 def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float, *texts: str) -> None:
     """One call of the compiler for these texts; raises BuildError where it fails."""
     env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}

@@ -182,6 +182,10 @@ class RemoteBackend:
         """Return the shared objects of some texts."""
         return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)
 
+    def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
+        """Return the assembly of some texts."""
+        return cache.assemble(texts, flags=flags)
+
     def load(self, path: Path, declarations: str) -> RemoteLibrary:
         """Load a shared object on the device."""
         answer = self.device.ask("load", path=str(path), declarations=declarations)
