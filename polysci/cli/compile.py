@@ -221,11 +221,11 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--explain", action="store_true", help="tell which nodes are fused, and why others are not"
     )
-    what.add_argument(
-        "--show", metavar="ir|c|asm|passes[:NAME]",
-        help="print the code as loop IR, as C files or as the assembly that the C compiler makes "
-        "of them; or tell what each pass changes in the model, or what one of them does line by "
-        "line",
+    command.add_argument(
+        "--show", metavar="FORM",
+        help="ir, c, asm: print the code as loop IR, as C files or as the assembly that the C "
+        "compiler makes of them; passes: tell what each pass changes in the model, passes:NAME: "
+        "line by line what one of them does",
     )  # fmt: skip
     output_options(command)
     command.add_argument(
@@ -334,9 +334,10 @@ def _check(arguments: argparse.Namespace) -> None:
     check_inputs(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")
-    for option in ("compare", "json"):
-        if arguments.show and getattr(arguments, option):
-            raise SpecError(f"--show {arguments.show}: prints text alone; leave out --{option}")
+    for option in ("compare", "json", "explain", "check", "debug-layers", "out"):
+        if arguments.show and getattr(arguments, option.replace("-", "_")):
+            name = "-o" if option == "out" else f"--{option}"
+            raise SpecError(f"--show {arguments.show}: prints text alone; leave out {name}")
     if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
     if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:

@@ -552,9 +552,10 @@ class LoopModule:
         }
         types = [f"type {name} = {dtype}" for name, dtype in self.types.items()]
         parts = [
-            _function_lines(part, parameters) if isinstance(part, LoopFunction) else (str(part),)
+            _function_lines(part, parameters) if isinstance(part, LoopFunction)
+            else (str(part),) if isinstance(part, Table) else _lines(part, parameters)
             for part in self.parts
-        ]
+        ]  # fmt: skip
         return "\n\n".join(["\n".join(types)] * bool(types) + ["\n".join(part) for part in parts])
 
     @property

@@ -49,7 +49,14 @@ def test_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("optimize", LAYER, "--show", "llvm"), "argument --show: 'llvm' is none of ir, c, asm"),
         (("optimize", LAYER, "--show", "ir", "--json"), "--show ir: prints code alone; leave out"),
-        (("compile", "mlp:1x8x8", "--show", "c", "--json"), "--show c: prints text alone; leave"),
+        (
+            ("compile", "mlp:1x8x8", "--show", "c", "--json"),
+            "c: prints text alone; leave out --json",
+        ),
+        (
+            ("compile", "mlp:1x8x8", "--show", "ir", "-o", "d"),
+            "ir: prints text alone; leave out -o",
+        ),
     ],
 )
 def test_refusals(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
