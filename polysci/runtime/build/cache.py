@@ -131,14 +131,26 @@ def build(
 def assemble(texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
     """Return the assembly of C texts under the flags with which ``build`` compiles them.
 
-    Nothing of it is kept. Raises BuildError.
+    Nothing of it is kept but a text that fails. Raises BuildError.
     """
     chosen, compiler = tuple(default_flags() if flags is None else flags), find_compiler()
     if "-fopenmp" in chosen and lacks_openmp(compiler):
         chosen = without_openmp(chosen)
     limit = CANDIDATE_S if len(texts) == 1 else TIMEOUT_S
-    calls = [partial(assembly, text, chosen, compiler=compiler, timeout=limit) for text in texts]
-    return together(calls, os.cpu_count() or 1)
+    jobs = [_Job((text,), chosen, compiler, limit, probe=False, symbols=()) for text in texts]
+    return together([partial(_assemble, job) for job in jobs], os.cpu_count() or 1)
+
+
+def _assemble(job: _Job) -> str:
+    """Return the assembly of one text. Raises BuildError, whose command can be repeated."""
+    (text,) = job.texts
+    with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
+        try:
+            folder, limit = Path(scratch), job.timeout
+            return assembly(text, job.flags, folder, compiler=job.compiler, timeout=limit)
+        except BuildError as error:
+            kept = str(_keep_failed(job, cache_dir()))
+            raise type(error)(str(error).replace(scratch, kept)) from None
 
 
 def build_many(

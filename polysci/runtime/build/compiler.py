@@ -217,18 +217,16 @@ def compile_together(
 
 
 def assembly(
-    text: str, flags: Sequence[str], *, compiler: Compiler | None = None,
-    timeout: float = CANDIDATE_S,
-) -> str:  # fmt: skip
-    """Return the assembly that the compiler makes of a C text. Raises BuildError."""
-    compiler = compiler or find_compiler()
-    with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
-        source = Path(scratch, "source.c")
-        source.write_text(text, encoding="utf-8")
-        out = source.with_suffix(".s")
-        words = (*flags, *flags_in(text), "-S", "-o", str(out), str(source))
-        _run(compiler, words, out, timeout, text)
-        return out.read_text(encoding="utf-8", errors="replace")
+    text: str, flags: Sequence[str], folder: Path, *, compiler: Compiler, timeout: float
+) -> str:
+    """Return the assembly that the compiler makes of a C text. Raises BuildError.
+
+    The text goes to ``source.c`` in ``folder``.
+    """
+    source, out = folder / "source.c", folder / "source.s"
+    source.write_text(text, encoding="utf-8")
+    _run(compiler, (*flags, *flags_in(text), "-S", "-o", str(out), str(source)), out, timeout, text)
+    return out.read_text(encoding="utf-8", errors="replace")
 
 
 def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float, *texts: str) -> None:
