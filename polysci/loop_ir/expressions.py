@@ -155,17 +155,13 @@ def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside an expression."""
-    match expr:
-        case Load(_, index):
-            return tuple(subscript.at for subscript in index if isinstance(subscript, Computed))
-        case Apply(_, arguments):
-            return arguments
-        case Where(_, body, otherwise):
-            return body, otherwise
-        case Reduce(_, _, body, _):
-            return (body,)
-        case _:
-            return ()
+    if isinstance(expr, Apply):
+        return expr.arguments
+    if isinstance(expr, Load):
+        return tuple([part.at for part in expr.index if isinstance(part, Computed)])
+    if isinstance(expr, Where):
+        return expr.body, expr.otherwise
+    return (expr.body,) if isinstance(expr, Reduce) else ()
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -174,7 +170,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while todo:
         part = todo.pop()
         yield part
-        todo.extend(reversed(children(part)))
+        todo += children(part)[::-1]
 
 
 def loads(expr: Expr) -> list[Load]:

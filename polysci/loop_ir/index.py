@@ -5,7 +5,7 @@ Operators build them, constants fold, and sums are kept as coefficients of their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -257,17 +257,23 @@ def number_in(value: IndexLike) -> int | None:
 
 def add(left: IndexLike, right: IndexLike) -> Index:
     """Return a sum; terms keep the order in which they come."""
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int):  # nothing to merge
+        if isinstance(left, Linear):
+            return _sum(left.terms, left.constant + right)
+        if isinstance(left, int):
+            return Linear((), left + right)
+        return Linear(((left, 1),), right) if right else left
     terms, constant = dict[Index, int](), 0
-    for value in (left, right):
-        if isinstance(value, int):
-            constant += value
-        elif isinstance(value, Linear):
+    for value in (as_index(left), right):
+        if isinstance(value, Linear):
             constant += value.constant
             for term, factor in value.terms:
                 terms[term] = terms.get(term, 0) + factor
         else:
             terms[value] = terms.get(value, 0) + 1
-    return _linear(terms, constant)
+    return _sum(terms.items(), constant)
 
 
 def times(value: IndexLike, factor: IndexLike) -> Index:
@@ -283,7 +289,7 @@ def times(value: IndexLike, factor: IndexLike) -> Index:
         return ZERO
     if isinstance(value, Linear):
         terms = tuple((term, count * own) for term, own in value.terms)
-        return _linear(dict(terms), count * value.constant)
+        return _sum(terms, count * value.constant)
     assert not isinstance(value, int)
     return value if count == 1 else Linear(((value, count),))
 
@@ -303,7 +309,7 @@ def linear(
                 terms[term] = terms.get(term, 0) + factor * own
         elif factor:
             terms[value] = terms.get(value, 0) + factor
-    return _linear(terms, constant)
+    return _sum(terms.items(), constant)
 
 
 def divide(left: IndexLike, right: IndexLike) -> Index:
@@ -420,9 +426,9 @@ def variables(expr: Index | Condition) -> set[str]:
             return variables(expr.left) | variables(expr.right)  # type: ignore[union-attr]
 
 
-def _linear(terms: Mapping[Index, int], constant: int) -> Index:
-    """A sum in its simplest form: a single term of factor 1 is the sum."""
-    kept = tuple((term, factor) for term, factor in terms.items() if factor)
+def _sum(terms: Iterable[tuple[Index, int]], constant: int) -> Index:
+    """A sum of different terms in its simplest form: a single term of factor 1 is the sum."""
+    kept = tuple([part for part in terms if part[1]])
     if len(kept) == 1 and kept[0][1] == 1 and not constant:
         return kept[0][0]
     return Linear(kept, constant)

@@ -19,4 +19,7 @@ class Affine:
         return " + ".join(words).replace("+ -", "- ")
 
     def coef(self, dim: str) -> int:
-        return next((coef for name, coef in self.terms if name == dim), 0)
+        for name, coef in self.terms:
+            if name == dim:
+                return coef
+        return 0

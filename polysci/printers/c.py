@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from polysci.loop_ir.functions import number
 from polysci.loop_ir.index import number_in
@@ -85,6 +85,8 @@ class CPrinter:
 
     def statement(self, node: LoopStatement) -> c.Body:
         """Return a statement as C trees."""
+        if type(node) in _LINES:  # most are
+            return [c.Statement(_line(node))]
         match node:
             case For():
                 return self.loop(node)
@@ -104,7 +106,7 @@ class CPrinter:
             case Once():
                 return self.once(node)
             case _:
-                return [c.Statement(_line(node))]
+                raise TypeError(f"{type(node).__name__} has no C text")
 
     def once(self, node: Once) -> c.Body:
         """Return statements that one thread executes."""
@@ -195,29 +197,30 @@ def _table(table: Table) -> str:
 
 def _line(node: LoopStatement) -> str:
     """C text of a statement that is one line, without its semicolon."""
-    match node:
-        case Let(name, value, kind, const, static):
-            words = [*["static"] * static, *["const"] * const, kind]
-            return f"{' '.join(words)}{' ' * (kind[-1] != '*')}{name} = {text(value)}"
-        case Point(buffer, address):
-            return f"{_pointer(buffer)} = {text(address)}"
-        case Assign(to, value):
-            return f"{text(to) if isinstance(to, Member) else to} = {text(value)}"
-        case Store(buffer, at, value):
-            return f"{place(buffer)}[{text(at)}] = {text(value)}"
-        case Append(buffer, value):
-            return f"*{buffer}++ = {text(value)}"
-        case Advance(buffer, count):
-            return f"{buffer} += {text(count)}"
-        case Invoke(function, operands):
-            return f"{function}({texts(operands)})"
-        case Unused(names):
-            return ", ".join(f"(void){name}" for name in names)
-        case Return(value):
-            return "return" if value is None else f"return {text(value)}"
-        case Break():
-            return "break"
-        case Opaque():
-            return '__asm__ volatile("")'
-        case _:
-            raise TypeError(f"{type(node).__name__} is no statement of one line")
+    printed: str = _LINES[type(node)](node)
+    return printed
+
+
+def _let(node: Let) -> str:
+    words = "static " * node.static + "const " * node.const + node.kind
+    return f"{words}{' ' * (node.kind[-1] != '*')}{node.name} = {text(node.value)}"
+
+
+def _assign(node: Assign) -> str:
+    to = text(node.to) if isinstance(node.to, Member) else node.to
+    return f"{to} = {text(node.value)}"
+
+
+_LINES: Final[dict[type, Any]] = {
+    Let: _let,
+    Point: lambda node: f"{_pointer(node.buffer)} = {text(node.address)}",
+    Assign: _assign,
+    Store: lambda node: f"{place(node.buffer)}[{text(node.at)}] = {text(node.value)}",
+    Append: lambda node: f"*{node.buffer}++ = {text(node.value)}",
+    Advance: lambda node: f"{node.buffer} += {text(node.count)}",
+    Invoke: lambda node: f"{node.function}({texts(node.operands)})",
+    Unused: lambda node: ", ".join(f"(void){name}" for name in node.names),
+    Return: lambda node: "return" if node.value is None else f"return {text(node.value)}",
+    Break: lambda node: "break",
+    Opaque: lambda node: '__asm__ volatile("")',
+}

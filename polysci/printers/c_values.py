@@ -49,14 +49,13 @@ _EXTREMES: Final = {"min": "ps_least", "max": "ps_most"}
 
 def text(value: Value) -> str:
     """Return a value as C text, without parentheses around it."""
-    if isinstance(value, int):
-        return str(value)
-    return str(_PRINTERS[type(value)](value))
+    printed: str = _PRINTERS[type(value)](value)
+    return printed
 
 
 def operand(value: Value) -> str:
     """Return C text of a value that an operator before or behind it does not tear apart."""
-    if isinstance(value, int) or type(value) not in _OPEN:
+    if type(value) not in _OPEN:
         return text(value)
     if isinstance(value, Linear) and not value.terms and value.constant >= 0:
         return str(value.constant)
@@ -76,8 +75,8 @@ def place(buffer: str | Member | Address) -> str:
 def _linear(value: Linear) -> str:
     words = list[str]()
     for term, factor in value.terms:
-        own = operand(term)
-        words.append({1: own, -1: f"-{own}"}.get(factor, f"{factor} * {own}"))
+        sign = "" if factor == 1 else "-" if factor == -1 else f"{factor} * "
+        words.append(sign + operand(term))
     if value.constant or not words:
         words.append(str(value.constant))
     return " + ".join(words).replace("+ -", "- ")
@@ -158,11 +157,12 @@ def _compute(value: Compute) -> str:
     return call(value.function, value.kind, kinds, [operand(part) for part in value.arguments])
 
 
-_OPEN: Final = (
+_OPEN: Final = frozenset((
     Linear, Product, Quotient, Modulo, Bits, Choice, Comparison, Every, Either, Address,
     Alternative, Arithmetic,
-)  # fmt: skip
+))  # fmt: skip
 _PRINTERS: Final[dict[type, Any]] = {
+    int: str,
     Variable: lambda value: value.name,
     Linear: _linear,
     Product: lambda value: f"{_left(value.left)} * {operand(value.right)}",

@@ -9,7 +9,6 @@ import cgen
 from cgen import Block, Collection, Generable, Line, Statement
 
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
-_CONTROL = ("for (", "if (", "while (")
 
 Body = list[Generable]
 
@@ -95,14 +94,48 @@ def text(part: Generable, depth: int = 0) -> str:
     ``depth``: of the statements that it becomes a part of.
     """
     lines: list[str] = []
-    for line in part.generate():
-        code = line.lstrip(" ")
-        indent = "    " * (depth + (len(line) - len(code)) // 2)
-        if code == "{" and lines and lines[-1].lstrip(" ").startswith(_CONTROL):
-            lines[-1] += " {"
-        else:
-            lines.append(code if code.startswith("#") else f"{indent}{code}")
+    _print(part, "    " * depth, lines)
     return "\n".join(lines)
+
+
+def _print(part: Any, indent: str, lines: list[str]) -> None:
+    """Append the lines of a node; cgen's generators would hand each on through all levels."""
+    if isinstance(part, Statement):
+        lines.append(f"{indent}{part.text};")
+    elif isinstance(part, Line):
+        code = part.text
+        lines.append(code if code.startswith("#") else f"{indent}{code}")
+    elif isinstance(part, Collection):
+        for inner in part.contents:
+            _print(inner, indent, lines)
+    elif isinstance(part, Block):
+        lines.append(f"{indent}{{")
+        _print_inside(part, indent, lines)
+    elif isinstance(part, cgen.If):
+        lines.append(f"{indent}if ({part.condition})")
+        _print_body(part.then_, indent, lines)
+        if part.else_ is not None:
+            lines.append(f"{indent}else")
+            _print(part.else_, indent + "    " * (not isinstance(part.else_, Block)), lines)
+    else:
+        lines.append(f"{indent}{part.intro_line()}")
+        _print_body(part.body, indent, lines)
+
+
+def _print_body(part: Generable, indent: str, lines: list[str]) -> None:
+    """Append what a loop or condition governs; a block's brace stands on the line of its head."""
+    if isinstance(part, Block) and not isinstance(part, Collection):
+        lines[-1] += " {"
+        _print_inside(part, indent, lines)
+    else:
+        _print(part, f"{indent}    ", lines)
+
+
+def _print_inside(part: Block, indent: str, lines: list[str]) -> None:
+    """Append the contents of a block and its closing brace."""
+    for inner in part.contents:
+        _print(inner, f"{indent}    ", lines)
+    lines.append(f"{indent}}}")
 
 
 def linear(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -130,6 +131,7 @@ def function_name(role: Role, symbol: str) -> str:
     return f"{symbol}{_SUFFIXES[role]}"
 
 
+@cache
 def functions(
     precision: Precision,
     *,

@@ -95,6 +95,8 @@ def kernel_sources() -> KernelSources:
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
     """The row of ISAS, in any case; SpecError naming ``source`` and the rows that exist."""
+    if name in ISAS:
+        return ISAS[name]
     try:
         return ISAS[known_name(name, ISAS)]
     except KeyError:

@@ -178,13 +178,15 @@ def emit(
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
     own, module, printer = schedule.directives, emitter.module(), CPrinter(team)
     text = f"{interface.declare(emitter.functions, symbol)}\n{printer.module(module)}"
+    packing = module.functions[interface.function_name("pack_weights", symbol)]
     return Source(
         text, symbol, plan.header_set, schedule, plan.precision,
         (*activation_headers(contraction.activation), *chain(*(d.headers for d in own))),
         workspace=emitter.workspace.bytes, packed=packed_bytes(plan), by_rows=by_rows,
         pool=team is Team.POOL,
         columns=columns_at_a_time(plan, strides[w.array], team),
-        packing=printer.text(weights_function("w", plan, strides[w.array])), module=module,
+        packing=printer.text(replace(packing, name=interface.function_name("pack_weights", "w"))),
+        module=module,
     )  # fmt: skip
 
 

@@ -167,7 +167,8 @@ class LoopLowering:
 
     def busy(self, form: Affine) -> Affine:
         """Without iterators that are always 0."""
-        return Affine(tuple(t for t in form.terms if t[0] not in self.idle), form.const)
+        kept = tuple([term for term in form.terms if term[0] not in self.idle])
+        return form if len(kept) == len(form.terms) else Affine(kept, form.const)
 
     def table(self, values: tuple[int, ...]) -> str:
         names = (name for name, known in self.tables.items() if known == values)
