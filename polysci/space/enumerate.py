@@ -370,7 +370,8 @@ def _orders(
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     splits = splits or needs_copy(contraction, kernel)
     depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
-    depths += [d.name for d in _images(contraction) if splits]
+    if kernel.family == "brgemm" and not contraction.swapped:  # other calls take taps whole
+        depths += [d.name for d in _images(contraction) if splits]
     blockable = [
         column.name,
         *(d.name for d in _blocked_rows(contraction, strides, kernel)),
