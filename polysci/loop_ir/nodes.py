@@ -605,12 +605,14 @@ def walk_statements(statement: LoopStatement) -> Iterator[LoopStatement]:
         yield from walk_statements(part)
 
 
-def _flat(statements: tuple[LoopStatement, ...]) -> Iterator[LoopStatement]:
+def _flat(statements: tuple[LoopStatement, ...]) -> list[LoopStatement]:
+    flat = list[LoopStatement]()
     for statement in statements:
         if isinstance(statement, Block):
-            yield from _flat(statement.body)
+            flat += _flat(statement.body)
         else:
-            yield statement
+            flat.append(statement)
+    return flat
 
 
 def _lines(statement: LoopStatement, parameters: Mapping[str, Sequence[str]]) -> Iterator[str]:
