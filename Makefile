@@ -10,6 +10,7 @@ CAPPED = tests/space tests/target tests/cli/test_isa_cap.py tests/cli/test_docto
 TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_modules.py \
 	$(patsubst %,'tests/project/test_documents.py::test_python[docs/%.md]',tutorial_pytorch \
 	howto/pytorch howto/when_not) \
+	$(addprefix tests/graph/,operators/test_one_row.py operators/test_table.py) \
 	$(addprefix tests/graph/gradients/,test_autograd.py test_compiled.py test_training_nodes.py)
 # Python compiles each module when it is first imported: pip need not compile them all, but each
 # process would do so again if none could keep the bytecode.

@@ -152,8 +152,8 @@ FAULTS = [
     ("bf16", "0x7fffu + (bits >> 16 & 1u)", "0x8000u", "y["),  # ties
     ("f16", "0xfffu + (size >> 13 & 1u)", "0", "(bare): y["),
     ("f16", "e && e->bias", "e && 0", "(bias, residual, clamp): y["),
-    *((dtype, "(x_zero + PS_FLIP) * sum", "(PS_FLIP) * sum", "clamp): y[") for dtype in WHOLE),
-    ("s8:s8:s8", "(ps_a)args.x_zero", "(ps_a)0", "clamp): y["),  # padding
+    *((dtype, "(x_zero + PS_FLIP)) * sum", "(PS_FLIP)) * sum", "clamp): y[") for dtype in WHOLE),
+    ("s8:s8:s8", "(ps_a)(args.x_zero)", "(ps_a)0", "clamp): y["),  # padding
     (
         "u8:s8:u8",
         "ps_to_real(whole), scale)",

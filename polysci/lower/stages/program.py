@@ -411,7 +411,9 @@ class StageLowering:
         elif source.workspace:
             workspace = self.scratch(spot, "workspace")
         scales: list[Value] = [self.scales(spot, layer)] if source.precision.scaled else []
-        rows: list[Value] = [Variable("first"), Variable("last")] if source.by_rows else []
+        rows: list[Value] = [Member("m", "team", pointed=True)] * source.pool
+        if source.by_rows:
+            rows = [Variable("first"), Variable("last")]
         return Invoke(source.symbol, (
             self.address(layer.x.tensor, x_kind, x_first),
             Address(packed, dtype="void", const=True),
