@@ -381,7 +381,7 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
 
 
 def other_form(context: Context, schedule: Schedule) -> Schedule | None:
-    """The schedule with or without ``ahead(B)``; None where B fits L2 or it has no code."""
+    """Return the schedule with or without ``ahead(B)``; None where B fits L2 or it has no code."""
     part, family = as_family(context, schedule)
     kernel, l2 = family.tiles[0].kernel, context.target.memory("L2").size
     if schedule.packs_parts_of_b:
@@ -389,9 +389,9 @@ def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
     if panels is None and not ahead_may_pay(part.contraction, l2):
         return None
-    other = toggle_ahead(schedule)
-    try:
+    try:  # another directive may exclude ahead(B), as hilbert(C) does
+        other = toggle_ahead(schedule)
         resolve(context.contraction, context.strides, other)
-    except UnsupportedError:
+    except (SpecError, UnsupportedError):
         return None
     return other
