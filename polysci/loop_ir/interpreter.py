@@ -2,24 +2,24 @@
 
 Threads run one after the other from barrier to barrier, in an order that a seed draws, as are the
 turns of vector loops. It reports what no order may show: races between threads, reads of memory
-that nothing has written, and elements outside of their memory.
+that nothing has written, and elements outside of their memory. What the C headers define is in
+``routines``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
+from operator import add, mul, sub
 from random import Random
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polysci.errors import PolysciError
 from polysci.loop_ir.index import (
+    Bits,
     Choice,
     Comparison,
     Either,
@@ -27,8 +27,8 @@ from polysci.loop_ir.index import (
     Every,
     Extreme,
     Flag,
-    Index,
     Linear,
+    Mapped,
     Modulo,
     Negation,
     Product,
@@ -36,14 +36,20 @@ from polysci.loop_ir.index import (
     Variable,
     Within,
 )
+from polysci.loop_ir.memory import C_DTYPES, Array, Memory, MemoryFaultError, MemoryUser, Pointer
+from polysci.loop_ir.microkernels import Accumulators, Unit
 from polysci.loop_ir.nodes import (
+    INTEGER,
     Address,
+    AddressOf,
+    Advance,
     Alternative,
+    Append,
+    Arithmetic,
     Assign,
     Barrier,
     Block,
     Break,
-    Buffer,
     Comment,
     Compute,
     Constant,
@@ -59,12 +65,16 @@ from polysci.loop_ir.nodes import (
     LoopKind,
     LoopModule,
     LoopStatement,
+    Mask,
     Member,
     Named,
     Once,
     Opaque,
     Point,
     Result,
+    Return,
+    ScalarParameter,
+    Scope,
     Scoped,
     Store,
     Subscript,
@@ -72,112 +82,120 @@ from polysci.loop_ir.nodes import (
     Unused,
     Value,
 )
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.loop_ir.routines import ROUTINES
 from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 
-Array = NDArray[Any]
-Turns = Generator[None, None, None]  # a thread, which stops at barriers
-_TYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    "float": np.dtype("float32"), "double": np.dtype("float64"), "char": np.dtype("int8"),
-    "void": np.dtype("int8"), "size_t": np.dtype("uint64"),
-    **{f"{s}int{bits}_t": np.dtype(f"{s}int{bits}") for s in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-_NOBODY: Final = -1
-_SEVERAL: Final = -2
+Turns = Generator[None, None, Any]  # a thread, which stops at barriers
+_ADDRESS: Final = "(uintptr_t)"  # in front of a pointer whose address is asked for
 _COMPARE: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__, "==": int.__eq__,
     "!=": int.__ne__,
 }  # fmt: skip
-
-
-class MemoryFaultError(PolysciError):
-    """A race, a read of memory without values, or an element outside of its memory."""
+_ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {"+": add, "-": sub, "*": mul}
+_BITS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "^": int.__xor__, "&": int.__and__, "|": int.__or__,
+}  # fmt: skip
+# Records: the fields in order of those that are written without names, and those that hold
+# pointers of another type than what they are given.
+_FIELDS: Final = {"polysci_scales": ("scale", "residual_scale", "residual_zero", "y_zero")}
+_POINTERS: Final = {
+    "ps_args": {
+        "packed": "ps_b", "y": "ps_y", "bias": "ps_bias", "residual": "ps_y", "clamp": "float",
+        "offset": "int32_t",
+    },
+}  # fmt: skip
 
 
 class _LeaveLoop(Exception):  # noqa: N818 - no error
     """The end of the innermost serial loop."""
 
 
-@dataclass(slots=True)
-class Memory:
-    """Bytes under a name, and which of them have values.
+class _LeaveFunction(Exception):  # noqa: N818 - no error
+    """The end of a function, with its result."""
 
-    Who read and wrote them last, and in which span between barriers, is kept of those that threads
-    share.
-    """
 
-    name: str
-    data: NDArray[np.uint8]
-    written: NDArray[np.bool_]
-    shared: bool = True
-    spans: NDArray[np.int64] = field(init=False)
-    users: NDArray[np.int64] = field(init=False)
+class Record(dict[str, Any]):
+    """A structure of C, whose fields are 0 where nothing else is said."""
 
-    def __post_init__(self) -> None:
-        self.spans = np.full((2, len(self.data)), -1)
-        self.users = np.full((2, len(self.data)), _NOBODY)
+    def __init__(self, kind: str, fields: Iterable[tuple[str, Any]]) -> None:
+        super().__init__(fields)
+        self.kind = kind
 
-    @classmethod
-    def of(cls, name: str, array: Array) -> Memory:
-        """Take the memory of a contiguous array, all of which has values."""
-        data = array.reshape(-1).view(np.uint8)
-        return cls(name, data, np.ones(len(data), bool))
-
-    @classmethod
-    def empty(cls, name: str, size: int, *, shared: bool = True) -> Memory:
-        """Return memory without values."""
-        return cls(name, np.zeros(size, np.uint8), np.zeros(size, bool), shared)
+    def __missing__(self, name: str) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
-    """A place in memory, read as elements of a type."""
+class Reference:
+    """The address of a scalar that a routine changes."""
 
-    memory: Memory
-    offset: int
-    dtype: np.dtype[Any]
+    names: dict[str, Any]
+    name: str
+
+    @property
+    def value(self) -> Any:
+        """What the scalar is."""
+        return self.names[self.name]
+
+    def set(self, value: Any) -> None:
+        """Change the scalar."""
+        self.names[self.name] = value
 
 
 @dataclass(slots=True)
 class Interpreter:
-    """Functions, tables and routines of the microkernels by name, and the threads that run them."""
+    """The functions and tables of a module, and the threads that run them.
+
+    ``unit`` says what the headers of the functions' C file are: element types and vectors. A run
+    by one thread starts the threads of loops over thread numbers; several threads share them.
+    """
 
     module: LoopModule
     threads: int = 1
     seed: int = 0
-    routines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    unit: Unit | None = None
     span: int = 0  # barriers until now
-    tables: dict[str, Pointer] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)  # that all functions know
+    types: dict[str, np.dtype[Any]] = field(default_factory=dict)
+    functions: dict[str, LoopFunction] = field(default_factory=dict)
     chosen: dict[int, int] = field(default_factory=dict)  # who runs which statement once
+    waiting: dict[int, bool] = field(default_factory=dict)  # statements by id
     random: Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self.functions = self.module.functions
+        self.types = {**C_DTYPES, **(self.unit.types if self.unit else {})}
+        self.types |= {name: self.types[kind] for name, kind in self.module.types.items()}
+        self.names = dict(self.unit.names) if self.unit else {}
         for part in self.module.parts:
             if isinstance(part, Table):
-                dtype = _TYPES[part.dtype]
+                dtype = self.types[part.dtype]
                 memory = Memory.of(part.name, np.array(part.values, dtype))
-                self.tables[part.name] = Pointer(memory, 0, dtype)
+                self.names[part.name] = Pointer(memory, 0, dtype)
+            elif isinstance(part, Let):
+                Thread(0, True, self, self.names).execute(part)
 
-    def run(self, function: LoopFunction, arguments: Mapping[str, Any]) -> None:
-        """Run a function in all threads. Raises MemoryFaultError."""
-        members = [
-            Thread(self, number, {**self.tables, **arguments}) for number in range(self.threads)
-        ]
-        running = [thread.body(function.body) for thread in members]
+    def run(self, function: LoopFunction | str, arguments: Mapping[str, Any]) -> Any:
+        """Run a function in all threads and return its result. Raises MemoryFaultError."""
+        if isinstance(function, str):
+            function = self.functions[function]
+        alone = self.threads == 1
+        members = [Thread(number, alone, self, dict(self.names)) for number in range(self.threads)]
+        results = list[Any]()
+
+        def result_of(thread: Thread) -> Turns:
+            results.append((yield from thread.call_steps(function, arguments)))
+            thread.check_end()
+
+        running = [result_of(thread) for thread in members]
         while running:
             self.random.shuffle(running)
-            still = []
-            for thread in running:
-                try:
-                    next(thread)
-                    still.append(thread)
-                except StopIteration:
-                    pass
-            if still and len(still) < self.threads:
+            running = [turns for turns in running if _goes_on(turns)]
+            if running and len(running) < self.threads:
                 raise MemoryFaultError(f"{function.name}: a barrier that not all threads come to")
-            running = still
             self.span += 1
+        return results[0]
 
     def chooses(self, encounter: int, first: bool) -> int:
         """Return the number of the thread that runs a statement once."""
@@ -185,106 +203,179 @@ class Interpreter:
             return 0
         return self.chosen.setdefault(encounter, self.random.randrange(self.threads))
 
+    def waits(self, node: LoopStatement) -> bool:
+        """Return whether other threads matter to a statement: it waits, or shares work."""
+        if self.threads == 1:
+            return False
+        known = self.waiting.get(id(node))
+        if known is None:
+            known = self.waiting[id(node)] = self._waits(node)
+        return known
+
+    def _waits(self, node: LoopStatement) -> bool:
+        match node:
+            case Block(body):
+                return any(map(self.waits, body))
+            case For() | Scoped():
+                shared = isinstance(node, For) and node.kind in (
+                    LoopKind.PARALLEL,
+                    LoopKind.THREADS,
+                )
+                return shared or self.waits(node.body)
+            case If(_, then, otherwise):
+                return self.waits(then) or self.waits(otherwise)
+            case Invoke(name, _) if name in self.functions:
+                return self.waits(self.functions[name].body)
+            case _:
+                return isinstance(node, Barrier | Once)
+
 
 @dataclass(slots=True)
-class Thread:
+class Thread(MemoryUser):
     """One thread, and what names mean to it."""
 
     program: Interpreter
-    number: int
     names: dict[str, Any]
     encounters: int = 0
+    tiles: list[int] = field(default_factory=lambda: [0])  # the shape of its tile registers
 
-    def body(self, block: Block) -> Turns:
-        """Run statements."""
-        for node in block.body:
-            yield from self.statement(node)
+    @property
+    def span(self) -> int:
+        return self.program.span
 
-    def statement(self, node: LoopStatement) -> Turns:
+    @property
+    def unit(self) -> Unit:
+        """What microkernels know of their C file."""
+        assert self.program.unit
+        return self.program.unit
+
+    # Statements.
+
+    def execute(self, node: LoopStatement) -> None:
+        """Run a statement to its end."""
+        _STATEMENTS[type(node)](self, node)
+
+    def steps(self, node: LoopStatement) -> Turns:
+        """Run a statement; it stops where it waits for other threads."""
+        if not self.program.waits(node):
+            self.execute(node)
+            return
         match node:
+            case Block(body):
+                for part in body:
+                    yield from self.steps(part)
+            case For(kind=LoopKind.PARALLEL):
+                yield from self.share(node)
+            case For(kind=LoopKind.THREADS):
+                yield from self.take_turns(node)
             case For():
-                yield from self.loop(node)
+                for _ in self.turns(node):
+                    try:
+                        yield from self.steps(node.body)
+                    except _LeaveLoop:
+                        return
             case If(condition, then, otherwise):
-                yield from self.body(then if self.value(condition) else otherwise)
-            case Block():
-                yield from self.body(node)
+                yield from self.steps(then if self.value(condition) else otherwise)
             case Scoped(body):
-                yield from self.body(body)
+                yield from self.steps(body)
             case Once(body, wait, first):
                 self.encounters += 1
                 if self.program.chooses(self.encounters, first) == self.number:
-                    yield from self.body(body)
+                    yield from self.steps(body)
                 if wait:
                     yield
             case Barrier():
                 yield
-            case Invoke(function, operands):
-                yield from self.call(function, [self.value(value) for value in operands])
-            case Break():
-                raise _LeaveLoop
-            case _:
-                self.simple(node)
+            case Invoke(name, operands):
+                function = self.program.functions[name]
+                values = map(self.value, operands)
+                yield from self.call_steps(function, _bind(function, values))
 
-    def simple(self, node: LoopStatement) -> None:
-        """Run a statement that holds no others."""
-        match node:
-            case Let(name, value, kind):
-                self.names[name] = _of_kind(self.value(value), kind)
-            case Point(buffer, address):
-                pointer = self.value(address)
-                self.names[buffer.name] = Pointer(
-                    pointer.memory, pointer.offset, _TYPES[buffer.dtype]
-                )
-            case Declare(buffer, values):
-                self.names[buffer.name] = self.declare(buffer, values)
-            case Assign(str() as name, value):
-                dtype = np.asarray(self.names[name]).dtype
-                self.names[name] = np.asarray(self.value(value)).astype(dtype)[()]
-            case Assign(Member(record, name), value):
-                self.record(record)[name] = self.value(value)
-            case Store(buffer, at, value):
-                self.write(self.buffer(buffer), self.index(at), self.value(value))
-            case Comment() | Unused() | Opaque():
-                pass
-            case _:
-                raise TypeError(f"{type(node).__name__}: the interpreter has no such statement")
+    def call_steps(self, function: LoopFunction, arguments: Mapping[str, Any]) -> Turns:
+        """Run a function; it stops where it waits. The last value is its result."""
+        inner = self.enter(function, arguments)
+        try:
+            yield from inner.steps(function.body)
+        except _LeaveFunction as end:
+            return end.args[0]
+        finally:
+            self.encounters = inner.encounters
 
-    def declare(self, buffer: Buffer, values: Sequence[Value]) -> Any:
-        """Return memory of the thread's own, or records."""
-        if values:
-            return [self.value(value) for value in values]
-        assert buffer.extent is not None
-        dtype = _TYPES[buffer.dtype]
-        size = self.index(buffer.extent) * dtype.itemsize
-        return Pointer(Memory.empty(buffer.name, size, shared=False), 0, dtype)
+    def call(self, function: LoopFunction, arguments: Mapping[str, Any]) -> Any:
+        """Run a function to its end and return its result."""
+        try:
+            self.enter(function, arguments).execute(function.body)
+        except _LeaveFunction as end:
+            return end.args[0]
+        return None
 
-    def call(self, function: str, operands: Sequence[Any]) -> Turns:
-        """Run a function of the module, or a routine; nobody sees prefetches."""
-        callee = self.program.module.functions.get(function)
-        if callee is None:
-            if function != "__builtin_prefetch":
-                self.program.routines[function](self, *operands)
+    def enter(self, function: LoopFunction, arguments: Mapping[str, Any]) -> Thread:
+        """Return this thread inside a function: pointers have the types of its parameters."""
+        names, types = {**self.program.names, **arguments}, self.program.types
+        for parameter in function.parameters:
+            value = names.get(parameter.name)
+            if isinstance(value, Pointer) and not isinstance(parameter, ScalarParameter):
+                names[parameter.name] = value.cast(types[parameter.dtype])
+        return Thread(self.number, self.alone, self.program, names, self.encounters, self.tiles)
+
+    def check_end(self) -> None:
+        """Raise MemoryFaultError if the thread leaves its tile registers configured."""
+        if self.tiles[0]:
+            raise MemoryFaultError("tile registers stay configured at the end of a thread")
+
+    def block(self, node: Block) -> None:
+        for part in node.body:
+            _STATEMENTS[type(part)](self, part)
+
+    def branch(self, node: If) -> None:
+        self.block(node.then if self.value(node.condition) else node.otherwise)
+
+    def inside(self, node: Scoped | Once) -> None:
+        self.block(node.body)
+
+    def loop(self, node: For) -> None:
+        """Run a loop; of one over thread numbers the turns are threads of their own."""
+        if node.kind is LoopKind.THREADS:
+            self.fork(node)
             return
-        parameters = [parameter.name for parameter in callee.parameters]
-        names = {**self.program.tables, **dict(zip(parameters, operands, strict=True))}
-        inner = Thread(self.program, self.number, names, self.encounters)
-        yield from inner.body(callee.body)
-        self.encounters = inner.encounters
-
-    def loop(self, node: For) -> Turns:
-        """Run the turns of a loop that are this thread's."""
-        if node.kind is LoopKind.PARALLEL:
-            yield from self.share(node)
-            return
-        turns = [*range(self.index(node.start), self.index(node.end), node.step)]
-        if node.simd:
-            self.program.random.shuffle(turns)
-        for turn in turns:
-            self.names[node.variable] = turn
+        for _ in self.turns(node):
             try:
-                yield from self.body(node.body)
+                self.block(node.body)
             except _LeaveLoop:
                 return
+
+    def fork(self, node: For) -> None:
+        """Run the turns of a loop as threads; this one goes on when all have ended."""
+        numbers = [*range(self.index(node.start), self.index(node.end))]
+        members = [
+            Thread(at, len(numbers) == 1, self.program, {**self.names, node.variable: at})
+            for at in numbers
+        ]
+        self.program.random.shuffle(members)
+        self.program.span += 1
+        for member in members:
+            member.block(node.body)
+            member.check_end()
+        self.program.span += 1
+
+    def turns(self, node: For) -> Iterable[int]:
+        """Yield the turns of a loop, those of vectors in any order; the variable has each."""
+        turns: Sequence[int] = range(self.index(node.start), self.index(node.end), node.step)
+        if node.simd or node.kind is LoopKind.PARALLEL:
+            turns = self.program.random.sample(turns, len(turns))
+        names, variable = self.names, node.variable
+        for turn in turns:
+            names[variable] = turn
+            yield turn
+
+    def take_turns(self, node: For) -> Turns:
+        """Run this thread's turns of a loop over thread numbers."""
+        first, end = self.index(node.start), self.index(node.end)
+        for turn in range(first + self.number, end, self.program.threads):
+            self.names[node.variable] = turn
+            yield from self.steps(node.body)
+        if node.wait:
+            yield
 
     def share(self, node: For) -> Turns:
         """Run this thread's equal run of the turns of parallel loops, nested ones as one."""
@@ -306,173 +397,254 @@ class Thread:
         self.program.random.shuffle(own)
         for turn in own:
             self.names.update(zip((part.variable for part in loops), turn, strict=True))
-            yield from self.body(inner.body)
+            yield from self.steps(inner.body)
         if node.wait:
             yield
 
+    def let(self, node: Let) -> None:
+        value = self.value(node.value)
+        if isinstance(value, dict) and not isinstance(node.value, AddressOf):
+            casts = _POINTERS.get(node.kind, {})
+            value = Record(node.kind, (
+                (name, self.cast(part, casts.get(name))) for name, part in value.items()
+            ))  # fmt: skip
+        self.names[node.name] = self.of_kind(value, node.kind)
+
+    def point(self, node: Point) -> None:
+        self.names[node.buffer.name] = self.cast(self.value(node.address), node.buffer.dtype)
+
+    def declare(self, node: Declare) -> None:
+        """Make memory of the thread's own, records or accumulators."""
+        buffer = node.buffer
+        if node.values:
+            self.names[buffer.name] = [self.value(value) for value in node.values]
+            return
+        assert buffer.extent is not None
+        extent = self.index(buffer.extent)
+        if buffer.scope is Scope.REGISTER and buffer.dtype in ("ps_acc", "ps_vec"):
+            self.names[buffer.name] = Accumulators(extent)
+            return
+        dtype = self.program.types[buffer.dtype]
+        memory = Memory.empty(buffer.name, extent * dtype.itemsize, shared=False)
+        self.names[buffer.name] = Pointer(memory, 0, dtype)
+
+    def assign(self, node: Assign) -> None:
+        value = self.value(node.value)
+        if isinstance(node.to, Member):
+            record = self.record(node.to.record)
+            casts = _POINTERS.get(record.kind, {}) if isinstance(record, Record) else {}
+            record[node.to.field] = self.cast(value, casts.get(node.to.field))
+        elif isinstance(value, Pointer):
+            self.names[node.to] = value.cast(self.names[node.to].dtype)
+        else:
+            dtype = np.asarray(self.names[node.to]).dtype
+            with np.errstate(all="ignore"):
+                self.names[node.to] = np.asarray(value).astype(dtype)[()]
+
+    def store(self, node: Store) -> None:
+        self.write(self.buffer(node.buffer), self.index(node.at), self.value(node.value))
+
+    def append(self, node: Append) -> None:
+        pointer = self.names[node.buffer]
+        self.write(pointer, 0, self.value(node.value))
+        self.names[node.buffer] = pointer.move(1)
+
+    def advance(self, node: Advance) -> None:
+        self.names[node.buffer] = self.names[node.buffer].move(self.index(node.count))
+
+    def invoke(self, node: Invoke) -> None:
+        """Run a function of the module, or a routine."""
+        values, function = map(self.value, node.operands), self.program.functions.get(node.function)
+        if function is None:
+            ROUTINES[node.function](self, *values)
+        else:
+            self.call(function, _bind(function, values))
+
+    def leave_loop(self, node: Break) -> None:
+        raise _LeaveLoop
+
+    def leave(self, node: Return) -> None:
+        raise _LeaveFunction(None if node.value is None else self.value(node.value))
+
+    def skip(self, node: LoopStatement) -> None:
+        """Run what changes nothing."""
+
+    # Values.
+
     def value(self, value: Value) -> Any:
         """Return a number of its kind, a pointer, a record or a truth."""
-        match value:
-            case int():
-                return value
-            case Index():
-                return self.index(value)
-            case Named(name):
-                return self.names[name]
-            case Constant(number, kind):
-                return np.asarray(number).astype(_TYPES[kind])[()]
-            case Element(buffer, at):
-                return self.read(self.buffer(buffer), self.index(at))
-            case Member(record, name):
-                return self.record(record)[name]
-            case Address():
-                return self.address(value)
-            case Convert(kind, inner):
-                return _of_kind(self.value(inner), kind)
-            case Compute(function, kind, arguments):
-                return self.compute(function, kind, arguments)
-            case Alternative(condition, then, otherwise):
-                return self.value(then if self.value(condition) else otherwise)
-            case Result(routine, arguments):
-                return _ROUTINES[routine](*(self.value(part) for part in arguments))
-            case Fields(members):
-                return {name: self.value(part) for name, part in members}
-            case Comparison() | Within() | Flag() | Every() | Either() | Negation():
-                return self.holds(value)
-            case _:
-                raise TypeError(f"{type(value).__name__}: the interpreter has no such value")
+        return _VALUES[type(value)](self, value)
+
+    index = value
 
     def buffer(self, buffer: str | Member | Address) -> Pointer:
         """Return the pointer to a buffer."""
         pointer = self.names[buffer] if isinstance(buffer, str) else self.value(buffer)
-        assert isinstance(pointer, Pointer)
+        assert isinstance(pointer, Pointer), f"{buffer} is no buffer"
         return pointer
 
-    def compute(self, function: str, kind: str, arguments: Sequence[Value]) -> Any:
-        values = [_widened(self.value(part)) for part in arguments]
-        with np.errstate(all="ignore"):
-            result = apply_numpy(function, *values)
-        return _of_kind(result[()], FUNCTIONS[function].result or kind)
+    def cast(self, value: Any, dtype: str | None) -> Any:
+        """Return a pointer to elements of a type; other values as they are."""
+        return (
+            value.cast(self.program.types[dtype]) if dtype and isinstance(value, Pointer) else value
+        )
 
-    def address(self, value: Address) -> Pointer:
+    def of_kind(self, value: Any, kind: str) -> Any:
+        """Return a number of a kind; pointers and records stay."""
+        dtype = self.program.types.get(kind)
+        if dtype is None or isinstance(value, Pointer | dict | list):
+            return value
+        if type(value) is int and kind == INTEGER:
+            return value
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(dtype)[()]
+
+    def record(self, name: str) -> Any:
+        """Return a record by its name, or one of several: ``r[2]``."""
+        if name in self.names:
+            return self.names[name]
+        match = re.fullmatch(r"(\w+)\[(\d+)\]", name)
+        return self.names[match[1]][int(match[2])] if match else self.names[name]
+
+    def fields(self, value: Fields) -> Any:
+        """Return a record, or a pointer to constants."""
+        values = [self.value(part) for _, part in value.members]
+        kind = value.dtype.removeprefix("const ").removesuffix("[]")
+        if kind in self.program.types:
+            array = np.array(values, self.program.types[kind])
+            return Pointer(Memory.of("constants", array), 0, array.dtype)
+        if kind in _FIELDS:
+            return Record(kind, zip(_FIELDS[kind], values[0], strict=True))
+        names = [name for name, _ in value.members]
+        return Record(kind, zip(names, values, strict=True)) if any(names) else tuple(values)
+
+    def address(self, value: Address) -> Any:
         """Return a pointer to an element of another one's memory."""
         base = self.value(value.buffer)
-        dtype = _TYPES[value.dtype] if value.dtype else base.dtype
-        return Pointer(base.memory, base.offset + self.index(value.at) * dtype.itemsize, dtype)
+        return self.cast(base, value.dtype).move(self.index(value.at))
 
-    def index(self, index: Index) -> int:
-        """Return the value of an integer expression."""
-        match index:
-            case Variable(name):
-                return int(self.names[name])
-            case Linear(terms, constant):
-                return constant + sum(factor * self.index(term) for term, factor in terms)
-            case Product(left, right):
-                return self.index(left) * self.index(right)
-            case Quotient(left, right, rounding):
-                whole, parts = self.index(left), self.index(right)
-                return -(-whole // parts) if rounding == "ceil" else whole // parts
-            case Modulo(left, right):
-                return self.index(left) % self.index(right)
-            case Extreme(function, left, right):
-                choose = min if function == "min" else max
-                return choose(self.index(left), self.index(right))
-            case Choice(condition, then, otherwise):
-                return self.index(then if self.value(condition) else otherwise)
-            case Entry(buffer, places):
-                pointer, at = self.names[buffer], 0
-                for place in places:
-                    at = at * (3 if len(places) > 1 else 1) + self.index(place)
-                return int(self.read(pointer, at))
-            case Subscript(value, _, extent):
-                at = int(self.value(value))
-                return min(max(at + extent if at < 0 else at, 0), extent - 1)
-            case _:
-                raise TypeError(f"{type(index).__name__}: the interpreter has no such index")
+    def reference(self, value: AddressOf) -> Any:
+        """Return what a routine changes a variable by: a record itself stands for its address."""
+        known = self.names[value.name]
+        return known if isinstance(known, dict) else Reference(self.names, value.name)
 
-    def holds(self, condition: Any) -> bool:
-        """Return whether a condition holds."""
-        match condition:
-            case Comparison(operator, left, right):
-                return _COMPARE[operator](self.index(left), self.index(right))
-            case Within(at, extent):
-                return 0 <= self.index(at) < extent
-            case Flag(name):
-                return bool(int(name)) if name.isdigit() else bool(self.names[name])
-            case Every(parts):
-                return all(map(self.holds, parts))
-            case Either(parts):
-                return any(map(self.holds, parts))
-            case Negation(part):
-                return not self.holds(part)
-        raise TypeError(f"{type(condition).__name__}: the interpreter has no such condition")
+    def compute(self, value: Compute) -> Any:
+        """Return the value of a scalar function."""
+        values = [_widened(self.value(part)) for part in value.arguments]
+        with np.errstate(all="ignore"):
+            result = apply_numpy(value.function, *values)
+        return self.of_kind(result[()], FUNCTIONS[value.function].result or value.kind)
 
-    def record(self, name: str) -> dict[str, Any]:
-        """Return a record by its name, or one of several: ``r[2]``."""
-        match = re.fullmatch(r"(\w+)\[(\d+)\]", name)
-        found: dict[str, Any] = self.names[match[1]][int(match[2])] if match else self.names[name]
-        return found
+    def arithmetic(self, value: Arithmetic) -> Any:
+        """Return a sum, difference or product, which wraps around."""
+        with np.errstate(all="ignore"):
+            return _ARITHMETIC[value.operator](self.value(value.left), self.value(value.right))
 
-    def read(self, pointer: Pointer, at: int) -> Any:
-        """Return an element. Raises MemoryFaultError."""
-        memory, place = pointer.memory, self.place(pointer, at)
-        if not memory.written[place].all():
-            raise MemoryFaultError(f"{memory.name}: element {at} is read before anything wrote it")
-        if memory.shared:
-            self.note(memory, place, writes=False)
-        return memory.data[place].view(pointer.dtype)[0]
+    def choose(self, value: Alternative | Choice) -> Any:
+        """Return one of two values."""
+        return self.value(value.then if self.value(value.condition) else value.otherwise)
 
-    def write(self, pointer: Pointer, at: int, value: Any) -> None:
-        """Change an element. Raises MemoryFaultError."""
-        memory, place = pointer.memory, self.place(pointer, at)
-        if memory.shared:
-            self.note(memory, place, writes=True)
-        stored = np.asarray(value)
-        memory.data[place] = stored.astype(pointer.dtype).reshape(1).view(np.uint8)
-        memory.written[place] = True
+    def result(self, value: Result | Mapped) -> Any:
+        """Return the result of a routine."""
+        name = value.routine if isinstance(value, Result) else value.function
+        return ROUTINES[name](self, *map(self.value, value.arguments))
 
-    def place(self, pointer: Pointer, at: int) -> slice:
-        """Return the bytes of an element."""
-        size = pointer.dtype.itemsize
-        start = pointer.offset + at * size
-        if not 0 <= start <= len(pointer.memory.data) - size:
-            raise MemoryFaultError(f"{pointer.memory.name}: element {at} lies outside")
-        return slice(start, start + size)
+    def variable(self, value: Variable) -> int:
+        """Return the integer of a name, or where a pointer leads."""
+        if value.name.startswith(_ADDRESS):
+            return int(self.names[value.name.removeprefix(_ADDRESS)].offset)
+        return int(self.names[value.name])
 
-    def note(self, memory: Memory, place: slice, *, writes: bool) -> None:
-        """Keep who uses bytes; another thread's use since the last barrier is a race."""
-        span = self.program.span
-        for kind in (0, 1) if writes else (1,):  # reads, writes
-            users = memory.users[kind, place][memory.spans[kind, place] == span]
-            if (users != self.number).any():
-                raise MemoryFaultError(f"{memory.name}: byte {place.start} is used by two threads")
-        own = 1 if writes else 0
-        fresh = memory.spans[own, place] != span
-        same = memory.users[own, place] == self.number
-        memory.users[own, place] = np.where(fresh | same, self.number, _SEVERAL)
-        memory.spans[own, place] = span
+    def linear(self, index: Linear) -> int:
+        """Return a sum of terms."""
+        total = index.constant
+        for term, factor in index.terms:
+            total += factor * _VALUES[type(term)](self, term)
+        return total
+
+    def quotient(self, index: Quotient) -> int:
+        """Return a rounded quotient."""
+        whole: int = self.index(index.left)
+        parts: int = self.index(index.right)
+        return -(-whole // parts) if index.rounding == "ceil" else whole // parts
+
+    def extreme(self, index: Extreme) -> int:
+        """Return the smaller or larger one of two integers."""
+        left: int = self.index(index.left)
+        right: int = self.index(index.right)
+        return min(left, right) if index.function == "min" else max(left, right)
+
+    def entry(self, index: Entry) -> int:
+        """Return an integer of a table."""
+        pointer, at = self.names[index.buffer], 0
+        for place in index.places:
+            at = at * (3 if len(index.places) > 1 else 1) + self.index(place)
+        return int(self.read(pointer, at))
+
+    def subscript(self, index: Subscript) -> int:
+        """Return an index out of data, inside of its axis."""
+        at = int(self.value(index.value))
+        return min(max(at + index.extent if at < 0 else at, 0), index.extent - 1)
+
+    def flag(self, condition: Flag) -> bool:
+        """Return a known truth, or that of a variable."""
+        name = condition.name
+        return bool(int(name)) if name.isdigit() else bool(self.names[name])
 
 
-def _of_kind(value: Any, kind: str) -> Any:
-    """A number of a kind; pointers and records stay."""
-    if kind not in _TYPES or isinstance(value, Pointer | dict | list):
-        return value
-    with np.errstate(all="ignore"):
-        return np.asarray(value).astype(_TYPES[kind])[()]
+def _goes_on(turns: Turns) -> bool:
+    """Run a thread up to its next barrier; return whether it came to one."""
+    try:
+        next(turns)
+    except StopIteration:
+        return False
+    return True
+
+
+def _bind(function: LoopFunction, values: Iterable[Any]) -> dict[str, Any]:
+    """Return values by the names of a function's parameters."""
+    return dict(zip((part.name for part in function.parameters), values, strict=True))
 
 
 def _widened(value: Any) -> Array:
-    """As NumPy's side of the table of scalar functions takes numbers."""
+    """Return a number as NumPy's side of the table of scalar functions takes it."""
     array = np.asarray(value)
     if array.dtype.kind == "f":
         return array.astype(np.float64)
     return array.astype(np.uint64 if array.dtype == np.uint64 else np.int64)
 
 
-_ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
-    "ps_bf16_value": lambda bits: from_bf16(np.asarray(bits))[()],
-    "ps_bf16_of": lambda value: to_bf16(np.asarray(value))[()],
-    "ps_f16_value": lambda bits: np.uint16(bits).view(np.float16).astype(np.float32),
-    "ps_f16_of": lambda value: np.float16(value).view(np.uint16),
-    "ps_now": partial(float, 0),
+_STATEMENTS: Final[Mapping[type, Callable[[Thread, Any], None]]] = {
+    **{Block: Thread.block, If: Thread.branch, For: Thread.loop, Scoped: Thread.inside},
+    **{Once: Thread.inside, Let: Thread.let, Point: Thread.point, Declare: Thread.declare},
+    **{Assign: Thread.assign, Store: Thread.store, Append: Thread.append, Advance: Thread.advance},
+    **{Invoke: Thread.invoke, Break: Thread.leave_loop, Return: Thread.leave},
+    **dict.fromkeys((Barrier, Comment, Unused, Opaque), Thread.skip),
+}
+_VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
+    int: lambda _, value: value,
+    Mask: lambda _, value: value.value,
+    Named: lambda thread, value: thread.names[value.name],
+    Constant: lambda thread, value: thread.of_kind(value.value, value.kind),
+    Element: lambda thread, value: thread.read(thread.buffer(value.buffer), thread.index(value.at)),
+    Member: lambda thread, value: thread.record(value.record)[value.field],
+    Convert: lambda thread, value: thread.of_kind(thread.value(value.value), value.kind),
+    **{Address: Thread.address, AddressOf: Thread.reference, Fields: Thread.fields},
+    **{Compute: Thread.compute, Arithmetic: Thread.arithmetic, Alternative: Thread.choose},
+    **{Result: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
+    **{Variable: Thread.variable, Linear: Thread.linear, Quotient: Thread.quotient},
+    **{Extreme: Thread.extreme, Entry: Thread.entry, Subscript: Thread.subscript},
+    Product: lambda thread, value: thread.index(value.left) * thread.index(value.right),
+    Modulo: lambda thread, value: thread.index(value.left) % thread.index(value.right),
+    Bits: lambda thread, value: _BITS[value.operator](
+        thread.index(value.left), thread.index(value.right)
+    ),
+    Comparison: lambda thread, value: _COMPARE[value.operator](
+        thread.index(value.left), thread.index(value.right)
+    ),
+    Within: lambda thread, value: 0 <= thread.index(value.at) < value.extent,
+    Flag: Thread.flag,
+    Every: lambda thread, value: all(map(thread.value, value.parts)),
+    Either: lambda thread, value: any(map(thread.value, value.parts)),
+    Negation: lambda thread, value: not thread.value(value.part),
 }

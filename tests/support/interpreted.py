@@ -10,7 +10,8 @@ import numpy as np
 
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
-from polysci.loop_ir.interpreter import Interpreter, Memory, Pointer
+from polysci.loop_ir.interpreter import Interpreter
+from polysci.loop_ir.memory import Memory, Pointer
 from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
 from polysci.lower.stages.program import StageLowering
 from polysci.network.codegen.weights_file import WeightsUse, weights_file_of
@@ -50,12 +51,7 @@ class InterpretedNetwork:
 
     def change(self, change: Change) -> InterpretedNetwork:
         """Return the network with other statements: ``None`` leaves one out."""
-        parts = tuple(
-            replace(part, body=_change(part.body, change))
-            if isinstance(part, LoopFunction) else part
-            for part in self.module.parts
-        )  # fmt: skip
-        return replace(self, module=LoopModule(parts))
+        return replace(self, module=change_module(self.module, change))
 
     def run(self, inputs: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
         """Return the outputs. Raises MemoryFaultError."""
@@ -81,6 +77,15 @@ class InterpretedNetwork:
             assert results[name].written.all(), f"{title} has elements without values"
             outputs[title] = results[name].data.view(array_type(value.dtype)).reshape(value.shape)
         return outputs
+
+
+def change_module(module: LoopModule, change: Change) -> LoopModule:
+    """Return a module with other statements in its functions: ``None`` leaves one out."""
+    parts = tuple(
+        replace(part, body=_change(part.body, change)) if isinstance(part, LoopFunction) else part
+        for part in module.parts
+    )
+    return LoopModule(parts, module.types)
 
 
 def _change(body: Block, change: Change) -> Block:

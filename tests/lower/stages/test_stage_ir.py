@@ -16,7 +16,7 @@ from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
-from polysci.loop_ir.interpreter import MemoryFaultError
+from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import Barrier, For, LoopKind, LoopStatement, Store, walk_statements
 from tests.network.test_loops import GOES_ON, looped
 from tests.support.interpreted import InterpretedNetwork

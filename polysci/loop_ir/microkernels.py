@@ -1,0 +1,609 @@
+"""The microkernels of ``microkernels/*.h`` in NumPy, on the interpreter's memory.
+
+``KERNELS`` has a row for each step of a register tile. A step takes the thread that calls it,
+through which it reads and writes the very elements that its C does, and its operands: accumulators,
+the tile, pointers (0 is the null pointer), integers. microkernels/README.md is the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polysci.loop_ir.memory import C_DTYPES, Array, At, MemoryFaultError, Pointer
+from polysci.numerics.dtypes import (
+    COMPUTES,
+    DTYPES,
+    F32,
+    DType,
+    to_stored,
+    values,
+)
+from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
+
+Integers = NDArray[np.int64]
+Fields = Mapping[str, Any]  # a record
+_S16: Final = DType("s16", np.dtype("int16"), 2, integer=True)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the headers of one C file decide for its microkernels.
+
+    ``compute`` is a row of COMPUTES; ``packed_copy`` as in ``HeaderSet``. ``flip`` is what kernels
+    add to x as they read it, ``tiles`` says whether sums lie in registers that are configured.
+    """
+
+    lanes: int
+    compute: str = "f32"
+    x: str = "f32"
+    y: str = "f32"
+    packed_copy: bool = True
+    flip: int = 0
+    tiles: bool = False
+
+    @cached_property
+    def word(self) -> int:
+        """Elements of k that share 32 bits."""
+        return COMPUTES[self.compute].vnni_factor
+
+    @cached_property
+    def formats(self) -> Mapping[str, DType]:
+        """The element types by the names that C has for them."""
+        x, sums = DTYPES[self.x], COMPUTES[self.compute].sum
+        wide = {"i16": _S16}.get(self.compute, F32)
+        copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
+        b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
+        return {
+            "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
+            "ps_bias": sums,
+        }  # fmt: skip
+
+    @property
+    def types(self) -> dict[str, np.dtype[Any]]:
+        """The types of memory by the names that C has for them: of narrow floats their bits."""
+        return {name: C_DTYPES[dtype.c_type] for name, dtype in self.formats.items()}
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The constants that generated code reads, and the functions of finished sums."""
+        constants = {"PS_WORD": self.word, "PS_FLIP": self.flip, "PS_CPU_OK()": True}
+        return constants | {f"ps_each_{name}": name for name in FUNCTIONS}
+
+    @property
+    def pairs(self) -> bool:
+        """Whether vectors of A come two at a time, as even and odd elements."""
+        return self.x == "bf16" and not self.packed_copy
+
+    def decode(self, array: Array, name: str) -> Array:
+        """Return the numbers that elements of one of ``formats`` hold."""
+        dtype = self.formats[name]
+        if dtype.integer:
+            return array.astype(np.int64)
+        return values(array.view(dtype.numpy), dtype).astype(np.float32)
+
+    def encode(self, array: Array, name: str) -> Array:
+        """Return numbers as elements of one of ``formats``: rounded, and saturated if narrow."""
+        dtype = self.formats[name]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if dtype.bytes == 4:
+                return array.astype(dtype.numpy)
+            return to_stored(array, dtype).view(self.types[name])
+
+    def order(self, width: int) -> Integers:
+        """Return the column at each place of a panel of so many columns."""
+        return np.array([self.column_at(at, width) for at in range(width)])
+
+    def column_at(self, at: int, width: int) -> int:
+        """Return the column at a place of a panel."""
+        first = at // (2 * self.lanes) * 2 * self.lanes
+        if not self.pairs or first + 2 * self.lanes > width:
+            return at
+        half, lane = divmod(at - first, self.lanes)
+        return first + 2 * lane + half
+
+
+class User(Protocol):
+    """The thread that calls a routine."""
+
+    @property
+    def unit(self) -> Unit: ...
+
+    @property
+    def tiles(self) -> list[int]:
+        """The shape that its tile registers have; 0: none."""
+
+    def read(self, pointer: Pointer, at: At) -> Any: ...
+
+    def write(self, pointer: Pointer, at: At, value: Any) -> None: ...
+
+
+class Accumulators:
+    """The sums of a register tile by shift, row and column; None until a tile has begun."""
+
+    def __init__(self, vectors: int) -> None:
+        self.vectors = vectors
+        self._sums: Array | None = None
+
+    @property
+    def sums(self) -> Array:
+        """The sums. Raises MemoryFaultError before the tile has begun."""
+        if self._sums is None:
+            raise MemoryFaultError("acc: sums are read before anything wrote them")
+        return self._sums
+
+    @sums.setter
+    def sums(self, sums: Array) -> None:
+        self._sums = sums
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A ``ps_tile`` in a unit: where its rows and columns lie."""
+
+    unit: Unit
+    fields: Fields
+
+    def __getattr__(self, name: str) -> int:
+        return int(self.fields[name])
+
+    @property
+    def width(self) -> int:
+        """Columns of the accumulators and of B, in whole vectors."""
+        return int(self.vecs * self.unit.lanes)
+
+    @property
+    def columns(self) -> int:
+        """Columns of C."""
+        return int((self.vecs - 1) * self.unit.lanes + self.lanes)
+
+    @property
+    def a_rows(self) -> Integers:
+        """Where each row of A begins."""
+        return self._rows("a")
+
+    @property
+    def c_rows(self) -> Integers:
+        """Where each row of C begins."""
+        return self._rows("c")
+
+    def _rows(self, of: str) -> Integers:
+        outer, inner = np.divmod(np.arange(self.rows), self.wrap)
+        return np.asarray(outer * self.fields[f"{of}_outer"] + inner * self.fields[f"{of}_inner"])
+
+    @property
+    def c(self) -> Integers:
+        """Where the elements of C lie, and of what is shaped like it."""
+        return self.c_rows[:, None] + np.arange(self.columns) * self.c_col
+
+    def active(self, mask: int) -> Integers:
+        """Return the rows that take part."""
+        return np.array([row for row in range(self.rows) if mask >> row & 1], np.int64)
+
+
+def _read(user: User, pointer: Pointer, at: Integers, name: str) -> Array:
+    """Return the numbers of some elements in one of the unit's formats."""
+    return user.unit.decode(user.read(pointer, at), name)
+
+
+def _panel(user: User, tile: Tile, b: Pointer, length: int, shifts: int = 1) -> Array:
+    """Return rows of a panel of B, by step, shift, column and element of a word."""
+    shape = (length, shifts, tile.width, user.unit.word)
+    return _read(user, b, np.arange(np.prod(shape)), "ps_b").reshape(shape)
+
+
+def _add(acc: Accumulators, rows: Integers, products: Array, shift: int = 0) -> None:
+    """Add to rows of sums; whole ones wrap around."""
+    sums = acc.sums
+    columns = products.shape[-1]
+    with np.errstate(over="ignore"):
+        sums[shift, rows, :columns] += products.astype(sums.dtype)
+
+
+# The three steps of a register tile.
+
+
+def _begin(user: User, acc: Accumulators, t: Fields, c: Any, accumulate: Any) -> None:
+    tile = Tile(user.unit, t)
+    if acc.vectors < tile.rows * tile.vecs * max(tile.shifts, 1):
+        raise MemoryFaultError("acc: a tile has more sums than are declared")
+    if user.unit.tiles and user.tiles[0] != tile.rows:
+        raise MemoryFaultError("acc: a tile begins whose shape its registers do not have")
+    dtype = user.unit.formats["ps_bias"].numpy
+    acc.sums = np.zeros((max(tile.shifts, 1), tile.rows, tile.width), dtype)
+    if accumulate:
+        acc.sums[0, :, : tile.columns] += _read(user, c, tile.c, "ps_y").astype(dtype)
+
+
+def _begin_offset(user: User, acc: Accumulators, t: Fields, e: Fields) -> None:
+    _begin(user, acc, t, 0, 0)
+    tile = Tile(user.unit, t)
+    _add(acc, np.arange(tile.rows), _start(user, tile, e)[None, :])
+
+
+def _start(user: User, tile: Tile, e: Fields) -> Array:
+    """Return offset and bias of whole sums by column."""
+    columns = np.arange(tile.columns)
+    start: Array = user.read(e["offset"], columns).astype(np.int64)
+    return start + user.read(e["bias"], columns) if e["bias"] else start
+
+
+def _run_steps(
+    user: User, acc: Accumulators, t: Fields, mask: int, filling: int | None, a: Pointer,
+    b: Pointer, length: int, a_k: int, width: int,
+) -> None:  # fmt: skip
+    """Add products of evenly spaced steps; rows that take no part have ``filling`` for A."""
+    tile, unit = Tile(user.unit, t), user.unit
+    active, panel = tile.active(mask), _panel(user, tile, b, length)[:, 0]
+    steps = np.arange(length) * a_k
+    if tile.diagonal:
+        order = unit.order(tile.width)
+        real = order < tile.columns
+        at = tile.a_rows[active][None, :, None] + steps[:, None, None] + order[real]
+        factors = _read(user, a, at, "ps_a")
+        products = np.zeros((len(active), tile.width), factors.dtype)
+        products[:, real] = np.einsum("krj,kj->rj", factors, panel[:, real, 0])
+    else:
+        at = tile.a_rows[active][None, :, None] + steps[:, None, None] + np.arange(width)
+        products = np.einsum("krw,kjw->rj", _words(user, a, at, panel), panel[:, :, :width])
+    _add(acc, active, products)
+    if filling is not None:
+        others = tile.active(~mask)
+        _add(acc, others, (panel.sum((0, 2)) * (filling + unit.flip))[None, :])
+
+
+def _words(user: User, a: Pointer, at: Integers, panel: Array) -> Array:
+    """Return A by step, row and element of a word: the last word may end behind the last value.
+
+    Whatever lies there meets zeros of B.
+    """
+    needed = np.ones(at.shape, bool)
+    if len(at):
+        needed[-1, :, 1:] = panel[-1, :, 1 : at.shape[-1]].any(0)
+    a.place(at)
+    factors = np.zeros(at.shape, np.int64 if user.unit.formats["ps_a"].integer else np.float32)
+    factors[needed] = _read(user, a, at[needed], "ps_a") + user.unit.flip
+    return factors
+
+
+def _run(
+    user: User, acc: Accumulators, t: Fields, mask: int, a: Pointer, b: Pointer, length: int,
+    a_k: int, width: int = 0,
+) -> None:  # fmt: skip
+    _run_steps(user, acc, t, mask, None, a, b, length, a_k, width or user.unit.word)
+
+
+def _run_grouped(
+    user: User, acc: Accumulators, t: Fields, mask: int, a: Pointer, b: Pointer, length: int,
+    a_k: int, filling: int | None = None,
+) -> None:  # fmt: skip
+    """Add products of groups of columns: the sums of each shift of B stay apart."""
+    tile = Tile(user.unit, t)
+    active, panel = tile.active(mask), _panel(user, tile, b, length, tile.shifts)
+    steps, columns = np.arange(length) * a_k, np.arange(tile.columns)
+    at = tile.a_rows[active][None, :, None] + steps[:, None, None] + columns
+    factors = _read(user, a, at, "ps_a")
+    for shift in range(tile.shifts):
+        weights = panel[:, shift, : tile.columns, 0]
+        _add(acc, active, np.einsum("krj,kj->rj", factors, weights), shift)
+        if filling is not None:
+            _add(acc, tile.active(~mask), weights.sum(0)[None, :] * filling, shift)
+
+
+def _run_grouped_filled(
+    user: User, acc: Accumulators, t: Fields, mask: int, zero: int, a: Pointer, b: Pointer,
+    length: int, a_k: int, _: int,
+) -> None:  # fmt: skip
+    _run_grouped(user, acc, t, mask, a, b, length, a_k, zero)
+
+
+def _slide(
+    user: User, acc: Accumulators, t: Fields, pixels: int, a: Pointer, b: Pointer, taps: int,
+    step: int, filling: int | None = None,
+) -> None:  # fmt: skip
+    """Add all taps of a line; bits of ``pixels`` say which pixels of the lines are real."""
+    tile, unit = Tile(user.unit, t), user.unit
+    wide, every = min(tile.rows, tile.wrap), tile.a_inner // step
+    span, panel = (wide - 1) * every + taps, _panel(user, tile, b, taps)[:, 0, :, 0]
+    order = unit.order(tile.width)
+    real = order < tile.columns
+    for row in range(tile.rows):
+        line, inner = divmod(row, wide)
+        for tap in range(taps):
+            pixel = inner * every + tap
+            products = np.zeros((1, tile.width), panel.dtype)
+            if pixels >> (line * span + pixel) & 1:
+                at = line * tile.a_outer + pixel * step + order[real]
+                products[0, real] = _read(user, a, at, "ps_a") * panel[tap, real]
+            elif filling is not None:
+                products[0] = filling * panel[tap]
+            _add(acc, np.array([row]), products)
+
+
+def _slide_filled(
+    user: User, acc: Accumulators, t: Fields, pixels: int, zero: int, a: Pointer, b: Pointer,
+    taps: int, step: int,
+) -> None:  # fmt: skip
+    _slide(user, acc, t, pixels, a, b, taps, step, zero)
+
+
+def _slide_stacked(
+    user: User, acc: Accumulators, t: Fields, f: Fields, pixels: int, a: Pointer, b: Pointer,
+    first: int, last: int, filling: int | None = None,
+) -> None:  # fmt: skip
+    """Add a line of words whose elements are pixels of several rows of the image."""
+    tile, unit = Tile(user.unit, t), user.unit
+    taps, count, step, pitch = (f[name] for name in ("taps", "count", "step", "pitch"))
+    panel, columns = _panel(user, tile, b, taps)[:, 0], np.arange(tile.columns)
+    every = max(tile.a_inner // step, 1) if tile.a_inner > step else 1
+    inside = np.arange(max(first, 0), min(last, count))
+    missing = 0 if filling is None else filling + unit.flip
+    for row in range(tile.rows):
+        for tap in range(taps):
+            pixel = row * every + tap
+            real = pixels >> pixel & 1 and len(inside) > 0
+            if not real and filling is None:
+                continue
+            words = np.full((tile.columns, unit.word), missing, np.int64)
+            if real:
+                at = pixel * step + inside * pitch + columns[:, None]
+                words[:, inside] = _read(user, a, at, "ps_a") + unit.flip
+            _add(acc, np.array([row]), (words * panel[tap, : tile.columns]).sum(1)[None, :])
+
+
+def _slide_stacked_filled(
+    user: User, acc: Accumulators, t: Fields, f: Fields, pixels: int, zero: int, a: Pointer,
+    b: Pointer, first: int, last: int,
+) -> None:  # fmt: skip
+    _slide_stacked(user, acc, t, f, pixels, a, b, first, last, zero)
+
+
+def _run_window(
+    user: User, acc: Accumulators, t: Fields, f: Fields, a: Pointer, b: Pointer, columns: int,
+    left: int, right: int,
+) -> None:  # fmt: skip
+    """Add columns of a filter's taps to pixels of image rows: what lies outside counts as zero."""
+    tile = Tile(user.unit, t)
+    for tap in range(f["taps"]):
+        rows = np.arange(tile.rows) * f["step"] + tap * f["apart"]
+        real_rows = np.flatnonzero((rows >= f["top"]) & (rows < f["bottom"]))
+        for column in range(columns):
+            pixels = np.arange(tile.columns) * f["every"] + column * f["across"]
+            real = np.flatnonzero((pixels >= left) & (pixels < right))
+            products = np.zeros((tile.rows, tile.columns), np.float32)
+            at = rows[real_rows][:, None] * f["row"] + pixels[real]
+            weight = _read(user, b, np.array([tap * f["b_row"] + column]), "ps_b")
+            products[np.ix_(real_rows, real)] = _read(user, a, at, "ps_a") * weight
+            _add(acc, np.arange(tile.rows), products)
+
+
+def _unshift(user: User, acc: Accumulators, t: Fields) -> None:
+    sums, columns = acc.sums, np.arange(acc.sums.shape[-1])
+    for shift in range(1, t["shifts"]):
+        sums[0] += sums[shift][:, columns ^ shift]
+
+
+def _unpair(user: User, acc: Accumulators, t: Fields) -> None:
+    tile = Tile(user.unit, t)
+    sums = np.empty_like(acc.sums)
+    sums[:, :, user.unit.order(tile.width)] = acc.sums
+    acc.sums = sums
+
+
+# Factors with their places changed.
+
+
+def _run_rows(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_k: int, _: int
+) -> None:
+    tile = Tile(user.unit, t)
+    weights = _read(user, a, np.arange(length * tile.rows), "ps_b").reshape(length, tile.rows)
+    at = np.arange(length)[:, None] * b_k + np.arange(tile.columns)
+    _add(acc, np.arange(tile.rows), weights.T @ _read(user, b, at, "ps_a"))
+
+
+def _run_taps(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_k: int,
+    taps: Any,
+) -> None:  # fmt: skip
+    tile, ((rows, row), (columns, column)) = Tile(user.unit, t), taps
+    grid = np.add.outer(np.arange(rows) * row, np.arange(columns) * column).reshape(-1)
+    steps = np.add.outer(np.arange(length) * b_k, grid).reshape(-1)
+    shape = len(steps), tile.rows
+    weights = _read(user, a, np.arange(np.prod(shape)), "ps_b").reshape(shape)
+    numbers = _read(user, b, steps[:, None] + np.arange(tile.columns), "ps_a")
+    _add(acc, np.arange(tile.rows), weights.T @ numbers)
+
+
+def _run_plain(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, a_k: int,
+    b_k: int, b_col: int = 1,
+) -> None:  # fmt: skip
+    tile, steps = Tile(user.unit, t), np.arange(length)
+    left = _read(user, a, tile.a_rows[:, None] + steps * a_k, "ps_a")
+    right = _read(user, b, steps[:, None] * b_k + np.arange(tile.columns) * b_col, "ps_b")
+    _add(acc, np.arange(tile.rows), left @ right)
+
+
+def _run_dots(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_col: int
+) -> None:
+    _run_plain(user, acc, t, a, b, length, 1, 1, b_col)
+
+
+# The epilogue.
+
+
+def _shifted(user: User, g: Fields, n: int, c: int) -> dict[str, Any]:
+    def move(pointer: Any, count: int) -> Any:
+        return pointer.move(count) if pointer else 0
+
+    scale = g["to"]["scale"] if g["to"] else 0
+    return {
+        "bias": move(g["bias"], n), "residual": move(g["residual"], c), "clamp": g["clamp"],
+        "offset": move(g["offset"], n), "scale": move(scale, n), "to": g["to"],
+        "activation": 0, "alpha": 1.0, "beta": 1.0,
+    }  # fmt: skip
+
+
+def _in_batch(user: User, e: Fields, batch: int) -> dict[str, Any]:
+    return {**e, "offset": e["offset"].move(batch)}
+
+
+def _finish(user: User, tile: Tile, sums: Array, e: Fields, c: Integers, bias: Array) -> Array:
+    """Return results of f32 sums: factors, bias, residual at ``c``, activation, clamp."""
+    result: Array = sums * np.float32(e["alpha"]) + bias
+    if e["residual"]:
+        residual = _read(user, e["residual"], c, "ps_y")
+        result = result + np.float32(e["beta"]) * residual
+    return clamp_values(user, activate(result, e["activation"]), e["clamp"])
+
+
+def activate(values: Array, activation: Any) -> Array:
+    """Return the values of an activation, if there is one."""
+    if not activation:
+        return values
+    with np.errstate(all="ignore"):
+        return apply_numpy(activation, values.astype(np.float64)).astype(np.float32)
+
+
+def clamp_values(user: User, values: Array, clamp: Any) -> Array:
+    """Return values between two bounds in memory, if there are any; a NaN stays one."""
+    if not clamp:
+        return values
+    low, high = user.read(clamp, np.arange(2))
+    return np.asarray(np.minimum(high, np.maximum(low, values)))
+
+
+def _bias(user: User, e: Fields, count: int) -> Array:
+    """Return the bias of so many columns, or rows; 0 where there is none."""
+    return user.read(e["bias"], np.arange(count)) if e["bias"] else np.zeros(count, np.float32)
+
+
+def _end(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
+    tile, unit = Tile(user.unit, t), user.unit
+    sums = acc.sums[0, :, : tile.columns]
+    if unit.formats["ps_bias"].integer:
+        sums = (_end_whole if unit.y == "s32" else _end_scaled)(user, tile, sums, e)
+    elif e:
+        sums = _finish(user, tile, sums, e, tile.c, _bias(user, e, tile.columns))
+    user.write(c, tile.c, unit.encode(sums, "ps_y"))
+
+
+def _end_whole(user: User, tile: Tile, sums: Array, e: Any) -> Array:
+    """Return whole results."""
+    if not e:
+        return sums
+    result = sums.astype(np.int64) + _start(user, tile, e)
+    if e["residual"]:
+        result = result + _read(user, e["residual"], tile.c, "ps_y")
+    result = result.astype(np.int32).astype(np.int64)
+    if e["clamp"]:
+        low, high = np.clip(user.read(e["clamp"], np.arange(2)).astype(float), -(2**31), 2**31 - 1)
+        result = np.minimum(int(high), np.maximum(int(low), result))
+    return result
+
+
+def _end_scaled(user: User, tile: Tile, sums: Array, e: Fields) -> Array:
+    """Return results scaled to 8 bits, each operation rounded to f32."""
+    scales = e["to"]
+    if not tile.begun:
+        sums = (sums + _start(user, tile, e)).astype(np.int32)
+    result: Array = sums.astype(np.float32) * user.read(e["scale"], np.arange(tile.columns))
+    if e["residual"]:
+        residual = _read(user, e["residual"], tile.c, "ps_y") - scales["residual_zero"]
+        result = result + residual.astype(np.float32) * np.float32(scales["residual_scale"])
+    return np.asarray(np.rint(clamp_values(user, result, e["clamp"])) + scales["y_zero"])
+
+
+def _end_rows(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
+    """Finish a tile whose bias belongs to a row."""
+    tile = Tile(user.unit, t)
+    sums = acc.sums[0, :, : tile.columns]
+    if e:
+        sums = _finish(user, tile, sums, e, tile.c, _bias(user, e, tile.rows)[:, None])
+    user.write(c, tile.c, user.unit.encode(sums, "ps_y"))
+
+
+def _end_channel(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Fields) -> None:
+    """Finish a tile that has one bias."""
+    acc.sums = acc.sums + _bias(user, e, 1)
+    _end(user, acc, t, c, {**e, "bias": 0})
+
+
+def _gap_columns(tile: Tile, gaps: Fields) -> tuple[Integers, Integers]:
+    """Return the columns that C has, and where they lie in a row of it."""
+    pitch, columns = gaps["pitch"], gaps["columns"]
+    at = gaps["phase"] + np.arange(tile.columns)
+    real = np.flatnonzero(at % pitch < columns)
+    before = at // pitch * columns + at % pitch - min(gaps["phase"], columns)
+    return real, before[real]
+
+
+def _begin_gaps(
+    user: User, acc: Accumulators, t: Fields, c: Pointer, accumulate: Any, gaps: Fields
+) -> None:
+    _begin(user, acc, t, c, 0)
+    if accumulate:
+        tile = Tile(user.unit, t)
+        real, at = _gap_columns(tile, gaps)
+        acc.sums[0][:, real] += _read(user, c, tile.c_rows[:, None] + at, "ps_y")
+
+
+def _end_gaps(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any, gaps: Fields) -> None:
+    tile = Tile(user.unit, t)
+    real, at = _gap_columns(tile, gaps)
+    places, sums = tile.c_rows[:, None] + at, acc.sums[0][:, real]
+    if e:
+        sums = _finish(user, tile, sums, e, places, _bias(user, e, tile.rows)[:, None])
+    user.write(c, places, user.unit.encode(sums, "ps_y"))
+
+
+def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) -> Any:
+    """Return the clamp that 8-bit results need; 0 where their narrowing clamps enough."""
+    most, ends = float(2**30), np.iinfo(user.unit.formats["ps_y"].numpy)
+    low, high = user.read(clamp, np.arange(2)) if clamp else (-most, most)
+    low, high = max(low, -most), min(high, most)
+    scales = np.abs(user.read(to["scale"], np.arange(channels)))
+    far = abs(to["residual_scale"]) > 2.0**20 or (scales >= 0.5).any()
+    if not far and low + to["y_zero"] <= ends.min and high + to["y_zero"] >= ends.max:
+        return 0
+    user.write(limits, np.arange(2), np.array([low, max(high, -most)]))
+    return limits
+
+
+KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
+    "ps_begin": _begin,
+    "ps_begin_offset": _begin_offset,
+    "ps_begin_gaps": _begin_gaps,
+    "ps_run": _run,
+    "ps_run_part": _run,
+    "ps_run_filled": _run_steps,
+    "ps_run_grouped": _run_grouped,
+    "ps_run_grouped_filled": _run_grouped_filled,
+    "ps_slide": _slide,
+    "ps_slide_filled": _slide_filled,
+    "ps_slide_stacked": _slide_stacked,
+    "ps_slide_stacked_filled": _slide_stacked_filled,
+    "ps_run_window": _run_window,
+    "ps_run_rows": _run_rows,
+    "ps_run_taps": _run_taps,
+    "ps_run_plain": _run_plain,
+    "ps_run_dots": _run_dots,
+    "ps_unshift": _unshift,
+    "ps_unpair": _unpair,
+    "ps_end": _end,
+    "ps_end_rows": _end_rows,
+    "ps_end_channel": _end_channel,
+    "ps_end_gaps": _end_gaps,
+    "ps_shifted": _shifted,
+    "ps_in_batch": _in_batch,
+    "ps_times": lambda user, e, alpha, beta: {**e, "alpha": alpha, "beta": beta},
+    "ps_then": lambda user, e, activation: {**e, "activation": activation},
+    "ps_limits": _limits,
+}

@@ -1,0 +1,107 @@
+"""Layers as loop IR, run by the interpreter in several orders, without a compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from polysci.ops import parse_problem
+from polysci.space.schedule import parse
+from tests.support.interpreted_layers import InterpretedLayer, check
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer with a schedule; several threads run it by themselves, or as a team."""
+
+    words: str
+    schedule: str
+    layout: str = "nhwc"
+    dtype: str = "f32"
+    threads: int = 1
+    team: bool = False
+
+    @property
+    def layer(self) -> InterpretedLayer:
+        layout = "" if self.words.startswith("mm:") else self.layout
+        problem = parse_problem(self.words, layout, self.dtype)
+        return InterpretedLayer.of(problem, parse(self.schedule), self.threads, team=self.team)
+
+
+F4, F8, F16 = ("> brgemm_portable_f32_", "> brgemm_avx2_f32_", "> brgemm_avx512_f32_")
+CASES = {
+    # Register tiles, ragged and in the padding; loops around them.
+    "conv3x3": Case("mb1ic3ih6oc10kh3ph1", f"p k:8 {F8}6x8"),
+    "blocked": Case("mb2ic8ih5oc6kh3ph1", f"n c:4 k:4 p:2 {F4}10x4", "nchw"),
+    "strided": Case("mb1ic8ih9oc8kh1sh2", f"p* pack(A)+8 k:4 {F4}5x4", threads=2),
+    "stem": Case("mb1ic3ih11oc8kh5sh2ph2", f"pack(A) p k:4 {F4}6x4"),
+    "dilated": Case("mb1ic4ih7oc5kh3ph2dh1", f"p:2 k:4 {F4}14x4", "nchw"),
+    "grouped": Case("g2mb1ic8ih5oc12kh3ph1", f"g* p k:4 {F4}5x4", threads=2),
+    "groups side by side": Case("g4mb1ic8ih5oc8kh3ph1", "p g:2 > grouped2_portable_f32_5x4"),
+    "one map": Case("mb1ic4ih3oc9kh3ph1", f"k:8 {F8}9x8", "nchw"),
+    "conv1d": Case("conv1d mb2ic4iw15oc6kw3sw2pw1", f"n k:4 q {F4}6x4"),
+    # Threads.
+    "rows of threads": Case("mb2ic4ih6oc8kh3ph1", f"n* p:2* k:4 {F4}12x4", threads=3),
+    "a team": Case("mb2ic4ih6oc8kh3ph1", f"n* p:2* k:4 {F4}12x4", threads=3, team=True),
+    "shared copy": Case("mb1ic4ih6oc8kh3ph1", f"pack(A) p* k:4 {F4}6x4", threads=2, team=True),
+    "copies of threads": Case("mb1ic4ih6oc8kh3ph1", f"p:2* pack(A) p k:4 {F4}6x4", threads=2),
+    "curve": Case("mm:13x4x11", f"hilbert(C) i:4* j:4* {F4}4x4", threads=2),
+    # Directives.
+    "streamed": Case("mb1ic8ih4oc8kh1", f"p* k:4 stream(C) {F4}4x4", threads=2),
+    "ahead": Case("mb1ic3ih4oc12kh3ph1", f"k:8 p ahead(B) {F4}4x8"),
+    "swapped": Case("mb2ic8ih5oc7kh1", f"swap(A,B) n* c:4 k:4 {F16}4x32", "nchw", threads=2),
+    "gathered": Case("mb1ic5ih7oc6kh1sh2", f"swap(A,B) pack(A) k {F8}1x16", "nchw"),
+    "taps": Case("mb1ic3ih6oc5kh3ph1", f"swap(A,B) pack(A) k:4 q:8 {F4}4x8", "nchw"),
+    "plain": Case("mm:6x9x10", f"plain(B) i:3 j:8 {F4}3x8"),
+    # Private sums.
+    "private": Case("bwd_w mb4ic3ih5oc5kh3ph1", f"private(C) n:2* k:4 c:2 r s {F4}2x4", threads=2,
+                    team=True),
+    "private parts": Case("mm:6x24x8", f"private(C) k:8* i:4 j:4 {F4}4x4", threads=3, team=True),
+    # Products.
+    "product": Case("mm:7x12x10", f"i:4 k:6 j:4 {F4}4x4"),
+    "packed in the call": Case("mm:2:7x12x10", f"t* i:4 j:4 {F4}4x4", threads=2),
+    # Gradients.
+    "data": Case("bwd_d mb1ic5ih6oc6kh3ph1", f"h c:4 {F4}6x4"),
+    "weights": Case("bwd_w mb2ic5ih5oc6kh3ph1", f"k:4 c:4 r s {F4}4x4"),
+    # Depthwise.
+    "depthwise": Case("g7mb1ic7ih6oc7kh3ph1", "p:3 pack(A) p > depthwise_portable_f32_6x8", "nchw"),
+    "depthwise, channels": Case("g6mb1ic6ih6oc6kh3ph1", "p > depthwise_portable_f32_6x8"),
+    "stencil": Case("mb2g3ic3ih7oc3kh3ph1", "n* g p:4 > stencil_portable_f32_4x8", "nchw",
+                    threads=2),
+    "stencil2": Case("mb1g3ic3ih9oc6kh5sh2ph2", "g k p:3 > stencil2_portable_f32_3x8", "nchw"),
+    # Narrow types.
+    "bf16": Case("mb1ic7ih5oc6kh3ph1", "p > brgemm_neonbf16_bf16_5x8", dtype="bf16"),
+    "bf16 widened": Case("mb1ic5ih5oc6kh1", f"p:2 pack(A) p k:4 {F4}5x4", "nchw", "bf16:bf16:f32"),
+    "bf16 depthwise": Case("g19mb1ic19ih5oc19kh3ph1", "p g:16 > depthwise_avx2_f32_5x16",
+                           dtype="bf16"),
+    "f16": Case("mb1ic4ih5oc10kh3ph1", "p k:8 > brgemm_avx2_f32_5x8", dtype="f16"),
+    "u8": Case("mb1ic6ih5oc10kh3ph1", "p k:8 > brgemm_avx2vnni_i8_5x8", dtype="int8"),
+    "s8": Case("mb1ic6ih5oc5kh3ph1", "p k:4 > brgemm_neondot_i8_5x4", dtype="s8:s8:s8"),
+    "s8 flipped": Case("mb1ic6ih5oc5kh3ph1", "p > brgemm_avx2vnni_i8_5x8", dtype="s8:s8:s32"),
+    "s32 in parts": Case("mb1ic12ih4oc6kh1", "c:4 p k:4 > brgemm_portable_i16_4x4",
+                         dtype="s8:s8:s32"),
+    "u8 packed": Case("mb1ic6ih5oc5kh3ph1", "pack(A) p > brgemm_portable_i16_5x8", "nchw", "int8"),
+    "u8 depthwise": Case("g9mb1ic9ih5oc9kh3ph1", "p g:8 > depthwise_portable_i16_5x8",
+                         dtype="int8"),
+    "u8 stacked": Case("g9mb1ic9ih5oc9kh3ph1", "p > stacked_avx512vnni_i8_5x16", dtype="int8"),
+    "u8 groups": Case("g4mb1ic8ih4oc8kh3ph1", "p g:2 > grouped2_portable_i16_4x4", dtype="int8"),
+    "amx": Case("mb1ic12ih4oc16kh3ph1", "p > brgemm_amx_i8_4x16", dtype="int8"),
+}  # fmt: skip
+
+
+BASIC = CASES["conv3x3"].words
+# Activations behind epilogues of every kind.
+CASES |= {
+    "gelu": Case(f"{BASIC} act=gelu", f"p k:8 {F8}6x8"),
+    "relu, swapped": Case("mb1ic8ih5oc7kh1 act=relu", f"swap(A,B) k:4 {F16}4x32", "nchw"),
+    "silu, copies": Case("mm:6x24x8 act=silu", f"private(C) k:8* i:4 j:4 {F4}4x4", threads=2),
+    "tanh, stencil": Case(f"{CASES['stencil'].words} act=tanh", "n g p:4 > stencil_avx2_f32_4x8",
+                          "nchw"),
+    "factors": Case("mm:6x9x10 alpha=3 beta=2", f"i:3 j:8 {F4}3x8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_are_exact(name: str) -> None:
+    check(CASES[name].layer)
