@@ -401,7 +401,7 @@ class _Emitter:
     def _pack_b(self) -> list[LoopStatement]:
         """Pack B, which changes from call to call, into panels behind the copies of A."""
         count, panels = panel_count(self.plan), self._panels(ZERO)
-        several = self.several and count > 1
+        several = self.several and (count > 1 or self.team is not Team.OWN)
         ends = self._run_of(count) if several else (ZERO, as_index(count))
         call = Invoke(f"{self.symbol}_pack_b", (Named("packed"), panels, *ends))
         moved = Assign(Member("args", "packed"), panels)
