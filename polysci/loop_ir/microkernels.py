@@ -262,10 +262,11 @@ def _words(user: User, a: Pointer, at: Integers, panel: Array) -> Array:
 
     Whatever lies there meets zeros of B.
     """
+    if at.shape[-1] == 1 or not len(at):
+        return np.asarray(_read(user, a, at, "ps_a") + user.unit.flip)
     needed = np.ones(at.shape, bool)
-    if len(at):
-        needed[-1, :, 1:] = panel[-1, :, 1 : at.shape[-1]].any(0)
-    a.place(at)
+    needed[-1, :, 1:] = panel[-1, :, 1 : at.shape[-1]].any(0)
+    a.place(at)  # all of it lies in memory
     factors = np.zeros(at.shape, np.int64 if user.unit.formats["ps_a"].integer else np.float32)
     factors[needed] = _read(user, a, at[needed], "ps_a") + user.unit.flip
     return factors

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.loop_ir.interpreter import Interpreter
-from polysci.loop_ir.memory import Memory, Pointer
+from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import EmitOptions
@@ -99,7 +99,8 @@ class InterpretedLayer:
             "y": Pointer(y, 0, BYTE), "workspace": Pointer(workspace, 0, BYTE),
         })  # fmt: skip
         assert result == 0
-        assert y.written.all(), "y has elements without values"
+        if not y.written.all():
+            raise MemoryFaultError("y has elements without values")
         return y.data.view(self.precision.y.numpy).reshape(self.problem.y_shape)
 
     def scales(self, arrays: Arrays) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from polysci.loop_ir.memory import MemoryFaultError
+from polysci.loop_ir.nodes import Address, For, Invoke, LoopStatement, Mask, Point
 from polysci.ops import parse_problem
 from polysci.space.schedule import parse
+from tests.support.interpreted import Change
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 
@@ -36,7 +39,7 @@ CASES = {
     "blocked": Case("mb2ic8ih5oc6kh3ph1", f"n c:4 k:4 p:2 {F4}10x4", "nchw"),
     "strided": Case("mb1ic8ih9oc8kh1sh2", f"p* pack(A)+8 k:4 {F4}5x4", threads=2),
     "stem": Case("mb1ic3ih11oc8kh5sh2ph2", f"pack(A) p k:4 {F4}6x4"),
-    "dilated": Case("mb1ic4ih7oc5kh3ph2dh1", f"p:2 k:4 {F4}14x4", "nchw"),
+    "dilated": Case("mb1ic3ih5oc5kh3ph2dh1", f"p:2 k:4 {F4}10x4", "nchw"),
     "grouped": Case("g2mb1ic8ih5oc12kh3ph1", f"g* p k:4 {F4}5x4", threads=2),
     "groups side by side": Case("g4mb1ic8ih5oc8kh3ph1", "p g:2 > grouped2_portable_f32_5x4"),
     "one map": Case("mb1ic4ih3oc9kh3ph1", f"k:8 {F8}9x8", "nchw"),
@@ -55,7 +58,7 @@ CASES = {
     "taps": Case("mb1ic3ih6oc5kh3ph1", f"swap(A,B) pack(A) k:4 q:8 {F4}4x8", "nchw"),
     "plain": Case("mm:6x9x10", f"plain(B) i:3 j:8 {F4}3x8"),
     # Private sums.
-    "private": Case("bwd_w mb4ic3ih5oc5kh3ph1", f"private(C) n:2* k:4 c:2 r s {F4}2x4", threads=2,
+    "private": Case("bwd_w mb4ic3ih3oc5kh3ph1", f"private(C) n:2* k:4 c:2 r s {F4}2x4", threads=2,
                     team=True),
     "private parts": Case("mm:6x24x8", f"private(C) k:8* i:4 j:4 {F4}4x4", threads=3, team=True),
     # Products.
@@ -63,7 +66,7 @@ CASES = {
     "packed in the call": Case("mm:2:7x12x10", f"t* i:4 j:4 {F4}4x4", threads=2),
     # Gradients.
     "data": Case("bwd_d mb1ic5ih6oc6kh3ph1", f"h c:4 {F4}6x4"),
-    "weights": Case("bwd_w mb2ic5ih5oc6kh3ph1", f"k:4 c:4 r s {F4}4x4"),
+    "weights": Case("bwd_w mb2ic5ih3oc6kh3ph1", f"k:4 c:4 r s {F4}4x4"),
     # Depthwise.
     "depthwise": Case("g7mb1ic7ih6oc7kh3ph1", "p:3 pack(A) p > depthwise_portable_f32_6x8", "nchw"),
     "depthwise, channels": Case("g6mb1ic6ih6oc6kh3ph1", "p > depthwise_portable_f32_6x8"),
@@ -86,6 +89,17 @@ CASES = {
                          dtype="int8"),
     "u8 stacked": Case("g9mb1ic9ih5oc9kh3ph1", "p > stacked_avx512vnni_i8_5x16", dtype="int8"),
     "u8 groups": Case("g4mb1ic8ih4oc8kh3ph1", "p g:2 > grouped2_portable_i16_4x4", dtype="int8"),
+    # Other algorithms.
+    "winograd(2)": Case("mb1ic3ih6oc9kh3ph1", f"winograd(2) k:8 ahead(B) {F4}4x8"),
+    "winograd(4)": Case("mb1ic3ih8oc10kh3ph1", f"t:3* winograd(4) k:8 {F4}3x8", threads=2,
+                        team=True),
+    "winograd, planes": Case("mb2ic3ih5oc6kh3ph1 act=relu", f"winograd(2) k:4* t:6 {F4}4x4", "nchw",
+                             threads=2, team=True),
+    "winograd, fused": Case("mb1ic5ih5oc5kh3ph1", f"t:4* winograd(2) k:4 {F4}4x4", threads=3),
+    "residues": Case("bwd_d mb2ic5ih5oc4kh3sh2ph1", f"n* residues(2,2) h c:4 {F4}3x4", threads=2),
+    "residues, planes": Case("bwd_d mb1ic3ih6oc4kh3sh2ph1", f"n residues(2,2) h {F4}3x4", "nchw"),
+    "residues, a team": Case("bwd_d mb2ic5ih5oc4kh3sh2ph1", f"residues(2,2) n* h* c:4 {F4}3x4",
+                             threads=2, team=True),
     "amx": Case("mb1ic12ih4oc16kh3ph1", "p > brgemm_amx_i8_4x16", dtype="int8"),
 }  # fmt: skip
 
@@ -93,7 +107,7 @@ CASES = {
 BASIC = CASES["conv3x3"].words
 # Activations behind epilogues of every kind.
 CASES |= {
-    "gelu": Case(f"{BASIC} act=gelu", f"p k:8 {F8}6x8"),
+    "hard_swish": Case(f"{BASIC} act=hard_swish", f"p k:8 {F8}6x8"),
     "relu, swapped": Case("mb1ic8ih5oc7kh1 act=relu", f"swap(A,B) k:4 {F16}4x32", "nchw"),
     "silu, copies": Case("mm:6x24x8 act=silu", f"private(C) k:8* i:4 j:4 {F4}4x4", threads=2),
     "tanh, stencil": Case(f"{CASES['stencil'].words} act=tanh", "n g p:4 > stencil_avx2_f32_4x8",
@@ -105,3 +119,67 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_layers_are_exact(name: str) -> None:
     check(CASES[name].layer)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.threads > 1])
+def test_turns_of_threads_come_in_any_order(name: str, seed: int) -> None:
+    case = CASES[name]
+    check(case.layer, seed)
+    check(replace(case, team=not case.team).layer, seed)
+
+
+def without(name: str) -> Change:
+    """Leave out calls of a routine."""
+    return lambda part: None if isinstance(part, Invoke) and part.function == name else part
+
+
+def without_waiting(part: LoopStatement) -> LoopStatement:
+    """Let threads go on behind shared turns."""
+    return replace(part, wait=False) if isinstance(part, For) else part
+
+
+def move_a(part: LoopStatement) -> LoopStatement:
+    """Read A from the element behind the first one on."""
+    if not (isinstance(part, Point) and part.buffer.name == "A"):
+        return part
+    assert isinstance(part.address, Address)
+    return replace(part, address=replace(part.address, at=part.address.at + 1))
+
+
+def take_all_rows(part: LoopStatement) -> LoopStatement:
+    """Let rows in the padding take part."""
+    if not (isinstance(part, Invoke) and part.function == "ps_run"):
+        return part
+    acc, tile, mask, *steps = part.operands
+    assert isinstance(mask, Mask)
+    return replace(part, operands=(acc, tile, Mask((1 << 32) - 1), *steps))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("private", without_waiting, "two threads|before anything wrote"),
+        ("shared copy", without_waiting, "two threads|before anything wrote"),
+        ("winograd, planes", without_waiting, "two threads|before anything wrote"),
+        ("conv3x3", move_a, "lies outside"),
+        ("conv3x3", take_all_rows, "lies outside|elements differ"),
+        ("conv3x3", without("layer_t1"), "y has elements without values"),
+        ("conv3x3", without("ps_begin"), "sums are read before anything wrote them"),
+        ("stem", without("ps_pack_row"), "workspace: element .* before anything wrote it"),
+        ("u8", without("ps_run_filled"), "elements differ"),
+        ("winograd(2)", without("layer_output"), "y has elements without values"),
+        ("residues", without("layer_residue2"), "y has elements without values"),
+        ("amx", without("ps_tiles_configure"), "whose shape its registers do not have"),
+        ("amx", without("ps_tiles_release"), "tile registers stay configured"),
+    ],
+)
+def test_faults_are_seen(name: str, change: Change, fault: str) -> None:
+    """No order of turns hides a missing barrier, a wrong place or a missing call."""
+    layer = CASES[name].layer
+    wrong = layer.change(change)
+    assert wrong.module != layer.module
+    for seed in range(2):
+        with pytest.raises((MemoryFaultError, AssertionError), match=fault):
+            check(wrong, seed)
