@@ -10,6 +10,7 @@ from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import Address, For, Invoke, LoopStatement, Mask, Point
 from polysci.ops import parse_problem
 from polysci.space.schedule import parse
+from tests.lower.direct.test_codegen import SCHEDULES
 from tests.support.interpreted import Change
 from tests.support.interpreted_layers import InterpretedLayer, check
 
@@ -128,6 +129,14 @@ def test_turns_of_threads_come_in_any_order(name: str, seed: int) -> None:
     case = CASES[name]
     check(case.layer, seed)
     check(replace(case, team=not case.team).layer, seed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_code_of_every_form_is_exact(name: str) -> None:
+    """The schedules whose C other tests read and compile."""
+    words, layout, schedule, threads, *dtype = SCHEDULES[name]
+    check(Case(words, schedule, layout, *dtype, threads=threads).layer)
 
 
 def without(name: str) -> Change:

@@ -7,7 +7,7 @@ import pytest
 
 from polysci.printers.definitions import arrange, definitions, reach, trim, words
 from polysci.target.header_sets import HeaderSet, headers
-from tests.lower.direct.test_codegen import GOLDEN, golden_source
+from tests.lower.direct.test_codegen import SCHEDULES, source_of
 
 MICROKERNELS = Path(__file__).parents[3] / "microkernels"
 HEADER = """\
@@ -83,9 +83,9 @@ def test_no_line_of_a_microkernel_header_is_lost(path: Path) -> None:
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_every_helper_in_a_file_is_used(name: str) -> None:
-    source = golden_source(name)
+    source = source_of(name)
     whole = definitions(headers(source.header_set))
     called = words(source.file)
     unused = {
@@ -129,8 +129,8 @@ def test_public_functions_come_before_the_helpers() -> None:
     assert "fourfold" not in arranged
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_the_entry_of_a_layer_is_near_the_top(name: str) -> None:
-    source = golden_source(name)
+    source = source_of(name)
     head = source.file[: source.file.index(f"\nint {name}(", source.file.index(f"/* {name}: "))]
     assert head.count("\n") < 150

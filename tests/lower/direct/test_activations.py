@@ -19,7 +19,7 @@ from polysci.ops.problem import Problem
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
-from tests.lower.direct.test_codegen import GOLDEN
+from tests.lower.direct.test_codegen import SCHEDULES
 from tests.support import samples
 from tests.support.judge import Judge, build
 
@@ -32,8 +32,8 @@ LAYERS = (
 
 
 def rotated(names: Iterator[str]) -> Iterator[tuple[Problem, str]]:
-    """The golden schedules of real numbers, each with the next activation."""
-    for words, layout, schedule, _, *dtype in GOLDEN.values():
+    """The schedules of real numbers, each with the next activation."""
+    for words, layout, schedule, _, *dtype in SCHEDULES.values():
         problem = parse_problem(words, layout, *dtype)
         if isinstance(problem, Conv2d) and not precision_named(problem.dtype).integer:
             yield problem.with_(activation=next(names)), schedule
