@@ -93,8 +93,9 @@ PS_INLINE void ps_copy_panels(ps_a *restrict box, const ps_x *restrict x, ps_row
 PS_INLINE void ps_pack_row(ps_a *restrict box, const ps_x *restrict x, ps_row row, int64_t first,
                            int64_t channels, ps_a zero)
 {
-    const int64_t count = x ? ps_least(row.pixels, ps_ceil_div(row.limit - first, row.step)) : 0;
-    const int64_t skip = ps_least(count, ps_ceil_div(-first, row.step));
+    const int64_t inside = ps_most(0, ps_ceil_div(row.limit - first, row.step));
+    const int64_t count = x ? ps_least(row.pixels, inside) : 0;
+    const int64_t skip = ps_least(count, ps_most(0, ps_ceil_div(-first, row.step)));
     const int64_t end = ps_most(skip, count);
     const int64_t width = row.panel ? row.panel : channels;
     for (int64_t c = 0, at = 0; c < channels; c += width, at += row.panel_size) {

@@ -23,12 +23,11 @@ PS_SCALAR int ps_kept(int *kept, int (*ask)(void))
     return known == 1;
 }
 
-/* Integers, for any caller. */
+/* Integers, for any caller; they are divided by numbers above 0. */
 PS_SMALL int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
 PS_SMALL int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }
 PS_SMALL int64_t ps_floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && x < 0); }
-/* ceil(x / y) for y > 0, and 0 for negative x. */
-PS_SMALL int64_t ps_ceil_div(int64_t x, int64_t y) { return x > 0 ? (x + y - 1) / y : 0; }
+PS_SMALL int64_t ps_ceil_div(int64_t x, int64_t y) { return x / y + (x % y > 0); }
 
 /* A number below 2^-126 costs an x86 core tens of cycles.  Runs take such numbers for 0, unless
  * PS_KEEP_DENORMALS is defined: bits 15 (results) and 6 (operands) of MXCSR, bit 24 of FPCR. */
