@@ -47,7 +47,7 @@ class SpaceLimits:
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """What code depends on beside its schedule: ``codegen.emit`` explains ``team`` and ``by_rows``.
+    """What code depends on beside its schedule: ``direct.emit`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
     than the problem says; ``adds``: the residual is y itself, to which sums are added. With

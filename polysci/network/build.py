@@ -16,10 +16,11 @@ from polysci.errors import CheckError
 from polysci.measure import first_run
 from polysci.measure.first_run import has_run, note_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.example_inputs import inputs_of
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort
 from polysci.network.stored import save
+from polysci.printers.network import include_header
 from polysci.runtime.backends import backend_named
 from polysci.runtime.worker_process import WorkerProcess
 
@@ -31,24 +32,15 @@ TIMEOUT_S: Final = 120.0  # of one answer: packing the weights of the largest mo
 def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
     """The library of a network, built or found in the cache."""
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
-    texts = [*_compiled_texts(code).values()]
+    texts = [*include_header(code.files, code.name).values()]
     return backend_named(code.backend).build(texts, flags=flags, symbols=symbols)
 
 
 def assembly_of(code: Code, flags: Sequence[str] | None = None) -> dict[str, str]:
     """Return the assembly of a network by the names of its C files. Raises BuildError."""
-    texts = _compiled_texts(code)
+    texts = include_header(code.files, code.name)
     assembly = backend_named(code.backend).assemble([*texts.values()], flags=flags)
     return dict(zip(texts, assembly, strict=True))
-
-
-def _compiled_texts(code: Code) -> dict[str, str]:
-    """Return the C files of a network with its header in them, by name."""
-    include, head = f'#include "{code.name}.h"\n', code.files[f"{code.name}.h"]
-    return {
-        path: text.replace(include, head)
-        for path, text in code.files.items() if path.endswith(".c")
-    }  # fmt: skip
 
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:

@@ -25,11 +25,11 @@ from polysci.border.files import read_stored
 from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
 from polysci.lower.choice import key_of as key_of_record
+from polysci.lower.weights_file import pieces_of
 from polysci.measure import first_run
 from polysci.measure.first_run import has_run
 from polysci.network.build import signature_of
-from polysci.network.codegen.emit import Code
-from polysci.network.codegen.weights_file import pieces_of
+from polysci.network.code import Code
 from polysci.network.network_records import NetworkRecords
 from polysci.network.options import PlanOptions
 from polysci.network.pickling import digest_of

@@ -19,7 +19,7 @@ from polysci.measure.bench import Bench
 from polysci.measure.samples import worse
 from polysci.measure.trials import build_trials
 from polysci.network.build import library_of, time_networks
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.network_records import NetworkRecords
 from polysci.network.options import PlanOptions, machine_for
 from polysci.network.prepare import (

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from polysci.errors import PolysciError
 from polysci.loop_ir.nodes import LoopModule
 from polysci.network.build import ports
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.network_records import NetworkRecords
 from polysci.network.network_tuner import NetworkTuner
 from polysci.network.options import PlanOptions, Watch

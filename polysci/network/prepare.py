@@ -22,10 +22,10 @@ from polysci.graph.simplify import simplify
 from polysci.lower.choice import candidates, reproducible_schedule
 from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import DEFAULT
-from polysci.network.codegen.emit import Code, code_of
-from polysci.network.codegen.pools import OPENMP
+from polysci.network.code import Code, SizedProgram, code_of
 from polysci.network.options import PlanOptions, Watch, machine_for
 from polysci.ops.problem import Problem
+from polysci.printers.network import OPENMP
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
@@ -188,11 +188,11 @@ def generate_code(
     timed: bool = False,
     pool: str = OPENMP,
 ) -> Code:
-    """The C of a placed program; ``apart``, ``timed`` and ``pool`` as ``code_of`` takes them."""
+    """Return the C of a placed program; other arguments are those of ``code_of``."""
+    program = SizedProgram(placed, schedules, shares_of(placed.program, options, pool))
     code = code_of(
-        placed, schedules, name, options.target.isa, options.threads,
-        apart=apart, timed=timed, flush_denormals=options.flush_denormals,
-        pool=pool, shares=shares_of(placed.program, options, pool),
+        [program], name, options.target.isa, options.threads, apart=apart, timed=timed,
+        flush_denormals=options.flush_denormals, pool=pool,
     )  # fmt: skip
     return replace(code, backend=options.target.backend)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from polysci.network.build import runner_of
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import generate_code
 from polysci.network.profile import StageTime, call_latency, latency, profile

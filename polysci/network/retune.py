@@ -18,7 +18,7 @@ from polysci.errors import PolysciError
 from polysci.lower.choice import candidates, key_of, other_form
 from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.network.build import runner_of
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.example_inputs import inputs_of
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import PreparedNetwork, generate_code, options_of

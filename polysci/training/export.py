@@ -25,11 +25,12 @@ from polysci.export.networks.selftest_data import (
 )
 from polysci.export.networks.sized_networks import only_size
 from polysci.frontends.onnx import reference
-from polysci.network.codegen.signature import RunArgument, ports_of
+from polysci.network.code import arguments_of
 from polysci.network.compiled import Network
 from polysci.network.runner import TensorPort
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array, round_up
+from polysci.printers.network import RunArgument
 from polysci.text import templates
 from polysci.text.names import remark
 
@@ -149,7 +150,7 @@ class StepInterface:
 
     def values(self) -> dict[str, str]:
         """Return the values of the templates."""
-        places, ports = self.places, ports_of(self.network.prepared.program)
+        places, ports = self.places, arguments_of(self.network.prepared.program)
         inputs = [port for port in ports if port.word.startswith("x")]
         outputs = [self.replaced(port) for port in ports[len(inputs) :]]
         rows = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polysci.export.networks.c_project import write_project
-from polysci.network.codegen.weights_file import PIECE, flush_denormals
+from polysci.lower.weights_file import PIECE, flush_denormals
 from polysci.network.compiled import Network, compile_network
 from tests.support.compiling import ISA, saved
 from tests.support.exported import run

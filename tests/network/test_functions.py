@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
-from polysci.network.codegen.emit import FUNCTION_HEADERS
+from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import Library, load

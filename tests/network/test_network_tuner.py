@@ -18,7 +18,7 @@ from polysci.frontends.onnx import reference
 from polysci.measure.samples import Samples, samples_of
 from polysci.network import network_tuner
 from polysci.network.build import runner_of
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from polysci.network.network_tuner import NetworkTuner
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import prepare, search_schedules

@@ -15,7 +15,7 @@ from polysci.export.networks.c_project import check_project, write_project
 from polysci.export.networks.python_package import check_package, write_package
 from polysci.frontends.onnx import reference
 from polysci.lower.direct import weight_pieces
-from polysci.network.codegen.emit import code_of
+from polysci.network.code import SizedProgram, code_of
 from polysci.network.compiled import Network
 from polysci.network.prepare import graph_of
 from polysci.target.isas import ISAS
@@ -168,7 +168,7 @@ def test_the_library_needs_only_what_its_code_uses(network: Network) -> None:
     for isa in ISAS.values():
         if kernel in isa.chain:
             placed, schedules = network.prepared.placed, network.schedules
-            code = code_of(placed, schedules, "tiny", isa)
+            code = code_of([SizedProgram(placed, schedules)], "tiny", isa)
             assert code.isa.name == kernel
             assert (
                 f"the code needs: {' '.join(ISAS[kernel].features) or 'none'}"

@@ -8,8 +8,9 @@ import onnx
 import pytest
 
 from polysci.loop_ir.functions import neutral, number
-from polysci.network.codegen.emit import Code, _headers
+from polysci.network.code import Code
 from polysci.numerics.scalar_functions import FUNCTIONS, LETTERS
+from polysci.printers.network import headers_for
 from polysci.target.isas import ISAS
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
@@ -111,7 +112,7 @@ def test_every_function_is_c(kind: str, tmp_path: Path) -> None:
         lines.append(f"{{ (void)x, (void)y, (void)z; return {body}; }}")
     source = tmp_path / "functions.c"
     text = "\n".join(lines)
-    source.write_text(f"{_headers(ISAS['portable'], text)}\n{text}\n", encoding="utf-8")
+    source.write_text(f"{headers_for(ISAS['portable'], text)}\n{text}\n", encoding="utf-8")
     words = ["gcc", *STRICT, "-c", "-o", tmp_path / "functions.o", source]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.network.codegen.emit import _headers, tune_loops
+from polysci.printers.network import headers_for, tuning_values
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.isas import ISAS
 
@@ -21,7 +21,7 @@ LOOPS = {
 
 
 def test_some_instruction_sets_are_tuned() -> None:
-    assert TUNED and not tune_loops(ISAS["portable"])["TUNED"]
+    assert TUNED and not tuning_values(ISAS["portable"])["TUNED"]
 
 
 @pytest.mark.sampled(every=3)
@@ -30,12 +30,12 @@ def test_some_instruction_sets_are_tuned() -> None:
 @pytest.mark.parametrize("isa", TUNED)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_small_functions_are_no_calls(loop: str, isa: str, tmp_path: Path) -> None:
-    attribute = f"__attribute__((noipa{tune_loops(ISAS[isa])['TUNED']}))"
+    attribute = f"__attribute__((noipa{tuning_values(ISAS[isa])['TUNED']}))"
     head = f"PS_KERNEL {attribute} void loop(uint16_t *restrict y, const uint16_t *x, int64_t n)"
     simd = "#pragma omp simd\n    for (int64_t i = 0; i < n; ++i)"
     code = f"{head};\n{head}\n{{\n{simd}\n        {LOOPS[loop]};\n}}\n"
     source = tmp_path / "loop.c"
-    source.write_text(f"{_headers(ISAS[isa], code)}\n{code}", encoding="utf-8")
+    source.write_text(f"{headers_for(ISAS[isa], code)}\n{code}", encoding="utf-8")
     flags = [flag for flag in default_flags() if not flag.startswith(("-fopenmp", "-Wl"))]
     words = ["gcc", *flags, "-fopenmp-simd", "-S", "-o", "-", source]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout

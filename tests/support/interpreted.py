@@ -14,7 +14,7 @@ from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import Memory, Pointer
 from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
 from polysci.lower.stages.program import StageLowering
-from polysci.network.codegen.weights_file import WeightsUse, weights_file_of
+from polysci.lower.weights_file import WeightsUse, weights_file_of
 from polysci.network.prepare import prepare
 from polysci.numerics.dtypes import array_type
 from polysci.target.host import detect

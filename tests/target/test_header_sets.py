@@ -12,10 +12,10 @@ import pytest
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.lower.direct.emit import Source
 from polysci.lower.winograd.emit import HEADERS as WINOGRAD
-from polysci.network.codegen.emit import FUNCTION_HEADERS
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d
 from polysci.printers import interface
+from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load

@@ -18,14 +18,13 @@ from polysci.export.networks.pool_texts import pool_texts
 from polysci.export.networks.selftest_data import SelftestData, make_selftest_data
 from polysci.export.networks.sized_networks import SizedNetworks, only_size
 from polysci.export.project import MARK
+from polysci.lower.weights_file import Chunk, packed_pieces
 from polysci.network.build import runner_of
-from polysci.network.codegen.emit import use_packed_weights
-from polysci.network.codegen.pools import OPENMP
-from polysci.network.codegen.sized_programs import describe_size
-from polysci.network.codegen.weights_file import Chunk, packed_pieces
+from polysci.network.code import describe_size, use_packed_weights
 from polysci.network.compiled import Network
 from polysci.network.planned import PlannedNetwork
 from polysci.network.runner import TensorPort
+from polysci.printers.network import OPENMP
 from polysci.text import names, templates
 from polysci.text.tables import bytes_text
 

@@ -24,10 +24,10 @@ from polysci.export.networks.c_project import (
 from polysci.export.networks.pool_texts import free_pool_texts
 from polysci.export.networks.selftest_data import SelftestData, make_selftest_data
 from polysci.export.networks.sized_networks import only_size
-from polysci.network.codegen.emit import stages_text
-from polysci.network.codegen.signature import ports_of, sizes_of
-from polysci.network.codegen.weights_file import LINE, digest_of, packed_pieces, pieces_of
+from polysci.lower.weights_file import LINE, digest_of, packed_pieces, pieces_of
+from polysci.network.code import arguments_of
 from polysci.network.compiled import Network
+from polysci.printers.network import RunEntry, print_stages, size_constants
 from polysci.text.tables import bytes_text
 
 _FILES = MappingProxyType(
@@ -78,15 +78,15 @@ def files(network: Network, told: SelftestData) -> dict[str, Content]:
     data = network.runner.packed_weights()
     texts = {path: text for path, text in code.files.items() if path.startswith(f"{name}_")}
     sources = [f"{name}.c", *texts, f"{name}_weights.c"]
-    ports, size = ports_of(code.placed.program), LINE + data.nbytes
+    size, entry = LINE + data.nbytes, RunEntry(name, arguments_of(code.placed.program))
     values = {
         **code.values,
         **program_parts(only_size(network)),
         **file_flags(texts),
         **free_pool_texts(code, network.threads),
-        "CODE": stages_text(code.values),
+        "CODE": print_stages(code.values),
         "DIGEST": digest_of(pieces_of(data)),
-        "SIZES": sizes_of(ports, name, {"ARENA": max(1, code.arena.size), "WEIGHTS": size}),
+        "SIZES": size_constants([entry], name, {"ARENA": max(1, code.arena.size), "WEIGHTS": size}),
         "OBJECTS": " ".join(path.removesuffix(".c") + ".o" for path in sources),
         "SOURCES": " ".join(sources),
         "TABLE": "\n".join(rows(network)),

@@ -9,11 +9,10 @@ from types import MappingProxyType
 
 from polysci.errors import PolysciError
 from polysci.export.units import compiles_where
-from polysci.network.codegen.emit import TEMPLATES as NETWORK_TEMPLATES
-from polysci.network.codegen.pools import pool_values
-from polysci.network.codegen.signature import ports_of, sizes_of
-from polysci.network.codegen.sized_programs import SizedProgram, run_values
+from polysci.network.code import arguments_of
 from polysci.network.planned import PlannedNetwork
+from polysci.printers.network import TEMPLATES as NETWORK_TEMPLATES
+from polysci.printers.network import RunEntry, pool_values, run_values, size_constants
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -63,7 +62,7 @@ class IsaChoice:
     def _header(self) -> str:
         """The first plan's, with the names of all and the sizes that suffice for each."""
         plan = self.plans[0]
-        ports = ports_of(plan.code.placed.program)
+        entry = RunEntry(self.name, arguments_of(plan.code.placed.program))
         files = [other.code.weights_file for other in self.plans]
         sizes = {
             "CONTEXT": max(other.code.arena.size for other in self.plans),
@@ -73,12 +72,12 @@ class IsaChoice:
             NETWORK_TEMPLATES / "network.h",
             {
                 **plan.code.values,
-                **run_values([SizedProgram(plan.code.placed, plan.schedules)], self.name),
+                **run_values([entry], self.name),
                 **pool_values(plan.code.pool, plan.threads, self.name),
                 "NAME": self.name,
                 "UPPER": self.name.upper(),
                 "FEATURES": "those of one of " + ", ".join(map(self.key, self.plans)),
-                "SIZES": sizes_of(ports, self.name, sizes),
+                "SIZES": size_constants([entry], self.name, sizes),
                 "LOADING": templates.fill(TEMPLATES / "isa_choice.h", {"NAME": self.name}),
             },
         )
@@ -104,8 +103,8 @@ class IsaChoice:
             f'#include "{plan.name}.h"\n#endif\n'
             for plan in self.plans
         )  # fmt: skip
-        ports = ports_of(self.plans[0].code.placed.program)
-        run = ("void ", ("@C *context", *(port.parameter for port in ports)))
+        arguments = arguments_of(self.plans[0].code.placed.program)
+        run = ("void ", ("@C *context", *(argument.parameter for argument in arguments)))
         rows = {**_FUNCTIONS, "run": run}
         if self.plans[0].code.pool == "callback":
             pool = ("@C *context", f"{self.name}_parallel *parallel", "void *pool")

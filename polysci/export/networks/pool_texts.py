@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from polysci.network.codegen.emit import Code
-from polysci.network.codegen.pools import OPENMP
+from polysci.network.code import Code
+from polysci.printers.network import OPENMP
 from polysci.text import templates
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polysci.errors import SpecError
-from polysci.network.codegen.emit import code_of_programs
-from polysci.network.codegen.sized_programs import SizedProgram
+from polysci.network.code import SizedProgram, code_of
 from polysci.network.planned import PlannedNetwork
 from polysci.network.prepare import shares_of
 
@@ -60,7 +59,7 @@ def join_sizes(
         )
         for sizes, network in networks
     )  # fmt: skip
-    code = code_of_programs(
+    code = code_of(
         programs, name, options.target.isa, options.threads,
         flush_denormals=options.flush_denormals, pool=pool,
     )  # fmt: skip

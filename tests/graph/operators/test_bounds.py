@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.network.codegen.emit import Code
+from polysci.network.code import Code
 from tests.network.test_sanitized import SANITIZED
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node

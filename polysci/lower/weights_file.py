@@ -1,4 +1,4 @@
-"""The weights of a network as one run of bytes, and how packed ones lie in memory."""
+"""The weights of a network as one run of bytes, and the loop IR that packs them in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,33 @@ from math import prod
 
 import numpy as np
 
+from polysci.loop_ir.index import Entry, Flag, Variable, as_index, compare, least, negate
+from polysci.loop_ir.nodes import (
+    Address,
+    Assign,
+    Buffer,
+    Convert,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopModule,
+    LoopStatement,
+    Member,
+    Named,
+    Result,
+    Return,
+    Table,
+    Unused,
+    Value,
+    block,
+    loop,
+)
+from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import to_stored
+from polysci.printers.network import SOURCE
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, members_of
 
@@ -39,23 +63,23 @@ class WeightsFile:
     largest: int
 
     def chunks(self) -> Iterator[Chunk]:
-        """The bytes of the file, without its head."""
+        """Yield the bytes of the file, without its head."""
         for _, array in self.parts:
             yield from pieces_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     @property
     def digest(self) -> str:
-        """What tells the file from those of other networks."""
+        """Hexadecimal digits that tell the file from those of other networks."""
         return digest_of(self.chunks())
 
     def pieces(self) -> Iterator[Chunk]:
-        """The bytes of the file, piece by piece."""
+        """Yield the bytes of the file, piece by piece."""
         yield head_of(MAGIC, self.digest)
         yield from self.chunks()
 
 
 def pieces_of(data: memoryview) -> Iterator[Chunk]:
-    """The bytes of an array, padded with zeros to whole lines."""
+    """Yield the bytes of an array, padded with zeros to whole lines."""
     for first in range(0, data.nbytes, PIECE):
         piece = data[first : first + PIECE]
         missing = -piece.nbytes % LINE
@@ -63,18 +87,18 @@ def pieces_of(data: memoryview) -> Iterator[Chunk]:
 
 
 def packed_pieces(data: memoryview) -> Iterator[Chunk]:
-    """The bytes of a file of weights that were packed ahead, piece by piece."""
+    """Yield the bytes of a file of weights that were packed ahead, piece by piece."""
     yield head_of(PACKED_MAGIC, digest_of(pieces_of(data)))
     yield from pieces_of(data)
 
 
 def head_of(magic: bytes, digest: str) -> bytes:
-    """The first line of a file."""
+    """Return the first line of a file."""
     return (magic + digest.encode()).ljust(LINE, b"\0")
 
 
 def digest_of(chunks: Iterable[Chunk]) -> str:
-    """What tells the file from those of other networks: 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits that tell the file from those of other networks."""
     state = hashlib.sha256()
     for chunk in chunks:
         state.update(chunk)
@@ -82,7 +106,7 @@ def digest_of(chunks: Iterable[Chunk]) -> str:
 
 
 def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
-    """The sum of all words, and of the sums on the way: both modulo 2^64."""
+    """Return the sum of all words, and of the sums on the way: both modulo 2^64."""
     total, sums = np.uint64(0), np.uint64(0)
     with np.errstate(over="ignore"):
         for chunk in chunks:
@@ -93,13 +117,13 @@ def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
 
 
 def weights_of(call: LayerCall, array: Array) -> Array:
-    """The weights of a layer in the element type that it packs."""
+    """Return the weights of a layer in the element type that it packs."""
     array, kind = array.reshape(call.layer.problem.w_shape), call.source.precision.w
     return array if array.dtype == kind.numpy else to_stored(array, kind)
 
 
 def flush_denormals(array: Array) -> Array:
-    """The same numbers with 0 for those below the smallest normal one of f32 or f64."""
+    """Return numbers with 0 for those below the smallest normal one of f32 or f64."""
     if array.dtype not in (np.float32, np.float64):
         return array
     flat, least = array.reshape(-1), np.finfo(array.dtype).tiny
@@ -115,14 +139,14 @@ def flush_denormals(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class WeightsUse:
-    """What runs of a program read beside tensors: calls of its layers, and constants."""
+    """The weights that runs of a program read: those of calls of its layers, and constants."""
 
     placed: PlacedProgram
     calls: Mapping[Spot, LayerCall]
 
     @property
     def constants(self) -> list[str]:
-        """Those that stages read as they are: all but weights that are packed on load."""
+        """The constants that stages read as they are: all but weights that are packed on load."""
         buffers: dict[str, None] = {}
         for at, stage in enumerate(self.placed.program.stages):
             for inside, member in enumerate(members_of(stage)):
@@ -140,7 +164,7 @@ class WeightsUse:
 def weights_file_of(
     uses: Sequence[WeightsUse], *, flush: bool = True
 ) -> tuple[WeightsFile, list[dict[str, int]]]:
-    """The file of the programs of a library; by program, the offsets of its constants in bytes.
+    """Return the file of a library's programs; by program, the offsets of its constants in bytes.
 
     Equal constants are one. ``flush``: without denormals.
     """
@@ -172,3 +196,65 @@ def weights_file_of(
         largest = max(largest, round_up(nbytes))
         packed += round_up(call.source.packed)
     return WeightsFile(tuple(parts), tuple(places), size, packed, largest), offsets
+
+
+def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
+    """Return ``pack_all(from, constants, packed)``, which is 0 where the weights are cut short.
+
+    It fills constants, then takes weights of one layer after the other and packs them.
+    """
+    source, constants, packed = (Named(name) for name in ("from", "constants", "packed"))
+    short, i = block(Return(0)), Variable("i")
+    body: list[LoopStatement] = [Unused(("constants", "packed"))]
+    tables = list[Table]()
+    if file.constants:
+        pairs = zip(file.constants, file.parts, strict=False)
+        places = [value for at, (_, array) in pairs for value in (at, array.nbytes)]
+        tables.append(Table("parts", "size_t", (len(file.constants), 2), tuple(places)))
+        first, size = (Entry("parts", (i, as_index(column))) for column in (0, 1))
+        filled = Result("fill", (source, Address(constants, first), size))
+        body.append(loop(
+            "i", len(file.constants),
+            Let("whole", filled, "int"), If(negate(Flag("whole")), short),
+        ))  # fmt: skip
+    layers = packed_once(calls)
+    if layers:
+        body.append(Let("w", 0, "const void *", const=False))
+    for call in layers:
+        kind, at = call.source.precision.w, call.packed_at or 0
+        count = prod(call.layer.problem.w_shape)
+        w = Address(Named("w"), dtype=kind.c_type, const=True)
+        to = Address(Address(packed, as_index(at)), dtype="void")
+        if call.source.columns:
+            body.append(_pack_columns(call, count, w, to))
+        else:
+            body += _take(count * kind.bytes)
+            zero = [call.layer.x_zero] * call.source.precision.integer
+            body.append(Invoke(f"{call.source.symbol}_pack_weights", (w, to, *zero)))
+        end = at + call.source.packed
+        body += clear_bytes(end, round_up(end))
+    parameters = (SOURCE, Buffer("constants", "char"), Buffer("packed", "char"))
+    function = LoopFunction("pack_all", parameters, block(*body, Return(1)), "int", ("static",))
+    return LoopModule((*tables, function))
+
+
+def _take(size: Value) -> list[LoopStatement]:
+    """Return statements by which ``w`` becomes the address of the next bytes of the weights."""
+    taken = Assign("w", Result("take", (Named("from"), size)))
+    return [taken, If(negate(Flag("w")), block(Return(0)))]
+
+
+def _pack_columns(call: LayerCall, count: int, w: Address, to: Address) -> LoopStatement:
+    """Return the packing of large weights some columns at a time, without a copy of them all."""
+    assert call.source.columns
+    row, step = call.source.columns
+    columns, at, end = count // row, Variable("at"), Variable("end")
+    size = (end - at) * (row * call.source.precision.w.bytes)
+    return loop(
+        "at", columns,
+        Let("end", least(at + step, columns)),
+        Assign(Member("from", "more", pointed=True), compare(end, "<", columns)),
+        *_take(Convert("size_t", size)),
+        Invoke(f"{call.source.symbol}_pack_columns", (w, to, at, end)),
+        step=step,
+    )  # fmt: skip

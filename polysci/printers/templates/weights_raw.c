@@ -77,17 +77,18 @@ PS_SCALAR const void *take(source *from, size_t count)
     return from->scratch && fill(from, from->scratch, count) ? from->scratch : 0;
 }
 
+@PACKING@
+
 /* The order of the file: a head, constants, then the weights of one layer after the other. */
 static const char *filled(source *from, char *constants, char *packed)
 {
     static const char head[64] = "polysci weights @DIGEST@";
     _Alignas(64) char first[sizeof head];
-    const void *w;
-    (void)constants, (void)packed, (void)w;
     if (!from->parts && (!fill(from, first, sizeof head) || memcmp(first, head, sizeof head)))
         return "these are not the weights of this network";
     from->sum = from->sums = 0;
-@PACKING@
+    if (!pack_all(from, constants, packed))
+        return "the weights are cut short";
     if (from->sum != UINT64_C(@SUM@) || from->sums != UINT64_C(@SUMS@))
         return "the weights are damaged";
     return 0;

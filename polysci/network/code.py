@@ -1,0 +1,275 @@
+"""A placed program with schedules -> C: one file of loops and stages, others of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from polysci.errors import UnsupportedError
+from polysci.loop_ir.nodes import LoopFunction, LoopModule
+from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.layer_calls import LayerCall, SharedLayers, Spot, calls_of, serial
+from polysci.lower.stages.program import StageLowering
+from polysci.lower.weights_file import (
+    WeightsFile,
+    WeightsUse,
+    checksum_of,
+    digest_of,
+    packing_of,
+    pieces_of,
+    weights_file_of,
+)
+from polysci.printers.network import (
+    MEMORY,
+    OPENMP,
+    NetworkStages,
+    RunArgument,
+    RunEntry,
+    code_values,
+    denormal_values,
+    layer_declarations,
+    library_declarations,
+    print_network,
+    run_values,
+    size_constants,
+    team_of,
+    tuning_values,
+)
+from polysci.program.passes.arena import Arena
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.program.stages import Program
+from polysci.space.schedule import Schedule
+from polysci.target.isa import Isa
+from polysci.target.isas import least_of
+from polysci.target.target import HOST
+from polysci.text import names
+from polysci.text.names import remark
+
+LAYERS_A_FILE = 6  # so that several compilers have something to do
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The C of a network: texts by file name, its weights, memory and the code of every stage.
+
+    ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
+    ``backend`` is that of the device, ``module`` the loop IR of stages and layers.
+    """
+
+    name: str
+    isa: Isa
+    files: Mapping[str, str]
+    values: Mapping[str, str]
+    declarations: str
+    weights_file: WeightsFile
+    arena: Arena
+    placed: PlacedProgram
+    calls: Mapping[Spot, LayerCall]
+    pool: str = OPENMP
+    backend: str = HOST
+    module: LoopModule = field(default=LoopModule(()), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedProgram:
+    """A program, schedules by key of its problems, and which stages single threads compute.
+
+    ``sizes`` tell it from others of the same library: the extents of free dimensions, by name.
+    """
+
+    placed: PlacedProgram
+    schedules: Mapping[str, Schedule]
+    shares: ThreadShares = SHARED
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """A word in which its symbols end."""
+        return "_".join(f"{names.words(name)}{size}" for name, size in self.sizes.items())
+
+    def serial(self) -> SizedProgram:
+        """Return the program for one thread."""
+        schedules = {key: serial(schedule) for key, schedule in self.schedules.items()}
+        return replace(self, schedules=schedules, shares=SHARED)
+
+    def entry(self, name: str) -> RunEntry:
+        """Return its entry in the library ``name``."""
+        words = [f"size_{word}" for word in names.layers([*self.sizes], "size")]
+        return RunEntry(
+            f"{name}_{self.key}" if self.sizes else name, arguments_of(self.placed.program),
+            dict(zip(words, self.sizes.values(), strict=True)), self.key,
+        )  # fmt: skip
+
+
+def arguments_of(program: Program) -> list[RunArgument]:
+    """Return the arguments of a run: inputs, then outputs."""
+    values = program.values
+    inputs = [(f"x{at}", name, values[name], "") for at, name in enumerate(program.arguments)]
+    outputs = [
+        (f"y{at}", title, values[name], _note(program, name, title))
+        for at, (name, title) in enumerate(zip(program.outputs, program.titles, strict=True))
+    ]
+    return [
+        RunArgument(word, title, value.dtype, value.shape, note)
+        for word, title, value, note in (*inputs, *outputs)
+    ]
+
+
+def _note(program: Program, name: str, title: str) -> str:
+    """Return a remark on an output that a run also reads, or whose length data decides."""
+    if name in program.in_place:
+        return f": a run reads {remark(program.in_place[name])} here and replaces it"
+    mark = program.counted.get(title)
+    if mark is None:
+        return ""
+    return f": of axis {mark.axis} the first *y{program.titles.index(mark.count)}"
+
+
+def check_programs(programs: Sequence[SizedProgram], name: str) -> None:
+    """Raise UnsupportedError where programs have other arguments than the first."""
+    first, *others = [
+        [argument.parameter for argument in arguments_of(program.placed.program)]
+        for program in programs
+    ]
+    for program, parameters in zip(programs[1:], others, strict=True):
+        if parameters != first:
+            raise UnsupportedError(
+                f"{name}: {program.key} has other inputs and outputs than {programs[0].key}: the "
+                "entries of a library have arguments of the same types"
+            )
+
+
+def describe_size(programs: Sequence[SizedProgram]) -> str:
+    """Return a library's size in words: its stages, and its sizes if it has several."""
+    stages = f"{len(programs[0].placed.program.stages)} stages"
+    return f"{stages}, for {len(programs)} sizes" if programs[0].sizes else stages
+
+
+def code_of(
+    programs: Sequence[SizedProgram],
+    name: str,
+    isa: Isa,
+    threads: int = 1,
+    *,
+    apart: bool = False,
+    timed: bool = False,
+    flush_denormals: bool = True,
+    pool: str = OPENMP,
+) -> Code:
+    """Return the C of a program, or of several, which share layers and packed weights.
+
+    ``apart``: tensors share no memory, and ``NAME_memory`` gives the address of theirs. ``timed``:
+    ``NAME_times`` gives the seconds at which the last run began and ended each of its stages.
+    ``flush_denormals``: numbers below the smallest normal one count as 0, constants among them.
+    ``pool`` starts the threads: ``openmp``, or one of POOLS.
+
+    The code's ``arena`` is the largest of theirs, ``placed`` and ``calls`` are the first's. Raises
+    UnsupportedError for programs whose arguments differ in number or type.
+    """
+    check_programs(programs, name)
+    if all(len(own.shares.alone) == len(own.placed.program.stages) for own in programs):
+        programs, threads = [own.serial() for own in programs], 1
+    pool = pool if threads > 1 else OPENMP
+    layers, team = SharedLayers(), team_of(pool)
+    uses = [
+        WeightsUse(own.placed, calls_of(
+            own.placed, own.schedules, name, threads, team, own.shares, layers
+        ))
+        for own in programs
+    ]  # fmt: skip
+    calls = [call for use in uses for call in use.calls.values()]
+    tuning = tuning_values(isa)
+    isa = least_of(isa, [call.source.isa for call in calls])
+    weights_file, offsets = weights_file_of(uses, flush=flush_denormals)
+    entries = [own.entry(name) for own in programs]
+    lowerings = [
+        StageLowering(
+            own.placed, entry.symbol, isa, threads, use.calls, constants, apart, timed, own.shares
+        )
+        for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
+    ]  # fmt: skip
+    stages = NetworkStages(
+        [*map(_stages_module, lowerings)], packing_of(weights_file, calls), pool, threads,
+        any(lowering.row_fusions for lowering in lowerings),
+        (len(programs[0].placed.program.stages) + 1) * timed,
+    )  # fmt: skip
+    arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
+    run, sources = run_values(entries, name), {call.source.symbol: call.source for call in calls}
+    values = {
+        **_memory_values(entries, name, arena, weights_file),
+        **run,
+        **stages.values(entries, name),
+        **denormal_values(flush=flush_denormals),
+        **library_declarations(name, run["PARAMETERS"], apart=apart, timed=timed),
+        **tuning,
+        "SIZE": describe_size(programs),
+        "EMBEDDED": "",
+        "DECLARATIONS": layer_declarations(
+            [source.declarations for source in sources.values()],
+            scaled=any(source.precision.scaled for source in sources.values()),
+        ),
+        "DIGEST": weights_file.digest,
+        **_sums(checksum_of(weights_file.chunks())),
+    }
+    values |= code_values(isa, values)
+    files = {**print_network(values, "raw"), **_layer_files(name, sources.values())}
+    return Code(
+        name, isa, files, values, values["CDEF"], weights_file, arena,
+        programs[0].placed, uses[0].calls, pool,
+        module=_join([*stages.modules, *(source.module for source in sources.values())]),
+    )  # fmt: skip
+
+
+def use_packed_weights(code: Code, data: memoryview) -> dict[str, str]:
+    """Return all C files for weights packed ahead: ``data``, as ``NAME_model_data`` has it."""
+    sums = _sums(checksum_of(pieces_of(data)))
+    values = {**code.values, "DIGEST": digest_of(pieces_of(data)), **sums}
+    return {**code.files, **print_network(values, "packed")}
+
+
+def _layer_files(name: str, layers: Iterable[Source]) -> dict[str, str]:
+    """Return the C files of layers, one header set a file."""
+    by_unit: dict[str, list[Source]] = {}
+    for source in layers:
+        by_unit.setdefault(source.key, []).append(source)
+    return {
+        f"{name}_{unit}_{first // LAYERS_A_FILE}.c": assemble(
+            sources[first : first + LAYERS_A_FILE]
+        )
+        for unit, sources in by_unit.items()
+        for first in range(0, len(sources), LAYERS_A_FILE)
+    }
+
+
+def _stages_module(lowering: StageLowering) -> LoopModule:
+    """Return tables and loops of a program, and last the function of all its stages."""
+    stages = LoopFunction(f"{lowering.name}_stages", (MEMORY,), lowering.stages(), attributes=())
+    return LoopModule((*lowering.tables, *lowering.functions, stages))
+
+
+def _join(modules: Sequence[LoopModule]) -> LoopModule:
+    """Return the parts and types of several modules as one."""
+    types = {name: dtype for module in modules for name, dtype in module.types.items()}
+    return LoopModule(tuple(part for module in modules for part in module.parts), types)
+
+
+def _memory_values(
+    entries: Sequence[RunEntry], name: str, arena: Arena, weights: WeightsFile
+) -> dict[str, str]:
+    """Return the names of the library and the bytes of its memory, by template value."""
+    memory = {"CONTEXT": arena.size, "MODEL": weights.constants_size + weights.packed_size}
+    return {
+        "NAME": name,
+        "UPPER": name.upper(),
+        "SIZES": size_constants(entries, name, memory),
+        "ARENA": str(arena.size),
+        "UNSHARED": str(arena.unshared),
+        "CONSTANTS": str(weights.constants_size),
+        "PACKED": str(weights.packed_size),
+        "LARGEST": str(weights.largest),
+    }
+
+
+def _sums(checksum: tuple[int, int]) -> dict[str, str]:
+    return dict(zip(("SUM", "SUMS"), map(hex, checksum), strict=True))

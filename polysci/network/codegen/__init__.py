@@ -1,1 +1,0 @@
-"""A placed program as C."""

@@ -1,0 +1,405 @@
+"""The C around a network's stages: its header, how weights load, its threads, entries by size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from polysci.loop_ir.nodes import LoopFunction, LoopModule, ScalarParameter
+from polysci.numerics.dtypes import C_TYPES, array_type
+from polysci.printers import ctree as c
+from polysci.printers import openmp
+from polysci.printers.c import CPrinter
+from polysci.printers.definitions import trim
+from polysci.printers.interface import SCALES, TEAM
+from polysci.printers.team import Team
+from polysci.target.header_sets import target_lines
+from polysci.target.isa import Isa
+from polysci.target.microkernels import header
+from polysci.text import templates
+from polysci.text.names import remark
+
+TEMPLATES: Final = Path(__file__).with_name("templates")
+OPENMP: Final = "openmp"
+TEAM_MEMBER: Final = "m->team"  # in stages, of a team that is no region of OpenMP's
+MEMORY: Final = ScalarParameter("m", "const ps_memory *")  # the parameter of stages
+SOURCE: Final = ScalarParameter("from", "source *")  # of packing: where weights come from
+FUNCTION_HEADERS: Final = (
+    "functions",
+    "functions_exponential",
+    "functions_trigonometric",
+    "functions_exact",
+    "functions_whole",
+    "routines",
+)  # what the texts of ir.functions call
+_RINGS: Final = """\
+/* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
+typedef struct {
+    char *at;
+    int64_t base, done;
+} ps_ring;
+"""
+_FLUSHED: Final = """\
+In a run, and in the weights,
+ * numbers below 2^-126 (of double: 2^-1022) count as 0; then the caller has its mode back. Compile
+ * with -DPS_KEEP_DENORMALS to have runs compute with them, at tens of cycles each."""
+
+
+# Arguments of a run.
+
+
+@dataclass(frozen=True, slots=True)
+class RunArgument:
+    """An argument of a run: its names in C and in the model, its elements, a remark on it."""
+
+    word: str
+    title: str
+    dtype: str
+    shape: tuple[int, ...]
+    note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The C type of an element."""
+        return C_TYPES[self.dtype]
+
+    @property
+    def parameter(self) -> str:
+        """The parameter as a prototype lists it."""
+        return f"{'const ' * self.word.startswith('x')}{self.kind} *{self.word}"
+
+    @property
+    def row(self) -> str:
+        """The line of the header about it."""
+        shape = " x ".join(map(str, self.shape)) or "one number"
+        return f" *   {self.word}  {self.dtype:<8} {shape} ({remark(self.title)}){self.note}"
+
+    def array(self, name: str) -> str:
+        """Return its definition in the header's usage."""
+        return f" *     static {self.kind} {self.word}[{name.upper()}_{self.word.upper()}_COUNT];"
+
+    def sizes(self) -> dict[str, int]:
+        """Return its elements and bytes, by the ends of the header's constants."""
+        count, item = prod(self.shape), array_type(self.dtype).itemsize
+        # No array of C has no elements.
+        return {f"{self.word.upper()}_COUNT": max(1, count),
+                f"{self.word.upper()}_SIZE": count * item}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A program of a library as C calls it: its symbol and arguments.
+
+    ``sizes`` tell it from the others: C names of parameters and what they are; ``key`` is a word
+    for them. A library of one size has none.
+    """
+
+    symbol: str
+    arguments: Sequence[RunArgument]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    key: str = ""
+
+    @property
+    def condition(self) -> str:
+        """C text that is true of its sizes."""
+        return " && ".join(f"{word} == {size}" for word, size in self.sizes.items())
+
+
+def argument_values(arguments: Sequence[RunArgument], name: str) -> dict[str, str]:
+    """Return what the templates say of the arguments of ``NAME_run``."""
+    inputs = [argument.word for argument in arguments if argument.word.startswith("x")]
+    outputs = [argument.word for argument in arguments if argument.word.startswith("y")]
+    return {
+        "ARRAYS": "\n".join(argument.array(name) for argument in arguments),
+        "ARGUMENTS": ", ".join([*inputs, *outputs]),
+        "PARAMETERS": ", ".join(argument.parameter for argument in arguments),
+        "TENSORS": "\n".join(argument.row for argument in arguments),
+        "INPUTS": str(max(1, len(inputs))),
+        "OUTPUTS": str(max(1, len(outputs))),
+        "IN": ", ".join(inputs) or "0",
+        "OUT": ", ".join(outputs) or "0",
+    }
+
+
+def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
+    """Return what the templates say of the functions that run a network, and of arguments."""
+    first = entries[0]
+    values = argument_values(first.arguments, name)
+    context, parameters = f"{name}_context *context, ", values["PARAMETERS"]
+    if not first.sizes:
+        head = f"void {name}_run({context}{parameters})"
+        return {**values, "RUN_HEAD": head, "RUN_DECLARED": f"{head};", "ENTRIES": ""}
+    words = ", ".join(argument.word for argument in first.arguments)
+    sizes = ", ".join(f"int64_t {word}" for word in first.sizes)
+    heads = [f"void {entry.symbol}_run({context}{parameters})" for entry in entries]
+    dispatcher = f"int {name}_run({context}{sizes}, {parameters})"
+    calls = "".join(
+        f"if ({entry.condition})\n        {entry.symbol}_run(context, {words});\n    else "
+        for entry in entries
+    )
+    bodies = [f"{head}\n{{\n    run_entry(context, {at}, {words});\n}}\n"
+              for at, head in enumerate(heads)]  # fmt: skip
+    bodies.append(
+        f"{dispatcher}\n{{\n    {calls.rstrip()}\n        return {name.upper()}_NO_SIZE;\n"
+        f"    return {name.upper()}_OK;\n}}\n"
+    )
+    declared = {"NAME": name, "UPPER": name.upper(), "RUN_HEAD": dispatcher,
+                "ENTRIES": "\n".join(f"{head};" for head in heads),
+                "KNOWN": ", ".join(entry.key for entry in entries)}  # fmt: skip
+    return {
+        **values,
+        "ARRAYS": "\n".join(argument.array(first.symbol) for argument in first.arguments),
+        "ARGUMENTS": ", ".join([*map(str, first.sizes.values()), words]),
+        "TENSORS": "\n".join("\n".join([f" * {entry.key}:", *(x.row for x in entry.arguments)])
+                             for entry in entries),
+        "RUN_HEAD": f"static void run_entry({context}int entry, {parameters})",
+        "RUN_DECLARED": _fill("sizes.h", declared).rstrip(),
+        "ENTRIES": "\n" + "\n".join(bodies),
+    }  # fmt: skip
+
+
+def size_constants(entries: Sequence[RunEntry], name: str, memory: Mapping[str, int]) -> str:
+    """Return the constants of the header: of arguments, and of ``memory``, by what takes it."""
+    sizes = {
+        f"{entry.symbol}_{end}": size
+        for entry in entries for argument in entry.arguments
+        for end, size in argument.sizes().items()
+    }  # fmt: skip
+    sizes |= {f"{name}_{what}_SIZE": size for what, size in memory.items()}
+    return "\n".join(f"#define {word.upper()} {size}" for word, size in sizes.items())
+
+
+# Threads.
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The C of a network for threads that OpenMP does not start.
+
+    ``threads`` is what the header says of them, ``includes`` what the code includes, ``member`` a
+    member of contexts, ``run`` a run, ``start`` and ``end`` statements for it, ``types``,
+    ``header`` and ``functions`` templates of declarations and of public functions.
+    """
+
+    threads: str
+    includes: str
+    member: str
+    run: str
+    start: str = ""
+    end: str = ""
+    types: str = ""
+    header: str = ""
+    functions: str = ""
+
+
+POOLS: Final[Mapping[str, Pool]] = MappingProxyType(
+    {
+        "pthread": Pool(
+            "{0} threads: the one that calls it,\n * and those that {1}_new starts and {1}_free "
+            "ends. These spin for about 0.1 ms\n * (-DPS_SPINS=N: N turns), then sleep until the "
+            "next run. A child of fork has none of them",
+            "#include <pthread.h>\n#include <signal.h>\n",
+            "    ps_pool pool;\n",
+            "    run_together(&context->pool, &m);\n",
+            "    if (!start_pool(&context->pool)) {\n        {0}_free(context);\n"
+            "        return 0;\n    }\n",
+            "    end_pool(&context->pool);\n",
+        ),
+        "callback": Pool(
+            "the threads of a pool of the\n * caller's, {0} at most, or the calling thread: see "
+            "{1}_use_pool",
+            "",
+            "    {0}_parallel *parallel;\n    void *pool;\n",
+            "    run_together(context->parallel, context->pool, &m);\n",
+            types="callback.h", header="use_pool.h", functions="use_pool.c",
+        ),
+    }
+)  # fmt: skip
+_REGION_TOLD: Final = (
+    "{0} threads, more than one only where the compiler\n * was given its OpenMP option"
+)
+_POOL_VALUES: Final = (
+    *("POOL_INCLUDES", "TEAM_CODE", "TEAM_OF", "POOL_CODE", "POOL_OF", "START_POOL", "END_POOL"),
+    *("POOL_TYPES", "POOL_HEADER", "POOL_FUNCTIONS"),
+)
+
+
+def team_of(pool: str) -> Team:
+    """Return the team that shares a network's stages."""
+    return Team.OPENMP if pool == OPENMP else Team.POOL
+
+
+def pool_values(pool: str, threads: int, name: str) -> dict[str, str]:
+    """Return the values of the templates of a network that runs in so many threads."""
+    values = dict.fromkeys(_POOL_VALUES, "")
+    if threads == 1:
+        return {**values, "THREADS": "1 thread", "RUN": "    share(&m);\n"}
+    if pool == OPENMP:
+        region = "\n".join(openmp.guard(openmp.parallel(threads)))
+        told = _REGION_TOLD.format(threads)
+        return {**values, "THREADS": told, "RUN": f"{region}\n    share(&m);\n"}
+    row, common = POOLS[pool], {"NAME": name, "COUNT": str(threads), "TEAM_TYPE": TEAM}
+
+    def fill(template: str) -> str:
+        return _fill(template, common) if template else ""
+
+    common["WAITING"] = fill(f"waiting_{pool}.c")
+    return {
+        "POOL_INCLUDES": row.includes,
+        "TEAM_CODE": fill("team.c"),
+        "TEAM_OF": "    const polysci_team *team; /* as this thread sees it */\n",
+        "POOL_CODE": fill(f"pool_{pool}.c"),
+        "POOL_OF": row.member.replace("{0}", name),
+        "START_POOL": row.start.replace("{0}", name),
+        "END_POOL": row.end,
+        "POOL_TYPES": fill(row.types),
+        "POOL_HEADER": fill(row.header),
+        "POOL_FUNCTIONS": fill(row.functions),
+        "THREADS": row.threads.format(threads, name),
+        "RUN": row.run,
+    }
+
+
+# Stages and files.
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkStages:
+    """The loop IR of a network's programs, and of the packing of its weights.
+
+    The last function of each module runs all stages of its program. ``threads`` of ``pool`` run
+    them. ``rings``: rows of tensors are kept in rings. ``clocks`` is how many times a run notes, or
+    0.
+    """
+
+    modules: Sequence[LoopModule]
+    packing: LoopModule
+    pool: str
+    threads: int
+    rings: bool = False
+    clocks: int = 0
+
+    def values(self, entries: Sequence[RunEntry], name: str) -> dict[str, str]:
+        """Return the values of the templates: the loops, the body of a run, packing, threads."""
+        printer, bodies = CPrinter(team_of(self.pool), member=TEAM_MEMBER), list[str]()
+        loops = [_RINGS] * self.rings
+        for module in self.modules:
+            *parts, stages = module.parts
+            assert isinstance(stages, LoopFunction)
+            loops.append(printer.module(LoopModule(tuple(parts))))
+            bodies.append(c.text(c.Collection(printer.body(stages.body)), 1))
+        values = {
+            **_clock(self.clocks),
+            **pool_values(self.pool, self.threads, name),
+            "PACKING": CPrinter().module(self.packing).rstrip(),
+            "STAGES": bodies[0],
+        }
+        if entries[0].sizes:
+            cases = []
+            for at, (entry, body) in enumerate(zip(entries, bodies, strict=True)):
+                loops.append(f"static void {entry.symbol}(const ps_memory *m)\n{{\n{body}\n}}\n")
+                cases.append(f"    case {at}: {entry.symbol}(m); break;")
+            values |= {
+                "STAGES": "\n".join(["    switch (m->entry) {", *cases, "    }"]),
+                "TIMES": "    int entry; /* which of the programs runs */\n",
+                "SET_TIMES": ",\n                         .entry = entry",
+            }
+        return {**values, "LOOPS": "\n".join(loops)}
+
+
+def code_values(isa: Isa, values: Mapping[str, str]) -> dict[str, str]:
+    """Return what the code of loops, stages and templates needs ahead: headers for its ISA."""
+    paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
+    texts = [values["LOOPS"], values["STAGES"], *(path.read_text("utf-8") for path in paths)]
+    features = " ".join(isa.features) or "none"
+    return {"FEATURES": features, "HEADERS": headers_for(isa, " ".join(texts))}
+
+
+def headers_for(isa: Isa, code: str) -> str:
+    """Return vector types and functions that C text of an instruction set uses."""
+    names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
+    texts = [header(name) for name in (*names, *FUNCTION_HEADERS)]
+    return trim([target_lines(isa), *texts], code)
+
+
+def tuning_values(isa: Isa) -> dict[str, str]:
+    """Return how loops are tuned for the CPUs of an instruction set, by template value."""
+    if not isa.tuning:
+        return {"TUNED": "", "WHY_TUNED": ""}
+    return {
+        "TUNED": f', target("tune={isa.tuning},prefer-vector-width=512")',
+        "WHY_TUNED": "\n   It gathers elements by vectors only for CPUs that it knows.",
+    }
+
+
+def denormal_values(*, flush: bool) -> dict[str, str]:
+    """Return what header and code say of numbers below the smallest normal one."""
+    if flush:
+        return {"DENORMALS": _FLUSHED, "KEEP": ""}
+    keep = "#define PS_KEEP_DENORMALS 1\n"
+    return {"DENORMALS": "Denormal numbers are kept.", "KEEP": keep}
+
+
+def library_declarations(name: str, parameters: str, *, apart: bool, timed: bool) -> dict[str, str]:
+    """Return the declarations that cffi takes, and functions for the project itself.
+
+    ``apart``: one gives the memory of tensors; ``timed``: one gives the times of a run.
+    """
+    inside = {
+        f"char *{name}_memory({name}_context *context)": "context->arena" * apart,
+        f"double *{name}_times({name}_context *context)": "context->times" * timed,
+    }
+    shown = {head: value for head, value in inside.items() if value}
+    public = _fill("declarations.h", {"NAME": name, "PARAMETERS": parameters})
+    return {
+        "CDEF": public + "".join(f"{head};\n" for head in shown),
+        "DEBUG": "".join(f"\n{head} {{ return {value}; }}\n" for head, value in shown.items()),
+    }
+
+
+def layer_declarations(declarations: Sequence[str], *, scaled: bool) -> str:
+    """Return the prototypes of layers; ``scaled``: some of them take scales."""
+    return SCALES * scaled + "".join(declarations)
+
+
+def print_network(values: Mapping[str, str], weights: str) -> dict[str, str]:
+    """Return header and C file; ``weights`` ``raw`` are packed on load, ``packed`` ones were."""
+    name = values["NAME"]
+    filled = {
+        **values,
+        "CODE": print_stages(values),
+        "WEIGHTS": _fill(f"weights_{weights}.c", values),
+        "LOADING": _fill(f"loading_{weights}.h", values),
+    }
+    return {f"{name}.{end}": _fill(f"network.{end}", filled) for end in ("h", "c")}
+
+
+def print_stages(values: Mapping[str, str]) -> str:
+    """Return the C of all stages, up to what one thread does of a run."""
+    return _fill("stages.c", values)
+
+
+def include_header(files: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the C files of a network with its header in them, by name."""
+    line, text = f'#include "{name}.h"\n', files[f"{name}.h"]
+    return {path: code.replace(line, text) for path, code in files.items() if path.endswith(".c")}
+
+
+def _clock(times: int) -> dict[str, str]:
+    """Return the values of a network that times itself."""
+    if not times:
+        return dict.fromkeys(("TIMES", "TIMES_OF", "SET_TIMES", "NOW"), "")
+    return {
+        "TIMES": "    double *times; /* one more than stages: the first is the start */\n",
+        "TIMES_OF": f"    double times[{times}];\n",
+        "SET_TIMES": ",\n                                      .times = context->times + 1",
+        "NOW": _fill("clock.c", {}),
+    }
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    return templates.fill(TEMPLATES / template, values)
