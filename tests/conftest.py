@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from polysci.measure import first_run
 from polysci.measure.samples import Samples
-from polysci.network import network_cache
+from polysci.network import compiled
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
@@ -90,7 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def plan_networks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are planned anew, as tests change what passes go by; those of the cache stay."""
     if request.module.__name__.rpartition(".")[2] != "test_network_cache":
-        monkeypatch.setattr(network_cache, "load", lambda *_, **__: None)
+        monkeypatch.setattr(compiled, "load_network", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")

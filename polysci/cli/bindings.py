@@ -53,7 +53,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 def inputs_of_run(arguments: argparse.Namespace, network: Network) -> dict[str, Any]:
     """The arrays of ``--input``, or made-up ones. Raises SpecError for a file that is wrong."""
-    from polysci.network.example_inputs import load_inputs
+    from polysci.network.runner import load_inputs
     from polysci.peers.networks.compare import inputs_for
 
     if arguments.input is not None:

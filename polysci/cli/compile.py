@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
@@ -22,7 +21,6 @@ from polysci.cli.bindings import (
     inputs_of_run,
     several_sizes,
 )
-from polysci.cli.compile_farm import compile_on_farm
 from polysci.cli.compile_output import (
     check_folder,
     check_output,
@@ -31,7 +29,15 @@ from polysci.cli.compile_output import (
     write_output,
     write_sizes,
 )
-from polysci.cli.compile_targets import targets_of, write_for
+from polysci.cli.compile_targets import (
+    DTYPES,
+    compile_on_farm,
+    compile_options,
+    named_dtype,
+    targets_of,
+    title_of,
+    write_for,
+)
 from polysci.cli.schedulers import describe_result, scheduler_option
 from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from polysci.frontends.pytorch.program import TorchProgram
     from polysci.graph.graph import Graph
     from polysci.network.compiled import Network
-    from polysci.network.prepare import PreparedNetwork
+    from polysci.network.prepare import Model
     from polysci.ops.problem import Problem
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
@@ -92,7 +98,6 @@ def parse(text: str) -> tuple[int, str]:
 
 
 _HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
-_DTYPES = ("f32", "bf16")
 _PEERS = {"onnxruntime", "openvino", "torch.nn"}
 
 
@@ -125,24 +130,9 @@ def add(commands: Any) -> None:
 
 def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
-    from polysci.cli.display import Display
-    from polysci.network.compiled import compile_network
-    from polysci.tune import Progress
-
+    arguments.model = model
     check_bindings(arguments)
-    with Display(0) as display:
-
-        def watch(problem: Problem, step: Progress | Result) -> None:
-            if isinstance(step, Progress):
-                display.watch(problem, step)
-            else:
-                display.done(describe_result(step))
-
-        network = compile_network(
-            model, "estimate", shared.threads_of(arguments), _check_dtype(arguments.dtype),
-            dims=dims_of(arguments), values=dict(arguments.value), algorithm=arguments.algorithm,
-            isa=arguments.isa, reproducible=arguments.reproducible, watch=watch,
-        )  # fmt: skip
+    network = _compile(arguments, model, level="estimate", dims=dims_of(arguments))
     _write_explanation(arguments, network)
     return 0
 
@@ -184,7 +174,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     """Options to read the model and to search its layers."""
     reading_options(command)
     command.add_argument(
-        "--dtype", type=_dtype, choices=_DTYPES, default="f32",
+        "--dtype", type=named_dtype, choices=DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
@@ -236,45 +226,23 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _dtype(text: str) -> str:
-    """The type that a name or alias stands for; what is none is left to the choices."""
-    from polysci.numerics.dtypes import precision_named
-
-    try:
-        name = str(precision_named(text))
-    except SpecError:
-        return text
-    return name if name in _DTYPES else text
-
-
-def _check_dtype(text: str) -> str:
-    """Return the type of a name or alias. Raises SpecError for one that no model is computed in."""
-    dtype = _dtype(text)
-    if dtype not in _DTYPES:
-        raise SpecError(f"--dtype {dtype}: a model is computed in {' or '.join(_DTYPES)}")
-    return dtype
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Compile, then print, compare or write; 1 if a stage is found wrong."""
     _check(arguments)
     tuner_of(arguments)
     peers = _peers(arguments)
     if several_sizes(arguments):
-        return write_sizes(
-            arguments, _title(arguments),
-            lambda dims: _network(arguments, _graph(arguments, dims)),
-        )  # fmt: skip
+        return write_sizes(arguments, lambda dims: _compile(arguments, _graph(arguments, dims)))
     if arguments.show is not None and arguments.show not in shared.FORMS:
         return _show_passes(arguments)
     graph = _graph(arguments, dims_of(arguments))
     if arguments.scheduler is not None:
-        status = compile_on_farm(arguments, graph, _title(arguments))
+        status = compile_on_farm(arguments, graph)
         if status is not None:
             return status
     if targets := targets_of(arguments):
-        return write_for(targets, arguments, graph, _title(arguments))
-    network = _network(arguments, graph)
+        return write_for(targets, arguments, graph)
+    network = _compile(arguments, graph)
     if arguments.explain:
         _write_explanation(arguments, network)
         return 0
@@ -293,9 +261,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """The network of a command's MODEL. Raises SpecError for what it cannot be compiled with."""
-    arguments.dtype = _check_dtype(arguments.dtype)
     check_bindings(arguments)
-    return _network(arguments, _graph(arguments, dims_of(arguments)))
+    return _compile(arguments, _graph(arguments, dims_of(arguments)))
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
@@ -306,19 +273,37 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     return graph_of(arguments.model, dims, values, external=external)
 
 
-def _network(arguments: argparse.Namespace, graph: Graph) -> Network:
-    """The compiled network of a graph."""
-    from polysci.network.prepare import prepare
-    from polysci.program.passes.table import PassChoices
-    from polysci.target.host import detect
+def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any) -> Network:
+    """Compile a model by the options of a command, with a line a layer; ``changes`` are others."""
+    from polysci.cli.display import Display
+    from polysci.network.compiled import compile_network
+    from polysci.text.tables import time_text
+    from polysci.tune import Progress
 
-    prepared = partial(
-        prepare, graph, target=detect(arguments.isa), optimize=arguments.optimize,
-        choices=PassChoices(update=arguments.update),
-    )  # fmt: skip
-    rival = arguments.dtype == "bf16" and not several_sizes(arguments)  # entries have one type
-    plain = prepared("f32") if rival else None
-    return _build(arguments, prepared(arguments.dtype), plain)
+    if not getattr(arguments, "level", None) and getattr(arguments, "explain", False):
+        changes["level"] = "estimate"
+    with Display(0) as display:
+
+        def watch(problem: Problem, step: Progress | Result) -> None:
+            if isinstance(step, Progress):
+                display.watch(problem, step)
+                return
+            display.done(describe_result(step))
+            if display.finished == display.layers:
+                display.note("comparing schedules inside the network, compiling C")
+
+        best = inf
+
+        def show(step: Progress) -> None:
+            nonlocal best
+            if step.stage == "layers":
+                display.layers = step.total
+            elif step.best and step.best < best:
+                best = step.best
+                display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
+
+        options = compile_options(arguments, watch=watch, progress=show, **changes)
+        return compile_network(model, options)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -345,13 +330,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and not arguments.name.strip():
         raise SpecError("--name: expected a name, got an empty one")
     if arguments.out:
-        check_folder(arguments, _title(arguments))
-
-
-def _title(arguments: argparse.Namespace) -> str:
-    from polysci.text import names
-
-    return names.project(Path(arguments.model).stem if arguments.name is None else arguments.name)
+        check_folder(arguments, title_of(arguments))
 
 
 def _peers(arguments: argparse.Namespace) -> list[Peer]:
@@ -362,65 +341,17 @@ def _peers(arguments: argparse.Namespace) -> list[Peer]:
     return installed_peers(arguments.compare, shared.say)
 
 
-def _build(
-    arguments: argparse.Namespace, prepared: PreparedNetwork, plain: PreparedNetwork | None
-) -> Network:
-    """Search with a line a layer, generate, build."""
-    from polysci.cli.display import Display
-    from polysci.network.compiled import build_network
-    from polysci.network.options import PlanOptions
-    from polysci.program.stages import problems
-    from polysci.target.host import detect
-    from polysci.text.tables import time_text
-    from polysci.tune import LEVELS, Progress
-
-    threads, tuner = shared.threads_of(arguments), tuner_of(arguments)
-    level = arguments.level or ("estimate" if arguments.explain else "measure")
-    options = PlanOptions(
-        level, threads, arguments.dtype, arguments.algorithm, detect(arguments.isa),
-        flush_denormals=not arguments.keep_denormals, reproducible=arguments.reproducible,
-    )  # fmt: skip
-    rivals = [prepared] if plain is None or not LEVELS[level].measured else [prepared, plain]
-    todo = sum(len(problems(rival.program)) for rival in rivals)
-    with Display(todo) as display:
-
-        def watch(problem: Any, step: Progress | Result) -> None:
-            if isinstance(step, Progress):
-                display.watch(problem, step)
-                return
-            display.done(describe_result(step))
-            if display.finished == todo:
-                display.note("comparing schedules inside the network, compiling C")
-
-        best = inf
-
-        def show(step: Progress) -> None:
-            nonlocal best
-            if step.best and step.best < best:
-                best = step.best
-                display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
-
-        return build_network(
-            prepared, options, _title(arguments), time_limit=arguments.time_limit, watch=watch,
-            verify=arguments.verify, plain=plain, tuner=tuner, progress=show,
-        )  # fmt: skip
-
-
 def _show_passes(arguments: argparse.Namespace) -> int:
     """Write what every pass does to the model, or the lines that one of them changes."""
     from polysci.cli.network_text import describe_pass, describe_passes
-    from polysci.network.options import CompileOptions
-    from polysci.network.passes import steps_named, trace_passes
+    from polysci.network.prepare import steps_named, trace_passes
 
     what, _, name = arguments.show.partition(":")
     if what != "passes":
         forms = ", ".join(shared.FORMS)
         raise SpecError(f"--show {arguments.show}: expected {forms}, passes, or passes:NAME")
-    steps = trace_passes(arguments.model, CompileOptions(
-        "estimate", shared.threads_of(arguments), arguments.dtype, dims=dims_of(arguments),
-        values=dict(arguments.value), external=arguments.external_data, isa=arguments.isa,
-        algorithm=arguments.algorithm, optimize=arguments.optimize, update=arguments.update,
-    ))  # fmt: skip
+    options = compile_options(arguments, dims=dims_of(arguments), tuner=None)
+    steps = trace_passes(arguments.model, options)
     text = (
         describe_pass(steps_named(steps, name)) if name
         else describe_passes(steps, shared.table_width(arguments))

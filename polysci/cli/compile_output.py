@@ -82,7 +82,7 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
 
 
 def write_sizes(
-    arguments: argparse.Namespace, name: str, network_of: Callable[[Mapping[str, int]], Network]
+    arguments: argparse.Namespace, compile_for: Callable[[Mapping[str, int]], Network]
 ) -> int:
     """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
     from polysci.export.networks.c_project import write_project
@@ -96,8 +96,8 @@ def write_sizes(
     if shared.machine_of(arguments):
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; --dim has several sizes")
     fixed = {name: sizes[0] for name, sizes in arguments.dim}
-    networks = [(sizes, network_of(fixed | sizes)) for sizes in several_sizes(arguments)]
-    whole = join_sizes(networks, name, arguments.pool)
+    networks = [(sizes, compile_for(fixed | sizes)) for sizes in several_sizes(arguments)]
+    whole = join_sizes(networks, networks[0][1].name, arguments.pool)
     for path in write_project(
         whole, Path(arguments.out), embed=arguments.embed, packed=arguments.packed_weights,
         force=arguments.force,
@@ -110,7 +110,7 @@ def write_output(arguments: argparse.Namespace, network: Network) -> None:
     from polysci.export.networks.c_project import write_project
     from polysci.export.networks.freestanding import write_freestanding
     from polysci.export.networks.python_package import write_package
-    from polysci.network.planned import use_pool
+    from polysci.network.compiled import use_pool
 
     out, network = Path(arguments.out), use_pool(network, arguments.pool)
     if arguments.freestanding:

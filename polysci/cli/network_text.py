@@ -12,8 +12,7 @@ from polysci.text.tables import bytes_text, fit, paragraph, shorten
 if TYPE_CHECKING:
     from polysci.network.compiled import Network
     from polysci.network.debug import CheckedTensor
-    from polysci.network.passes import PassStep
-    from polysci.network.prepare import PreparedNetwork
+    from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
     from polysci.peers.networks.contest import NetworkComparison
 

@@ -205,7 +205,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
     """
     source, constants, packed = (Named(name) for name in ("from", "constants", "packed"))
     short, i = block(Return(0)), Variable("i")
-    body: list[LoopStatement] = [Unused(("constants", "packed"))]
+    body: list[LoopStatement] = [Unused(("from", "constants", "packed"))]
     tables = list[Table]()
     if file.constants:
         pairs = zip(file.constants, file.parts, strict=False)

@@ -12,10 +12,9 @@ import numpy as np
 from polysci.loop_ir.expressions import Apply, Expr, Load, Reduce, children
 from polysci.network.build import runner_of
 from polysci.network.compiled import Network
-from polysci.network.example_inputs import inputs_of
 from polysci.network.prepare import generate_code, shares_of
 from polysci.network.report import NetworkReport
-from polysci.network.runner import Runner
+from polysci.network.runner import Runner, inputs_of
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
 from polysci.program.passes.arena import lives

@@ -17,9 +17,7 @@ from polysci.measure import first_run
 from polysci.measure.first_run import has_run, note_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
 from polysci.network.code import Code
-from polysci.network.example_inputs import inputs_of
-from polysci.network.runner import FUNCTIONS, Runner, TensorPort
-from polysci.network.stored import save
+from polysci.network.runner import FUNCTIONS, Runner, TensorPort, inputs_of, save
 from polysci.printers.network import include_header
 from polysci.runtime.backends import backend_named
 from polysci.runtime.worker_process import WorkerProcess

@@ -2,47 +2,224 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from numpy.typing import NDArray
 
-from polysci.border.arguments import check_path, check_type
+from polysci.border.arguments import check_path
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.frontends.layers.words import describes_model
 from polysci.graph.graph import Graph
-from polysci.network import network_cache
+from polysci.loop_ir.nodes import LoopModule
 from polysci.network.build import (
     assembly_of,
     check_first_run,
     library_of,
     load_runner,
+    ports,
     runner_of,
 )
+from polysci.network.cache import (
+    NetworkRecords,
+    ReadRecords,
+    dumps,
+    keep_network,
+    key_of_network,
+    load_network,
+)
+from polysci.network.code import Code
 from polysci.network.options import CompileOptions, PlanOptions, Watch
-from polysci.network.pickling import dumps
-from polysci.network.planned import PlannedNetwork, plan_network, with_names
-from polysci.network.prepare import Model, PreparedNetwork, generate_code, graph_of, prepare
-from polysci.network.profile import is_faster
-from polysci.network.report import NetworkReport, report_of
+from polysci.network.prepare import (
+    Model,
+    PreparedNetwork,
+    generate_code,
+    graph_of,
+    prepare_with,
+    search_schedules,
+)
+from polysci.network.report import NetworkReport, is_faster, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
-from polysci.program.passes.table import PassChoices
+from polysci.network.tuning import NetworkTuner, retune
+from polysci.program.stages import problems
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.text import names
 from polysci.text.tables import shorten
-from polysci.tune import LEVELS, Progress, TunerOptions
+from polysci.tune import LEVELS, Progress, Result, TunerOptions
+from polysci.tune.result import highest_cost
 from polysci.tune.tuners import options_of as tuner_options
 from polysci.tune.wisdom import Wisdom
 from polysci.version import __version__
+
+_log = logging.getLogger(__name__)
+
+
+_NARROW: Final = ("bf16", "float16", "int8", "uint8")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSummary:
+    """Of a network: its stages, the seconds predicted of its layers, what its errors depend on.
+
+    ``narrow``: tensors have 16 bits or fewer; those of 8 bits may round the other way. ``direct``:
+    all layers are computed as they are defined, none by a transform. ``any_order_cost``: as
+    ``highest_cost`` has it, of reproducible sums.
+    """
+
+    stages: int
+    predicted: float | None
+    narrow: bool
+    direct: bool
+    any_order_cost: float | None = None
+
+
+@dataclass(slots=True)
+class PlannedNetwork:
+    """The C of a network and what it consists of.
+
+    ``prepared``, ``code``, and by the key of a problem ``schedules`` say what that is, ``results``
+    what the searches of its layers found alone, ``options`` what it was asked for, ``seconds`` how
+    long all of it took.
+    """
+
+    prepared: PreparedNetwork
+    results: Mapping[str, Result]
+    schedules: Mapping[str, Schedule]
+    code: Code
+    options: PlanOptions
+    seconds: float
+    known: NetworkSummary | None = field(default=None, kw_only=True)  # what ``summary`` would find
+
+    @property
+    def summary(self) -> NetworkSummary:
+        """What can be told without the network's stages once it was."""
+        if self.known:
+            return self.known
+        program = self.prepared.program
+        seconds = [result.predicted for result in self.results.values()]
+        return NetworkSummary(
+            len(program.stages),
+            sum(seconds) if seconds else None,
+            any(value.dtype in _NARROW for value in program.values.values()),
+            all(schedule.transform is None for schedule in self.schedules.values()),
+            highest_cost(self.results.values()),
+        )
+
+    @property
+    def name(self) -> str:
+        """What files and symbols begin with."""
+        return self.code.name
+
+    @property
+    def threads(self) -> int:
+        return self.options.threads
+
+    @property
+    def dtype(self) -> str:
+        return self.options.dtype
+
+    @property
+    def ir(self) -> LoopModule:
+        """The loop IR of all stages and layers; ``str`` of it is readable text."""
+        return self.code.module
+
+    @property
+    def source(self) -> str:
+        """The C files one after the other, a comment with the file's name above each."""
+        return with_names(self.code.files)
+
+    @property
+    def inputs(self) -> tuple[TensorPort, ...]:
+        return ports(self.code)[0]
+
+    @property
+    def outputs(self) -> tuple[TensorPort, ...]:
+        return ports(self.code)[1]
+
+
+def with_names(texts: Mapping[str, str]) -> str:
+    """Return texts of files one after the other, a comment with the file's name above each."""
+    return "\n".join(f"/* {name} */\n{text}" for name, text in texts.items())
+
+
+Planned = TypeVar("Planned", bound=PlannedNetwork)
+
+
+def use_pool(network: Planned, pool: str) -> Planned:
+    """The same network with code for threads that ``pool`` starts; here OpenMP's run it still."""
+    if pool == network.code.pool:
+        return network
+    code = generate_code(
+        network.prepared.placed, network.schedules, network.name, network.options, pool=pool
+    )
+    return replace(network, code=code)
+
+
+def plan_network(
+    prepared: PreparedNetwork,
+    options: PlanOptions,
+    name: str,
+    *,
+    wisdom: Wisdom | None = None,
+    time_limit: float | None = None,
+    watch: Watch | None = None,
+    tuner: TunerOptions | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlannedNetwork:
+    """Schedules and C of a prepared network.
+
+    A ``tuner`` begins with what that is without one, has half of the time, and tells ``progress``.
+    """
+    start = time.monotonic()
+    known = wisdom if wisdom is not None else Wisdom()
+    if tuner is None and not options.machine:
+        recorded = _recorded(prepared, options, name, known)
+        if recorded is not None:
+            return replace(recorded, seconds=time.monotonic() - start)
+    until = None if time_limit is None else start + time_limit
+    results = search_schedules(
+        prepared, options, wisdom=wisdom, watch=watch,
+        time_limit=time_limit / 2 if time_limit and tuner else time_limit,
+    )  # fmt: skip
+    whole, chosen = retune(prepared, results, options, name, wisdom)
+    if tuner is None:
+        code = generate_code(whole.placed, chosen, name, options)
+    else:
+        search = NetworkTuner(
+            prepared, results, chosen, options, name, known, progress, until
+        )  # fmt: skip
+        tuned = search.run(tuner)
+        whole, chosen, code = tuned.prepared, dict(tuned.schedules), tuned.code
+    return PlannedNetwork(whole, results, chosen, code, options, time.monotonic() - start)
+
+
+def _recorded(
+    prepared: PreparedNetwork, options: PlanOptions, name: str, wisdom: Wisdom
+) -> PlannedNetwork | None:
+    """What an earlier tuner chose, if that still works."""
+    try:
+        texts = NetworkRecords(prepared.graph, options, wisdom).best()
+        if texts is None:
+            return None
+        results = search_schedules(prepared, replace(options, level="estimate"), wisdom=wisdom)
+        chosen = {key: result.schedule for key, result in results.items()}
+        tuned = NetworkTuner(prepared, results, chosen, options, name, wisdom).network_of(texts)
+    except PolysciError as error:
+        _log.warning("ignoring the record of %s: %s", name, error)
+        return None
+    schedules = dict(tuned.schedules)
+    return PlannedNetwork(tuned.prepared, results, schedules, tuned.code, options, 0.0)
+
 
 Array = NDArray[Any]
 _PLANNED: Final = ("prepared", "results", "schedules", "code")
@@ -163,25 +340,23 @@ class Network(PlannedNetwork):
 @guard
 def compile_network(
     model: Model | Graph,
-    level: str = "measure",
+    level: str | CompileOptions = "measure",
     threads: int = 1,
     dtype: str = "f32",
-    *,
-    options: CompileOptions | None = None,
-    **others: Any,
+    **keywords: Any,
 ) -> Network:
     """Compile the network of an ONNX model: ``model`` is its path, a ModelProto or its bytes.
 
     Or it is a model of ``polysci.layers`` or its words (``mlp:1x64x10 act=relu``), a program of
     ``torch.export`` or its path (``model.pt2``), or the path of a tensor notation (``program.tc``).
 
-    Options are the fields of ``CompileOptions``, as keywords, or one such value as ``options``.
-    Raises TypeError or SpecError for other options, SpecError for other models, UnsupportedError
-    with all nodes that cannot be computed, CheckError for code that crashes.
+    Options are the fields of ``CompileOptions``, as keywords; such a value in place of ``level``
+    has all of them. Raises TypeError or SpecError for other options, SpecError for other models,
+    UnsupportedError with all nodes that cannot be computed, CheckError for code that crashes.
     """
-    if options is None:
-        options = CompileOptions(level, threads, dtype, **others)
-    check_type("options", options, CompileOptions)
+    options = CompileOptions.of(level, threads, dtype, keywords)
+    if options.machine:
+        raise SpecError("machine: nothing runs on a described machine, and a network runs")
     model = check_path("model", model) if isinstance(model, PathLike) else model
     graph = (
         model if isinstance(model, Graph)
@@ -189,16 +364,19 @@ def compile_network(
     )  # fmt: skip
     plan, name = options.plan(), options.name
     title = _title_of(model) if name is None else names.project(name)
-    prepared = partial(
-        prepare, graph, fuse=options.fuse, target=plan.target, optimize=options.optimize,
-        choices=PassChoices(update=options.update),
-    )  # fmt: skip
-    measures = LEVELS[options.level].measured != 0 or options.level == "wisdom-only"
-    if not (measures or options.tuner is not None or options.watch):
-        return _from_cache(graph, prepared, plan, title, options)
-    plain = prepared("f32") if options.dtype == "bf16" else None
+    measures = LEVELS[options.level].measured != 0
+    looks_up = measures or options.level == "wisdom-only"
+    if not (looks_up or options.tuner is not None or options.watch):
+        return _from_cache(graph, plan, title, options)
+    prepared, plain = prepare_with(graph, options), None
+    if measures and options.dtype == "bf16" and not (options.reproducible or options.keep_dtype):
+        plain = prepare_with(graph, replace(options, dtype="f32"))
+    if options.progress:
+        networks = [prepared] if plain is None else [prepared, plain]
+        layers = sum(len(problems(network.program)) for network in networks)
+        options.progress(Progress("layers", 0, layers))
     return build_network(
-        prepared(options.dtype), plan, title, wisdom=options.wisdom,
+        prepared, plan, title, wisdom=options.wisdom,
         time_limit=options.time_limit, watch=options.watch, flags=options.flags,
         verify=options.verify, plain=plain, tuner=tuner_options(options.tuner),
         progress=options.progress,
@@ -211,28 +389,26 @@ def _title_of(model: object) -> str:
     return names.project(str(model).split(":")[0].strip() if describes_model(model) else stem)
 
 
-def _from_cache(
-    graph: Graph, prepared: Callable[[str], PreparedNetwork], options: PlanOptions, title: str,
-    asked: CompileOptions,
-) -> Network:  # fmt: skip
+def _from_cache(graph: Graph, options: PlanOptions, title: str, asked: CompileOptions) -> Network:
     """Return a network for which nothing is measured, built now or by an earlier process."""
     start, wisdom, flags, verify = time.monotonic(), asked.wisdom, asked.flags, asked.verify
     words = (title, str(asked.fuse), str(asked.optimize), str(asked.update), repr(flags))
-    key_of = partial(network_cache.key_of, graph, options, *words)
-    kept = network_cache.load(key_of(), graph.constants, options, wisdom, verify=verify)
+    key_of = partial(key_of_network, graph, options, *words)
+    kept = load_network(key_of(), graph.constants, options, wisdom, verify=verify)
     if kept is None:
-        ready = prepared(options.dtype)
-        read = network_cache.ReadRecords.of(ready, options, wisdom)  # others may come meanwhile
+        ready = prepare_with(graph, asked)
+        read = ReadRecords.of(ready, options, wisdom)  # others may come meanwhile
         network = build_network(ready, options, title, wisdom=wisdom, flags=flags, verify=verify)
         library, key = network.runner.library.path, key_of()  # the machine's rates may be new
-        network_cache.keep(key, network.code, library, graph.constants, network.summary, read)
+        keep_network(key, network.code, library, graph.constants, asdict(network.summary), read)
         return network
     network = Network.__new__(Network)
-    network.runner, network.known = kept
+    network.runner, known = kept
+    network.known = NetworkSummary(**known)
     network.options, network.seconds = options, time.monotonic() - start
 
     def plan() -> tuple[PlannedNetwork, Path]:
-        planned = plan_network(prepared(options.dtype), options, title, wisdom=wisdom)
+        planned = plan_network(prepare_with(graph, asked), options, title, wisdom=wisdom)
         return planned, library_of(planned.code, flags)
 
     network.plan, network.flags = plan, flags
@@ -255,12 +431,10 @@ def build_network(
 ) -> Network:
     """Schedules, C and library of a prepared network.
 
-    ``plain`` is the same in f32: at a level that measures it is taken where a run is faster so, and
-    ``time_limit`` is for both.
+    ``plain`` is the same in f32: it is taken where a run is faster so, and ``time_limit`` is for
+    both.
     """
-    times = LEVELS[options.level].measured != 0 and not options.reproducible
-    rival = plain if times else None
-    if rival is not None and time_limit is not None:
+    if plain is not None and time_limit is not None:
         time_limit /= 2
     planned = plan_network(
         prepared, options, name, wisdom=wisdom, time_limit=time_limit, watch=watch, tuner=tuner,
@@ -275,10 +449,10 @@ def build_network(
         planned.prepared, planned.results, planned.schedules, planned.code, options,
         planned.seconds + time.monotonic() - start, runner, flags=flags,
     )  # fmt: skip
-    if rival is None:
+    if plain is None:
         return network
     other = build_network(
-        rival, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
+        plain, replace(options, dtype="f32"), name, wisdom=wisdom, time_limit=time_limit,
         watch=watch, flags=flags, verify=verify, tuner=tuner, progress=progress,
     )  # fmt: skip
     chosen = other if is_faster(other.runner, network.runner) else network

@@ -15,8 +15,7 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
 from polysci.graph.reference.roundings import nudges
-from polysci.network.compiled import Network
-from polysci.network.planned import PlannedNetwork
+from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.runner import order_inputs
 from polysci.numerics.differences import compare_outputs, largest_error
 from polysci.numerics.dtypes import array_type, from_bf16

@@ -33,6 +33,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "external": (bool,),
         "fuse": (bool,),
         "flush_denormals": (bool,),
+        "keep_dtype": (bool,),
+        "machine": (Machine, _NOTHING),
     }
 )
 
@@ -69,14 +71,16 @@ class CompileOptions:
     ``dims`` binds free dimensions by their name or as ``INPUT.AXIS``, ``values`` inputs to
     constants, such as a sample rate or a shape; ``external`` allows files of weights beside it.
     ``dtype`` ``bf16`` keeps weights and tensors between layers in bf16, inputs and outputs in f32,
-    unless f32 is measured to be faster (if not ``reproducible``), as the network's ``dtype`` says.
-    ``time_limit``: seconds for all layers. ``flush_denormals``: runs take numbers below 2^-126 (of
-    f64: 2^-1022) for 0. ``optimize="memory"`` orders nodes so that tensors take least memory at a
-    time. ``update``: gradients of recurrent weights are summed in every step (``fused``), by one
-    product behind all of them (``diffused``), or as the model decides (``auto``). ``flags`` are the
-    compiler's. ``verify``: code that never ran here runs once in a process of its own. A ``tuner``,
-    as of ``optimize``, chooses for the whole network. ``watch`` hears of each layer's search,
-    ``progress`` of the tuner's. Raises TypeError or SpecError for an option that is none.
+    unless f32 is measured to be faster (if neither ``reproducible`` nor ``keep_dtype``), as the
+    network's ``dtype`` says. ``time_limit``: seconds for all layers. ``flush_denormals``: runs take
+    numbers below 2^-126 (of f64: 2^-1022) for 0. ``optimize="memory"`` orders nodes so that tensors
+    take least memory at a time. ``update``: gradients of recurrent weights are summed in every step
+    (``fused``), by one product behind all of them (``diffused``), or as the model decides
+    (``auto``). ``flags`` are the compiler's. ``verify``: code that never ran here runs once in a
+    process of its own. A ``tuner``, as of ``optimize``, chooses for the whole network. ``watch``
+    hears of each layer's search, ``progress`` of how many there are, and of the tuner's. Networks
+    for a ``machine``, which need not be this one, are planned and do not run. Raises TypeError or
+    SpecError for an option that is none.
     """
 
     level: str = "measure"
@@ -100,6 +104,8 @@ class CompileOptions:
     reproducible: bool = False
     verify: bool = True
     tuner: str | TunerOptions | None = None
+    keep_dtype: bool = False
+    machine: Machine | None = None
     progress: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
@@ -110,11 +116,23 @@ class CompileOptions:
         check_callable("progress", self.progress)
         check_options(self.level, self.threads, self.target, self.isa, self.wisdom, self.time_limit)
 
+    @staticmethod
+    def of(
+        level: str | CompileOptions, threads: int, dtype: str, keywords: Mapping[str, Any]
+    ) -> CompileOptions:
+        """Return the options of a call, which gives them as a whole or one by one."""
+        if not isinstance(level, CompileOptions):
+            return CompileOptions(level, threads, dtype, **keywords)
+        if (threads, dtype) != (1, "f32") or keywords:
+            name = next(iter(keywords), "threads" if threads != 1 else "dtype")
+            raise TypeError(f"{name}: given twice, as CompileOptions has it")
+        return level
+
     def plan(self) -> PlanOptions:
         """Return the options on which schedules and code depend."""
         return PlanOptions(
             self.level, self.threads, self.dtype, self.algorithm, self.target or detect(self.isa),
-            self.flush_denormals, reproducible=self.reproducible,
+            self.flush_denormals, self.machine, self.reproducible,
         )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""From a model to a placed program, and a schedule for each of its layers."""
+"""From a model to a placed program, a schedule for each of its layers, and its C."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import unified_diff
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,32 +19,37 @@ from polysci.frontends.pytorch.program import is_program, load_program
 from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
-from polysci.graph.simplify import simplify
+from polysci.graph.simplify import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, reproducible_schedule
-from polysci.lower.layer_calls import refuse_schedule
+from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.lower.registry import DEFAULT
 from polysci.network.code import Code, SizedProgram, code_of
-from polysci.network.options import PlanOptions, Watch, machine_for
+from polysci.network.options import CompileOptions, PlanOptions, Watch, machine_for
 from polysci.ops.problem import Problem
 from polysci.printers.network import OPENMP
 from polysci.program.control import BranchStage
+from polysci.program.passes import table
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
 from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.row import PassWatch
-from polysci.program.passes.table import AS_COSTS_SAY, PassChoices, PassContext, run_passes
-from polysci.program.passes.thread_shares import (
-    SHARED,
-    ThreadShares,
-    serial_problems,
-    share_stages,
+from polysci.program.passes.row import Pass, PassWatch, plain
+from polysci.program.passes.row_fusion import Setting
+from polysci.program.passes.table import (
+    AS_COSTS_SAY,
+    PassChoices,
+    PassContext,
+    ScheduleContext,
+    run_passes,
+    run_scheduled_passes,
 )
+from polysci.program.passes.thread_shares import SHARED, ThreadShares, serial_problems, share_stages
 from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
 from polysci.target.machine import Machine
 from polysci.target.target import Target
+from polysci.text.suggestions import suggest
 from polysci.tune import Result, context_of, optimize
 from polysci.tune.wisdom import Wisdom
 
@@ -153,6 +159,17 @@ def prepare(
     return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
 
 
+def prepare_with(
+    graph: Graph, options: CompileOptions, watch: PassWatch | None = None
+) -> PreparedNetwork:
+    """Return the stages of a graph as the options of its compilation ask for them."""
+    plan = options.plan()
+    return prepare(
+        graph, options.dtype, fuse=options.fuse, target=plan.target, machine=options.machine,
+        optimize=options.optimize, choices=PassChoices(update=options.update), watch=watch,
+    )  # fmt: skip
+
+
 def pass_context(dtype: str, target: Target, machine: Machine, **others: Any) -> PassContext:
     """Return the context of passes that predict seconds by the cost model."""
 
@@ -260,3 +277,102 @@ def _with_code(placed: PlacedProgram, result: Result, options: PlanOptions) -> R
                 )  # fmt: skip
     why = refuse_schedule(problem.key, result.schedule, placed)
     raise UnsupportedError(f"{problem}: no schedule has code in this network: {why}")
+
+
+def fuse_with_schedules(
+    prepared: PreparedNetwork,
+    chosen: Mapping[str, Schedule],
+    seconds: Mapping[str, float],
+    options: PlanOptions,
+    refused: Mapping[str, str],
+    watch: PassWatch | None = None,
+) -> PreparedNetwork:
+    """The network after the passes that need its layers' schedules and predicted seconds.
+
+    ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
+    """
+    setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
+    context = ScheduleContext(setting, refused)
+    placed, considered = run_scheduled_passes(prepared.placed, context, watch)
+    return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered))
+
+
+STAGES: Final = plain("stages", "nodes become layers, loops and views", lower)
+CONTEXT: Final = 1  # lines around what changed
+
+
+def all_passes() -> tuple[Pass, ...]:
+    """Return all passes in the order in which a network goes through them."""
+    ordered = (*FIRST_PASSES, *REPEATED_PASSES, STAGES)
+    return (*ordered, *table.PROGRAM_PASSES, *table.SCHEDULED_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    """What a pass took and returned, as lines: of nodes, or of stages."""
+
+    name: str
+    text: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def count(self) -> int:
+        """Nodes, or stages, that there are behind the pass."""
+        return sum(not line.startswith(" ") for line in self.after)
+
+    def difference(self) -> list[str]:
+        """Return the lines that the pass removed (``-``) and added (``+``), with those around."""
+        return [
+            line for line in unified_diff(self.before, self.after, n=CONTEXT, lineterm="")
+            if not line.startswith(("---", "+++"))
+        ]  # fmt: skip
+
+
+def trace_passes(model: Model | Graph, options: CompileOptions) -> tuple[PassStep, ...]:
+    """Return what every pass does to a model; ``options`` are those of ``compile_network``.
+
+    Nothing is measured: the layers' schedules are those that the model of costs prefers. A pass
+    that runs again is there again where it changed something. Raises as ``compile_network`` does.
+    """
+    asked = replace(options, level="estimate")
+    plan = asked.plan()
+    plan = replace(plan, machine=plan.rates)
+    steps, seen = list[PassStep](), set[str]()
+
+    def watch(row: Pass, before: object, after: object) -> None:
+        step = PassStep(row.name, row.text, _lines(before), _lines(after))
+        if step.changed or row.name not in seen:
+            steps.append(step)
+        seen.add(row.name)
+
+    read = partial(read_graph, external=asked.external)
+    graph = model if isinstance(model, Graph) else read(model, asked.dims, asked.values)
+    graph = simplify(graph, watch)
+    watch(STAGES, graph, lower(graph))
+    prepared = prepare_with(graph, asked, watch)
+    results = search_schedules(prepared, plan, wisdom=asked.wisdom)
+    schedules = {key: result.schedule for key, result in results.items()}
+    seconds = {key: result.predicted for key, result in results.items()}
+    fuse_with_schedules(prepared, schedules, seconds, plan, {}, watch)
+    return tuple(steps)
+
+
+def steps_named(steps: tuple[PassStep, ...], name: str) -> list[PassStep]:
+    """Return the steps of one pass. Raises SpecError for a name that no pass has."""
+    names = [row.name for row in all_passes()]
+    if name not in names:
+        raise SpecError(f"pass {name!r}: expected one of {', '.join(names)}{suggest(name, names)}")
+    return [step for step in steps if step.name == name]
+
+
+def _lines(subject: object) -> tuple[str, ...]:
+    """Return a line for each node or stage; of a placed program with the buffers of results."""
+    if isinstance(subject, PlacedProgram):
+        return tuple(subject.lines())
+    assert isinstance(subject, Graph | Program)
+    return tuple(subject.lines())

@@ -12,8 +12,7 @@ import numpy as np
 
 from polysci.measure.disturbance import Counters
 from polysci.measure.network_samples import LoadedModel, mean_seconds, measure_samples
-from polysci.network.runner import cut_results
-from polysci.network.stored import restore
+from polysci.network.runner import cut_results, restore
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array
 from polysci.runtime.worker_process import serve

@@ -22,9 +22,8 @@ from polysci.graph.gradients.optimizers import SGD, Optimizer
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
-from polysci.network.example_inputs import inputs_of
 from polysci.network.options import CompileOptions
-from polysci.network.runner import check_inputs
+from polysci.network.runner import check_inputs, inputs_of
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type

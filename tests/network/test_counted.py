@@ -12,8 +12,7 @@ from polysci.errors import UnsupportedError
 from polysci.export.networks.c_project import rows
 from polysci.export.networks.selftest_data import make_selftest_data
 from polysci.network.build import store
-from polysci.network.runner import cut_results
-from polysci.network.stored import restore
+from polysci.network.runner import cut_results, restore
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci.network import compiled, profile
+from polysci.network import compiled, report
 from polysci.network.compiled import compile_network
 from tests.support.compiling import ISA, saved
 from tests.support.onnxmodels import model, node, reals
@@ -27,8 +27,8 @@ def test_the_least_of_several_medians_decides(
         "plain": [9 * plain, plain, plain, plain, plain],
         "narrow": [1.0, 9.0, 1.0, 1.0, 1.0],
     }
-    monkeypatch.setattr(profile, "latency", lambda runner: seconds[runner].pop(0))
-    faster = profile.is_faster("plain", "narrow")  # type: ignore[arg-type]
+    monkeypatch.setattr(report, "latency", lambda runner: seconds[runner].pop(0))
+    faster = report.is_faster("plain", "narrow")  # type: ignore[arg-type]
     assert faster == (dtype == "f32")
 
 

@@ -15,9 +15,8 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.graph.operators.lower import lower
 from polysci.network.build import signature_of
-from polysci.network.example_inputs import inputs_of, load_inputs
 from polysci.network.prepare import graph_of
-from polysci.network.runner import TensorPort
+from polysci.network.runner import TensorPort, inputs_of, load_inputs
 from tests.support.compiling import FAST, saved
 from tests.support.networks import network_of
 from tests.support.onnxmodels import node, reals

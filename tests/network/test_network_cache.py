@@ -11,8 +11,8 @@ import pytest
 
 from polysci import notation
 from polysci.network import compiled
+from polysci.network.cache import FOLDER
 from polysci.network.compiled import Network, compile_network
-from polysci.network.network_cache import FOLDER
 from polysci.network.prepare import graph_of
 from polysci.numerics.dtypes import to_bf16
 from polysci.runtime.build.folder import cache_dir

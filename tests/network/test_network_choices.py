@@ -20,11 +20,10 @@ from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
 from polysci.lower.layer_calls import refuse_schedule
-from polysci.network.compiled import Network, build_network
+from polysci.network.compiled import Network, build_network, use_pool
 from polysci.network.options import PlanOptions
-from polysci.network.planned import use_pool
 from polysci.network.prepare import generate_code, options_of, prepare, search_schedules
-from polysci.network.retune import fuse_with_schedules, rivals
+from polysci.network.tuning import fuse_with_schedules, rivals
 from polysci.printers.network import OPENMP
 from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion, problems

@@ -15,8 +15,8 @@ from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
-from polysci.network import network_tuner
-from polysci.network.network_records import NetworkRecords
+from polysci.network import tuning
+from polysci.network.cache import NetworkRecords
 from polysci.network.options import PlanOptions
 from polysci.notation import compile as compile_notation
 from polysci.target.host import detect
@@ -53,7 +53,7 @@ def records(text: str, sizes: Mapping[str, int], wisdom: Wisdom) -> NetworkRecor
 
 @pytest.fixture
 def wisdom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wisdom:
-    monkeypatch.setattr(network_tuner, "state_path", lambda _: tmp_path / "state.jsonl")
+    monkeypatch.setattr(tuning, "state_path", lambda _: tmp_path / "state.jsonl")
     return Wisdom(tmp_path / "wisdom.sqlite")
 
 
@@ -105,7 +105,7 @@ def test_what_a_tuner_found_is_taken_whatever_names_and_moves_by_export(
     assert moved.import_(tmp_path / "wisdom.json", check_record) == len(wisdom.list())
     assert moved.import_(tmp_path / "wisdom.json", check_record) == 0
     calls: list[str] = []
-    monkeypatch.setattr("polysci.network.planned.retune", lambda *_: calls.append("retune"))
+    monkeypatch.setattr("polysci.network.compiled.retune", lambda *_: calls.append("retune"))
     sizes = dict(zip("PQR", SIZES.values(), strict=True))
     known = compile_notation(RENAMED, sizes, level="patient", isa="portable", wisdom=moved)
     assert not calls

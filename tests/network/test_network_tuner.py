@@ -16,13 +16,12 @@ import polysci
 from polysci.errors import CheckError
 from polysci.frontends.onnx import reference
 from polysci.measure.samples import Samples, samples_of
-from polysci.network import network_tuner
+from polysci.network import tuning
 from polysci.network.build import runner_of
 from polysci.network.code import Code
-from polysci.network.network_tuner import NetworkTuner
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import prepare, search_schedules
-from polysci.network.retune import retune
+from polysci.network.tuning import NetworkTuner, retune
 from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion
 from polysci.target.host import detect
@@ -43,7 +42,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(row_fusion, "SHARE", SMALL)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
     monkeypatch.setattr(row_fusion, "RISK", 0.0)
-    monkeypatch.setattr(network_tuner, "state_path", lambda _: tmp_path / "state.jsonl")
+    monkeypatch.setattr(tuning, "state_path", lambda _: tmp_path / "state.jsonl")
     return tmp_path / "state.jsonl"
 
 
@@ -116,8 +115,8 @@ def times(built: Sequence[tuple[Code, Path]], *_: int) -> list[Samples]:
 def test_the_fastest_wins_and_a_second_run_measures_nothing(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
-    monkeypatch.setattr(network_tuner, "time_networks", times)
+    monkeypatch.setattr(tuning, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(tuning, "time_networks", times)
     monkeypatch.setattr(NetworkTuner, "_fault", lambda *_: "")
     first = tuner_of(tmp_path).run(FEW)
     kept = TunerState.load(state, FEW)
@@ -132,8 +131,8 @@ def test_the_fastest_wins_and_a_second_run_measures_nothing(
 def test_a_layer_that_is_wrong_does_not_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
-    monkeypatch.setattr(network_tuner, "time_networks", times)
+    monkeypatch.setattr(tuning, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(tuning, "time_networks", times)
     told: list[str] = []
 
     def wrong(_: NetworkTuner, network: Any) -> str:
@@ -162,8 +161,8 @@ def test_one_that_crashes_falls_out(
             raise CheckError("ended by SIGSEGV")
         return times(built)
 
-    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
-    monkeypatch.setattr(network_tuner, "time_networks", crash)
+    monkeypatch.setattr(tuning, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(tuning, "time_networks", crash)
     monkeypatch.setattr(NetworkTuner, "_fault", lambda *_: "")
     tuner_of(tmp_path).run(FEW)
     kept = TunerState.load(state, FEW)
@@ -175,8 +174,8 @@ def test_why_none_was_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> list[Samples]:
         raise CheckError("no process starts")
 
-    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
-    monkeypatch.setattr(network_tuner, "time_networks", refuse)
+    monkeypatch.setattr(tuning, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(tuning, "time_networks", refuse)
     with pytest.raises(
         CheckError, match=r"no individual of the tuner survived: no process starts$"
     ):
@@ -186,8 +185,8 @@ def test_why_none_was_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_it_ends_where_the_bound_of_all_is_reached(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_tuner, "library_of", lambda code: code.files["net.c"])
-    monkeypatch.setattr(network_tuner, "time_networks", times)
+    monkeypatch.setattr(tuning, "library_of", lambda code: code.files["net.c"])
+    monkeypatch.setattr(tuning, "time_networks", times)
     monkeypatch.setattr(NetworkTuner, "_fault", lambda *_: "")
     monkeypatch.setattr(NetworkTuner, "_lower_bound", lambda *_: 3.0)
     tuner_of(tmp_path).run(FEW)

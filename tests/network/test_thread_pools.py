@@ -8,8 +8,7 @@ import onnx
 import pytest
 
 from polysci.export.networks.c_project import write_project
-from polysci.network.compiled import compile_network
-from polysci.network.planned import use_pool
+from polysci.network.compiled import compile_network, use_pool
 from tests.network.test_freestanding import ALLOWED
 from tests.network.test_sanitized import every_form
 from tests.support.command import done, polysci

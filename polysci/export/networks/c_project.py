@@ -21,8 +21,7 @@ from polysci.export.project import MARK
 from polysci.lower.weights_file import Chunk, packed_pieces
 from polysci.network.build import runner_of
 from polysci.network.code import describe_size, use_packed_weights
-from polysci.network.compiled import Network
-from polysci.network.planned import PlannedNetwork
+from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.runner import TensorPort
 from polysci.printers.network import OPENMP
 from polysci.text import names, templates

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from polysci.errors import PolysciError
 from polysci.export.units import compiles_where
 from polysci.network.code import arguments_of
-from polysci.network.planned import PlannedNetwork
+from polysci.network.compiled import PlannedNetwork
 from polysci.printers.network import TEMPLATES as NETWORK_TEMPLATES
 from polysci.printers.network import RunEntry, pool_values, run_values, size_constants
 from polysci.text import templates

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
-from polysci.network.compiled import Network
+from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.debug import bound_of, spreads
-from polysci.network.example_inputs import inputs_of
-from polysci.network.planned import PlannedNetwork
-from polysci.network.runner import TensorPort, order_inputs
+from polysci.network.runner import TensorPort, inputs_of, order_inputs
 from polysci.numerics.differences import largest_error
 from polysci.numerics.dtypes import from_bf16, to_bf16
 

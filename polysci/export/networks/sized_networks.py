@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from polysci.errors import SpecError
 from polysci.network.code import SizedProgram, code_of
-from polysci.network.planned import PlannedNetwork
+from polysci.network.compiled import PlannedNetwork
 from polysci.network.prepare import shares_of
 
 

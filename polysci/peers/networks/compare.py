@@ -21,9 +21,8 @@ from polysci.frontends.onnx.binding import bound_inputs
 from polysci.measure.network_samples import SAMPLE_S, WARM_UP_S
 from polysci.network.build import store
 from polysci.network.compiled import Network, build_network
-from polysci.network.example_inputs import inputs_of
 from polysci.network.prepare import prepare
-from polysci.network.runner import order_inputs
+from polysci.network.runner import inputs_of, order_inputs
 from polysci.numerics.differences import largest_error
 from polysci.peers import REMEDY, Peer
 from polysci.peers.contest import ROUNDS

@@ -11,8 +11,8 @@ from polysci import notation
 from polysci.frontends.notation.elaborate import elaborate
 from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
+from polysci.network.compiled import plan_network
 from polysci.network.options import PlanOptions
-from polysci.network.planned import plan_network
 from polysci.network.prepare import prepare
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags

@@ -10,7 +10,7 @@ import pytest
 from polysci.errors import SpecError
 from polysci.loop_ir.expressions import Apply, Expr, rewrite
 from polysci.network.options import CompileOptions
-from polysci.network.passes import all_passes, steps_named, trace_passes
+from polysci.network.prepare import all_passes, steps_named, trace_passes
 from polysci.program.passes import table
 from polysci.program.passes.row import plain
 from polysci.program.stages import LoopStage, Program

@@ -15,7 +15,7 @@ from polysci.errors import UnsupportedError
 from polysci.export.networks.c_project import write_project
 from polysci.export.networks.freestanding import write_freestanding
 from polysci.frontends.onnx import reference
-from polysci.network import network_cache
+from polysci.network import compiled
 from polysci.network.compiled import Network, compile_network
 from polysci.program.passes import row_fusion
 from polysci.target.host import detect
@@ -72,7 +72,7 @@ class NetworkCase(Case):
                      (row_fusion, "_weights", lambda layer: 0)],
             "share": [(Machine, "coefficient", _free_threads)],
         }  # fmt: skip
-        chosen = [(network_cache, "load", lambda *_, **__: None)]
+        chosen = [(compiled, "load_network", lambda *_, **__: None)]
         for name, rows in changes.items():
             chosen += rows * (getattr(self, name) == "always")
         patches = [patch.object(*change) for change in chosen]

@@ -1,22 +1,29 @@
-"""Compiled networks for later processes: the library, and of which constants it takes weights.
+"""What later processes find: compiled networks in the cache, choices of tuners in wisdom.
 
-A key stands for all that decides about a network at a level that measures nothing: the graph with
-its constants, options and rates, the compiler, and the code of this package. The rest are records:
-an entry holds a digest of those that its network was planned with.
+The key of a network in the cache stands for all that decides about it at a level that measures
+nothing: the graph with its constants, options and rates, the compiler, and the code of this
+package. The rest are records: an entry holds a digest of those that its network was planned with.
+
+Records of tuners are kept by what a network computes. Names do not matter: tensors are numbered in
+the order in which stages use them. Networks that differ in numbers alone are one in other sizes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
+import pickle
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -24,19 +31,16 @@ import numpy as np
 from polysci.border.files import read_stored
 from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
+from polysci.graph.operators.lower import lower
 from polysci.lower.choice import key_of as key_of_record
 from polysci.lower.weights_file import pieces_of
 from polysci.measure import first_run
 from polysci.measure.first_run import has_run
 from polysci.network.build import signature_of
 from polysci.network.code import Code
-from polysci.network.network_records import NetworkRecords
 from polysci.network.options import PlanOptions
-from polysci.network.pickling import digest_of
-from polysci.network.planned import NetworkSummary
 from polysci.network.prepare import PreparedNetwork
-from polysci.network.runner import Runner
-from polysci.network.stored import restore_runner
+from polysci.network.runner import Runner, restore_runner
 from polysci.numerics.arrays import Array, round_up
 from polysci.program.stages import problems
 from polysci.runtime.backends import backend_of
@@ -47,7 +51,109 @@ from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.isas import kernel_sources
 from polysci.target.resources import resource
-from polysci.tune.wisdom import Record, Wisdom
+from polysci.tune.individuals import LAYER, NETWORK, parse_texts, text_of
+from polysci.tune.wisdom import LEVELS, Record, Wisdom
+
+DIGITS: Final = 16  # of a digest
+_NAME, _WORD, _NUMBER = re.compile(r"name='[^']*'"), re.compile(r"'([^']*)'"), re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class NetworkRecords:
+    """The records of one network for these options."""
+
+    graph: Graph
+    options: PlanOptions
+    wisdom: Wisdom
+
+    @cached_property
+    def numbers(self) -> dict[str, str]:
+        """``v0``, ``v1`` ... for the tensors that the model names, in the order of their use."""
+        return self._canonical[1]
+
+    @cached_property
+    def _canonical(self) -> tuple[str, dict[str, str]]:
+        """The text of what is computed, with those names instead of the model's."""
+        program, names = lower(self.graph), dict[str, str]()
+
+        def number(match: re.Match[str]) -> str:
+            name = match[1]
+            if name in program.values:
+                names.setdefault(name, f"v{len(names)}")
+            return names.get(name, match[0])
+
+        stages = repr((program.inputs, program.stages, program.outputs))
+        text = _WORD.sub(number, _NAME.sub("", stages))
+        values = [(program.values[name].shape, program.values[name].dtype) for name in names]
+        return f"{text} {values}", names
+
+    @property
+    def _words(self) -> str:
+        """The beginning of the key that other sizes have too."""
+        options = self.options
+        digest = _digest_text(_NUMBER.sub("#", self._canonical[0]))
+        order = ("reproducible ",) if options.reproducible else ()
+        return " ".join((NETWORK, digest, options.dtype, options.algorithm, *order)) + " "
+
+    @property
+    def key(self) -> str:
+        """Under which records are kept."""
+        return self._words + _digest_text(" ".join(_NUMBER.findall(self._canonical[0])))
+
+    def best(self) -> dict[str, str] | None:
+        """The choices of the fastest on this machine, at the level asked for or above."""
+        options = self.options
+        level = "estimate" if options.level == "wisdom-only" else options.level
+        with suppress(WisdomError):
+            if not self.wisdom.starting_with(NETWORK):  # the graph need not be read
+                return None
+            record = self.wisdom.best(
+                self.key, options.threads, options.target.isa.features,
+                host=host_of(options.target), level=level,
+            )  # fmt: skip
+            return parse_texts(record.schedule) if record else None
+        return None
+
+    def seeds(self, layers: Sequence[str], count: int) -> list[dict[str, str]]:
+        """Choices that did well: of this network, here first, then of other sizes."""
+        records: Sequence[Record] = ()
+        with suppress(WisdomError):
+            records = self.wisdom.starting_with(self._words)
+        host, key, threads = host_of(self.options.target), self.key, self.options.threads
+        ranked = sorted(
+            records,
+            key=lambda r: (r.problem != key, r.host != host, r.threads != threads, r.seconds),
+        )
+        found = list[dict[str, str]]()
+        for record in ranked[:count]:
+            with suppress(PolysciError):
+                found.append(_for_layers(parse_texts(record.schedule), layers))
+        return found
+
+    def keep(self, texts: Mapping[str, str], seconds: float, *, whole: bool) -> None:
+        """Record an individual; one of a tuner that was ended counts as the level asked for."""
+        options = self.options
+        least = options.level if options.level in LEVELS else "estimate"
+        level = max(least, "patient", key=LEVELS.index) if whole else least
+        try:
+            self.wisdom.record(
+                self.key, options.threads, options.target.isa.features, level, text_of(texts),
+                seconds, host=host_of(options.target), isa=options.target.isa.name,
+            )  # fmt: skip
+        except (WisdomError, ValueError) as error:  # thousands of characters, of hundreds of layers
+            _log.warning("what the tuner chose is not recorded: %s", error)
+
+
+def _for_layers(texts: Mapping[str, str], layers: Sequence[str]) -> dict[str, str]:
+    """Choices with the keys of layers of other sizes, which are in the same order."""
+    own = [name for name in texts if name.startswith(f"{LAYER} ")]
+    names = dict(zip(own, [f"{LAYER} {key}" for key in layers], strict=False))
+    return {names.get(name, name): text for name, text in texts.items()}
+
+
+def _digest_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
 
 FOLDER: Final = "networks"
 MOST_BYTES: Final = 1 << 25  # of weights that are no constants of the graph
@@ -90,10 +196,10 @@ def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def key_of(graph: Graph, options: PlanOptions, *words: str) -> str:
+def key_of_network(graph: Graph, options: PlanOptions, *words: str) -> str:
     """The name of a network's entry; ``words`` are further options."""
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
-    digest = digest_of((replace(graph, constants={}, tensors={}), *tables))
+    digest = digest_value((replace(graph, constants={}, tensors={}), *tables))
     rates = options.rates.to_json()
     parts = (_code(), find_compiler().identity, repr(options), rates, digest, *words)
     return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
@@ -108,14 +214,14 @@ def _code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def load(
+def load_network(
     key: str,
     constants: Mapping[str, Array],
     options: PlanOptions,
     wisdom: Wisdom | None,
     *,
     verify: bool = False,
-) -> tuple[Runner, NetworkSummary] | None:
+) -> tuple[Runner, dict[str, Any]] | None:
     """The network of an entry, with the constants of its graph; None where it is not there.
 
     With ``verify`` only of a library that has run on this machine.
@@ -142,13 +248,13 @@ def load(
                 at += round_up(part)
         runner = restore_runner(library, entry["network"], arrays)
         os.utime(home)
-        return runner, NetworkSummary(**entry["summary"])
+        return runner, entry["summary"]
     return None
 
 
-def keep(
-    key: str, code: Code, library: Path, constants: Mapping[str, Array], summary: NetworkSummary,
-    read: ReadRecords,
+def keep_network(
+    key: str, code: Code, library: Path, constants: Mapping[str, Array],
+    summary: Mapping[str, Any], read: ReadRecords,
 ) -> None:  # fmt: skip
     """For later processes; a full disk is none of the network's business."""
     parts, extra = _parts_of(code, constants)
@@ -159,7 +265,7 @@ def keep(
         "network": signature_of(code),
         "parts": parts,
         "records": asdict(read),
-        "summary": asdict(summary),
+        "summary": dict(summary),
         "weights": hashlib.sha256(extra).hexdigest(),
     }
     home = cache_dir() / FOLDER / key
@@ -191,3 +297,44 @@ def _parts_of(code: Code, constants: Mapping[str, Array]) -> tuple[Sequence[Any]
 
 def _digest(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def freeze(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    """An immutable mapping, whose own class has no name that a pickle could hold."""
+    return MappingProxyType(items)
+
+
+class _Pickler(pickle.Pickler):
+    """Takes immutable mappings too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, MappingProxyType):
+            return freeze, (dict(value),)
+        return NotImplemented
+
+
+class _Digest:
+    """A file that keeps a digest of what is written to it."""
+
+    def __init__(self) -> None:
+        self.state = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.state.update(data)
+        return memoryview(data).nbytes
+
+
+def dumps(value: object) -> bytes:
+    """The pickle of a value; ``pickle.loads`` reads it."""
+    file = io.BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+def digest_value(value: object) -> str:
+    """A digest of the pickle of a value that does not contain itself, whose sets have one order."""
+    file = _Digest()
+    pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True  # what is equal is written alike, whether it is one object or several
+    pickler.dump(value)
+    return file.state.hexdigest()
