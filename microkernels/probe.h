@@ -34,3 +34,9 @@ static void ps_probe_fill(void *buffer, size_t size)
     __builtin_memset(buffer, 0, size);
     __asm__ volatile("" : : "r"(buffer) : "memory");
 }
+
+/* Tell the compiler that something reads a buffer, so that what writes it stays. */
+static inline void ps_probe_keep(const void *buffer)
+{
+    __asm__ volatile("" : : "r"(buffer) : "memory");
+}

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
+from polysci.printers.headers import COUNT_OF_TWO, fused_product
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.compiler import PROBE_S, CompileTimeoutError
 from polysci.target import host
 from polysci.target.cpus import allowed_cpus, cpu_quota
-from polysci.target.isa import Isa
 from polysci.target.isas import permissions
 from polysci.target.target import Target
 from polysci.text.tables import paragraph
@@ -83,7 +83,7 @@ def _program(cc: compiler.Compiler, target: Target) -> Check:
     """Compile one function for each instruction set that should run, and run them in a child."""
     names = [isa.name for isa in target.allowed]
     name = f"builds and runs {', '.join(names)}"
-    text = "".join(_function(isa) for isa in target.allowed)
+    text = "".join(fused_product(isa) for isa in target.allowed)
     code = "".join(
         f"f = lib.f_{name}; f.restype = ctypes.c_float\n"
         "print(f(*map(ctypes.c_float, (2, 3, 4))), flush=True)\n"
@@ -109,27 +109,14 @@ def _program(cc: compiler.Compiler, target: Target) -> Check:
     return Check(name, False, detail, f"set POLYSCI_ISA={before}")
 
 
-def _function(isa: Isa) -> str:
-    """C for a * b + c that needs the widest vectors and the fused operation of the set."""
-    head = f"{isa.attribute} float f_{isa}(float a, float b, float c)"
-    vector = f"typedef float vector __attribute__((vector_size({4 * isa.lanes_f32})));"
-    sum_ = f"__builtin_fmaf(a, b, c) + square[{isa.lanes_f32 - 1}]"
-    return (
-        f"{head};\n{head} {{\n{vector}\nvolatile vector zero = {{0}};\n"
-        f"vector square = zero * zero;\nreturn {sum_};\n}}\n"
-    )
-
-
 def _openmp(cc: compiler.Compiler) -> Check:
-    text = (
-        "int count(void);\nint count(void) { int n = 0;\n"
-        "#pragma omp parallel num_threads(2) reduction(+:n)\nn += 1;\nreturn n; }\n"
-    )
     if compiler.lacks_openmp(cc):
         remedy = "for clang on Debian or Ubuntu: apt install libomp-dev; or set CC=gcc"
         return Check("OpenMP", False, f"{cc.path} builds nothing with -fopenmp", remedy)
     try:
-        done = _in_child(cc, text, compiler.default_flags(openmp=True), "print(lib.count())")
+        done = _in_child(
+            cc, COUNT_OF_TWO, compiler.default_flags(openmp=True), "print(lib.count())"
+        )
     except CompileTimeoutError:
         raise
     except (BuildError, OSError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Final
 
-from polysci.target.header_sets import flags_in
+from polysci.printers.headers import flags_in
 
 _POLICY: Final = (
     "Threads that wait for others spin before they sleep: milliseconds with GNU's OpenMP runtime, "

@@ -168,6 +168,17 @@ class Entry(Index):
 
 
 @dataclass(frozen=True, slots=True)
+class Subscripts(Index):
+    """The place of an element in an array of several axes, which is stored row by row."""
+
+    places: tuple[Index, ...]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.places))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A comparison of two integers: ``operator`` is one of ``< <= > >= == !=``."""
 
@@ -412,7 +423,7 @@ def variables(expr: Index | Condition) -> set[str]:
             return {name}
         case Linear(terms, _):
             return {name for term, _ in terms for name in variables(term)}
-        case Mapped(_, parts):
+        case Mapped(_, parts) | Subscripts(parts, _):
             return {name for part in parts for name in variables(part)}
         case Entry(buffer, places):
             return {buffer} | {name for at in places for name in variables(at)}

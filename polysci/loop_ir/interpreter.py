@@ -33,6 +33,7 @@ from polysci.loop_ir.index import (
     Negation,
     Product,
     Quotient,
+    Subscripts,
     Variable,
     Within,
 )
@@ -173,7 +174,7 @@ class Interpreter:
                 dtype = self.types[part.dtype]
                 memory = Memory.of(part.name, np.array(part.values, dtype))
                 self.names[part.name] = Pointer(memory, 0, dtype)
-            elif isinstance(part, Let):
+            elif isinstance(part, Let | Declare):
                 Thread(0, True, self, self.names).execute(part)
 
     def run(self, function: LoopFunction | str, arguments: Mapping[str, Any]) -> Any:
@@ -426,6 +427,8 @@ class Thread(MemoryUser):
             return
         dtype = self.program.types[buffer.dtype]
         memory = Memory.empty(buffer.name, extent * dtype.itemsize, shared=False)
+        if buffer.scope is Scope.STATIC:
+            memory = Memory.of(buffer.name, np.zeros(extent, dtype))
         self.names[buffer.name] = Pointer(memory, 0, dtype)
 
     def assign(self, node: Assign) -> None:
@@ -581,6 +584,15 @@ class Thread(MemoryUser):
             at = at * (3 if len(index.places) > 1 else 1) + self.index(place)
         return int(self.read(pointer, at))
 
+    def subscripts(self, index: Subscripts) -> int:
+        """Return the place of an element of an array. Raises MemoryFaultError."""
+        places, at = [self.index(place) for place in index.places], 0
+        for place, extent in zip(places, index.shape, strict=True):
+            if not 0 <= place < extent:
+                raise MemoryFaultError(f"subscripts {places} lie outside an array of {index.shape}")
+            at = at * extent + place
+        return at
+
     def subscript(self, index: Subscript) -> int:
         """Return an index out of data, inside of its axis."""
         at = int(self.value(index.value))
@@ -634,6 +646,7 @@ _VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
     **{Result: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
     **{Variable: Thread.variable, Linear: Thread.linear, Quotient: Thread.quotient},
     **{Extreme: Thread.extreme, Entry: Thread.entry, Subscript: Thread.subscript},
+    Subscripts: Thread.subscripts,
     Product: lambda thread, value: thread.index(value.left) * thread.index(value.right),
     Modulo: lambda thread, value: thread.index(value.left) % thread.index(value.right),
     Bits: lambda thread, value: _BITS[value.operator](

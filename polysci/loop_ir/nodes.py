@@ -27,6 +27,7 @@ class Scope(Enum):
     CONSTANT = "constant"
     ARENA = "arena"
     STACK = "stack"
+    STATIC = "static"  # of the program, zeros at first
     LOCAL = "local"  # shared by the work-items of a group
     REGISTER = "register"
 
@@ -45,7 +46,8 @@ class Buffer:
     """Memory with ``extent`` elements of a type, or None where the caller decides.
 
     ``dtype`` is a C type, as ``float``, or the name of one in the module's ``types``, as ``ps_a``.
-    ``restrict``: no other name reaches the same memory.
+    ``restrict``: no other name reaches the same memory. ``shape``: extents of the axes, where
+    elements are read and written by ``Subscripts``.
     """
 
     name: str
@@ -54,9 +56,10 @@ class Buffer:
     scope: Scope = Scope.ARGUMENT
     const: bool = False
     restrict: bool = False
+    shape: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        extent = "" if self.extent is None else f"{self.extent}"
+        extent = " x ".join(map(str, self.shape or ([self.extent] if self.extent else [])))
         scope = "" if self.scope is Scope.ARGUMENT else f" @ {self.scope.value}"
         return f"{self.name}: {'const ' * self.const}{self.dtype}[{extent}]{scope}"
 
@@ -537,12 +540,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LoopModule:
-    """Functions, tables and constants in the order in which they are printed.
+    """Functions, tables, constants and static memory in the order in which they are printed.
 
     ``types`` are element types by the names that buffers use, where these are not C's.
     """
 
-    parts: tuple[LoopFunction | Table | Let, ...]
+    parts: tuple[LoopFunction | Table | Let | Declare, ...]
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

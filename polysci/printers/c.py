@@ -41,7 +41,7 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.printers.c_values import place, text, texts
+from polysci.printers.c_values import element, text, texts
 from polysci.printers.sharing import Loop, nest, run_once, share_loops, share_threads, wait_for_all
 from polysci.printers.team import Team
 
@@ -66,10 +66,12 @@ class CPrinter:
         """Return the definition of a function."""
         return c.text(self.function(function))
 
-    def part(self, part: LoopFunction | Table | Let) -> c.Generable:
-        """Return a function, a table or a constant as a C tree."""
+    def part(self, part: LoopFunction | Table | Let | Declare) -> c.Generable:
+        """Return a function, a table, a constant or static memory as a C tree."""
         if isinstance(part, LoopFunction):
             return self.function(part)
+        if isinstance(part, Declare):
+            return _declare(part)
         return c.Statement(_table(part) if isinstance(part, Table) else _line(part))
 
     def function(self, function: LoopFunction) -> c.Generable:
@@ -165,6 +167,9 @@ def parameter_text(part: Buffer | ScalarParameter) -> str:
     if isinstance(part, ScalarParameter):
         between = "" if part.kind.endswith("*") else " "
         return f"{part.kind}{between}{part.name}"
+    if part.shape:
+        axes = "".join(f"[{extent}]" for extent in part.shape)
+        return f"{'const ' * part.const}{part.dtype} {part.name}{axes}"
     return _pointer(part)
 
 
@@ -180,7 +185,8 @@ def _declare(node: Declare) -> c.Generable:
     count = text(buffer.extent)
     if buffer.scope is Scope.CONSTANT:
         return c.Statement(f"static const {buffer.dtype} {buffer.name}[{count}] = {values}")
-    return c.local_array(buffer.dtype, buffer.name, count, values)
+    array = c.local_array(buffer.dtype, buffer.name, count, values)
+    return c.Statement(f"static {array.text}") if buffer.scope is Scope.STATIC else array
 
 
 def _table(table: Table) -> str:
@@ -215,7 +221,7 @@ _LINES: Final[dict[type, Any]] = {
     Let: _let,
     Point: lambda node: f"{_pointer(node.buffer)} = {text(node.address)}",
     Assign: _assign,
-    Store: lambda node: f"{place(node.buffer)}[{text(node.at)}] = {text(node.value)}",
+    Store: lambda node: f"{element(node.buffer, node.at)} = {text(node.value)}",
     Append: lambda node: f"*{node.buffer}++ = {text(node.value)}",
     Advance: lambda node: f"{node.buffer} += {text(node.count)}",
     Invoke: lambda node: f"{node.function}({texts(node.operands)})",

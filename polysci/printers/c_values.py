@@ -22,6 +22,7 @@ from polysci.loop_ir.index import (
     Negation,
     Product,
     Quotient,
+    Subscripts,
     Variable,
     Within,
 )
@@ -70,6 +71,12 @@ def texts(values: Iterable[Value]) -> str:
 def place(buffer: str | Member | Address) -> str:
     """Return the buffer whose elements are read or written, as C text."""
     return buffer if isinstance(buffer, str) else operand(buffer)
+
+
+def element(buffer: str | Member | Address, at: Index) -> str:
+    """Return an element of a buffer as C text."""
+    places = at.places if isinstance(at, Subscripts) else (at,)
+    return place(buffer) + "".join(f"[{text(part)}]" for part in places)
 
 
 def _linear(value: Linear) -> str:
@@ -181,7 +188,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     Negation: lambda value: f"!{operand(value.part)}",
     Named: lambda value: value.name,
     Constant: lambda value: number(value.value, value.kind),
-    Element: lambda value: f"{place(value.buffer)}[{text(value.at)}]",
+    Element: lambda value: element(value.buffer, value.at),
     Arithmetic: _arithmetic,
     Member: _member,
     Address: _address,

@@ -64,7 +64,7 @@ def remark(words: str) -> Generable:
     return Line(f"/* {words} */")
 
 
-def local_array(kind: str, name: str, count: int | str, values: str = "") -> Generable:
+def local_array(kind: str, name: str, count: int | str, values: str = "") -> Statement:
     """``kind name[count] = values``, of a function.
 
     Aligned, because GCC 12 writes one that it left at 8 modulo 16 by aligned instructions.

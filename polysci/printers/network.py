@@ -15,9 +15,9 @@ from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.printers.c import CPrinter
 from polysci.printers.definitions import trim
+from polysci.printers.headers import target_lines
 from polysci.printers.interface import SCALES, TEAM
 from polysci.printers.team import Team
-from polysci.target.header_sets import target_lines
 from polysci.target.isa import Isa
 from polysci.target.microkernels import header
 from polysci.text import templates

@@ -43,22 +43,6 @@ class TileRegisters:
     configure: str
     release: str
 
-    def declaration(self) -> str:
-        """The C statement of a thread that has nothing configured yet."""
-        return f"int {self.state} = 0"
-
-    def attachment(self, args: str) -> str:
-        """The C statement that hands a thread's state to its register tiles."""
-        return f"{args}.{self.state} = &{self.state}"
-
-    def configuration(self, state: str) -> str:
-        """The C statement before a register tile ``t``; ``state`` points to the thread's."""
-        return f"{self.configure}({state}, t)"
-
-    def ending(self) -> str:
-        """The C statement after a thread's last register tile."""
-        return f"{self.release}(&{self.state})"
-
 
 @dataclass(frozen=True, slots=True)
 class Isa:

@@ -25,11 +25,12 @@ from polysci.errors import PolysciError
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
 from polysci.ops.conv2d import Conv2d
+from polysci.printers.headers import headers
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.target.header_sets import HeaderSet
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import Microkernel
 from polysci.target.target import Target

@@ -1,7 +1,7 @@
 """Compiler flags that only some files of an exported project need."""
 
 from polysci.export.build_texts import file_flags
-from polysci.target.header_sets import target_lines
+from polysci.printers.headers import target_lines
 from polysci.target.isa import Isa
 
 ROW = Isa("made_up", (), 4, 16, own_flags=("-msve-vector-bits=256", "-DA=1"))

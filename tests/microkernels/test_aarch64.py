@@ -14,10 +14,11 @@ from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.conv2d import Conv2d
+from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
 from polysci.tune import emit

@@ -12,9 +12,10 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, computes
+from polysci.printers.headers import headers
 from polysci.runtime.build import cache
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of, headers
+from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.isas import ISAS
 from tests.support import kernelunit
 from tests.support.exhaustive import selected

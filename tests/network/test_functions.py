@@ -15,11 +15,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
+from polysci.printers.headers import headers
 from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import Library, load
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import header
 from tests.support.kernelunit import STRICT, native

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from polysci.printers.definitions import arrange, definitions, reach, trim, words
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.printers.headers import headers
+from polysci.target.header_sets import HeaderSet
 from tests.lower.direct.test_codegen import SCHEDULES, source_of
 
 MICROKERNELS = Path(__file__).parents[3] / "microkernels"

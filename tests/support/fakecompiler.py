@@ -4,8 +4,8 @@ import platform
 import shutil
 from pathlib import Path
 
+from polysci.printers import headers
 from polysci.runtime.build.library import load
-from polysci.runtime.build.precompiled import TEXTS
 
 # What any build does: write a library, or an object, of no text at all.
 EMPTY = (
@@ -15,7 +15,7 @@ EMPTY = (
     'exec $real -fPIC $what -o "$2" -x c /dev/null'
 )
 
-INTRINSICS = TEXTS.get(platform.machine(), "")  # of a text: its header is precompiled
+INTRINSICS = headers.INTRINSICS.get(platform.machine(), "")  # of a text: its header is precompiled
 NO_HEADER = 'case "$*" in *c-header*) exit 1;; esac'
 
 

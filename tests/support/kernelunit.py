@@ -16,9 +16,10 @@ from typing import Any
 
 from polysci.measure.guard_pages import Guarded
 from polysci.numerics.dtypes import COMPUTES, DTYPES, PRECISIONS
+from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags, find_compiler
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of, headers
+from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import Microkernel, header

@@ -15,7 +15,8 @@ import numpy as np
 
 from polysci.measure.guard_pages import Guarded
 from polysci.numerics.dtypes import from_bf16
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.printers.headers import headers
+from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import header
 from tests.support.kernelunit import DATA, ROOT, runnable_text

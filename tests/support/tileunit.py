@@ -4,8 +4,9 @@ from pathlib import Path
 
 from polysci.lower.direct.emit import Source
 from polysci.printers.definitions import arrange
+from polysci.printers.headers import headers
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named
 from tests.support.kernelunit import kernel_lines
 

@@ -15,12 +15,13 @@ from polysci.lower.winograd.emit import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.conv2d import Conv2d
 from polysci.printers import interface
+from polysci.printers.headers import flags_in, headers, target_lines
 from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, flags_in, header_set_of, headers, target_lines
+from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from polysci.target.header_sets import flags_in
+from polysci.printers.headers import flags_in
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import header

@@ -61,12 +61,13 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.printers import interface
 from polysci.printers.c import CPrinter
 from polysci.printers.definitions import arrange
+from polysci.printers.headers import headers
 from polysci.printers.team import Team
 from polysci.space.directives import Hilbert, Stream
 from polysci.space.resolve import Plan, resolve
 from polysci.space.schedule import Schedule
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, headers
+from polysci.target.header_sets import HeaderSet
 from polysci.text.tables import shorten
 
 THREAD: Final = Variable("thread")

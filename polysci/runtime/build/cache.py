@@ -25,6 +25,7 @@ from pathlib import Path
 
 from polysci.border.files import open_stored, read_stored
 from polysci.errors import BuildError
+from polysci.printers.headers import flags_in
 from polysci.runtime.build import eviction, precompiled, process
 from polysci.runtime.build.compiler import (
     CANDIDATE_S,
@@ -42,7 +43,6 @@ from polysci.runtime.build.compiler import (
 )
 from polysci.runtime.build.folder import cache_dir, instead_of, log
 from polysci.runtime.build.parallel import together
-from polysci.target.header_sets import flags_in
 
 __all__ = [
     "FORMAT",

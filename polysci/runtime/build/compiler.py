@@ -15,17 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from polysci.errors import BuildError, NoCompilerError
+from polysci.printers.headers import LEAST, REGION, flags_in
 from polysci.runtime.build import process
 from polysci.runtime.build.elf import fault_of
 from polysci.runtime.build.parallel import together
-from polysci.target.header_sets import flags_in
 
 # Seconds of CPU time:
 TIMEOUT_S = 300.0  # of each text of a whole network
 CANDIDATE_S = 60.0  # of the text of one layer, or a kernel's probe
 PROBE_S = 20.0  # of a question to the compiler: its version, a header, OpenMP
 CALLS = 2  # with the same text: what hangs once may be the disk's or the network's doing
-LEAST = "int least;\n"  # a text: where it hangs too, no other will do better
 
 _refused: dict[tuple[str, ...], str] = {}  # by compiler, version of its file and text: why
 
@@ -54,6 +53,7 @@ def call(
     message = f"the C compiler {shlex.join(compiler)} {done}, {CALLS} times; name another one in CC"
     least = (*compiler, "-x", "c", "-S", "-o", os.devnull, "-")
     limit = min(timeout, PROBE_S)
+    # Where the least text hangs too, no other will do better.
     again = process.run(least, timeout=limit, input=LEAST, env=env, working=True)
     _refused[whole if again.timed_out else (*whole, about)] = message
     raise CompileTimeoutError(f"{message}\nto repeat: {done.command}")
@@ -253,13 +253,12 @@ def _check(compiler: Compiler, out: Path, symbols: Collection[str]) -> None:
 @functools.cache
 def lacks_openmp(compiler: Compiler) -> bool:
     """Whether a parallel region builds only without -fopenmp; asked once a process."""
-    text = "int f(void);\nint f(void) {\n#pragma omp parallel\n{ }\nreturn 0; }\n"
     try:
         with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
             out = Path(scratch, "probe.so")
-            if _compiles(compiler, text, default_flags(openmp=True), out):
+            if _compiles(compiler, REGION, default_flags(openmp=True), out):
                 return False
-            return _compiles(compiler, text, default_flags(openmp=False), out)
+            return _compiles(compiler, REGION, default_flags(openmp=False), out)
     except OSError:  # no room to try
         return False
 

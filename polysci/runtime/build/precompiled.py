@@ -18,12 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from polysci.errors import BuildError, PolysciError
+from polysci.printers.headers import INTRINSICS
 from polysci.runtime.build.compiler import PROBE_S, Compiler, CompileTimeoutError, call
 
-TEXTS = {  # by the machine that a compiler compiles for; no other has a header of intrinsics
-    "x86_64": "#include <immintrin.h>\n",
-    "aarch64": "#include <arm_neon.h>\n",
-}
 _NAME = "intrinsics.h"
 _lock = threading.Lock()
 _known: dict[Path, Path | None] = {}
@@ -31,7 +28,7 @@ _known: dict[Path, Path | None] = {}
 
 def reads_header(compiler: Compiler, text: str) -> bool:
     """Whether a C text includes what could be precompiled."""
-    own = TEXTS.get(compiler.machine)
+    own = INTRINSICS.get(compiler.machine)
     return own is not None and own in text
 
 
@@ -43,7 +40,7 @@ def header_for(
     It is valid for these very flags only. Asked once a process; built in ``folder`` if absent.
     Raises CompileTimeoutError, once.
     """
-    text = TEXTS.get(compiler.machine)
+    text = INTRINSICS.get(compiler.machine)
     if text is None:
         return None
     whole = "\0".join([text, compiler.identity, *flags])
@@ -111,7 +108,7 @@ def _made(
     kept: Path | None = None
     try:
         home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
-        (home / _NAME).write_text(TEXTS[compiler.machine])
+        (home / _NAME).write_text(INTRINSICS[compiler.machine])
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled(home)))

@@ -1,0 +1,97 @@
+"""The headers ahead of generated code, and the small files that ask a compiler what it can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.dtypes import COMPUTES
+from polysci.printers import openmp
+from polysci.target.header_sets import HeaderSet
+from polysci.target.isa import Isa
+from polysci.target.isas import isa_named
+from polysci.target.microkernels import header
+
+# The header of intrinsics by the machine that a compiler compiles for; no other machine has one.
+INTRINSICS: Mapping[str, str] = MappingProxyType(
+    {"x86_64": "#include <immintrin.h>\n", "aarch64": "#include <arm_neon.h>\n"}
+)
+LEAST: Final = "int least;\n"  # a file that every compiler takes
+REGION: Final = f"int f(void);\nint f(void) {{\n{openmp.parallel(1)}\n{{ }}\nreturn 0; }}\n"
+COUNT_OF_TWO: Final = (  # ``count`` returns the threads of a region that asks for two
+    "int count(void);\nint count(void) { int n = 0;\n"
+    f"{openmp.parallel(2)} reduction(+:n)\nn += 1;\nreturn n; }}\n"
+)
+_FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
+
+
+@cache
+def headers(unit: HeaderSet) -> str:
+    """Return the text of headers: vector operations, element types, the microkernel, packing."""
+    isa, compute = isa_named(unit.isa), COMPUTES[unit.compute]
+    kind = "f32" if compute.converts else compute.name
+    narrow = {unit.compute, unit.x, unit.y} != {"f32"}
+    chain = list(reversed(isa.chain))
+    way = "boxed" if unit.packed_copy else "direct"
+    names = ["prelude", *(["scalar"] if narrow else []), *(f"isa_{name}" for name in chain)]
+    names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
+    names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
+    names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
+    names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
+    names += ["brgemm", "sliding", "grouped", _end(unit)]
+    stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
+    names += [name for name in stacked if _exists(name)]
+    names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
+    names += ["pairs"] * (compute.name == "bf16")
+    if not narrow:
+        names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
+    texts = [header(name) for name in names]
+    return "\n".join([target_lines(isa), *texts])
+
+
+def target_lines(isa: Isa) -> str:
+    """Return the first lines of a file: the compiler flags of an instruction set, its attribute.
+
+    The flags stand in the text, so that whatever compiles it reads them there (``flags_in``).
+    """
+    define = f"#define PS_TARGET {isa.attribute}".rstrip()
+    return f"/* compile with: {' '.join(isa.flags)} */\n{define}" if isa.flags else define
+
+
+def flags_in(text: str) -> tuple[str, ...]:
+    """Return the compiler flags that a C text asks for, those of all its instruction sets."""
+    return tuple(dict.fromkeys(flag for line in _FLAGS.findall(text) for flag in line.split()))
+
+
+def _end(unit: HeaderSet) -> str:
+    """Return the epilogue: of f32 sums, of whole ones, of whole ones scaled to 8 bits."""
+    if not COMPUTES[unit.compute].sum.integer:
+        return "end_f32"
+    return "end_s32" if unit.y == "s32" else "end_scaled"
+
+
+def _exists(name: str) -> bool:
+    try:
+        return bool(header(name))
+    except UnsupportedError:
+        return False
+
+
+def _first(names: list[str]) -> str:
+    """Return the first header that exists; the last one names the error."""
+    return next((name for name in names if _exists(name)), names[-1])
+
+
+def fused_product(isa: Isa) -> str:
+    """Return ``f_ISA``, which takes the widest vectors and the fused operation of a set."""
+    head = f"{isa.attribute} float f_{isa}(float a, float b, float c)"
+    vector = f"typedef float vector __attribute__((vector_size({4 * isa.lanes_f32})));"
+    total = f"__builtin_fmaf(a, b, c) + square[{isa.lanes_f32 - 1}]"
+    return (
+        f"{head};\n{head} {{\n{vector}\nvolatile vector zero = {{0}};\n"
+        f"vector square = zero * zero;\nreturn {total};\n}}\n"
+    )
