@@ -16,8 +16,7 @@ from polysci.explain.measured_time import MeasuredTime
 from polysci.explain.rivals import NearSchedule, rivals
 from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import Terms, terms_of
-from polysci.polyhedral.contraction import Contraction, Dim
-from polysci.polyhedral.inside import needed_products
+from polysci.polyhedral.contraction import Contraction, Dim, needed_products
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import roles_of
 from polysci.space.schedule import Schedule

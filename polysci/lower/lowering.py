@@ -7,10 +7,10 @@ from functools import lru_cache
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.direct.emit import Source
 from polysci.lower.registry import algorithm_of
-from polysci.ops.nest.text import c_expression
+from polysci.ops.model import scop_of
 from polysci.ops.problem import Problem
+from polysci.ops.textbook import nest_of
 from polysci.polyhedral.contraction import Contraction
-from polysci.polyhedral.extract import extract
 from polysci.polyhedral.scop import Scop
 from polysci.space.group_views import GroupView
 from polysci.space.schedule import Schedule
@@ -23,7 +23,7 @@ def swapped_model_of(contraction: Contraction) -> tuple[Scop, Contraction]:
     Raises UnsupportedError where the roles forbid it.
     """
     roles = GroupView(swapped=True).of(contraction)
-    return extract(c_expression(roles)), roles
+    return scop_of(nest_of(roles)), roles
 
 
 def emit(

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.ops.conv1d import Conv1d
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.conv2d.nest import iterators, loops, subscripts
 from polysci.ops.conv3d import Conv3d
 from polysci.ops.convolution_gradient import ConvolutionGradient, axes_of_gradient
 from polysci.ops.problem import Kind, Shape
+from polysci.ops.textbook import iterator
+from polysci.polyhedral.affine import Affine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,30 +82,30 @@ class BackwardData(ConvolutionGradient):
         """Whether strides set apart what neighbouring pixels of dY add to."""
         return any(step != 1 for step in self.forward.stride)
 
-    def nest(self) -> str:
-        """The textbook loop nest in C: each pixel of dX gathers, or with strides, dY scatters.
+    def nest(self) -> LoopFunction:
+        """Return the textbook loop nest: each pixel of dX gathers, or with strides, dY scatters.
 
         Without strides the taps are mirrored, so that both factors are read forwards as the
         convolution of dY with the filters reads them.
         """
-        from polysci.ops.conv2d.nest import guards, iterators, loops, subscripts
-
         conv, extents, index = self.forward, loops(self.forward), subscripts(self.forward)
         taps, outs = iterators(conv)
         if self.scatters:
             order = ("n", "k", *outs, "g", "c", *taps)
-            return self._nest("IOW", order, index, extents, guards(conv))
+            return self._nest("IOW", order, index, extents, "I")
         pixels = {size.lower(): getattr(conv, size) for size, *_ in conv.FAMILY.axes}
         rows = zip(pixels, taps, conv.taps, conv.dilation, conv.pad, strict=True)
-        last = [
-            (f"{pixel} + {apart} * {tap} + {pad} - {(count - 1) * apart}", f"{count - 1} - {tap}")
+        places = [
+            Affine(((pixel, 1), (tap, apart)), pad - (count - 1) * apart)
             for pixel, tap, count, apart, pad in rows
         ]
-        places, mirrored = zip(*last, strict=True)
-        index = {"I": (*index["I"][:2], *pixels), "O": (*index["O"][:2], *places),
-                 "W": (*index["W"][:2], *mirrored)}  # fmt: skip
+        mirrored = [
+            Affine(((tap, -1),), count - 1) for tap, count in zip(taps, conv.taps, strict=True)
+        ]
+        index = {"I": (*index["I"][:2], *map(iterator, pixels)),
+                 "O": (*index["O"][:2], *places), "W": (*index["W"][:2], *mirrored)}  # fmt: skip
         order = ("n", "g", "c", *pixels, "k", *taps)
-        return self._nest("IOW", order, index, extents | pixels, None)
+        return self._nest("IOW", order, index, extents | pixels, "O")
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """One matrix product a tap and group: pixels by filters times filters by channels."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.ops.conv1d import Conv1d
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.conv2d.nest import iterators, loops, subscripts
 from polysci.ops.conv3d import Conv3d
 from polysci.ops.convolution_gradient import ConvolutionGradient, axes_of_gradient
 from polysci.ops.problem import Kind, Shape
@@ -71,14 +73,12 @@ class BackwardWeights(ConvolutionGradient):
         """Names of the axes of ``x``, ``w``, ``bias`` and ``y``."""
         return axes_of_gradient(self.forward.axes, "w")
 
-    def nest(self) -> str:
-        """The textbook loop nest in C: that of the convolution, accumulating into W."""
-        from polysci.ops.conv2d.nest import guards, iterators, loops, subscripts
-
+    def nest(self) -> LoopFunction:
+        """Return the textbook loop nest: that of the convolution, accumulating into W."""
         conv = self.forward
         taps, outs = iterators(conv)
         order = ("g", "k", "c", *taps, "n", *outs)
-        return self._nest("WIO", order, subscripts(conv), loops(conv), guards(conv))
+        return self._nest("WIO", order, subscripts(conv), loops(conv), "I")
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """One matrix product a tap and group: filters by pixels times pixels by channels."""

@@ -11,11 +11,13 @@ import numpy as np
 
 from polysci.border.guard import guard
 from polysci.errors import UnsupportedError
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import ProblemBase, Shape
+from polysci.ops.textbook import Reference, textbook
 from polysci.ops.words import Line
+from polysci.polyhedral.affine import Affine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,15 +106,13 @@ class ConvolutionGradient(ProblemBase):
         """The nest's arrays I, W, O, of which one is written: shape, and strides in elements."""
         return self.forward.arrays()
 
-    def _nest(self, names: str, order: Sequence[str], index: Mapping[str, Sequence[str]],
-              extents: Mapping[str, int], conditions: list[str] | None) -> str:  # fmt: skip
-        """C of the loops of ``order`` that have extents; ``names``: the result and both factors."""
+    def _nest(self, names: str, order: Sequence[str], index: Mapping[str, tuple[Affine, ...]],
+              extents: Mapping[str, int], guarded: str) -> LoopFunction:  # fmt: skip
+        """Return the loops of ``order`` that have extents around the sum into ``names[0]``."""
         arrays = self.arrays()
-        references = [
-            Reference(name, tuple(map(str, arrays[name][0])), tuple(index[name])) for name in names
-        ]
-        loops = [(name, str(extents[name])) for name in order if name in extents]
-        return c_text(loops, references, conditions)
+        references = [Reference(name, arrays[name][0], index[name]) for name in names]
+        loops = {name: extents[name] for name in order if name in extents}
+        return textbook("nest", loops, references, guarded)
 
     def _pad(self, x: NDArray[Any]) -> NDArray[Any]:
         """Images of X with their channels last and zeros around them, as far as taps reach."""

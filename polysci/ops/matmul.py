@@ -17,11 +17,12 @@ import numpy as np
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.einsum import read_subscripts
-from polysci.ops.nest.text import Reference, c_text
 from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
+from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import LIMIT, Line, activation_at, activation_words, ending, label
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ RULE: Final = (
 CONSTANTS: Final = ("", "a", "b")
 _SIZES: Final = ("M", "K", "N")
 _AXES: Final = {"a": "MK", "b": "KN", "o": "MN"}  # of the operands that are not transposed
-_ITERATORS: Final = {"M": "i", "N": "j", "K": "k"}
+_ITERATORS: Final = {"M": "i", "N": "j", "K": "k"}  # in the order of the loops
 _NUMBER = re.compile(r"[0-9]+")
 _OPTION = re.compile(
     r"\s+(?:t(?P<transposed>[abo])|(?P<constant>[ab])=constant|(?P<factor>alpha|beta)=(?P<by>[-+.0-9e]+))"
@@ -268,20 +269,16 @@ class Matmul(ProblemBase):
         shapes = {operand.upper(): self._shape(operand) for operand in _AXES}
         return {name: (shape, row_strides(shape)) for name, shape in shapes.items()}
 
-    def nest(self) -> str:
-        """The textbook loop nest in C; the factor that is packed comes second."""
-        loops = [(_ITERATORS[axis], str(getattr(self, axis))) for axis in "MNK"]
-        batch = () if self.batch is None else ("t",)
+    def nest(self) -> LoopFunction:
+        """Return the textbook loop nest; the factor that is packed comes second."""
+        batch = {} if self.batch is None else {"t": self.batch}
+        loops = batch | {name: getattr(self, axis) for axis, name in _ITERATORS.items()}
         references = [
-            Reference(
-                operand.upper(),
-                tuple(map(str, self._shape(operand))),
-                (*batch, *(_ITERATORS[axis] for axis in self.memory_axes(operand))),
-            )
+            Reference(operand.upper(), self._shape(operand), tuple(map(iterator, names)))
             for operand in f"o{self._letters}"
+            for names in [(*batch, *(_ITERATORS[axis] for axis in self.memory_axes(operand)))]
         ]
-        outer = [("t", str(self.batch))] if batch else []
-        return c_text([*outer, *loops], references, ())
+        return textbook("nest", loops, references)
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """``A @ B`` by NumPy, its operands stored as ``transposed`` says."""

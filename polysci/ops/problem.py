@@ -13,6 +13,7 @@ import numpy as np
 from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import DType, precision_named, values
 
@@ -114,8 +115,8 @@ class Problem(Protocol):
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """The nest's arrays: logical shape, and strides in elements as they are stored."""
 
-    def nest(self) -> Any:
-        """The textbook loop nest, as ``extract`` takes it."""
+    def nest(self) -> LoopFunction:
+        """Return the textbook loop nest."""
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """y as its loop nest says, by NumPy; x and w share a dtype, in which sums are formed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
@@ -191,6 +191,34 @@ class Scop:
             for access in statement.accesses
             if access.kind == kind
         )
+
+
+def sum_of_products(
+    name: str,
+    arrays: Sequence[Array],
+    bounds: Mapping[str, str],
+    guards: Sequence[str],
+    elements: Sequence[tuple[str, str]],
+    text: str,
+) -> Scop:
+    """Return the Scop of one statement, ``text``, that adds a product to its target in loops.
+
+    ``bounds`` are those of the loops, outermost first, by iterator; ``elements`` the array and the
+    subscripts of the target and of both factors: all in isl's notation.
+    """
+    iterators, conditions = f"S0[{', '.join(bounds)}]", [*bounds.values()]
+    with bound_operations(f"extraction of {name}"):
+        box = isl.Set(f"{{ {iterators} : {' and '.join(conditions) or 'true'} }}")
+        domain = isl.Set(f"{{ {iterators} : {' and '.join([*conditions, *guards]) or 'true'} }}")
+        relations = [isl.Map(f"{{ {iterators} -> {array}[{at}] }}") for array, at in elements]
+        times = ", ".join(["0", *(f"{loop}, 0" for loop in bounds)])
+        schedule = isl.Map(f"{{ {iterators} -> [{times}] }}")
+    reads = [Access(array, "read", at) for (array, _), at in zip(elements, relations, strict=True)]
+    write = Access(elements[0][0], "write", relations[0])
+    statement = Statement(
+        "S0", domain, (*reads, write), schedule, text, 1, box, "+", tuple(reads[1:])
+    )
+    return Scop(name, tuple(arrays), (statement,))
 
 
 _ENDS: dict[str, tuple[Callable[[Scop], isl.UnionMap], Callable[[Scop], isl.UnionMap]]] = {

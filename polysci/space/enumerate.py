@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
-from polysci.polyhedral.long_reductions import long_reductions
+from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of, long_reductions
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space import directives
 from polysci.space.directives import Directive, Pack, Place

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
-from polysci.polyhedral.long_reductions import row_beside
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of, row_beside
 from polysci.space.padding import leaves
 from polysci.target.header_sets import header_set_of
 from polysci.target.microkernels import Microkernel

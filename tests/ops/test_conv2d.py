@@ -1,12 +1,8 @@
 """Conv2d: its fields, its reference against the definition, its nest against the reference."""
 
-import ctypes
 import dataclasses
 import itertools
 import pickle
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +15,7 @@ from polysci.errors import SpecError
 from polysci.numerics.dtypes import PRECISIONS, precision_named, to_stored
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.conv2d import reference as reference_module
+from tests.support.nests import textbook_c
 
 LAYER = Conv2d(N=1, C=64, H=56, W=56, K=64, R=3, S=3, stride=1, pad=1, name="res2a")
 SMALL: dict[str, Any] = {"N": 2, "C": 4, "H": 6, "W": 7, "K": 6, "R": 3, "S": 2}
@@ -131,50 +128,26 @@ def test_reference_refuses_other_shapes(wrong: str) -> None:
         LAYER.reference(**arguments)
 
 
-def compiled(sources: list[str], folder: Path) -> list[Any]:
-    """The functions of C files, built with every warning an error."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    text = "\n".join(s.replace("void conv2d(", f"void conv{i}(") for i, s in enumerate(sources))
-    source, library = folder / "nest.c", folder / "nest.so"
-    source.write_text(text)
-    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-    flags = ["-std=c11", "-O1", *warnings, "-shared", "-fPIC", "-o"]
-    subprocess.run([compiler, *flags, str(library), str(source)], check=True, timeout=60)
-    loaded = ctypes.CDLL(str(library))
-    return [getattr(loaded, f"conv{i}") for i in range(len(sources))]
-
-
-def test_nest_compiled_is_the_reference(tmp_path: Path) -> None:
-    problems = [problem_of(case, "nchw") for case in CASES]
-    functions = compiled([str(problem.nest()) for problem in problems], tmp_path)
-    for problem, function in zip(problems, functions, strict=True):
-        x, w = integers(problem)
-        y = np.zeros(problem.y_shape, np.float32)
-        function(*(ctypes.c_void_p(a.ctypes.data) for a in (y, x, w)))
-        np.testing.assert_array_equal(y, problem.reference(x, w), err_msg=str(problem))
-
-
 def test_nest_text() -> None:
-    assert str(Conv2d(1, 4, 9, 9, 6, 3, 1, stride=(2, 1), pad=(1, 0), groups=2).nest()) == (
+    problem = Conv2d(1, 4, 9, 9, 6, 3, 1, stride=(2, 1), pad=(1, 0), groups=2)
+    assert textbook_c(problem, "conv2d") == (
         "#include <stdint.h>\n"
         "void conv2d(float O[1][6][5][9], const float I[1][4][9][9], const float W[6][2][3][1])\n"
         "{\n"
-        "  #pragma scop\n"
-        "  for (int64_t n = 0; n < 1; ++n)\n"
-        "    for (int64_t g = 0; g < 2; ++g)\n"
-        "      for (int64_t k = 0; k < 3; ++k)\n"
-        "        for (int64_t p = 0; p < 5; ++p)\n"
-        "          for (int64_t q = 0; q < 9; ++q)\n"
-        "            for (int64_t c = 0; c < 2; ++c)\n"
-        "              for (int64_t r = 0; r < 3; ++r)\n"
-        "                for (int64_t s = 0; s < 1; ++s)\n"
-        "                  if (p * 2 + r - 1 >= 0 && p * 2 + r - 1 < 9)\n"
-        "                    O[n][g * 3 + k][p][q] = O[n][g * 3 + k][p][q] + "
-        "I[n][g * 2 + c][p * 2 + r - 1][q + s] * W[g * 3 + k][c][r][s];\n"
-        "  #pragma endscop\n"
-        "}"
+        "#pragma scop\n"
+        "    for (int64_t n = 0; n < 1; ++n) {\n"
+        "        for (int64_t g = 0; g < 2; ++g) {\n"
+        "            for (int64_t k = 0; k < 3; ++k) {\n"
+        "                for (int64_t p = 0; p < 5; ++p) {\n"
+        "                    for (int64_t q = 0; q < 9; ++q) {\n"
+        "                        for (int64_t c = 0; c < 2; ++c) {\n"
+        "                            for (int64_t r = 0; r < 3; ++r) {\n"
+        "                                for (int64_t s = 0; s < 1; ++s) {\n"
+        "                                    if (2 * p + r - 1 >= 0 && 2 * p + r - 1 < 9) {\n"
+        "                                        O[n][3 * g + k][p][q] = O[n][3 * g + k][p][q] + "
+        "I[n][2 * g + c][2 * p + r - 1][q + s] * W[3 * g + k][c][r][s];\n"
+        + "".join(f"{' ' * depth}}}\n" for depth in range(36, 3, -4))
+        + "#pragma endscop\n}\n"
     )
 
 

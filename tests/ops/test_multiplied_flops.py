@@ -12,8 +12,8 @@ from polysci.errors import SpecError
 from polysci.ops import Conv1d, Conv2d, Conv3d, Nest
 from polysci.ops.conv2d.convolution import Convolution
 from polysci.ops.model import model_of
-from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.inside import count_inside, needed_products
+from polysci.polyhedral.affine import Affine, count_inside
+from polysci.polyhedral.contraction import needed_products
 
 small = st.integers(1, 3)
 

@@ -14,7 +14,7 @@ from polysci.ops import Nest, convolution, parse_problem
 from polysci.ops.conv2d import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
-from tests.support.nests import MATMUL, TEXTS, c_text, nest
+from tests.support.nests import MATMUL, TEXTS, c_text, nest, textbook_c
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = "nest C[37][50]+=A[37][23]*B[23][50] for i:37 j:50 k:23 : C[i][j] A[i][k] B[k][j]"
@@ -48,7 +48,7 @@ def test_the_text_says_it_all(name: str) -> None:
     for sign in ("+=", "*", "[", "]", ":"):
         spaced = spaced.replace(sign, f"  {sign} ")
     assert parse_problem(spaced) == problem.with_(name="", multiplicity=1)
-    again = Nest(problem.nest(), name=name, multiplicity=3)
+    again = Nest(textbook_c(problem), name=name, multiplicity=3)
     assert again == problem and hash(again) == hash(problem)
 
 
@@ -59,9 +59,9 @@ def test_taps_that_the_padding_cuts_are_no_depth() -> None:
 
 
 def test_guards_stand_where_they_are_needed() -> None:
-    assert "if (" not in nest("matmul").nest()
-    assert "if (p+r-2 >= 0 && p+r-2 < 30)" in nest("1-D convolution").nest()
-    assert "C[i][j] += A[i][k] * B[22-k][49-j];" in nest("backwards").nest()
+    assert "if (" not in textbook_c(nest("matmul"))
+    assert "if (p + r - 2 >= 0 && p + r - 2 < 30)" in textbook_c(nest("1-D convolution"))
+    assert "A[i][k] * B[-k + 22][-j + 49];" in textbook_c(nest("backwards"))
 
 
 def sums(problem: Nest, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("problem", CONVOLUTIONS, ids=str)
 def test_a_convolution_is_a_nest_too(problem: Conv2d) -> None:
-    same = Nest(problem.nest())
+    same = Nest(textbook_c(problem))
     x, w = inputs(problem)
     assert (same.x_shape, same.w_shape, same.y_shape) == (x.shape, w.shape, problem.y_shape)
     assert (same.flops, same.terms, same.bias_axis) == (problem.flops, problem.terms, 1)
@@ -238,6 +238,13 @@ def test_doubles_are_refused() -> None:
         (LINE.replace("A[i][k]", "A[i][(k)]"), "A[i][(", "expected an element of A[37][23]"),
         (f"{LINE} m", "m", "text after the last element"),
         (f'{LINE} n"a', '"a', "the name's quote is not closed"),
+        (LINE.replace("A[i][k]", "A[i][k*j]"), "[i][k*j]", "'k*j' is no sum of loops times"),
+        (LINE.replace("A[i][k]", "A[i][010]"), "[i][010]", "'010' is no sum of loops times"),
+        (LINE.replace("B[k][j]", "B[k+1][j]"), "B[k+1]", "subscript 0 of B reaches 23"),
+        (LINE.replace("k:23", "k:0"), "0 :", "extent 0: expected 1 to 2^63 - 1"),
+        (LINE.replace("k:23", "i:23"), "i:23", "the loop i is repeated"),
+        (LINE.replace("A[37]", "A[99999999999999999999]"), "[99", "extent 99999999999999999999"),
+        (LINE.replace("C[", "min["), "min[", "min is a word of C or isl; rename it"),
     ],
 )
 def test_errors_in_the_line_have_a_caret(text: str, place: str, message: str) -> None:

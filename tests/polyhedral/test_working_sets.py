@@ -19,11 +19,11 @@ from polysci.polyhedral.working_sets import (
     Order,
     WorkingSet,
     order_of_tiles,
+    points,
     text_order,
     thread_share,
     working_sets,
 )
-from polysci.polyhedral.working_sets.count import points
 from polysci.space.schedule import Schedule, parse
 from tests.support import nests
 

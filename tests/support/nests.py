@@ -1,6 +1,10 @@
-"""Contractions as C loop nests: a table of them, and a way to write one in a line."""
+"""Contractions as C loop nests: a table of them, and ways to write one."""
+
+from dataclasses import replace
 
 from polysci.ops import Nest
+from polysci.ops.problem import Problem
+from polysci.printers.c import CPrinter
 
 
 def c_text(arrays: str, loops: str, statement: str, guard: str = "") -> str:
@@ -133,3 +137,11 @@ TEXTS = {name: c_text(*parts) for name, parts in _TABLE.items()}
 def nest(name: str) -> Nest:
     """A row of the table as a problem of that name."""
     return Nest(TEXTS[name], name=name)
+
+
+def textbook_c(problem: Problem, name: str = "nest") -> str:
+    """Return the textbook nest of a problem as a C file; its region is marked."""
+    text = CPrinter().text(replace(problem.nest(), name=name))
+    head, _, body = text.partition("{\n")
+    inside = body.removesuffix("}")
+    return f"#include <stdint.h>\n{head}{{\n#pragma scop\n{inside}#pragma endscop\n}}\n"

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv2d import grammar, reference, rules
+from polysci.ops.conv2d.nest import nest
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.words import Line, read
-from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.inside import count_inside
+from polysci.polyhedral.affine import Affine, count_inside
 from polysci.text.suggestions import known_name, suggest
 
 if TYPE_CHECKING:
@@ -193,10 +194,8 @@ class Convolution(ProblemBase):
         images = {name: (shape, self._strides(shape)) for name, shape in self._images.items()}
         return images | {"W": (self.w_shape, row_strides(self.w_shape))}
 
-    def nest(self) -> Any:
-        """The textbook loop nest over I, W and O as a cgen tree; see ``ops.conv2d.nest``."""
-        from polysci.ops.conv2d.nest import nest  # cgen costs 80 ms, and parsing needs none of it
-
+    def nest(self) -> LoopFunction:
+        """Return the textbook loop nest over I, W and O; see ``ops.conv2d.nest``."""
         return nest(self)
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:

@@ -12,9 +12,11 @@ from polysci.border.arguments import check_path, describe
 from polysci.border.files import read_named
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.nest import reference, text
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
+from polysci.ops.textbook import nest_of
 from polysci.ops.words import Line, label
 from polysci.text.lengths import cut_line
 
@@ -58,10 +60,8 @@ class Nest(ProblemBase):
         SpecError where the C is unreadable or not affine, UnsupportedError where it is no
         contraction that polysci computes.
         """
-        from polysci.ops.nest.normal import normal  # them
-        from polysci.polyhedral.extract import (
-            extract,  # islpy and pycparser take 200 ms, and only this needs
-        )
+        from polysci.ops.nest.normal import normal  # islpy and pycparser take 200 ms
+        from polysci.polyhedral.extract import extract
 
         code, filename, stem = _source(source)
         nest = normal(extract(code, filename=filename))
@@ -76,8 +76,13 @@ class Nest(ProblemBase):
         SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
         """
         check_options(layout, dtype)
-        code, name, multiplicity = text.read(Line(line, where))
-        return cls(code, name=name, multiplicity=multiplicity)
+        from polysci.ops.model import scop_of  # islpy takes 200 ms, and only this needs it
+        from polysci.ops.nest.normal import normal
+
+        loops, name, multiplicity = text.read(Line(line, where))
+        problem = object.__new__(cls)
+        problem._fill(normal(scop_of(loops)), name, multiplicity)
+        return problem
 
     def _fill(self, contraction: Contraction, name: str, multiplicity: int) -> None:
         values = {"contraction": contraction, "name": name, "multiplicity": multiplicity}
@@ -135,7 +140,7 @@ class Nest(ProblemBase):
     @property
     def multiplied_flops(self) -> int:
         """Twice the multiply-adds that guards do not drop."""
-        from polysci.polyhedral.inside import needed_products
+        from polysci.polyhedral.contraction import needed_products
 
         return 2 * needed_products(self.contraction)
 
@@ -192,9 +197,9 @@ class Nest(ProblemBase):
             for operand in (contraction.out, contraction.a, contraction.b)
         }
 
-    def nest(self) -> str:
-        """The loop nest as a C function, with the guards that it needs."""
-        return text.c_expression(self.contraction)
+    def nest(self) -> LoopFunction:
+        """Return the loop nest, with the guards that it needs."""
+        return nest_of(self.contraction)
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """Return the sums, by NumPy's matrix products of strided views."""

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from polysci.errors import SpecError
-from polysci.polyhedral.extract.access import ArrayTable, shapes_of_arguments
-from polysci.polyhedral.extract.declarations import declarations
+from polysci.polyhedral.extract.expressions import ArrayTable, shapes_of_arguments
 from polysci.polyhedral.extract.nest import Walk
-from polysci.polyhedral.extract.parse import parse
+from polysci.polyhedral.extract.parse import declarations, parse
 from polysci.polyhedral.extract.source import read
 from polysci.polyhedral.scop import Scop, bound_operations
 

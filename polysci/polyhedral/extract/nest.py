@@ -9,12 +9,19 @@ from itertools import count
 import islpy as isl
 from pycparser import c_ast
 
-from polysci.polyhedral.extract import affine
-from polysci.polyhedral.extract.access import ArrayTable, access
-from polysci.polyhedral.extract.affine import LoopLevel
+from polysci.polyhedral.extract.expressions import (
+    ArrayTable,
+    LoopLevel,
+    Read,
+    access,
+    accumulates,
+    affine,
+    condition,
+    constant,
+    reads,
+)
 from polysci.polyhedral.extract.parse import place_of
 from polysci.polyhedral.extract.source import RESERVED, SourceText
-from polysci.polyhedral.extract.values import Read, accumulates, reads
 from polysci.polyhedral.scop import Access, Array, Statement
 
 MAX_STATEMENTS = 256
@@ -81,7 +88,7 @@ class Walk:
             self.visit(child, nest)
 
     def guard(self, node: c_ast.If, nest: ExtractedNest) -> None:
-        holds = affine.condition(node.cond, nest.level)
+        holds = condition(node.cond, nest.level)
         if node.iftrue is not None:
             self.visit(node.iftrue, replace(nest, domain=nest.domain.intersect(holds)))
         if node.iffalse is not None:
@@ -95,7 +102,7 @@ class Walk:
             self.source.fail(place_of(node), f"more than {MAX_LOOPS} loops inside one another")
         step = self._step(node, name, outer)
         level = LoopLevel(self.source, (*outer.iterators, name), dim + 1)
-        start = affine.affine(first, replace(outer, depth=dim + 1))
+        start = affine(first, replace(outer, depth=dim + 1))
         runs = self._runs(node, level, step).intersect(_from(start, level, step))
         inner = ExtractedNest(
             level,
@@ -145,7 +152,7 @@ class Walk:
             self.source.fail(place, f"this does not change {name} by a constant", RULE_LOOP)
         if isinstance(change, c_ast.UnaryOp):
             return sign
-        step = sign * affine.constant(change.rvalue, replace(level, iterators=()))
+        step = sign * constant(change.rvalue, replace(level, iterators=()))
         if step == 0:
             self.source.fail(place_of(change), f"{name} stands still", RULE_LOOP)
         return step
@@ -154,7 +161,7 @@ class Walk:
         if node.cond is None:
             self.source.fail(place_of(node), "a loop without a condition", RULE_LOOP)
         self._check_ends(node.cond, level, step)
-        return affine.condition(node.cond, level)
+        return condition(node.cond, level)
 
     def _check_ends(self, node: c_ast.Node, level: LoopLevel, step: int) -> None:
         """Raise SpecError unless the condition, once false, stays false."""
@@ -164,7 +171,7 @@ class Walk:
             return
         sign = _TOWARDS.get(node.op, 0) if isinstance(node, c_ast.BinaryOp) else 0
         if sign:
-            gap = affine.affine(node.right, level).sub(affine.affine(node.left, level))
+            gap = affine(node.right, level).sub(affine(node.left, level))
             if _shrinks(gap if sign > 0 else gap.neg(), level.depth - 1, step):
                 return
         what = f"this does not bound {level.iterators[-1]} in the direction of its step, {step}"

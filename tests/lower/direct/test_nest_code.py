@@ -28,7 +28,7 @@ from polysci.tune.wisdom import Wisdom
 from tests.support import command as commands
 from tests.support import samples
 from tests.support.flags import QUICK
-from tests.support.nests import MATMUL, TEXTS, c_text, nest
+from tests.support.nests import MATMUL, TEXTS, c_text, nest, textbook_c
 
 DATA = Path(__file__).parents[2] / "data"
 SHARED = ("matmul", "names that end in digits", "two batches", "filter turned", "depthwise")
@@ -90,7 +90,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("problem", CONVOLUTIONS, ids=str)
 def test_a_convolution_and_its_nest_get_the_same_code(problem: Conv2d) -> None:
-    same = Nest(problem.nest())
+    same = Nest(textbook_c(problem))
     assert model_of(same)[1:] == model_of(problem)[1:]
     plan = choices(samples.fixed_context(problem), 1)[0].schedule
     assert choices(samples.fixed_context(same), 1)[0].schedule == plan

@@ -25,6 +25,7 @@ from tests.support import samples
 from tests.support.exhaustive import selected
 from tests.support.flags import QUICK
 from tests.support.judge import Judge, build
+from tests.support.nests import textbook_c
 
 # Of every group of features a small one, and the model's choice for it.
 PROBLEMS = {
@@ -222,10 +223,9 @@ def test_the_textbook_nest_gives_the_same(name: str, layout: str) -> None:
     problem = PROBLEMS[name].with_(layout=layout)
     (plan,) = samples.members(samples.fixed_context(problem, 1, detect()), 1, seed=7)
     source = emit(problem, plan)
-    text = "void conv2d(float *O, const float *I, const float *W);\n"
-    nest = "\n".join(problem.nest().generate()).replace("void conv2d(", "void textbook(")
+    nest = textbook_c(problem, "textbook")
     flags = [*QUICK, "-Wno-unknown-pragmas"]
-    ours, theirs = cache.build_many([source.file, text + nest], flags=flags)
+    ours, theirs = cache.build_many([source.file, nest], flags=flags)
     inputs = Arrays.of(problem, 3).inputs
     library = load(ours, source.declarations)
     primitive = Primitive(problem, plan, source, library, source.symbol)

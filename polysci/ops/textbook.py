@@ -1,0 +1,98 @@
+"""The textbook nest of an operator: loops, perhaps a guard, and one sum of products, as loop IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polysci.loop_ir.index import Comparison, Index, Linear, Subscripts, Variable, every, linear
+from polysci.loop_ir.nodes import (
+    Arithmetic,
+    Block,
+    Buffer,
+    Element,
+    If,
+    LoopFunction,
+    LoopStatement,
+    Store,
+    loop,
+)
+from polysci.polyhedral.affine import Affine
+
+if TYPE_CHECKING:
+    from polysci.polyhedral.contraction import Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An element of an array: the array's name and extents, and a subscript for each axis."""
+
+    array: str
+    shape: tuple[int, ...]
+    index: tuple[Affine, ...]
+
+    @property
+    def at(self) -> Subscripts:
+        """Return the element's place."""
+        return Subscripts(tuple(map(_index, self.index)), self.shape)
+
+
+def textbook(
+    name: str, loops: Mapping[str, int], references: Sequence[Reference], guarded: str = ""
+) -> LoopFunction:
+    """Return the function that adds to the first reference the product of the two others.
+
+    Its parameters are their arrays, of which the caller zeroes the first one; ``loops`` are extents
+    by iterator, outermost first. A guard keeps subscripts of the array ``guarded`` in bounds, where
+    some iteration would leave them.
+    """
+    out, *factors = references
+    left, right = (Element(part.array, part.at) for part in factors)
+    total = Arithmetic("+", Element(out.array, out.at), Arithmetic("*", left, right))
+    node: LoopStatement = Store(out.array, out.at, total)
+    bounds = [
+        bound for part in references if part.array == guarded for bound in _bounds(part, loops)
+    ]
+    if bounds:
+        node = If(every(bounds), Block((node,)))
+    for iterator, extent in reversed([*loops.items()]):
+        node = loop(iterator, extent, node)
+    parameters = tuple(
+        Buffer(part.array, "float", const=part is not out, shape=part.shape) for part in references
+    )
+    return LoopFunction(name, parameters, Block((node,)), attributes=())
+
+
+def nest_of(contraction: Contraction) -> LoopFunction:
+    """Return the nest of a contraction, guarded where subscripts of its first factor leave it."""
+    operands = (contraction.out, contraction.a, contraction.b)
+    references = [Reference(part.array, part.shape, part.index) for part in operands]
+    return textbook("nest", contraction.extents, references, contraction.a.array)
+
+
+def reach(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
+    """Return the smallest and the largest value of a subscript over a box of iterations."""
+    ends = [coef * (extents[name] - 1) for name, coef in index.terms]
+    low, high = (index.const + sum(pick(0, end) for end in ends) for pick in (min, max))
+    return low, high
+
+
+def _bounds(reference: Reference, extents: Mapping[str, int]) -> Iterator[Comparison]:
+    """Yield the conditions that some iteration of the box does not fulfil."""
+    for index, extent in zip(reference.index, reference.shape, strict=True):
+        low, high = reach(index, extents)
+        if low < 0:
+            yield Comparison(">=", _index(index), Linear())
+        if high >= extent:
+            yield Comparison("<", _index(index), Linear((), extent))
+
+
+def iterator(name: str) -> Affine:
+    """Return an iterator as a subscript."""
+    return Affine(((name, 1),))
+
+
+def _index(form: Affine) -> Index:
+    """Return an affine form in iterators as an index."""
+    return linear(dict(form.terms), {name: Variable(name) for name, _ in form.terms}, form.const)
