@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
     from polysci.ops import parse_problem
-    from polysci.ops.backward_data import Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData
-    from polysci.ops.backward_weights import (
+    from polysci.ops.conv_transpose2d import ConvTranspose2d
+    from polysci.ops.convolution_gradients import (
+        Conv1dBackwardData,
         Conv1dBackwardWeights,
+        Conv2dBackwardData,
         Conv2dBackwardWeights,
+        Conv3dBackwardData,
         Conv3dBackwardWeights,
     )
-    from polysci.ops.conv1d import Conv1d
-    from polysci.ops.conv2d import Conv2d
-    from polysci.ops.conv3d import Conv3d
-    from polysci.ops.conv_transpose2d import ConvTranspose2d
+    from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
     from polysci.ops.matmul import Matmul
     from polysci.ops.nest import Nest
     from polysci.polyhedral import extract
@@ -81,15 +81,15 @@ _HOMES = MappingProxyType(
     {
         "PRECISIONS": "polysci.numerics.dtypes",
         "CompileOptions": "polysci.network.options",
-        "Conv1d": "polysci.ops.conv1d",
-        "Conv1dBackwardData": "polysci.ops.backward_data",
-        "Conv1dBackwardWeights": "polysci.ops.backward_weights",
-        "Conv2d": "polysci.ops.conv2d",
-        "Conv2dBackwardData": "polysci.ops.backward_data",
-        "Conv2dBackwardWeights": "polysci.ops.backward_weights",
-        "Conv3d": "polysci.ops.conv3d",
-        "Conv3dBackwardData": "polysci.ops.backward_data",
-        "Conv3dBackwardWeights": "polysci.ops.backward_weights",
+        "Conv1d": "polysci.ops.convolutions",
+        "Conv1dBackwardData": "polysci.ops.convolution_gradients",
+        "Conv1dBackwardWeights": "polysci.ops.convolution_gradients",
+        "Conv2d": "polysci.ops.convolutions",
+        "Conv2dBackwardData": "polysci.ops.convolution_gradients",
+        "Conv2dBackwardWeights": "polysci.ops.convolution_gradients",
+        "Conv3d": "polysci.ops.convolutions",
+        "Conv3dBackwardData": "polysci.ops.convolution_gradients",
+        "Conv3dBackwardWeights": "polysci.ops.convolution_gradients",
         "ConvTranspose2d": "polysci.ops.conv_transpose2d",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",

@@ -20,8 +20,8 @@ from polysci.lower.registry import (
     options,
 )
 from polysci.ops.model import model_of
-from polysci.ops.parsing import parse_key
 from polysci.ops.problem import Problem
+from polysci.ops.registry import parse_key
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.machine import assume_rates

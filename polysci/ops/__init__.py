@@ -1,25 +1,28 @@
 """Operators: a problem's extents, its textbook loop nest, its NumPy reference, its words."""
 
-from polysci.ops.backward_data import (
+from polysci.ops.conv_transpose2d import ConvTranspose2d
+from polysci.ops.convolution_gradients import (
     BackwardData,
-    Conv1dBackwardData,
-    Conv2dBackwardData,
-    Conv3dBackwardData,
-)
-from polysci.ops.backward_weights import (
     BackwardWeights,
+    Conv1dBackwardData,
     Conv1dBackwardWeights,
+    Conv2dBackwardData,
     Conv2dBackwardWeights,
+    Conv3dBackwardData,
     Conv3dBackwardWeights,
 )
-from polysci.ops.conv1d import Conv1d
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv3d import Conv3d
-from polysci.ops.conv_transpose2d import ConvTranspose2d
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
-from polysci.ops.parsing import convolution, in_direction, parse_key, parse_problem, problem_of
-from polysci.ops.registry import OPS, Operator
+from polysci.ops.registry import (
+    OPS,
+    Operator,
+    convolution,
+    in_direction,
+    parse_key,
+    parse_problem,
+    problem_of,
+)
 
 __all__ = [
     "OPS",

@@ -8,11 +8,14 @@ from typing import Any, ClassVar, Self
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.backward_data import Conv2dBackwardData
-from polysci.ops.backward_weights import Conv2dBackwardWeights
-from polysci.ops.conv2d import Conv2d, grammar, rules
-from polysci.ops.conv2d.extents import Pair
-from polysci.ops.convolution_gradient import axes_of_gradient
+from polysci.ops import convolution_rules as rules
+from polysci.ops import convolution_words as grammar
+from polysci.ops.convolution_gradients import (
+    Conv2dBackwardData,
+    Conv2dBackwardWeights,
+    axes_of_gradient,
+)
+from polysci.ops.convolutions import Conv2d, Pair
 from polysci.ops.words import Line, read
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from polysci.border.files import read_named
 from polysci.errors import SpecError
-from polysci.ops.nest import Nest
-from polysci.ops.nest.problem import check_options
-from polysci.ops.parsing import parse_problem
+from polysci.ops.nest import Nest, check_options
 from polysci.ops.problem import Problem
+from polysci.ops.registry import parse_problem
 from polysci.target.resources import resource
 from polysci.text.lengths import cut_line
 from polysci.text.suggestions import known_name, suggest

@@ -1,8 +1,11 @@
 """Matmul: matrix products, one or a batch, of which either factor may be constant.
 
 Text: ``mm:[BATCH:]MxKxN [ta] [tb] [to] [a=constant | b=constant] [alpha=X] [beta=X] [act=gelu]``
-and a name as in benchdnn's words, or an einsum's subscripts in place of the extents
-(``ops.einsum``). Both factors change from call to call unless the text says otherwise.
+and a name as in benchdnn's words, or an einsum's subscripts in place of the extents:
+``mm:bmk,bnk->bmn b=8 m=64 n=48 k=32``, where a letter is an axis; those of both factors and the
+result are the batch, those of one factor and the result the rows (M) and columns (N), those of both
+factors are summed over (K). Letters with one role follow each other in one order. Both factors
+change from call to call unless the text says otherwise.
 ``linear:ROWSxINxOUT [act=gelu]`` is ``mm:ROWSxINxOUT tb b=constant``, PyTorch's layer.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -20,7 +24,6 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.einsum import read_subscripts
 from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import LIMIT, Line, activation_at, activation_words, ending, label
@@ -34,6 +37,16 @@ RULE: Final = (
     'As in: mm:64x32x48, mm:8:64x32x48 tb b=constant n"name", mm:mk,nk->mn m=64 n=48 k=32, '
     "linear:16x1024x4096 act=gelu"
 )
+_LETTERS: Final = "As in: mm:mk,kn->mn m=64 n=48 k=32, mm:bmk,bnk->bmn b=8 m=64 n=48 k=32"
+_SUBSCRIPTS = re.compile(r":([A-Za-z]+),([A-Za-z]+)->([A-Za-z]+)(?=\s|\Z)")
+_EXTENT = re.compile(r"\s+([A-Za-z])=([0-9]{1,18})(?=\s|\Z)")
+# (in the first factor, in the second, in the result) -> role
+_ROLES: Final = {
+    (True, True, True): "batch",
+    (True, False, True): "M",
+    (False, True, True): "N",
+    (True, True, False): "K",
+}
 CONSTANTS: Final = ("", "a", "b")
 _SIZES: Final = ("M", "K", "N")
 _AXES: Final = {"a": "MK", "b": "KN", "o": "MN"}  # of the operands that are not transposed
@@ -130,7 +143,7 @@ class Matmul(ProblemBase):
         line = Line(text, where)
         at = line.after(WORD, RULE)
         subscripts = line.text[at + 1 : at + 2].isalpha()
-        sizes, at = (read_subscripts if subscripts else _extents)(line, at)
+        sizes, at = (_subscripts if subscripts else _extents)(line, at)
         options, at = _options(line, at)
         if subscripts and "transposed" in options:
             raise line.error(at, "the subscripts say which operands are transposed", RULE)
@@ -341,3 +354,55 @@ def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:
     if rest and line.text[at] not in "n*":
         raise line.error(at, f"unknown word {line.text[at : at + 12]!r}", RULE)
     return options, at
+
+
+def _subscripts(line: Line, at: int) -> tuple[dict[str, Any], int]:
+    """M, K, N, batch and transposed of subscripts with their extents, and the column behind them.
+
+    Raises SpecError, with a caret, for what is no (batched) product of two matrices.
+    """
+    match = _SUBSCRIPTS.match(line.text, at)
+    if match is None:
+        raise line.error(at + 1, "expected subscripts of two factors and the result", _LETTERS)
+    operands, starts = match.groups(), [match.start(group) for group in (1, 2, 3)]
+    a, b, o = operands
+    roles = {
+        letter: _ROLES.get((letter in a, letter in b, letter in o)) for letter in "".join(operands)
+    }
+    for letters, start in zip(operands, starts, strict=True):
+        for position, letter in enumerate(letters):
+            if letter in letters[:position]:
+                raise line.error(start + position, f"{letter} is repeated", _LETTERS)
+            if roles[letter] is None:
+                raise line.error(start + position, f"{letter} is in one operand alone", _LETTERS)
+    by_role = {
+        role: [letter for letter in roles if roles[letter] == role] for role in _ROLES.values()
+    }
+    transposed = ""
+    for name, letters, start, axes in zip("abo", operands, starts, ("MK", "KN", "MN"), strict=True):
+        straight, turned = (
+            "".join("".join(by_role[role]) for role in ("batch", *order))
+            for order in (axes, axes[::-1])
+        )
+        if letters not in (straight, turned):
+            either = " or ".join(dict.fromkeys((straight, turned)))
+            raise line.error(
+                start, f"expected {either}: the batch, and axes side by side", _LETTERS
+            )
+        transposed += name * (letters != straight)
+    extents, at = _letter_extents(line, match.end(), roles)
+    sized = [role for role in ("M", "K", "N", "batch") if role != "batch" or by_role[role]]
+    sizes = {role: prod(extents[letter] for letter in by_role[role]) for role in sized}
+    return sizes | {"transposed": transposed}, at
+
+
+def _letter_extents(line: Line, at: int, letters: Any) -> tuple[dict[str, int], int]:
+    """The extent of each letter, and the column behind the last one."""
+    extents: dict[str, int] = {}
+    while (match := _EXTENT.match(line.text, at)) and match[1] in letters:
+        if match[1] in extents:
+            raise line.error(match.start(1), f"{match[1]} is repeated", _LETTERS)
+        extents[match[1]], at = int(match[2]), match.end()
+    if missing := [letter for letter in letters if letter not in extents]:
+        raise line.error(at, f"expected the extent of {missing[0]}: {missing[0]}=64", _LETTERS)
+    return extents, at

@@ -20,8 +20,8 @@ from polysci.numerics import arrays
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
-from polysci.ops.parsing import parse_problem
 from polysci.ops.problem import Problem, input_shapes
+from polysci.ops.registry import parse_problem
 from polysci.printers import interface
 from polysci.printers.interface import NO_ISA, OK
 from polysci.runtime import arguments

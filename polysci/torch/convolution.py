@@ -13,13 +13,9 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from polysci.errors import SpecError
-from polysci.ops import backward_data, backward_weights
-from polysci.ops.backward_data import BackwardData
-from polysci.ops.backward_weights import BackwardWeights
-from polysci.ops.conv1d import Conv1d
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv3d import Conv3d
+from polysci.ops import convolution_gradients as gradients
+from polysci.ops.convolution_gradients import BackwardData, BackwardWeights
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
 from polysci.ops.problem import Problem
 from polysci.torch import settings
 from polysci.torch.images import is_stored, layout_of, new_images, store, strides_in
@@ -316,12 +312,12 @@ _DIRECTIONS: Mapping[str, OperatorKind] = MappingProxyType(
     }
 )  # fmt: skip
 _FAMILIES: Final = (
-    ConvolutionSet("conv1d", Conv1d, backward_data.Conv1dBackwardData,
-           backward_weights.Conv1dBackwardWeights),
-    ConvolutionSet("conv2d", Conv2d, backward_data.Conv2dBackwardData,
-           backward_weights.Conv2dBackwardWeights),
-    ConvolutionSet("conv3d", Conv3d, backward_data.Conv3dBackwardData,
-           backward_weights.Conv3dBackwardWeights),
+    ConvolutionSet("conv1d", Conv1d, gradients.Conv1dBackwardData,
+           gradients.Conv1dBackwardWeights),
+    ConvolutionSet("conv2d", Conv2d, gradients.Conv2dBackwardData,
+           gradients.Conv2dBackwardWeights),
+    ConvolutionSet("conv3d", Conv3d, gradients.Conv3dBackwardData,
+           gradients.Conv3dBackwardWeights),
 )  # fmt: skip
 _calls = Calls()
 OPERATORS: Final = {

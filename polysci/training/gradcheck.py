@@ -13,14 +13,16 @@ from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.backward_data import Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData
-from polysci.ops.backward_weights import (
+from polysci.ops.conv_transpose2d import ConvTranspose2d
+from polysci.ops.convolution_gradients import (
+    Conv1dBackwardData,
     Conv1dBackwardWeights,
+    Conv2dBackwardData,
     Conv2dBackwardWeights,
+    Conv3dBackwardData,
     Conv3dBackwardWeights,
 )
-from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv_transpose2d import ConvTranspose2d
+from polysci.ops.convolutions import Convolution
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.training.model import Source, model_of

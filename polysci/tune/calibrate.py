@@ -24,7 +24,7 @@ from polysci.border.files import read_stored, replace_file
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers.headers import headers
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import find_compiler

@@ -17,7 +17,7 @@ from polysci.errors import CheckError, PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples, check_quiet
 from polysci.measure.trials import BuiltSchedule, build_all, time_trials
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_of
 from polysci.space.schedule import Schedule

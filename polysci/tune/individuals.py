@@ -8,7 +8,7 @@ from typing import Final
 
 from polysci.errors import SpecError
 from polysci.lower import lowering
-from polysci.ops.parsing import parse_key
+from polysci.ops.registry import parse_key
 from polysci.space.schedule import parse
 
 NETWORK: Final = "network"  # the first word of keys of such records

@@ -9,7 +9,7 @@ import pytest
 
 from polysci.measure import check
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space import schedule
 from polysci.target.host import detect
 from polysci.tune import emit, optimize

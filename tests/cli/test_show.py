@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from polysci.cli import main
-from polysci.ops.parsing import parse_problem
+from polysci.ops.registry import parse_problem
 from polysci.tune import optimize
 from tests.support.compiling import FAST, ISA, compiled, saved, tiny
 

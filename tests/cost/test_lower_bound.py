@@ -12,7 +12,7 @@ from polysci.cost.shortlist import as_family, rank_all
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.tune import LEVELS, Result, context_of, optimize
 from polysci.tune.sample import sample_schedules
 from polysci.tune.wisdom import Wisdom

@@ -11,7 +11,7 @@ import pytest
 from polysci.cost import RANKERS, Context, Ranker
 from polysci.cost.rankers import add_rankers
 from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.enumerate import Family
 from tests.support import samples
 from tests.support.installed import install, run_with

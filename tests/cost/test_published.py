@@ -26,7 +26,7 @@ from polysci.cost.published import (
 from polysci.cost.shortlist import cost_of
 from polysci.cost.working_sets import Sizes, from_exact, working_set_bytes
 from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract

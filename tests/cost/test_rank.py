@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polysci.cost import Context, Estimate, traffic
 from polysci.cost.shortlist import as_family, choices, distinct, other_form, predict_seconds
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.matmul import Matmul
 from polysci.space.directives import Ahead

@@ -22,7 +22,7 @@ from polysci.cost.shortlist import (
     rank_all,
     turns,
 )
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.space.directives import Stream
 from polysci.space.schedule import Schedule

@@ -5,7 +5,7 @@ import pytest
 from polysci.cost import Context, shortlist, traffic
 from polysci.cost.shortlist import as_family, choices
 from polysci.cost.traffic import work
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.padding import share_of_work
 from polysci.space.schedule import parse
 from polysci.target.microkernels import find

@@ -6,7 +6,7 @@ import pytest
 
 from polysci.cost.shortlist import as_family, choices, estimate_of
 from polysci.cost.traffic import work
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.schedule import Schedule
 from tests.support.samples import fixed_context
 

@@ -8,7 +8,7 @@ import pytest
 from polysci.cost import Context
 from polysci.cost.rankers import competitive_ways, space_of
 from polysci.cost.shortlist import choices, estimate_of
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.enumerate import ways_of
 from polysci.space.schedule import parse
 from polysci.target.isas import ISAS

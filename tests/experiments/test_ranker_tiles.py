@@ -20,7 +20,7 @@ from polysci.cost.batch import costs
 from polysci.cost.shortlist import as_family, choices, view_contexts
 from polysci.errors import UnsupportedError
 from polysci.lower.lowering import emit
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem

@@ -19,7 +19,7 @@ from polysci.cost import Context
 from polysci.cost.batch import batch, costs
 from polysci.cost.shortlist import as_family, choices, cost_of, view_contexts
 from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.enumerate import RegisterTile
 from polysci.space.schedule import Schedule
 from polysci.space.schedule import parse as schedule_of

@@ -20,7 +20,7 @@ from polysci.explain import Explanation, MeasuredTime, account, explain, members
 from polysci.explain.levels import HELD, insides
 from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.space import schedule

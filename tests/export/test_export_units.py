@@ -10,7 +10,7 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, candidates, export_c, export_python
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates

@@ -22,7 +22,7 @@ from polysci.lower.winograd.space import rank_schedules, schedules
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import exact_weights
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
 from polysci.runtime.measurement import host_of

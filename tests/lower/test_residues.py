@@ -20,7 +20,7 @@ from polysci.lower.residues.plan import classes_of
 from polysci.measure.check import check
 from polysci.ops import BackwardData, Conv2d, Conv3d, in_direction, parse_problem
 from polysci.ops.model import model_of
-from polysci.ops.nest.reference import contract
+from polysci.ops.nest import contract
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

@@ -16,7 +16,7 @@ from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.space.schedule import parse
 from polysci.target.host import detect

@@ -18,7 +18,7 @@ from polysci.export import ExportedLayer, export_c
 from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.winograd.integers import EXACT
 from polysci.measure.bench import bound_of
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load

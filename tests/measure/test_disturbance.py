@@ -9,7 +9,7 @@ import pytest
 
 from polysci.measure.bench import Bench
 from polysci.measure.disturbance import Counters, ReferenceLoop
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from tests.support import naive
 from tests.support.load import busy
 

@@ -13,7 +13,7 @@ import pytest
 from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.space.schedule import Schedule, parse
 from polysci.tune import EmitOptions, emit

@@ -17,7 +17,7 @@ from polysci.errors import SpecError
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples
 from polysci.measure.worker import Worker
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime import measurement as measurement_module
 from polysci.runtime.build.cache import build
 from polysci.runtime.measurement import Measurement, host_digest

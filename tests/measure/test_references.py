@@ -17,7 +17,7 @@ from polysci.numerics.dtypes import (
     to_stored,
     values,
 )
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import bias_shape
 
 SMALL = Conv2d(N=2, C=4, H=5, W=4, K=6, R=3, S=2, pad=1, stride=(2, 1), groups=2)

@@ -17,7 +17,7 @@ from polysci.errors import BuildError, CheckError, SpecError
 from polysci.measure import integer_reference
 from polysci.measure import worker as worker_module
 from polysci.measure.guard_pages import Guarded
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime.backend import bind
 from polysci.runtime.build.cache import build

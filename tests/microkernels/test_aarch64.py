@@ -13,7 +13,7 @@ from polysci.cli import main
 from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse

@@ -11,7 +11,7 @@ import pytest
 from polysci.lower.direct.emit import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit

@@ -127,7 +127,7 @@ def test_subscripts_are_short_for_extents(subscripts: str, text: str) -> None:
 
 @pytest.mark.parametrize("constant", ["", "a", "b"])
 def test_the_nest_says_what_the_reference_computes(constant: str) -> None:
-    from polysci.ops.nest.reference import contract
+    from polysci.ops.nest import contract
 
     problem, random = Matmul(5, 7, 6, 3, constant), np.random.default_rng(0)
     x, w = (random.integers(-9, 10, shape) for shape in (problem.x_shape, problem.w_shape))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import SpecError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load, names
 from polysci.ops.matmul import Matmul
 from polysci.target.resources import resource

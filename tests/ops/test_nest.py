@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops import Nest, convolution, parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.problem import Problem
 from tests.support.nests import MATMUL, TEXTS, c_text, nest, textbook_c
@@ -120,7 +120,7 @@ def test_the_reference_of_any_contraction(text: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_reference_is_the_nest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polysci.ops.nest.reference.BAND", 1000)
+    monkeypatch.setattr("polysci.ops.nest.BAND", 1000)
     problem = nest(name)
     x, w = inputs(problem)
     y = problem.reference(x, w)

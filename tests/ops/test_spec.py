@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.ops import OPS, parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 
 SQUARE = "ic3ih8oc4kh3"
 LABELS = [

@@ -12,7 +12,7 @@ from polysci.cli import bench_table
 from polysci.errors import CheckError, UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import MOST_TURNS, Sample, Samples
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
 from polysci.peers.contest import Comparison, PeerTimes

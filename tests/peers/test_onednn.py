@@ -11,7 +11,7 @@ import pytest
 from polysci.errors import CheckError, UnsupportedError
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.onednn import service

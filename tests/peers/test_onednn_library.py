@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.onednn import discovery, library

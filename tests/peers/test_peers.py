@@ -16,7 +16,7 @@ import pytest
 from polysci.cli import bench_table, main
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.contest import PEAK_UNITS, Comparison, PeerTimes
 from polysci.peers.example_inputs import example_inputs, fault

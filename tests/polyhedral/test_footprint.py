@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import Context, traffic
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Operand

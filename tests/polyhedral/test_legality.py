@@ -13,7 +13,7 @@ from polysci.errors import IllegalScheduleError, SpecError
 from polysci.lower.direct.loops import origins, tile_schedule
 from polysci.lower.lowering import swapped_model_of
 from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
 from polysci.polyhedral import legality
 from polysci.polyhedral.affine import Affine

@@ -14,7 +14,7 @@ from polysci.measure.check import check
 from polysci.measure.samples import Samples
 from polysci.measure.trials import build_trials, time_trials
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime import backends
 from polysci.runtime.backend import bind

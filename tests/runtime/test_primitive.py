@@ -12,7 +12,7 @@ import pytest
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.measure.integer_reference import Arrays
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive

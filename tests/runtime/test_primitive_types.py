@@ -11,7 +11,7 @@ from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import DTYPES, PRECISIONS, from_bf16, to_bf16
 from polysci.numerics.quantization import Scales
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import PackedWeights, Primitive

@@ -13,7 +13,7 @@ from polysci.cost.lower_bound import SAFE, lower_bound
 from polysci.cost.shortlist import choices, view_contexts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure.bench import Bench
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.polyhedral.footprint import footprint

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polysci.cost import Context, traffic
 from polysci.cost.shortlist import as_family, choices, predict_seconds
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.space import enumerate as space
 from polysci.space.directives import Pack, Private, Stream

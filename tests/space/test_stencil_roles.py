@@ -14,7 +14,7 @@ from polysci.explain import explain, render
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_all
 from polysci.ops import Nest
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import footprint

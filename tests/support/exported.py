@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polysci.export import ExportedLayer
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
 from polysci.target import microkernels

@@ -3,7 +3,7 @@ for tests of whatever checks, times, wraps or caches binaries."""
 
 from pathlib import Path
 
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build.cache import build
 
 FAULTS = {

@@ -25,7 +25,7 @@ from polysci.lower.algorithm import (
 from polysci.lower.direct.algorithm import Direct, LegalSchedule
 from polysci.lower.direct.emit import Source
 from polysci.numerics.arrays import Doubles
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.space.schedule import Schedule, Transform
 

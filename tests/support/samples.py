@@ -11,7 +11,7 @@ from polysci.cost import Context
 from polysci.cost.rankers import competitive_ways
 from polysci.cost.shortlist import view_contexts
 from polysci.errors import PolysciError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space import enumerate as space
 from polysci.space.group_views import GroupView
 from polysci.space.resolve import resolve

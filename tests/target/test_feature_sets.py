@@ -6,7 +6,7 @@ import pytest
 
 from polysci import tune
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import find, shorter

@@ -13,7 +13,7 @@ from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.lower.direct.emit import Source
 from polysci.lower.winograd.emit import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.printers.headers import flags_in, headers, target_lines
 from polysci.printers.network import FUNCTION_HEADERS

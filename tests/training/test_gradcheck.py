@@ -5,7 +5,7 @@ import pytest
 
 from polysci.errors import CheckError, UnsupportedError
 from polysci.ops import parse_problem
-from polysci.ops.backward_weights import BackwardWeights
+from polysci.ops.convolution_gradients import BackwardWeights
 from polysci.training import gradcheck
 
 PROBLEMS = (

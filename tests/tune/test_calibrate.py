@@ -16,7 +16,7 @@ from polysci import tune
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import DisturbedError, Sample, Samples
 from polysci.measure.trials import BuiltSchedule
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import folder
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect

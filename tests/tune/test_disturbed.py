@@ -13,7 +13,7 @@ from polysci import tune
 from polysci.cli import layers, optimize
 from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import MOST_TURNS, Sample, Samples
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import Measurement, host_of, parse
 from polysci.target.host import detect
 from polysci.tune.wisdom import TRIAL, Wisdom, store

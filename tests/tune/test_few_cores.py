@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from polysci.tune import optimize, search

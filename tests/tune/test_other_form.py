@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from polysci import tune
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

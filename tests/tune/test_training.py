@@ -16,7 +16,7 @@ from polysci.cost.learned import features, score
 from polysci.cost.shortlist import as_family, cost_of, rank_all
 from polysci.cost.weights import LearnedScore, Weights, from_json
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.space.schedule import Schedule
 from polysci.tune.training import HeldOutScores, TrainingSample, cross_validate, judge_ranker, train
@@ -279,7 +279,7 @@ RANKING = """
 import sys
 from dataclasses import replace
 from polysci.cost.shortlist import rank_all
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.cost.weights import from_json
 from tests.support import samples
 sys.modules["sklearn"] = None

@@ -20,7 +20,7 @@ from polysci.errors import BuildError, CheckError, SpecError, WisdomError
 from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
 from polysci.space.schedule import Schedule, parse

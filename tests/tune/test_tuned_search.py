@@ -15,7 +15,7 @@ from polysci.errors import SpecError
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.direct.emit import Source
 from polysci.measure.bench import Bench
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect

@@ -24,9 +24,7 @@ from polysci.loop_ir.expressions import (
 )
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv3d import Conv3d
+from polysci.ops.convolutions import Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage, Window

@@ -26,7 +26,7 @@ from polysci.lower.direct.emit import Source
 from polysci.lower.direct.emit import emit as emit_nest
 from polysci.lower.lowering import swapped_model_of
 from polysci.numerics.arrays import Doubles
-from polysci.ops.backward_data import BackwardData
+from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.ops.backward_data import BackwardData
+from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral import legality

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.winograd.rules import SIZES, convolution
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead

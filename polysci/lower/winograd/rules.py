@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 
 SIZES = (2, 4)  # outputs of a tile along each edge

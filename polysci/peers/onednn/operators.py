@@ -9,7 +9,7 @@ from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.ops import BackwardData, BackwardWeights, Matmul
-from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, Handle

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.ops import BackwardData, BackwardWeights, Matmul
-from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.pytorch import gradients, products
 from polysci.peers.pytorch.graph import compile_graph

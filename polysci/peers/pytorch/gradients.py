@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from polysci.ops.conv2d.rules import span
+from polysci.ops.convolution_rules import span
 from polysci.peers.pytorch.operands import Operands, Step, Way
 
 _EAGER: Final = "eager convolution_backward"

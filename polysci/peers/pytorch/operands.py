@@ -18,9 +18,9 @@ from polysci.ops import (
     Matmul,
     convolution,
 )
-from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv2d.rules import extent, span
-from polysci.ops.convolution_gradient import ConvolutionGradient
+from polysci.ops.convolution_gradients import ConvolutionGradient
+from polysci.ops.convolution_rules import extent, span
+from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.example_inputs import ExampleInputs, fault
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from polysci.cost.networks import StageCosts
 from polysci.loop_ir.expressions import reductions
-from polysci.ops.backward_data import BackwardData
-from polysci.ops.conv2d.convolution import Convolution
+from polysci.ops.convolution_gradients import BackwardData
+from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import row_strides
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.concat import hosts

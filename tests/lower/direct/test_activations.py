@@ -12,8 +12,8 @@ from polysci.measure.integer_reference import Arrays
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
-from polysci.ops.backward_weights import Conv2dBackwardWeights
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolution_gradients import Conv2dBackwardWeights
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.space.schedule import parse

@@ -14,7 +14,7 @@ from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.direct.emit import Source, assemble
 from polysci.ops import parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.printers import interface
 from polysci.space.resolve import resolve

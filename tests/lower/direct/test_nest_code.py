@@ -17,7 +17,7 @@ from polysci.export import ExportedLayer, export_c, export_python
 from polysci.lower.direct.emit import Source
 from polysci.measure.integer_reference import Arrays
 from polysci.ops import Nest, parse_problem
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive

@@ -12,7 +12,7 @@ import pytest
 from polysci.cost.shortlist import choices
 from polysci.lower.direct.emit import Source, assemble
 from polysci.measure.integer_reference import Arrays
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load

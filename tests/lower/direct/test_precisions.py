@@ -8,7 +8,7 @@ import pytest
 from polysci.errors import UnsupportedError
 from polysci.lower.direct.emit import Source
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect

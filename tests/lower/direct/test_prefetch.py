@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from polysci.numerics.arrays import round_up
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build.compiler import find_compiler
 from polysci.space.schedule import parse
 from polysci.tune import emit

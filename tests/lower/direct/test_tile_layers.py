@@ -7,7 +7,7 @@ import pytest
 from polysci.lower import lowering
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load

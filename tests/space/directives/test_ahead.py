@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
 from polysci.space.directives.ahead import PanelReuse, Panels, follow_in_cache, share_lines
 from polysci.space.schedule import parse

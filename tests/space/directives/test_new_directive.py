@@ -13,7 +13,7 @@ from polysci.cost import Context, shortlist
 from polysci.errors import SpecError, WisdomError
 from polysci.explain import loop_comments
 from polysci.lower.lowering import emit
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import host_of
 from polysci.space import directives
 from polysci.space.directives import DIRECTIVES, Directive, Place, Stream

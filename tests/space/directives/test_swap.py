@@ -13,7 +13,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.lower.lowering import swapped_model_of
 from polysci.measure.bench import Bench
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import columns_of

@@ -16,7 +16,7 @@ from polysci.lower.lowering import swapped_model_of
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.ops import Nest
-from polysci.ops.conv2d import Conv2d
+from polysci.ops.convolutions import Conv2d
 from polysci.polyhedral.contraction import FlatImage
 from polysci.polyhedral.footprint import footprint
 from polysci.runtime.build import cache

@@ -8,11 +8,8 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import problem_of
-from polysci.ops.conv1d import Conv1d
-from polysci.ops.conv2d import Conv2d
-from polysci.ops.conv2d.convolution import Convolution
-from polysci.ops.conv3d import Conv3d
 from polysci.ops.conv_transpose2d import ConvTranspose2d
+from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import UnsupportedError
-from polysci.ops.conv2d.extents import ConvolutionFields
-from polysci.ops.conv2d.rules import ConvolutionFamily, FieldError, span
+from polysci.ops.convolution_rules import ConvolutionFamily, FieldError, span
 from polysci.ops.words import LIMIT, Words, activation_words, label
 
 KEYS = (
@@ -75,9 +74,12 @@ def arguments(words: Words, family: ConvolutionFamily) -> dict[str, Any]:
     }
 
 
-def write(problem: ConvolutionFields, *, named: bool = True) -> str:
-    """The canonical words: as benchdnn echoes them, w left out of square shapes."""
-    family = problem.FAMILY
+def write(problem: Any, *, named: bool = True) -> str:
+    """Return the words of a convolution, transposed or not, as benchdnn echoes them.
+
+    Square shapes leave w out.
+    """
+    family: ConvolutionFamily = problem.FAMILY
     places = zip(problem.stride, problem.pad, problem.dilation, strict=True)
     axes = [
         Axis(getattr(problem, i), getattr(problem, o), getattr(problem, k), s, p, d - 1)
