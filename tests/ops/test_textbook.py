@@ -10,7 +10,8 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from polysci.loop_ir.interpreter import Interpreter, Memory, MemoryFaultError, Pointer
+from polysci.loop_ir.interpreter import Interpreter
+from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
 from polysci.loop_ir.nodes import LoopModule
 from polysci.ops import OPS, parse_problem
 from polysci.ops.model import scop_of
