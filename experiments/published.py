@@ -36,9 +36,7 @@ import plots
 import script
 
 from polysci.cost import metrics, published
-from polysci.cost.bandwidths import USABLE
-from polysci.cost.published import BANDWIDTHS, LATENCIES, WEIGHTS
-from polysci.cost.working_sets import Sizes, from_exact
+from polysci.cost.published import BANDWIDTHS, LATENCIES, WEIGHTS, Sizes, from_exact
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import contraction
 from polysci.polyhedral.extract import extract
@@ -47,6 +45,7 @@ from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_sets
 from polysci.target import machine
+from polysci.target.coefficients import PRIORS
 from polysci.target.isas import ISAS
 from polysci.target.target import KIB, MIB, Memory, Target
 from polysci.text.tables import columns
@@ -240,7 +239,7 @@ def traffic(version: Version) -> float:
     sizes = [cache.size for cache in TARGET.caches]
     rates = (MACHINE.l2, MACHINE.l3, MACHINE.memory)
     return sum(
-        float(level_traffic(kept, moved, USABLE * size).total[0]) / (rate * 1e9)
+        float(level_traffic(kept, moved, PRIORS["usable_cache"] * size).total[0]) / (rate * 1e9)
         for size, rate in zip(sizes, rates, strict=True)
     )
 

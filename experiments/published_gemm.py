@@ -43,12 +43,12 @@ import script
 from scipy.optimize import nnls
 
 from polysci.cost import metrics
-from polysci.cost.bandwidths import USABLE
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.footprint import FLOAT, footprint, refetches
 from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.target.coefficients import PRIORS
 from polysci.text.tables import columns
 
 Numbers = np.ndarray
@@ -183,7 +183,7 @@ def _level_seconds(gemm: Gemm, extents: Mapping[str, Numbers]) -> Iterator[Numbe
     levels = ((machine.l2, 1), (machine.l3, 1), (behind, CORES))
     for cache, (rate, sharers) in zip(target.caches, levels, strict=True):
         kept, moved = _sub_nests(gemm, extents, sharers)
-        bytes_ = level_traffic(kept, moved, USABLE * cache.size / sharers).total
+        bytes_ = level_traffic(kept, moved, PRIORS["usable_cache"] * cache.size / sharers).total
         yield bytes_ / (rate * 1e9)
 
 

@@ -73,6 +73,7 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
 
 def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:
     """Every number with its meaning, its unit and how well it is known."""
+    from polysci.target.coefficients import SHARED
     from polysci.target.machine_file import note_of, numbers, origin_of
 
     if machine is None:
@@ -83,6 +84,8 @@ def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:
         origin = origin_of(machine, name)
         shown = f"({origin})" if origin.startswith("prior") else origin
         yield meaning, " ".join(filter(None, (f"{value:.4g}", unit, shown)))
+    for row in SHARED.values():
+        yield row.meaning, f"{row.prior:.4g} {row.unit} (every machine: {row.machine})"
     if kernels:
         for name, share in machine.efficiency.items():
             yield name, f"{100 * share:.0f} % of peak"

@@ -78,6 +78,7 @@ def _family(
         {row: on for row in directives.DIRECTIVES if (on := _having(members, row)).any()},
         pad,
         context.contraction.reductions,
+        panels=np.array([schedule.panels_depth for schedule in members], dtype=np.intp),
     )
 
 

@@ -31,6 +31,38 @@ def compute_seconds(nest: TrafficCounts) -> Count:
     return np.where(nest.packed, of_copy, direct) * skipped * executed
 
 
+def dot_seconds(nest: TrafficCounts) -> Count:
+    """Return seconds of dot products along k, and of the sums over lanes behind every call's.
+
+    A step loads a vector of each row and column of a block of sums; loads are as fast as FMAs, and
+    columns come from L2, which takes an FMA's time more, as do rows that L1 does not keep.
+    """
+    context, lanes, tile = nest.context, nest.lanes, nest.tiles[nest.depth]
+    coefficient, width = context.machine.coefficient, tile[nest.column.name]
+    (deep,) = nest.contraction.by_role("k")
+    rows = prod(
+        (tile[d.name] for d in nest.contraction.dims if d.role in ("m", "batch")), start=np.ones(1)
+    )
+    columns = sums_beside(rows, width, lanes)
+    steps = np.ceil(tile[deep.name] / lanes) * np.ceil(width / columns)
+    block = np.maximum(np.maximum(rows * columns, rows + columns), coefficient("in_flight"))
+    size = nest.contraction.a.bytes * rows * tile[deep.name]
+    excess = size / context.target.memory("L1").size - 1
+    lost = np.clip(coefficient("row_loss") * excess, 0.0, 1.0)
+    block = block + columns + coefficient("row_l2") * rows * lost
+    ends = coefficient("lane_sum") * lanes * rows * np.ceil(width / lanes)
+    seconds: Count = nest.calls() * (steps * block + ends) * 2e-9 * lanes / context.peak
+    return seconds
+
+
+def sums_beside(rows: Count, width: Count, lanes: int) -> Count:
+    """Return how many columns' sums are in registers at a time, where each is a dot product."""
+    most = np.maximum(1, 3 * lanes // (2 * rows))  # sums of a row that registers hold
+    usual = np.where(most >= 8, 8, np.where(most >= 4, 4, most))
+    columns: Count = np.minimum(np.minimum(width, lanes), usual)
+    return columns
+
+
 def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> float:
     kernel, machine, sizes = tile.kernel, nest.context.machine, dict(tile.sizes)
     around = prod(

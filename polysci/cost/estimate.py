@@ -35,6 +35,30 @@ class Context:
         """GFLOP/s of one core that does nothing but these multiplications."""
         return self.machine.peak * self.machine.fastest(self.compute)
 
+    @property
+    def l2(self) -> float:
+        """Bytes of L2 that a thread has."""
+        return self.target.share("L2", self.threads)
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """GB/s that L2, L3 and memory feed one of the threads."""
+        machine, sharing = self.machine, self.target.sharing("L3", self.threads)
+        return (
+            machine.l2,
+            min(machine.l3, machine.l3_all / sharing),
+            min(machine.memory, machine.memory_all / self.threads),
+        )
+
+    @property
+    def streamed(self) -> float:
+        """Bytes of a result that may be stored past the caches."""
+        return self.machine.coefficient("streamed_result") * self.target.last_level.size
+
+    def usable(self, size: float) -> float:
+        """Return the bytes that the counted data fill of a cache of so many."""
+        return self.machine.coefficient("usable_cache") * size
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

@@ -2,12 +2,13 @@
 
 A prediction is ``bound + sum of coefficient x feature``. A feature is a function of a family's
 counts; its row in FEATURES names the coefficient (``polysci.target.coefficients``) and the field of
-an Estimate that it belongs to. A feature without a coefficient is in seconds already.
+an Estimate that it belongs to. A feature without a coefficient is in seconds already. One that a
+directive names (``Directive.features``) counts where the family has that directive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
@@ -16,18 +17,18 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.cost.bandwidths import USABLE, level_rates
-from polysci.cost.compute import compute_seconds, runs_of_call
+from polysci.cost.compute import compute_seconds, dot_seconds, runs_of_call
 from polysci.cost.estimate import Context
 from polysci.cost.traffic_counts import PAGE, PERIODS, TrafficCounts
 from polysci.polyhedral.contraction import REDUCTIONS
 from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.polyhedral.footprint import traffic as level_traffic
+from polysci.space import directives
 from polysci.space.directives import Ahead, Stream
 from polysci.space.directives.ahead import Panels, panels_beyond
 from polysci.space.directives.plain import columns_touch
 from polysci.space.directives.private import needs_copy
-from polysci.space.enumerate import RegisterTile
+from polysci.space.enumerate import Family, RegisterTile, row_dims
 from polysci.target.coefficients import TABLE
 
 UNITS: Mapping[str, float] = MappingProxyType({"ns": 1e-9, "us": 1e-6})  # in seconds
@@ -61,13 +62,12 @@ class CostCounts(TrafficCounts):
         context, target = self.context, self.context.target
         sizes = [cache.size for cache in target.caches]
         problem_bytes = self.total_bytes()
-        rates = level_rates(context.machine, target, context.threads)
         taken = (
             np.zeros(1), np.where(self.family.has(Stream), 0.0, self.moved[1].c / 2), np.zeros(1),
         )  # fmt: skip
         seconds = []
-        for level, its, size, rate in zip(self.moved, taken, sizes, rates, strict=True):
-            stays = not context.cold and problem_bytes <= USABLE * size
+        for level, its, size, rate in zip(self.moved, taken, sizes, context.rates, strict=True):
+            stays = not context.cold and problem_bytes <= context.usable(size)
             seconds.append(np.zeros(1) if stays else (level.total - its) / (rate * 1e9))
         return seconds[0], seconds[1], seconds[2]
 
@@ -75,7 +75,7 @@ class CostCounts(TrafficCounts):
     def panels_beyond_l2(self) -> Panels | None:
         """The panels of B, where L2 does not hold them all."""
         family, kernel = self.family, self.family.tiles[0].kernel
-        return panels_beyond(self.contraction, kernel, family.dims, family.steps, self.l2_bytes)
+        return panels_beyond(self.contraction, kernel, family.dims, family.steps, self.context.l2)
 
 
 def exposed_seconds(nest: CostCounts) -> Count:
@@ -107,7 +107,7 @@ def _panel_arrivals(nest: CostCounts) -> Count:
         seconds * level.b / level.total
         for seconds, level in ((l3, nest.moved[1]), (memory, nest.moved[2]))
     ]
-    under = panels.shares(nest.family.has(Ahead) & panels.follow(nest.l2_bytes))
+    under = panels.shares(nest.family.has(Ahead) & panels.follow(nest.context.l2))
     waits: Count = np.maximum(of_b[0], of_b[1]) - nest.compute_s * under
     return waits
 
@@ -142,7 +142,7 @@ def _vectors_stored(nest: TrafficCounts, tile: RegisterTile) -> float:
 
 
 def _sparse(nest: TrafficCounts) -> float:
-    """What a vector of C costs on average where columns are positions that C may lack."""
+    """Return the average cost of a vector of C where columns are positions that C may lack."""
     image = nest.contraction.image
     if image is None or not image.gaps:
         return 1.0
@@ -153,8 +153,6 @@ def _sparse(nest: TrafficCounts) -> float:
 def prefetches(nest: CostCounts) -> Count:
     """Return the lines of B that ``ahead(B)`` asks for: each panel once, each time it comes."""
     ahead = nest.family.has(Ahead)
-    if not ahead.any():
-        return np.zeros(1)
     if nest.contraction.swapped:  # B is x: the first calls of each block of pixels ask for a line
         return ahead * nest.pixel_lines()
     panels = nest.panels_beyond_l2
@@ -172,8 +170,8 @@ def private_sums(nest: CostCounts) -> Count:
     context, copies = nest.context, nest.copies()
     machine, target = context.machine, context.target
     size = prod(nest.contraction.out.shape) * (4.0 * copies + 2.0 * nest.contraction.out.bytes)
-    slower = np.where(size > USABLE * target.last_level.size, machine.memory, machine.l3)
-    rate = np.where(size > USABLE * nest.l2_bytes * context.threads, slower, machine.l2)
+    slower = np.where(size > context.usable(target.last_level.size), machine.memory, machine.l3)
+    rate = np.where(size > context.usable(context.l2 * context.threads), slower, machine.l2)
     kept = (nest.splits() > 1) & needs_copy(nest.contraction, nest.family.tiles[0].kernel)
     seconds: Count = np.where((copies > 1) | kept, size / (rate * 1e9), 0.0)
     return seconds
@@ -223,11 +221,13 @@ def bytes_to_pack(nest: TrafficCounts) -> tuple[float, bool]:
     if not contraction.packs_b:
         return 0.0, True
     offset = contraction.w.offset(nest.context.strides[contraction.w.array])
-    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.l2_bytes
+    apart = row_bytes(nest.context) >= PAGE and nest.panels() > nest.context.l2
     return nest.panels(), offset.coef(nest.column.name) == 1 and not apart
 
 
-def seconds_to_copy(nest: TrafficCounts, copy: Count | float, *, streams: bool = True) -> Count:
+def seconds_to_copy(
+    nest: TrafficCounts, copy: Count | float, *, streams: bool | NDArray[np.bool_] = True
+) -> Count:
     """Return seconds a byte of what is read from beyond L2 into a copy of so many bytes.
 
     A small copy stays in L2; others replace lines of L3, or go to memory and come back.
@@ -235,18 +235,18 @@ def seconds_to_copy(nest: TrafficCounts, copy: Count | float, *, streams: bool =
     """
     context = nest.context
     target, machine = context.target, context.machine
-    _, l3, memory = level_rates(machine, target, context.threads)
-    cold = context.cold or nest.total_bytes() > USABLE * target.last_level.size
-    in_l3 = copy <= USABLE * target.last_level.size / target.sharing("L3", context.threads)
+    _, l3, memory = context.rates
+    cold = context.cold or nest.total_bytes() > context.usable(target.last_level.size)
+    in_l3 = copy <= context.usable(target.last_level.size) / target.sharing("L3", context.threads)
     again = np.where(copy <= kept_copy(nest), 0.0, np.where(in_l3, 1 / l3, 2 / memory))
-    slower = 1 if streams else machine.coefficient("skipped_line")
+    slower = np.where(streams, 1.0, machine.coefficient("skipped_line"))
     seconds: Count = 1e-9 * (slower / (memory if cold else l3) + again)
     return seconds
 
 
 def kept_copy(nest: TrafficCounts) -> float:
     """Return the bytes of a copy that stays in L2."""
-    return nest.l2_bytes * nest.context.machine.coefficient("copy_kept")
+    return nest.context.l2 * nest.context.machine.coefficient("copy_kept")
 
 
 def copy_transfers(nest: CostCounts) -> Count:
@@ -257,7 +257,9 @@ def copy_transfers(nest: CostCounts) -> Count:
     if (nest.contraction.image is None and not nest.beside) or not nest.packed.any():
         return np.zeros(1)
     copy = nest.whole_copy()
-    beyond = nest.total_bytes() + copy > (0 if nest.context.cold else USABLE * nest.l2_bytes)
+    beyond = nest.total_bytes() + copy > (
+        0 if nest.context.cold else nest.context.usable(nest.context.l2)
+    )
     return beyond * _packing_bytes(nest)[0] * seconds_to_copy(nest, copy)
 
 
@@ -276,7 +278,7 @@ def pages(nest: CostCounts) -> Count:
 
 def seeks(nest: CostCounts) -> Count:
     """Return the runs of x's lines that begin in traffic from beyond L2."""
-    far = nest.context.cold or nest.total_bytes() > USABLE * nest.l2_bytes
+    far = nest.context.cold or nest.total_bytes() > nest.context.usable(nest.context.l2)
     return nest.seeks(nest.moved[1]) if far else np.zeros(1)
 
 
@@ -323,7 +325,7 @@ def panel_gaps(nest: CostCounts) -> Count:
     if in_rows or not nest.transfers[2].any():
         return np.zeros(1)
     panels = nest.panels_beyond_l2
-    follow = panels.follow(nest.l2_bytes) if panels else np.zeros(1, dtype=bool)
+    follow = panels.follow(nest.context.l2) if panels else np.zeros(1, dtype=bool)
     gaps = nest.moved[2].b / _stream_bytes(nest)
     return np.where(nest.family.has(Ahead) & follow, 0.0, gaps)
 
@@ -364,7 +366,7 @@ def strided_reads(nest: CostCounts) -> Count:
         number = nest.runs_of(x, nest.means[depth], LINE)[1] * nest.times(depth)[0]
         begun.append((np.where(nest.from_copy(depth), 0.0, number), np.zeros(1), np.zeros(1)))
     occupied = [nest.occupancy(depth, PERIODS[0]) for depth in depths]
-    size = USABLE * nest.context.target.memory("L1").size
+    size = nest.context.usable(nest.context.target.memory("L1").size)
     misses = level_traffic(occupied, begun, size).a
     return np.where((run <= LINE) & ~nest.packed, misses, 0.0)
 
@@ -391,6 +393,93 @@ def l1_conflicts(nest: TrafficCounts) -> Count:
     return np.where(nest.packed, 0.0, loads * waits)
 
 
+def dot_products(nest: CostCounts) -> Count:
+    """Return seconds that products along k take beyond the kernel's, of a plain B."""
+    if columns_touch(nest.contraction, nest.context.strides):
+        return np.zeros(1)
+    return dot_seconds(nest) - nest.compute_s
+
+
+def rows_in_place(nest: CostCounts) -> Count:
+    """Return seconds that rows of a B take which calls read where it lies, pages apart.
+
+    Each call comes to as many as it has steps. The first translation buffer finds some of them.
+    Those from memory are streams if they are few, which go on in the next call.
+    """
+    context, contraction, tile = nest.context, nest.contraction, nest.tiles[nest.depth]
+    if not columns_touch(contraction, context.strides):
+        return np.zeros(1)
+    coefficient, column, apart = context.machine.coefficient, nest.column, row_bytes(context)
+    width = tile[column.name]
+    steps = prod(d.extent for d in contraction.dims if d.role in ("k", "batch"))
+    touches = steps * np.ceil(column.extent / width)
+    row_tiles = (np.ceil(d.extent / tile[d.name]) for d in row_dims(contraction, context.strides))
+    deep = prod(tile[d.name] for d in contraction.by_role("k"))
+    rows, calls_on = _rows_side_by_side(nest)
+    page = coefficient("walk_ns") * 1e-9 * min(1.0, apart / PAGE)
+    row = contraction.b.bytes * width
+    kept = coefficient("short_row") * row * 1e-9 / context.machine.l2
+    stays = deep * apart <= context.target.memory("L2").size
+    again = np.where(stays, kept, coefficient("row_l3_ns") * 1e-9)
+    found = np.where(rows > coefficient("pages_found"), page, 0.0)
+    seconds: Count = touches * (found + (prod(row_tiles, start=np.ones(1)) - 1) * again)
+    operands = (contraction.a, contraction.b, contraction.out)
+    size = sum(operand.bytes * prod(operand.shape) for operand in operands)
+    if not context.cold and size <= context.usable(context.target.last_level.size):
+        return seconds
+    lines = np.ceil(row / LINE) + coefficient("first_line")
+    alone = touches * lines * coefficient("not_ahead_ns") * 1e-9
+    streams = touches / (deep * calls_on) * coefficient("jump_ns") * 1e-9
+    return seconds + np.where(rows > 2 * coefficient("streams"), alone, streams)
+
+
+def _rows_side_by_side(nest: CostCounts) -> tuple[Count, Count]:
+    """Return how many rows of B calls read before they go on in the first, and for how many calls.
+
+    Calls go on where the innermost loop that moves in B is one over columns.
+    """
+    dims = {d.name for d in nest.contraction.dims if d.role in ("k", "batch")}
+    tile = nest.tiles[nest.depth]
+    beside = prod((tile[name] for name in dims), start=np.ones(1))
+    calls_on, undecided = np.ones(1), np.ones(1, dtype=bool)
+    for position in reversed(range(nest.depth)):
+        name, trips = nest.dims[position], nest.loops[position]
+        if name in dims:
+            beside = np.where(undecided, beside * trips, beside)
+        elif name == nest.column.name:
+            calls_on = np.where(undecided & (trips > 1), trips, calls_on)
+            undecided = undecided & (trips == 1)
+    return beside, calls_on
+
+
+def copied_parts(nest: CostCounts) -> Count:
+    """Return seconds of copying B part by part beside copying the whole, which others charge.
+
+    Nothing is computed while a part comes from beyond L2. Prefetchers do not follow a part of rows
+    of B that L2 does not hold. Calls do not wait for panels that were just written, as they do
+    otherwise.
+    """
+    depths = nest.family.panels
+    if depths is None or not depths.any():
+        return np.zeros(1)
+    context, (whole, in_rows) = nest.context, bytes_to_pack(nest)
+    price = context.machine.coefficient("copy_ns" if in_rows else "gather_ns") * 1e-9
+    part, width = np.zeros(len(nest.family)), np.ones(len(nest.family))
+    again = np.ones(len(nest.family))
+    for depth in range(1, int(depths.max()) + 1):
+        if not nest.contraction.b.uses(nest.dims[depth - 1]):
+            again = np.where(depth <= depths, again * nest.loops[depth - 1], again)
+        tile = nest.tiles[depth]
+        part = np.where(depth == depths, nest.panel_bytes(tile), part)
+        width = np.where(depth == depths, tile[nest.column.name], width)
+    far = nest.total_bytes() > context.usable(context.l2)
+    rows = part * nest.column.extent / width
+    streams = (not in_rows) | (rows <= np.maximum(part, kept_copy(nest)))
+    read = whole * seconds_to_copy(nest, part, streams=streams) * far
+    saved = whole / LINE * price + panel_transfers(nest) + panel_waits(nest)
+    return np.where(depths > 0, again * (whole / LINE * price + read) - saved, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """A row: what is counted, its ``coefficient`` ("" for seconds), its part of an Estimate."""
@@ -398,6 +487,11 @@ class Feature:
     count: Callable[[CostCounts], Count]
     coefficient: str
     part: str
+
+    @property
+    def name(self) -> str:
+        """The name of the function that counts it."""
+        return self.count.__name__
 
     def scaled(self, nest: CostCounts) -> Count:
         """Return the count in units in which the coefficient gives seconds."""
@@ -412,6 +506,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(reloads, "reload_ns", "calls"),
     Feature(prefetches, "prefetch_ns", "calls"),
     Feature(private_sums, "", "calls"),
+    Feature(dot_products, "", "calls"),
     Feature(copied_lines, "copy_ns", "packing"),
     Feature(gathered_lines, "gather_ns", "packing"),
     Feature(pages, "page_ns", "transfer"),
@@ -421,9 +516,18 @@ FEATURES: tuple[Feature, ...] = (
     Feature(hidden_l3, "hidden_l3", "transfer"),
     Feature(hidden_memory, "hidden_memory", "transfer"),
     Feature(beside_l3, "beside_l3", "transfer"),
+    Feature(copied_parts, "", "packing"),
     Feature(copy_transfers, "", "transfer"),
     Feature(panel_transfers, "", "transfer"),
     Feature(panel_gaps, "jump_ns", "transfer"),
     Feature(strided_reads, "short_run_ns", "transfer"),
     Feature(l1_conflicts, "l1_conflict", "transfer"),
+    Feature(rows_in_place, "", "transfer"),
 )
+
+
+def features_of(family: Family) -> Iterator[Feature]:
+    """Return the rows that count for a family: those of directives where it has these."""
+    of_directives = {name for row in directives.DIRECTIVES for name in row.features}
+    present = {name for row in family.marks for name in row.features}
+    return (row for row in FEATURES if row.name in present or row.name not in of_directives)

@@ -11,7 +11,7 @@ from polysci.target.target import Target
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """What stages and their threads cost on a machine, in microseconds unless a name says else."""
+    """Costs of stages and their threads on a machine, in microseconds unless a name says else."""
 
     machine: Machine
 
@@ -39,6 +39,11 @@ class StageCosts:
     def team_pays(self, saved: float) -> bool:
         """Return whether a team of threads saves enough of a run."""
         return saved >= self._coefficient("team_us")
+
+    def shares_evenly(self, count: int, threads: int) -> bool:
+        """Return whether threads that take whole products of a stack are nearly all busy."""
+        turns = -(-count // threads)
+        return count >= self._coefficient("balanced_stack") * threads * turns > 0
 
     def gather_ns(self, size: int) -> float:
         """Return the nanoseconds of copying so many bytes into another layout."""

@@ -1,16 +1,22 @@
-"""The published rankers: bytes of working sets, placed in caches, times a level's price."""
+"""The published rankers: bytes of working sets, placed in caches, times a level's price.
+
+Working sets are counted in closed form: all dependences of thousands of schedules at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
-from polysci.cost.working_sets import Sizes, working_set_bytes
 from polysci.errors import SpecError
-from polysci.polyhedral.footprint import FLOAT, Count
+from polysci.polyhedral.contraction import Contraction, Operand
+from polysci.polyhedral.footprint import FLOAT, Count, extent_of
+from polysci.polyhedral.working_sets import CONVENTIONS, WorkingSet
 from polysci.space.enumerate import Family
 from polysci.target.target import Target
 from polysci.text.suggestions import suggest
@@ -23,6 +29,262 @@ LATENCIES = (4.0, 14.0, 60.0, 84.0)
 BANDWIDTHS = (192.0, 96.0, 16.0, 55.0)
 WEIGHTS = tuple(cycles / rate for cycles, rate in zip(LATENCIES, BANDWIDTHS, strict=True))
 Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of the shared L3
+Box = Mapping[str, Count]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Working sets in elements, arrays of (schedules, dependences); 0 where there is none.
+
+    ``least`` and ``most`` are one thread's, ``least_shared`` and ``most_shared`` all threads'
+    together. ``loops`` says which loop of the family carries each dependence; the point loops of
+    the register tile follow its tile loops.
+    """
+
+    least: Count
+    most: Count
+    least_shared: Count
+    most_shared: Count
+    loops: tuple[int, ...]
+
+
+def from_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
+    """The exact working sets of one schedule."""
+    rows = [(s.least, s.most, s.least_shared, s.most_shared) for s in sets]
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 4)
+    loops = tuple(s.level for s in sets)
+    return Sizes(table[None, :, 0], table[None, :, 1], table[None, :, 2], table[None, :, 3], loops)
+
+
+def working_set_bytes(
+    contraction: Contraction, family: Family, threads: int = 1, convention: str = "published"
+) -> Sizes:
+    """Count what :func:`polysci.polyhedral.working_sets.working_sets` does, without isl.
+
+    A loop carries one dependence, through the operand that its dimension does not index (none
+    where all three are indexed). Its first source is the origin; with loops of T iterations inside
+    which a box of iterations runs,
+
+    * ``least`` is the box and one point of the next iteration (published: if T > 2);
+    * ``most`` is the box times T - 1. Inclusive, the last iteration goes on until each loop inside
+      over a dimension that the operand lacks has reached its end, the others standing at 0.
+
+    Equal to the exact form over a box of iterations, tiles that do not divide included, wherever
+    no subscript adds two dimensions of which both vary. Where one does (a filter's window):
+
+    * published sizes are exact still, but the reuse of the halo itself, carried by the loops over
+      the window's dimensions, is not among them;
+    * inclusive ``most`` is an upper bound, at most the whole loop's footprint.
+
+    Guards (padding) are ignored: ``most`` is an upper bound then, while ``least`` may be too small
+    by the elements that another first source than the origin sees. Every thread's share is taken to
+    be the first one's: an upper bound of shared sizes. Packing and streaming do not change which
+    elements are touched.
+    Raises SpecError for another convention.
+    """
+    if convention not in CONVENTIONS:
+        raise SpecError(
+            f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)} working sets"
+        )
+    return _Nest(contraction, family, threads).sizes(inclusive=convention == "inclusive")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """``trips`` iterations of a step over a dimension: the box around them, and inside each."""
+
+    dim: str
+    step: Count
+    trips: Count
+    around: Box
+    inside: Box
+
+    @property
+    def runs(self) -> NDArray[np.bool_]:
+        """Return where it has more than one iteration."""
+        return self.trips > 1
+
+    def box(self) -> Box:
+        """Return the extents that all iterations but the last cover."""
+        return {**self.inside, self.dim: (self.trips - 1) * self.step}
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """``parts`` threads side by side along a dimension, ``distance`` of its ``extent`` apart."""
+
+    dim: str
+    parts: Count
+    distance: Count
+    extent: Count
+
+
+class _Nest:
+    """One thread's loops of every schedule of a family."""
+
+    def __init__(self, contraction: Contraction, family: Family, threads: int) -> None:
+        self.family = family
+        self.operands = (contraction.a, contraction.b, contraction.out)
+        extents = {d.name: np.full(1, float(d.extent)) for d in contraction.dims}
+        self.threads = list(_shares(family, extents, threads))
+        for part in self.threads:
+            own = np.minimum(part.distance, extents[part.dim])
+            extents[part.dim] = own
+        self.loops = list(_loops(family, extents))
+
+    def sizes(self, *, inclusive: bool) -> Sizes:
+        size = len(self.family)
+        parts: list[list[Count]] = [[], [], [], []]
+        carried = [(i, op) for i, loop in enumerate(self.loops) if (op := self._lacking(loop.dim))]
+        for threads, low, high in ((False, 0, 1), (True, 2, 3)):
+            if threads and not self.threads:
+                parts[2], parts[3] = parts[0], parts[1]
+                break
+            boxes = self._boxes(threads)
+            for at, operand in carried:
+                runs, far = self.loops[at].runs, np.zeros(1)
+                for op in self.operands:
+                    far = far + boxes[op.array][at]
+                near = self._least(at, threads, inclusive)
+                if inclusive:
+                    far = far + self._last(at, operand, boxes, threads=threads)
+                parts[low].append(np.broadcast_to(np.where(runs, near, 0.0), size))
+                parts[high].append(np.broadcast_to(np.where(runs, far, 0.0), size))
+        least, most, least_shared, most_shared = (
+            np.stack(part, axis=1) if part else np.zeros((size, 0)) for part in parts
+        )
+        return Sizes(least, most, least_shared, most_shared, tuple(at for at, _ in carried))
+
+    def _lacking(self, dim: str) -> Operand | None:
+        """The operand that a dimension does not index."""
+        return next((op for op in self.operands if not op.uses(dim)), None)
+
+    def _boxes(self, threads: bool) -> dict[str, list[Count]]:
+        """Elements of every operand that all but the last iteration of each loop touch."""
+        return {
+            op.array: [
+                np.where(loop.runs, self._elements(op, loop.box(), threads), 0.0)
+                for loop in self.loops
+            ]
+            for op in self.operands
+        }
+
+    def _least(self, at: int, threads: bool, inclusive: bool) -> Count:
+        """One iteration of a loop, and the first point of the next unless that is the last."""
+        loop = self.loops[at]
+        total = np.zeros(1)
+        for op in self.operands:
+            total = total + self._elements(op, loop.inside, threads)
+            if op.uses(loop.dim):
+                point = np.where(loop.trips > 2, 1.0, float(inclusive)) * _fresh(op, loop)
+                total = total + point * (self._spread(op) if threads else 1.0)
+        return total
+
+    def _last(
+        self, at: int, lacking: Operand, boxes: Mapping[str, list[Count]], *, threads: bool
+    ) -> Count:
+        """Elements that only the last iteration touches, until the furthest target is reached."""
+        loop, total = self.loops[at], np.zeros(1)
+        for op in self.operands:
+            if op is not lacking:
+                more = self._spread(op) if threads else np.ones(1)
+                for runs, box in self._path(at, lacking):
+                    more = more + np.where(runs, self._elements(op, box, threads), 0.0)
+                all_elements = self._elements(op, loop.around, threads)
+                total = total + np.minimum(more, all_elements - boxes[op.array][at])
+        return total
+
+    def _path(self, at: int, lacking: Operand) -> Iterator[tuple[NDArray[np.bool_], Box]]:
+        """The last iteration on its way: whole boxes, one for each loop that goes to its end."""
+        loop = self.loops[at]
+        current = {**loop.inside, loop.dim: _rest(loop.around[loop.dim], loop.step)}
+        for inner in self.loops[at + 1 :]:
+            extent = current[inner.dim]
+            step = np.minimum(inner.step, extent)
+            if lacking.uses(inner.dim):
+                current[inner.dim] = step
+                continue
+            rest = _rest(extent, step)
+            yield extent > step, {**current, inner.dim: extent - rest}
+            current[inner.dim] = rest
+
+    def _elements(self, op: Operand, box: Box, threads: bool) -> Count:
+        """Distinct elements of an operand in a box: of one thread's, or of all threads'."""
+        total = np.ones(1)
+        for axis in range(len(op.index)):
+            positions = extent_of(op, axis, box)
+            for part in self.threads if threads else ():
+                if op.index[axis].coef(part.dim):
+                    last = part.distance * (part.parts - 1)
+                    joined = np.minimum(box[part.dim] + last, part.extent)
+                    together = extent_of(op, axis, {**box, part.dim: joined})
+                    positions = np.minimum(positions * part.parts, together)
+            total = total * positions
+        return total
+
+    def _spread(self, op: Operand) -> Count:
+        """Return the number of different elements that the threads touch at one time."""
+        total = np.ones(1)
+        for part in self.threads:
+            if op.uses(part.dim):
+                total = total * part.parts
+        return total
+
+
+def _shares(family: Family, extents: Box, threads: int) -> Iterator[_Threads]:
+    """The grid of :func:`working_sets.thread_share` over the leading parallel loops."""
+    if threads == 1:
+        return
+    left = np.full(len(family), float(threads))
+    for position in range(int(family.parallel.max(initial=0))):
+        dim, step = family.dims[position], family.steps[:, position].astype(np.float64)
+        trips = np.ceil(extents[dim] / step)
+        cut = np.where(position < family.parallel, np.minimum(trips, left), 1.0)
+        size = np.ceil(trips / cut)
+        left = np.floor(left / cut)
+        yield _Threads(dim, np.ceil(trips / size), size * step, extents[dim])
+
+
+def _rest(extent: Count, step: Count) -> Count:
+    """Return the part of a dimension that the last of a loop's iterations covers."""
+    rest: Count = extent - (np.ceil(extent / step) - 1) * step
+    return rest
+
+
+def _loops(family: Family, extents: Box) -> Iterator[_Loop]:
+    """The tile loops, then the points of the register tile in the order of the text."""
+    current = extents
+    for position, dim in enumerate(family.dims):
+        step = np.minimum(family.steps[:, position].astype(np.float64), current[dim])
+        trips = np.ceil(current[dim] / step)
+        around, current = current, {**current, dim: step}
+        yield _Loop(dim, step, trips, around, current)
+    for dim in extents:
+        trips, point = current[dim], np.ones(1)
+        around, current = current, {**current, dim: point}
+        if (trips > 1).any():
+            yield _Loop(dim, point, trips, around, current)
+
+
+def _fresh(op: Operand, loop: _Loop) -> Count:
+    """1 where the first point of the next iteration touches an element that this one does not.
+
+    Along an axis of two dimensions, ``a*x + b*y``, the point (X, 0) falls on (X - b/g, a/g) if
+    that lies inside, g = gcd(a, b): X the step of the loop, in a window of y.
+    """
+    fresh = np.zeros(1)
+    for index in op.index:
+        own = abs(index.coef(loop.dim))
+        others = [(abs(coef), loop.inside[dim]) for dim, coef in index.terms if dim != loop.dim]
+        if own:
+            again = np.zeros(1)
+            for coef, size in others:
+                common = np.gcd(own, coef)
+                again = np.maximum(
+                    again, (coef // common <= loop.step) & (own // common <= size - 1)
+                )
+            fresh = np.maximum(fresh, 1.0 - again)
+    return fresh
 
 
 def caches_of(target: Target, threads: int = 1) -> Caches:

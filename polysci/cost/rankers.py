@@ -1,4 +1,4 @@
-"""What a ranker is, the space from which it chooses, and those of installed packages."""
+"""Rankers, the space from which they choose, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from polysci.space.knobs import reads_copy
 from polysci.target.extensions import Extension, add_each
 from polysci.target.microkernels import Microkernel
 
-STREAMED = 0.5  # of the last-level cache: larger outputs may go past it
 GROUP = "polysci.rankers"
 Answer = TypeVar("Answer")
-SLOWER = 1.3  # of the best way's bound: schedules differ by less from their bounds
-
 Way = tuple[Microkernel, ...]
 
 
 def competitive_ways(context: Context) -> tuple[Way, ...]:
-    """The kernels of every way whose bound is within ``SLOWER`` of the least, that one first."""
+    """The kernels of every way whose bound is near the least, that one first."""
     ways = ways_of(context.contraction, context.target.isa.name)
     if len(ways) < 2:
         return ways
     bounds = [_bound_seconds(context, way[0]) for way in ways]
     order = sorted(range(len(ways)), key=lambda index: bounds[index])
-    return tuple(ways[index] for index in order if bounds[index] <= SLOWER * min(bounds))
+    most = context.machine.coefficient("slower_way") * min(bounds)
+    return tuple(ways[index] for index in order if bounds[index] <= most)
 
 
 def _bound_seconds(context: Context, kernel: Microkernel) -> float:
@@ -75,7 +73,7 @@ def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
             context.threads,
             tiles=tiles,
             blocks=blocks,
-            cache=STREAMED * context.target.last_level.size,
+            cache=context.streamed,
             l2=context.target.memory("L2").size,
         )
 

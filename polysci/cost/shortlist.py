@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost import RANKERS, Context, Estimate, Ranker, traffic
-from polysci.cost.batch import batch
-from polysci.cost.call_forms import member_seconds, plain_forms
+from polysci.cost.batch import batch, costs
+from polysci.cost.call_forms import plain_forms
 from polysci.cost.curve_groups import square_groups
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
@@ -105,7 +105,7 @@ def _take(
 
 
 def vectors_of(schedule: Schedule) -> Hashable:
-    """What tells the roles of schedules apart: what runs along vectors, whose loops, or a curve."""
+    """Return a key of a schedule's role: its kernel's family, swapped factors, a transform."""
     transform = schedule.transform and schedule.transform.name
     return find(schedule.kernel).family, schedule.has(Swap), schedule.has(Hilbert), transform
 
@@ -115,7 +115,7 @@ def _without_steps(schedule: Schedule) -> str:
 
 
 def kind_of(schedule: Schedule) -> Hashable:
-    """What decides how a schedule uses caches and registers, but for sizes.
+    """Return a key of how a schedule uses caches and registers, but for sizes.
 
     The kernel's family, type and columns, whether A is packed, C stored past the caches, the
     factors swapped, which dimensions are cut into blocks, which loop is the outermost, and which
@@ -199,7 +199,7 @@ class _RankedSpace:
 def _in_order(
     families: Iterable[Family], view: GroupView, order: SummationOrder | None
 ) -> Iterator[Family]:
-    """What sums in that order of each family."""
+    """Yield the members of each family that sum in that order."""
     for family in families:
         part = family.select(order.members(family, swap=view.swapped)) if order else family
         if len(part):
@@ -239,7 +239,7 @@ def _marks(family: Family, tile: NDArray[Any], pack: NDArray[Any]) -> NDArray[np
 
 
 def _loops_that_run(family: Family) -> list[NDArray[np.bool_]]:
-    """For each loop, in which members it runs more than once."""
+    """Return for each loop in which members it runs more than once."""
     around = {name: np.full(len(family), extent) for name, extent in family.extents.items()}
     runs = []
     for position, dim in enumerate(family.dims):
@@ -250,7 +250,7 @@ def _loops_that_run(family: Family) -> list[NDArray[np.bool_]]:
 
 
 def turns(kinds: NDArray[Any]) -> NDArray[np.intp]:
-    """For each element, how many before it are of its kind."""
+    """Return for each element how many before it are of its kind."""
     by_kind = np.argsort(kinds, kind="stable")
     ordered = kinds[by_kind]
     first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(kinds) else by_kind
@@ -342,7 +342,12 @@ def distinct(
 
 def predict_seconds(context: Context, schedule: Schedule) -> float:
     """Predicted seconds of one schedule."""
-    return member_seconds(context, [schedule], *as_family(context, schedule))[0]
+    return float(estimate_of(context, schedule).seconds[0])
+
+
+def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
+    """Predicted seconds of each schedule, none along a curve; those with the same loops at once."""
+    return [float(its) for its in costs(context, schedules, lambda *its: traffic(*its).seconds)]
 
 
 def plain_choices(context: Context, count: int, *, tiles: int, blocks: int) -> list[Schedule]:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.cost.bandwidths import USABLE
 from polysci.cost.estimate import Context
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import REDUCTIONS, Dim, Operand, columns_of
@@ -117,7 +116,7 @@ class TrafficCounts:
         return np.array([cost(tile) for tile in self.family.tiles])[self.family.which]
 
     def calls(self) -> Count:
-        """How often the microkernel is entered."""
+        """Return how often the microkernel is entered."""
         return prod(self.trips[: self.depth], start=np.ones(1))
 
     def pixel_lines(self) -> Count:
@@ -163,13 +162,8 @@ class TrafficCounts:
         moved = [self.bytes_moved(depth) for depth in depths]
         for size, period in zip(sizes, (*PERIODS, 0), strict=True):
             occupied = [self.occupancy(depth, period) for depth in depths]
-            levels.append(level_traffic(occupied, moved, USABLE * size))
+            levels.append(level_traffic(occupied, moved, self.context.usable(size)))
         return levels[0], levels[1], levels[2]
-
-    @property
-    def l2_bytes(self) -> float:
-        """Bytes of L2 that a thread has."""
-        return self.context.target.share("L2", self.context.threads)
 
     def pages(self) -> Count:
         """Misses of the first-level translation buffer."""
@@ -186,7 +180,10 @@ class TrafficCounts:
         depths = range(len(self.tiles))
         occupied = [self.occupancy(depth, PERIODS[1]) for depth in depths]
         begun = [(self._runs_of_x(depth), np.zeros(1), np.zeros(1)) for depth in depths]
-        runs = level_traffic(occupied, begun, USABLE * self.l2_bytes).a + self._cut_rows()
+        runs = (
+            level_traffic(occupied, begun, self.context.usable(self.context.l2)).a
+            + self._cut_rows()
+        )
         return runs + self.context.machine.coefficient("stray_seek") * self._strays() * l2.a / LINE
 
     def _strays(self) -> NDArray[np.bool_]:
@@ -239,7 +236,7 @@ class TrafficCounts:
         return a, b, c
 
     def times(self, depth: int) -> tuple[Count, Count, Count]:
-        """How often A, B and C of the sub-nest at a depth are fetched."""
+        """Return how often A, B and C of the sub-nest at a depth are fetched."""
         outer = min(depth, self.depth)  # accumulators stay in registers during a call
         a, b, c = self._fetches
         return a[depth], b[depth], c[outer]
@@ -266,7 +263,7 @@ class TrafficCounts:
         if depth <= self.depth:
             total = total + c
             full = np.maximum(full, c * self.crowding_of(self.contraction.out, depth, period))
-        return np.maximum(total, full * USABLE / self._usable_ways[period])
+        return np.maximum(total, full * self.context.usable(1.0) / self._usable_ways[period])
 
     def from_copy(self, depth: int) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = self.packed & (self.family.pack <= depth)
@@ -389,7 +386,7 @@ class TrafficCounts:
         return np.where(tasks > 1, share * threads / tasks * uneven, 1.0)
 
     def _shared_loops(self) -> tuple[list[NDArray[np.bool_]], list[Count]]:
-        """For each leading loop: which schedules run it in parallel, and its trips there."""
+        """Return for each leading loop which schedules run it in parallel, and its trips there."""
         count = int(self.family.parallel.max()) if self.context.threads > 1 else 0
         inside = [position < self.family.parallel for position in range(count)]
         return inside, [np.where(on, n, 1.0) for on, n in zip(inside, self.loops, strict=False)]

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from polysci.cost import Context
-from polysci.cost.bandwidths import USABLE
 from polysci.explain.terms import LEVELS, Terms
 from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.schedule import Schedule
+from polysci.target.coefficients import TABLE
 from polysci.target.target import Target
 
 MEMORY = "memory"
-HELD = USABLE  # of a cache, as in the model
+HELD = TABLE["usable_cache"].prior
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 
 from polysci.cost import Context, Estimate
-from polysci.cost.call_forms import features_of
-from polysci.cost.shortlist import estimate_of, predict_seconds
+from polysci.cost.shortlist import estimate_of
 from polysci.space.schedule import Schedule
 
 LEVELS = ("L1", "L2", "L3")
 FACTORS = ("imbalance",)  # fields of an Estimate that multiply; all other arrays are seconds
-OTHER, HIDDEN, FORM = "other", "hidden", "form of B"
+OTHER, HIDDEN = "other", "hidden"
 MEANING: Mapping[str, str] = MappingProxyType(
     {
         "compute": "microkernel at its measured rate, tails included",
         "calls": "entering register tiles, moving C, summing its private copies",
         "transfer": "traffic that compute does not hide",
-        "packing": "copying A",
-        FORM: "reading B where it lies, or copying it part by part",
+        "packing": "copying A, and a B that changes",
         "imbalance": "the busiest thread over the mean",
         OTHER: "what the terms above leave: crowded sets, starting threads",
         HIDDEN: "of the terms above, behind one another",
@@ -94,10 +92,6 @@ def terms_of(context: Context, schedule: Schedule) -> Terms:
     threads = context.threads if schedule.parallel else 1
     seconds, imbalance = _first(estimate.seconds), _first(getattr(estimate, "imbalance", 1.0))
     work = tuple(_parts(estimate))
-    if features_of(schedule):
-        whole = predict_seconds(context, schedule)
-        work += ((FORM, max(0.0, whole - seconds) * threads / imbalance),)
-        seconds = whole
     shares = tuple((name, value / threads * imbalance) for name, value in work)
     other = seconds - sum(value for _, value in shares)
     if abs(other) < 1e-9 * seconds:  # rounding

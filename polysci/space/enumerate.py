@@ -23,6 +23,7 @@ from polysci.space.packed_copy import beside_in_copy
 from polysci.space.padding import cut_axes
 from polysci.space.schedule import Schedule, Step
 from polysci.space.stencil_roles import is_stencil, windows_of
+from polysci.target.coefficients import prior_of
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
@@ -30,8 +31,8 @@ FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
 FEW_SHARES = (2, 4)  # where images and their rows may both be split
 LONGEST_FILTER = 16  # taps along an axis: longer reductions over one are images
-LOADS_OF_X = 1.75  # that take as long as one multiplication: most of them cross a cache line
-LEAST_DEPTH = 32  # reduction steps below which a call costs more than it computes
+LOADS_OF_X = prior_of("stencil_loads")
+LEAST_DEPTH = int(prior_of("least_depth"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Family:
     parallel loops; ``pack[i]`` is the number of loops around the packing, -1 for none, and ``pad``
     its padding; ``marks`` says of rows of ``DIRECTIVES`` which schedules have them (those that it
     lacks: none). Parallel loops over ``reductions`` sum into private copies, of a ``narrow`` C all
-    loops over them. Loops that run once are kept, so that all members have the same loops.
+    loops over them. ``panels[i]`` loops are around copies of parts of B, 0 where it is whole (None:
+    everywhere). Loops that run once are kept, so that all members have the same loops.
     """
 
     dims: tuple[str, ...]
@@ -86,6 +88,7 @@ class Family:
     pad: int = 0
     reductions: frozenset[str] = frozenset()
     narrow: bool = False
+    panels: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -97,7 +100,10 @@ class Family:
     def select(self, at: slice | NDArray[Any]) -> Family:
         """The family of some of its schedules."""
         parts = {part: getattr(self, part)[at] for part in ("steps", "which", "pack", "parallel")}
-        return replace(self, **parts, marks={row: on[at] for row, on in self.marks.items()})
+        panels = None if self.panels is None else self.panels[at]
+        return replace(
+            self, **parts, panels=panels, marks={row: on[at] for row, on in self.marks.items()}
+        )
 
     def has(self, row: type[Directive]) -> NDArray[np.bool_]:
         """Return which members have a directive of a row of the table."""

@@ -12,10 +12,11 @@ from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import REDUCTIONS, Contraction, Strides, columns_of
 from polysci.space.packed_copy import beside_in_copy
+from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
-LEAST_SUMMED = 512  # products in a sum of which threads may have parts each
-SET_STRIDE = 512  # bytes: pixels a multiple of this apart crowd into few cache sets
+LEAST_SUMMED = prior_of("least_summed")
+SET_STRIDE = 512  # bytes, an eighth of the sets of an L1: pixels a multiple apart crowd in 8 sets
 
 
 def knobs_of(

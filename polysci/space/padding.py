@@ -11,9 +11,10 @@ from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.space.stencil_roles import is_stencil
+from polysci.target.coefficients import prior_of
 
-WORTH_CUTTING = 0.94  # share of the multiplications inside the image, above which no copy is cut
-LEAST_RUN = 32  # steps of the reduction below one tap, below which no copy is cut
+WORTH_CUTTING = prior_of("worth_cutting")
+LEAST_RUN = prior_of("least_run")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,20 @@ _STORES: Final = {
         3.0, LOST,
     ),
 }  # fmt: skip
+_CACHES: Final = {
+    "usable_cache": Coefficient(
+        "share", "of a cache that the counted data fill: seven ways in eight", 7 / 8, LOST
+    ),
+    "streamed_result": Coefficient(
+        "share", "of the last cache beyond which stores may go past the caches", 0.5, LOST
+    ),
+    "safe_bound": Coefficient(
+        "share", "of a lower bound: a core may clock higher than when it was measured", 0.9, LOST
+    ),
+    "slower_way": Coefficient(
+        "times", "the least bound of all ways to multiply, up to which a way is tried", 1.3, LOST
+    ),
+}
 _L1: Final = {
     "short_run_ns": Coefficient(
         "ns", "an L1 miss of a strided read: a run of at most a line of x",
@@ -230,11 +244,68 @@ _NETWORKS: Final = {
     ),
     "spin_us": Coefficient("us", "for which a waiting thread spins before it sleeps", 50.0, LOST),
     "wake_us": Coefficient("us", "until a thread that sleeps runs", 50.0, LOST),
+    "row_fusion_cache": Coefficient(
+        "share", "of L2 that weights, or the rows between two stages of a row fusion, may fill",
+        0.5, LOST,
+    ),
+    "row_fusion_risk": Coefficient(
+        "share", "of the time of a row fusion's layers that its loops may cost", 0.03, LOST
+    ),
+    "balanced_stack": Coefficient(
+        "share", "of the time in which all threads multiply, if they share a stack of products",
+        0.9, LOST,
+    ),
 }  # fmt: skip
+# Which schedules and stages there are must not hang on a calibration: what decides that is the same
+# on every machine.
+SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
+    {
+        "ahead_rows": Coefficient(
+            "rows", "of a call, below which prefetches of B add to what every line waits", 6, INTEL
+        ),
+        "ahead_cache": Coefficient("share", "of L2 for a panel of B and its next", 3 / 4, INTEL),
+        "ahead_steps": Coefficient(
+            "steps", "from a prefetch of x to its use: L3 answers in 200 cycles", 8, INTEL
+        ),
+        "stencil_loads": Coefficient(
+            "loads", "of x, most across a line, in the time of a multiplication", 1.75, LOST
+        ),
+        "least_depth": Coefficient(
+            "steps", "of a reduction below which a call costs more than it computes", 32, LOST
+        ),
+        "least_summed": Coefficient(
+            "products", "in a sum of which threads may have parts each", 512, LOST
+        ),
+        "worth_cutting": Coefficient(
+            "share", "of multiplications inside the image above which no copy is cut", 0.94, LOST
+        ),
+        "least_run": Coefficient(
+            "steps", "of the reduction below one tap, below which no copy is cut", 32, LOST
+        ),
+        "plain_rows": Coefficient(
+            "rows", "of a product that reads weights where they lie as fast as packed", 4, LOST
+        ),
+        "branch_elements": Coefficient(
+            "elements", "computed in vain rather than to branch, which all threads wait for",
+            4096, LOST,
+        ),
+        "sum_terms": Coefficient(
+            "terms", "of all sums together from which on threads are of use", 1 << 15, LOST
+        ),
+    }
+)  # fmt: skip
+_GROUPS: Final = (
+    _CALLS, _SHOWN, _PROBED, _STORES, _CACHES, _L1, _COPIES, _PLAIN, _SPEEDS, _WINOGRAD, _NETWORKS
+)  # fmt: skip
 TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(
-    _CALLS | _SHOWN | _PROBED | _STORES | _L1 | _COPIES | _PLAIN | _SPEEDS | _WINOGRAD | _NETWORKS
+    {name: row for group in _GROUPS for name, row in group.items()}
 )
 FITTED: Final = tuple(name for name, row in TABLE.items() if row.source == "fitted")
 PRIORS: Final[Mapping[str, float]] = MappingProxyType(
     {name: row.prior for name, row in TABLE.items()}
 )
+
+
+def prior_of(name: str) -> float:
+    """Return a coefficient that is the same on every machine."""
+    return SHARED[name].prior

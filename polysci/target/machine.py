@@ -104,7 +104,10 @@ class Machine:
 
 
 def from_json(text: str) -> Machine:
-    """The machine of a text that ``to_json`` wrote. Raises SpecError for anything else."""
+    """The machine of a text that ``to_json`` wrote. Raises SpecError for anything else.
+
+    Coefficients that an earlier version did not have are priors.
+    """
     try:
         data: dict[str, Any] = json.loads(text)
         mappings = {
@@ -115,12 +118,12 @@ def from_json(text: str) -> Machine:
         numbers = {name: float(value) for name, value in data.items()}
         efficiency, found, errors = (MappingProxyType(mappings[name]) for name in _MAPPINGS)
         machine = Machine(
-            **numbers, measured=measured, cores=cores, efficiency=efficiency, coefficients=found,
-            errors=errors, cpu=cpu,
+            **numbers, measured=measured, cores=cores, efficiency=efficiency,
+            coefficients=MappingProxyType({**PRIORS, **found}), errors=errors, cpu=cpu,
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    if {*machine.coefficients} != {*PRIORS} or not {*machine.errors} <= {*PRIORS}:
+    if not {*found, *errors} <= {*PRIORS}:
         raise SpecError("machine parameters: expected the coefficients of this polysci")
     rates = [*(numbers[name] for name in RATES), *machine.efficiency.values()]
     if not all(isfinite(rate) and rate > 0 for rate in rates):

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import traffic
-from polysci.cost.lower_bound import lower_bound
 from polysci.cost.shortlist import as_family, rank_all
+from polysci.cost.traffic import lower_bound
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from polysci.cost.call_forms import plain_forms, plain_seconds
+from polysci.cost.call_forms import plain_forms
 from polysci.cost.shortlist import plain_choices, predict_seconds
-from polysci.explain.terms import FORM, terms_of
+from polysci.explain.terms import terms_of
 from polysci.ops.matmul import Matmul
 from polysci.space.schedule import Schedule
 from tests.support import samples
@@ -56,7 +56,6 @@ def test_an_explanation_has_the_time_that_the_search_saw() -> None:
     form = Schedule.parse("plain(B) j:64 i:8 j:32 > brgemm_avx512_f32_8x32")
     terms = terms_of(DOTS, form)
     assert terms.seconds == predict_seconds(DOTS, form)
-    assert terms.of(FORM) > 0
     assert sum(share for _, share in terms.shares) + terms.other == pytest.approx(terms.seconds)
 
 
@@ -68,9 +67,11 @@ def test_two_threads_halve_what_b_costs(transposed: str) -> None:
         Schedule.parse(f"plain(B) j:64{mark} i:8 j:32 > brgemm_avx512_f32_8x32")
         for mark in ("*", "")
     )
-    alone = plain_seconds(one, shared, 1e-4)
-    assert plain_seconds(two, shared, 1e-4) == pytest.approx(alone / 2)
-    assert plain_seconds(two, serial, 1e-4) == pytest.approx(alone)
+    alone, half, whole = (
+        predict_seconds(context, form)
+        for context, form in ((one, shared), (two, shared), (two, serial))
+    )
+    assert 0.5 * alone <= half < 0.75 * alone and whole >= alone
 
 
 ONE_ROW = Matmul(1, 4096, 4096)  # B comes from memory

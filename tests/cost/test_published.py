@@ -16,15 +16,17 @@ from polysci.cost.published import (
     LATENCIES,
     PLACEMENTS,
     WEIGHTS,
+    Sizes,
     caches_of,
+    from_exact,
     optimistic,
     pessimistic,
     polydl,
     polyscientist,
     weigh,
+    working_set_bytes,
 )
 from polysci.cost.shortlist import cost_of
-from polysci.cost.working_sets import Sizes, from_exact, working_set_bytes
 from polysci.errors import SpecError
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load

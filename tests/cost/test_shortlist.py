@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polysci.cost.call_forms import part_forms, predict_all
+from polysci.cost.call_forms import part_forms
 from polysci.cost.shortlist import (
     ALIKE,
     SPAN,
     choices,
     kind_of,
     plain_choices,
+    predict_all,
     predict_seconds,
     rank_all,
     turns,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from polysci.cost import RANKERS, traffic
-from polysci.cost.lower_bound import SAFE, lower_bound
 from polysci.cost.shortlist import choices, view_contexts
+from polysci.cost.traffic import lower_bound
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.ops.convolutions import Conv2d
@@ -22,6 +22,7 @@ from polysci.space.group_views import GroupView, group_view_of, group_views, rot
 from polysci.space.resolve import resolve
 from polysci.space.schedule import parse
 from polysci.target import microkernels
+from polysci.target.coefficients import PRIORS
 from polysci.target.isas import ISAS
 from polysci.target.microkernels import find
 from polysci.tune import EmitOptions, emit
@@ -170,7 +171,9 @@ def test_the_bound_of_a_rotated_family_is_that_of_the_work() -> None:
                 bounds[view] = min(bounds.get(view, np.inf), float(bound[direct].min()))
     valid = (3 * 9 - 2) * (3 * 7 - 2) / (3 * 9 * 3 * 7)  # of the taps
     peak = samples.fixed_context(FOURS).machine.peak * 1e9
-    assert bounds[GroupView(shifts=4)] == pytest.approx(SAFE * FOURS.flops * valid / peak)
+    assert bounds[GroupView(shifts=4)] == pytest.approx(
+        PRIORS["safe_bound"] * FOURS.flops * valid / peak
+    )
 
 
 @pytest.mark.exhaustive

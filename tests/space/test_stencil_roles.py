@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from polysci.cost import RANKERS, traffic
-from polysci.cost.lower_bound import lower_bound
 from polysci.cost.shortlist import choices, cost_of, view_contexts
+from polysci.cost.traffic import lower_bound
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.measure.bench import Bench

@@ -46,7 +46,7 @@ def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
         ({"memory": float("nan")}, "must be positive and finite"),
         ({"l3_all": float("inf")}, "must be positive and finite"),
         ({"coefficients": {**PRIORS, "copy_ns": -1.0}}, "must be finite and not negative"),
-        ({"coefficients": {"copy_ns": 1.0}}, "the coefficients of this polysci"),
+        ({"coefficients": {"copy_us": 1.0}}, "the coefficients of this polysci"),
         ({"errors": {"copy_us": 1.0}}, "the coefficients of this polysci"),
         ({"efficiency": {"kernel": 0.0}}, "must be positive"),
         ({"efficiency": None}, "machine parameters"),

@@ -13,7 +13,6 @@ from math import prod
 
 import numpy as np
 
-from polysci.cost.bandwidths import level_rates
 from polysci.cost.estimate import Context
 from polysci.polyhedral.contraction import Operand, columns_of
 from polysci.polyhedral.footprint import FLOAT, Count, footprint, line_bytes, refetches, traffic
@@ -37,7 +36,7 @@ def capacities(context: Context) -> tuple[float, float, float]:
 
 def rates(context: Context) -> tuple[float, float, float, float]:
     """Bytes a second into the registers, L1, L2 and L3 of one of the threads."""
-    l2, l3, memory = level_rates(context.machine, context.target, context.threads)
+    l2, l3, memory = context.rates
     return LOADED * context.machine.peak * 1e9, l2 * 1e9, l3 * 1e9, memory * 1e9
 
 

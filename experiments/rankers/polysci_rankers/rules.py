@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
-from polysci.cost.rankers import STREAMED
 from polysci.polyhedral.contraction import columns_of
 from polysci.polyhedral.footprint import LINE, Count, footprint
 from polysci.space.directives import Stream
@@ -238,6 +237,6 @@ class _Checks:
 
     def streams_wrongly(self) -> Flags:
         out = self.contraction.out
-        large = out.bytes * prod(out.shape) > STREAMED * self.context.target.last_level.size
+        large = out.bytes * prod(out.shape) > self.context.streamed
         broken: Flags = self.family.has(Stream) != large
         return broken

@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from polysci.cost.estimate import Context
-from polysci.cost.rankers import STREAMED, Way, competitive_ways
+from polysci.cost.rankers import Way, competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space import enumerate as space
@@ -268,10 +268,7 @@ def _with_knobs(
 ) -> Family | None:
     """One order with every choice of packing, threads and streaming; None if none resolves."""
     contraction, strides = context.contraction, context.strides
-    large = (
-        float(contraction.out.bytes) * prod(contraction.out.shape)
-        > STREAMED * context.target.last_level.size
-    )
+    large = float(contraction.out.bytes) * prod(contraction.out.shape) > context.streamed
     which, rows = ([member[at] for member in members] for at in (0, 1))
     order = space.LoopOrder(
         contraction, strides, dims, np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)),

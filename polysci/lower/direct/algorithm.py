@@ -8,9 +8,9 @@ from typing import Any
 
 from polysci import explain
 from polysci.cost import Context, shortlist
-from polysci.cost.call_forms import part_forms, predict_all
+from polysci.cost.call_forms import part_forms
 from polysci.cost.curve_groups import best_curve
-from polysci.cost.lower_bound import lower_bound
+from polysci.cost.traffic import lower_bound
 from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
 from polysci.lower.algorithm import (
@@ -96,7 +96,7 @@ class Direct(Algorithm[LegalSchedule]):
         plain = shortlist.plain_choices(context, count, tiles=limits.tiles, blocks=limits.blocks)
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
-        others = map(Candidate, forms, predict_all(context, forms))
+        others = map(Candidate, forms, shortlist.predict_all(context, forms))
         best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
         curve = (
             Candidate(*near)

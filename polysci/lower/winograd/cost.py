@@ -11,9 +11,14 @@ from polysci.space.directives import Ahead
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 
-# Vector operations' time of one tile of one vector of channels, in caches; counted in the compiled
-# code and confirmed by timing: (m, channels are neighbours) -> (into V, from M).
-SLOTS = {(2, True): (60, 44), (2, False): (136, 64), (4, True): (174, 130), (4, False): (370, 192)}
+# Vector operations of one tile of one vector of channels, as counted in the compiled code, two of
+# which a core does at a time: (m, channels are neighbours) -> (into V, from M).
+OPERATIONS = {
+    (2, True): (60, 44),
+    (2, False): (136, 64),
+    (4, True): (174, 130),
+    (4, False): (370, 192),
+}
 ITEM = 4  # bytes
 
 
@@ -117,7 +122,7 @@ class _Cost:
         fma = rows * kernel.vecs
         crowd = (
             max(1.0, (rows + kernel.vecs) / fma / self._coefficient("winograd_loads"))
-            if fma >= 8
+            if fma >= self._coefficient("in_flight")
             else 1.0
         )
         compute = 2.0 * rows * kernel.cols * self.plan.problem.C / rate * crowd
@@ -127,11 +132,11 @@ class _Cost:
 
     def _transforms(self) -> tuple[float, float]:
         plan, conv, lanes = self.plan, self.plan.problem, self.plan.kernel.lanes
-        slots = SLOTS[plan.m, conv.layout == "nhwc"]
+        operations = OPERATIONS[plan.m, conv.layout == "nhwc"]
         slot = 2e-9 * lanes / self.machine.peak
         far = self._rate(self._images() + (self._u_bytes() if self._u_far() else 0))
         near = [-(-count // lanes) * plan.tiles * n * slot
-                for count, n in zip((conv.C, conv.K), slots, strict=True)]  # fmt: skip
+                for count, n in zip((conv.C, conv.K), operations, strict=True)]  # fmt: skip
         halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
         x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
         moved = [self._coefficient("winograd_scattered") * halo * x / far, 2 * y / far]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from polysci.loop_ir.expressions import Apply, Expr, Load, axis, constant, reductions
 from polysci.program.control import ELSE, END, IF, BranchStage, ChoiceStage
 from polysci.program.stages import LoopStage, Program, RepeatStage, Stage, ViewStage
+from polysci.target.coefficients import prior_of
 
-FEW = 4096  # elements that are computed in vain rather than to branch, which all threads wait for
+FEW = int(prior_of("branch_elements"))
 
 
 def place_branches(program: Program) -> Program:

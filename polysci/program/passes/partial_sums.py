@@ -26,8 +26,9 @@ from polysci.loop_ir.expressions import (
 )
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LoopStage, Program, Stage, Value
+from polysci.target.coefficients import prior_of
 
-LEAST_TERMS: Final = 1 << 15  # of all results together, from which on threads are of use
+LEAST_TERMS: Final = prior_of("sum_terms")
 MOST_RESULTS: Final = 1 << 13  # more of them share out well as they are
 PARTS: Final = 16
 MOST_TERMS: Final = 1024  # of one part

@@ -29,9 +29,6 @@ from polysci.space.schedule import Schedule
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 
-SHARE = 0.5  # of a cache that tensors or weights may fill
-RISK = 0.03  # of the time of its members that it may cost: loops it needs are not the best ones
-
 
 class RefuseCode(Protocol):
     """Why there is no code of a layer under a schedule as it stands; empty where there is.
@@ -113,7 +110,7 @@ def _refusal(
         return "it has no rows of an image"
     if isinstance(second, LayerStage) and second.x.tensor != name:
         return "the layer adds it, and multiplies another tensor"
-    size = SHARE * setting.target.memory("L2").size
+    size = setting.machine.coefficient("row_fusion_cache") * setting.target.memory("L2").size
     if value.bytes <= size:
         return f"{value.bytes} bytes stay in the L2 cache"
     own = replace(value, order=channels_last(4)).strides
@@ -132,7 +129,9 @@ def _refusal(
     if any(layer.weights not in program.constants for layer in layers):
         return "its weights are computed"
     won = StageCosts(setting.machine).second_read_s(value.bytes)
-    risk = RISK * sum(setting.seconds[layer.problem.key] for layer in layers)
+    risk = setting.machine.coefficient("row_fusion_risk") * sum(
+        setting.seconds[layer.problem.key] for layer in layers
+    )
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
     if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):

@@ -27,8 +27,7 @@ from polysci.program.stages import (
 )
 from polysci.target.machine import Machine
 
-WAITS: Final = 2  # in a step, for each of its layers
-BALANCED: Final = 0.9  # of the time in which all threads multiply, where they share a stack
+WAITS: Final = 2  # barriers that the code of a step has for each of its layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     """
     branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
     clock = StageClock(program, StageCosts(machine), l2)
-    split = {at for at, stage in enumerate(program.stages) if is_split(stage, threads)}
+    split = {at for at, stage in enumerate(program.stages) if clock.splits(stage, threads)}
     serial = [clock.serial(stage) for stage in program.stages]
     shared = [clock.shared(stage, threads) for stage in program.stages]
     beside = list[range]()
@@ -86,14 +85,6 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
         return ThreadShares(frozenset(range(len(serial))))
     alone -= branches
     return ThreadShares(alone, tuple(beside), frozenset(split - alone))
-
-
-def is_split(stage: Stage, threads: int) -> bool:
-    """Whether threads share the products of a stack: these go into nearly equal parts."""
-    if not isinstance(stage, LayerStage) or threads == 1:
-        return False
-    count = len(stage.stack)
-    return count >= BALANCED * threads * -(-count // threads) > 0
 
 
 def first_alone(
@@ -174,9 +165,15 @@ class StageClock:
         if isinstance(stage, RepeatStage):
             layers = [member for member in stage.members if isinstance(member, LayerStage)]
             waits = stage.count * WAITS * max(1, len(layers))
-        elif isinstance(stage, LayerStage) and not is_split(stage, threads):
+        elif isinstance(stage, LayerStage) and not self.splits(stage, threads):
             waits = WAITS * len(stage.stack) or 1
         return self.costs.shared(self.serial(stage), threads, waits)
+
+    def splits(self, stage: Stage, threads: int) -> bool:
+        """Whether threads share the products of a stack: these go into nearly equal parts."""
+        if not isinstance(stage, LayerStage) or threads == 1:
+            return False
+        return self.costs.shares_evenly(len(stage.stack), threads)
 
     def serial(self, stage: Stage) -> float:
         """By one thread."""

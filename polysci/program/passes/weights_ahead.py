@@ -8,8 +8,9 @@ from typing import Final
 from polysci.ops.matmul import Matmul
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, RepeatStage, Stage, members_of
+from polysci.target.coefficients import prior_of
 
-FEW_ROWS: Final = 4  # of a product that reads weights where they lie as fast as packed ones
+FEW_ROWS: Final = prior_of("plain_rows")
 
 
 def with_weights_ahead(placed: PlacedProgram) -> PlacedProgram:

@@ -18,6 +18,7 @@ from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space.directives.directive import Directive, Place
 from polysci.space.directives.swap import has_window
+from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from polysci.space.schedule import Schedule
 
 LINE = 64  # bytes of a cache line
-LEAST_ROWS = 6  # of a call: fewer wait for every line, and prefetches add to what they load
-PANELS = 3 / 4  # of L2, for a panel and its successor; the rest is for A and C
-STEPS = 8  # from a prefetch of x to its use: L2 answers in 15 cycles, L3 in 200; a step takes 14
+LEAST_ROWS = prior_of("ahead_rows")
+PANELS = prior_of("ahead_cache")
+STEPS = int(prior_of("ahead_steps"))
 LEAST_DEPTH = 2 * STEPS  # of a run, for half of which its prefetches come in time
 LEAST_SWAPPED = 16 * STEPS  # with few loads a product: longer runs, of more lines than L1 has
 
@@ -40,6 +41,7 @@ class Ahead(Directive):
     word = "ahead(B)"
     place = Place.LAST
     sentence = "The next panel of B is prefetched meanwhile."
+    features = ("prefetches",)
 
     def resolve(self, plan: Plan) -> Plan:
         if plan.contraction.swapped:  # calls prefetch pixels themselves

@@ -35,6 +35,7 @@ class Directive:
     in the order of the table. ``own_kind``: a search tells schedules with it from those without,
     and measures the best of both. ``headers`` are files of ``microkernels/`` that its C needs,
     ``sentence`` what reports say of a schedule that has it, ``field_types`` those of its numbers.
+    ``features`` are rows of ``cost.features.FEATURES`` that count where a schedule has it.
     """
 
     __slots__ = ()
@@ -44,6 +45,7 @@ class Directive:
     headers: ClassVar[tuple[str, ...]] = ()
     sentence: ClassVar[str] = ""
     field_types: ClassVar[Mapping[str, type]] = MappingProxyType({})
+    features: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return self.word
@@ -78,14 +80,6 @@ class Directive:
     def resolve(self, plan: Plan) -> Plan:
         """Return the plan with what the directive changes. Raises UnsupportedError."""
         return plan
-
-    def features(self) -> tuple[str, ...]:
-        """Return the names of its costs: rows of ``cost.call_forms.DIRECTIVE_FEATURES``.
-
-        They are added where single schedules are priced. Families that ``variants`` make are priced
-        by functions of ``cost`` that ask ``family.has``.
-        """
-        return ()
 
     @classmethod
     def variants(cls, order: LoopOrder) -> Sequence[NDArray[np.bool_]]:

@@ -36,6 +36,7 @@ class Pack(Directive):
     word = "pack"
     place = Place.AMONG
     field_types = MappingProxyType({"pad": int, "operand": str})
+    features = ("copied_parts",)
 
     def __str__(self) -> str:
         return f"pack({self.operand})" + (f"+{self.pad}" if self.pad else "")
@@ -51,9 +52,6 @@ class Pack(Directive):
 
     def repeats(self, other: object) -> bool:
         return isinstance(other, Pack) and self.operand == other.operand
-
-    def features(self) -> tuple[str, ...]:
-        return ("copied_parts",) if self.operand == "B" else ()
 
     def fault(self, schedule: Schedule) -> str:
         if self.operand == "B":

@@ -20,6 +20,7 @@ class Plain(Directive):
     """Calls read B where it lies."""
 
     word = "plain(B)"
+    features = ("dot_products", "rows_in_place")
 
     def refusal(
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
@@ -30,9 +31,6 @@ class Plain(Directive):
         if not why and (schedule.has(Swap) or schedule.has(Ahead)):
             why = f"{Swap.word} and {Ahead.word} are of panels"
         return f"cannot read B where it lies: {why}" if why else ""
-
-    def features(self) -> tuple[str, ...]:
-        return ("plain_reads",)
 
 
 def plain_roles(contraction: Contraction) -> Contraction:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from polysci.cost import RANKERS, Context, traffic
-from polysci.cost.lower_bound import lower_bound
 from polysci.cost.shortlist import as_family, choices, cost_of, other_form, view_contexts
-from polysci.cost.traffic import work
+from polysci.cost.traffic import lower_bound, work
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.lower.lowering import swapped_model_of

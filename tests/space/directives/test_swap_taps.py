@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from polysci.cost import traffic
-from polysci.cost.lower_bound import lower_bound
 from polysci.cost.shortlist import as_family, choices, view_contexts
+from polysci.cost.traffic import lower_bound
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
