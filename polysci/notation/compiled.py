@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.frontends.notation.element_types import is_real, tensor_types
+from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.graphs import graph_of_comprehension
-from polysci.frontends.notation.index_checks import OUTSIDE, with_index_checks
 from polysci.frontends.notation.parser import parse
-from polysci.frontends.notation.sizes import bind_sizes, check_sizes
+from polysci.frontends.notation.ranges import bind_sizes, check_sizes
+from polysci.frontends.notation.statements import OUTSIDE, with_index_checks
 from polysci.frontends.notation.syntax import Declaration
 from polysci.network.compiled import Network, compile_network
 from polysci.notation.gradients import gradients_of
@@ -73,7 +72,7 @@ class TensorFunction:
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def check(self, name: str, count: int) -> None:
-        """Raises ValueError where a computed subscript left its axis."""
+        """Raise ValueError where a computed subscript left its axis."""
         if count:
             statement = next(s for s in self.whole.statements if s.tensor == name)
             what = f"{count} computed subscripts lie outside their axis"
@@ -81,7 +80,7 @@ class TensorFunction:
 
     @guard
     def grad(self, *inputs: str) -> TensorFunction:
-        """The function of the gradients of ``inputs``, by default of all real ones.
+        """Compile the gradients of ``inputs``, by default of all real ones.
 
         It takes what this one takes, and ``d_O`` for each real output O; it returns ``d_A`` for
         each input A. Compiled with the same options. Raises what ``polysci.notation.grad`` raises.
@@ -92,10 +91,10 @@ class TensorFunction:
 
 @dataclass(frozen=True, slots=True)
 class FreeTensorFunction:
-    """A comprehension of free sizes: what is called with other extents is compiled anew, and kept.
+    """A comprehension of free sizes, compiled for the extents of each call and kept.
 
-    ``sizes`` are those that are fixed, and the values that others may have. Of one comprehension
-    the last ``KEPT`` functions stay.
+    ``sizes`` are those that are fixed, and the values that others may have. The last ``KEPT``
+    functions stay.
     """
 
     whole: Elaborated
@@ -118,7 +117,7 @@ class FreeTensorFunction:
 
     @guard
     def at(self, sizes: Mapping[str, int]) -> TensorFunction:
-        """The function of these sizes. Raises SpecError for one that is not among those said."""
+        """Return the function of these sizes. Raises SpecError for one that was not declared."""
         for name, value in sizes.items():
             known = self.sizes.get(name, value)
             if value not in (known if isinstance(known, Sequence) else (known,)):
@@ -144,7 +143,7 @@ class FreeTensorFunction:
 def _by_name(
     names: Sequence[str], arrays: Sequence[Array], named: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Arguments by their names."""
+    """Return arguments by their names."""
     if len(arrays) > len(names):
         raise TypeError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
     values = dict(zip(names, arrays, strict=False))
@@ -154,7 +153,7 @@ def _by_name(
 
 
 def _scalar(tensor: Declaration, number: Any) -> Array:
-    """A number as the array that an input without axes is. Raises TypeError for a part of one."""
+    """Return a number as an array without axes. Raises TypeError for a fraction as an integer."""
     if not is_real(tensor.dtype) and int(number) != number:
         raise TypeError(f"{tensor.name}: expected a whole number, got {number!r:.80}")
     if tensor.dtype == "bf16":
@@ -167,7 +166,7 @@ def compile(
     text: str, sizes: Mapping[str, int | Sequence[int]] | None = None, *, name: str = "",
     level: str = "measure", threads: int = 1, check: bool = False, **options: Any,
 ) -> TensorFunction | FreeTensorFunction:  # fmt: skip
-    """The comprehension ``name`` of a text, by default its last, as a function of arrays.
+    """Compile the comprehension ``name`` of a text, by default its last, to a function of arrays.
 
     ``sizes`` has a value for each shape variable that is fixed, and may have one for scalars, which
     are no arguments then: a stride may be one. A shape variable without a value is free: calls
@@ -182,8 +181,8 @@ def compile(
     """
     bound = dict(sizes or {})
     for variable, size in bound.items():
-        several = size if isinstance(size, Sequence) and not isinstance(size, str) else [size]
-        if not several or any(type(value) is not int for value in several):
+        values = size if isinstance(size, Sequence) and not isinstance(size, str) else [size]
+        if not values or any(type(value) is not int for value in values):
             raise SpecError(f"sizes: {variable}={size!r:.80}: expected a whole number")
     whole = elaborate(parse(text), name)
     check_sizes(whole, bound)
@@ -194,15 +193,15 @@ def compile(
     function = FreeTensorFunction(whole, bound, settings)
     lists = {n: size for n, size in bound.items() if not isinstance(size, int | range)}
     if {*lists, *fixed} >= {*whole.comprehension.shape_variables}:
-        for values in product(*lists.values()):
-            function.at(dict(zip(lists, values, strict=True)))
+        for choice in product(*lists.values()):
+            function.at(dict(zip(lists, choice, strict=True)))
     return function
 
 
 def compile_elaborated(
     whole: Elaborated, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> TensorFunction:
-    """The function of given sizes."""
+    """Compile a comprehension for fixed sizes."""
     settings = dict(options)
     if settings.pop("check"):
         whole = with_index_checks(whole, sizes)
@@ -211,8 +210,7 @@ def compile_elaborated(
     network = compile_network(graph, name=whole.comprehension.name, **settings)
     types = tensor_types(whole.comprehension)
     names, outputs = tuple(tensor.name for tensor in inputs), whole.comprehension.outputs
-    ports = [tuple(port.name for port in several) for several in (network.inputs, network.outputs)]
-    changed = any(name.startswith(OUTSIDE) for name in outputs)
-    changed |= not all(tensor.extents for tensor in inputs)
-    words = (whole, inputs, network, types, sizes, options, names, outputs)
-    return TensorFunction(*words, plain=not changed and ports == [names, outputs])
+    ports = [tuple(port.name for port in row) for row in (network.inputs, network.outputs)]
+    counts = any(name.startswith(OUTSIDE) for name in outputs)
+    plain = not counts and all(tensor.extents for tensor in inputs) and ports == [names, outputs]
+    return TensorFunction(whole, inputs, network, types, sizes, options, names, outputs, plain)

@@ -14,8 +14,7 @@ from opt_einsum.parser import parse_einsum_input
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.frontends.notation.contractions import contract
-from polysci.frontends.notation.graphs import OPSET
+from polysci.frontends.notation.graphs import OPSET, contract
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph, Tensor
 from polysci.network.compiled import Network, compile_network
@@ -34,7 +33,7 @@ _PATHS: Final = ("greedy", "optimal")
 def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = None,
            order: str = "K", casting: str = "safe", optimize: Any = True, level: str = "estimate",
            threads: int = 1, reproducible: bool = False) -> Any:  # fmt: skip
-    """``einsum("bhmd,bhnd->bhmn", q, k)``: what numpy.einsum computes.
+    """Compute what numpy.einsum computes: ``einsum("bhmd,bhnd->bhmn", q, k)``.
 
     Traces, diagonals, broadcasting, ellipses, subscripts without a result and lists of numbers as
     subscripts are those of numpy.einsum, as are ``out``, ``dtype``, ``order`` ("K" is "C" here) and
@@ -71,7 +70,7 @@ def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = N
 
 
 def _check_options(out: Any, order: Any, casting: Any, optimize: Any) -> None:
-    """Raises TypeError or SpecError for what numpy.einsum knows no meaning of."""
+    """Raise TypeError or SpecError for what numpy.einsum knows no meaning of."""
     if out is not None and not isinstance(out, np.ndarray):
         raise TypeError(f"einsum: out: expected an array, got {type(out).__name__}")
     if out is not None and not out.flags.writeable:
@@ -93,7 +92,7 @@ def _check_options(out: Any, order: Any, casting: Any, optimize: Any) -> None:
 
 
 def _arguments(operands: tuple[Any, ...]) -> tuple[str, list[Array]]:
-    """The subscripts as text, and the arrays. Raises ValueError where there are none."""
+    """Return the subscripts as text, and the arrays. Raises ValueError where there are none."""
     first, *rest = operands if operands else ("",)
     if isinstance(first, bytes):
         first = first.decode("latin-1")
@@ -102,32 +101,31 @@ def _arguments(operands: tuple[Any, ...]) -> tuple[str, list[Array]]:
     if isinstance(first, str):
         return first, [np.asarray(array) for array in rest]
     pairs = len(operands) // 2
-    words = [_word(labels) for labels in operands[1 : 2 * pairs : 2]]
-    text = ",".join(words)
+    text = ",".join(map(_text_of_labels, operands[1 : 2 * pairs : 2]))
     if len(operands) % 2:
-        text += f"->{_word(operands[-1])}"
+        text += f"->{_text_of_labels(operands[-1])}"
     return text, [np.asarray(array) for array in operands[: 2 * pairs : 2]]
 
 
-def _word(labels: Any) -> str:
-    """A list of subscripts as text."""
+def _text_of_labels(labels: Any) -> str:
+    """Return a list of subscripts as text."""
     numbers = [] if isinstance(labels, str | bytes) or np.ndim(labels) != 1 else [*labels]
     if not numbers and not isinstance(labels, list | tuple):
         raise TypeError(f"einsum: {labels!r:.80}: expected a list of numbers and ...")
-    word = ""
+    text = ""
     for number in numbers:
         if number is not Ellipsis and not isinstance(number, int | np.integer):
             raise TypeError(f"einsum: subscript {number!r:.80}: expected a whole number or ...")
         if number is not Ellipsis and not 0 <= number < len(_LABELS):
             raise SpecError(f"einsum: subscript {number}: expected 0 to {len(_LABELS) - 1}")
-        word += "..." if number is Ellipsis else _LABELS[number]
-    return word
+        text += "..." if number is Ellipsis else _LABELS[number]
+    return text
 
 
 def _common_type(
     arrays: Sequence[Array], out: Array | None, dtype: DTypeLike | None, casting: Any
 ) -> np.dtype[Any]:
-    """Return what NumPy computes in. Raises TypeError where ``casting`` does not allow it."""
+    """Return the type of NumPy's sums. Raises TypeError where ``casting`` does not allow it."""
     types = [array.dtype for array in (*arrays, *([] if out is None else [out]))]
     try:
         common = np.result_type(*types) if dtype is None else np.dtype(dtype)
@@ -152,7 +150,7 @@ def _numpy(subscripts: str, arrays: Sequence[Array], **options: Any) -> Any:
 
 
 def _check_out(out: Array, shape: tuple[int, ...]) -> None:
-    """Raises SpecError for an array that has no place for a result of this shape."""
+    """Raise SpecError for an array that has no place for a result of this shape."""
     pairs = zip(out.shape, shape, strict=False)
     if out.ndim != len(shape) or any(size not in (own, 1) for own, size in pairs):
         raise SpecError(f"einsum: out: expected shape {shape}, got {out.shape}")
@@ -163,7 +161,7 @@ def _plan(
     subscripts: str, shapes: tuple[tuple[int, ...], ...], dtype: str, level: str, threads: int,
     reproducible: bool,
 ) -> Network:  # fmt: skip
-    """The network of subscripts that fit these shapes."""
+    """Compile the network of subscripts that fit these shapes."""
     inputs = [Tensor(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)]
     names = {tensor.name: tensor for tensor in inputs}
     graph = GraphBuilder(Graph("einsum", (), (), (), {}, names, OPSET))
@@ -171,22 +169,21 @@ def _plan(
         count = subscripts.partition("->")[0].count(",") + 1
         if count != len(shapes):
             raise ValueError(f"subscripts of {count} arrays, but there are {len(shapes)}")
-        words, result, _ = parse_einsum_input((subscripts, *shapes), shapes=True)
-        _check(words, result, shapes)
-        made = contract(graph, [*names], f"{words}->{result}", output="y")
+        terms, labels, _ = parse_einsum_input((subscripts, *shapes), shapes=True)
+        _check(terms, labels, shapes)
+        y = contract(graph, [*names], f"{terms}->{labels}", output="y")
     except ValueError as error:  # also opt_einsum's
         raise SpecError(f"einsum: {subscripts!r} of shapes {list(shapes)}: {error}") from None
-    return compile_network(graph.grown(inputs, [made]), level, threads, reproducible=reproducible)
+    return compile_network(graph.grown(inputs, [y]), level, threads, reproducible=reproducible)
 
 
-def _check(words: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None:
-    """Raises ValueError for what opt_einsum lets pass."""
-    terms = words.split(",")
-    for at, (word, shape) in enumerate(zip(terms, shapes, strict=True)):
-        if len(word) != len(shape):
-            raise ValueError(f"{word!r} does not fit array {at}")
-        for label, size in zip(word, shape, strict=True):
-            if size != (first := shape[word.index(label)]):
+def _check(terms: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Raise ValueError for what opt_einsum lets pass."""
+    for at, (term, shape) in enumerate(zip(terms.split(","), shapes, strict=True)):
+        if len(term) != len(shape):
+            raise ValueError(f"{term!r} does not fit array {at}")
+        for label, size in zip(term, shape, strict=True):
+            if size != (first := shape[term.index(label)]):
                 raise ValueError(f"{label!r} of array {at} has the extents {first} and {size}")
-    if other := [label for label in words + result if not (label.isalpha() or label == ",")]:
+    if other := [label for label in terms + result if not (label.isalpha() or label == ",")]:
         raise ValueError(f"{other[0]!r} is no letter")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.frontends.notation.element_types import is_real, tensor_types
+from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import error_at, parse
-from polysci.frontends.notation.ranges import Inference, StatementRanges
-from polysci.frontends.notation.sizes import infer_shapes
+from polysci.frontends.notation.ranges import Inference, StatementRanges, infer_shapes
 from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
@@ -29,21 +28,155 @@ from polysci.frontends.notation.syntax import (
     rewrite_terms,
     walk_terms,
 )
-from polysci.notation.derivatives import apply, choice_of, pull_back
-from polysci.notation.versions import (
-    choose_names,
-    copy_version,
-    gradient,
-    merge_versions,
-    number_versions,
-    rename,
-)
+from polysci.numerics import formulas
+from polysci.numerics.scalar_functions import FUNCTIONS, is_predicate
 from polysci.polyhedral.affine import Affine
+
+
+def gradient(name: str) -> str:
+    return f"d {name}"
+
+
+def number_versions(
+    inputs: Iterable[str], statements: Iterable[Assignment]
+) -> list[tuple[dict[str, str], str]]:
+    """Return, for each statement, the versions of tensors before it and of its target behind it."""
+    current = {name: f"{name}@0" for name in inputs}
+    numbered = []
+    for statement in statements:
+        before, tensor = dict(current), statement.tensor
+        count = _number(current[tensor]) + 1 if tensor in current else 0
+        current[tensor] = f"{tensor}@{count}"
+        numbered.append((before, current[tensor]))
+    return numbered
+
+
+def copy_version(statement: Assignment, name: str, shape: Sequence[int]) -> Assignment:
+    """Return what the target of a statement is before it, under another name."""
+    value = Element(statement.tensor, tuple(map(Variable, statement.index)))
+    bounds = _whole_axes(statement.index, shape)
+    return Assignment(name, statement.index, "=", True, value, bounds)
+
+
+def _whole_axes(index: Sequence[str], shape: Sequence[int]) -> tuple[IndexRange, ...]:
+    """Return the ranges of iterators over all elements of a tensor."""
+    pairs = zip(index, shape, strict=True)
+    return tuple(IndexRange(axis, Literal(0), Literal(size)) for axis, size in pairs)
+
+
+def rename(statement: Assignment, names: Mapping[str, str]) -> Assignment:
+    """Return a statement with other names for tensors."""
+
+    def change(term: Term) -> Term:
+        if isinstance(term, Element):
+            return replace(term, tensor=names.get(term.tensor, term.tensor))
+        return term
+
+    changed = rewrite_statement(statement, change)
+    return replace(changed, tensor=names.get(statement.tensor, statement.tensor))
+
+
+def merge_versions(targets: Iterable[str], backward: Iterable[Assignment]) -> dict[str, str]:
+    """Map versions that need no tensor of their own to the first one of their tensor.
+
+    These are the versions of tensors of which ``backward`` reads none but the last: the statements
+    before read the newest as well. ``targets`` are in the order of the statements.
+    """
+    last = {_tensor(name): name for name in targets}
+    read = {name for statement in backward for name in _tensors_in(statement.value) if "@" in name}
+    several = {_tensor(name) for name in read if name != last.get(_tensor(name), name)}
+    return {
+        f"{tensor}@{number}": f"{tensor}@0"
+        for tensor, newest in last.items() if tensor not in several
+        for number in range(1, _number(newest) + 1)
+    }  # fmt: skip
+
+
+def choose_names(
+    inputs: Collection[str], gradients: Collection[str], statements: Iterable[Assignment]
+) -> dict[str, str]:
+    """Choose names of all tensors: inputs keep theirs, ``gradients`` begin with ``d_``."""
+    names = {f"{name}@0": name for name in inputs}
+    names |= {gradient(name): f"d_{name}" for name in gradients}
+    taken = {*names.values()}
+    tensors = list[str]()
+    for statement in statements:
+        tensors += [*_tensors_in(statement.value), statement.tensor]
+        taken |= {*statement.index, *(bound.name for bound in statement.ranges)}
+    for name in dict.fromkeys(tensors):
+        if name not in names:
+            plain = _tensor(name) if "@" in name else name.replace(" ", "_")
+            number, names[name] = 0, plain
+            while names[name] in taken:
+                number += 1
+                names[name] = f"{plain}_{number}"
+            taken.add(names[name])
+    return names
+
+
+def _tensors_in(term: Term) -> list[str]:
+    """List the tensors whose elements a term reads."""
+    return [part.tensor for part in walk_terms(term) if isinstance(part, Element)]
+
+
+def _tensor(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def _number(name: str) -> int:
+    return int(name.partition("@")[2])
+
+
+def apply(function: str, *arguments: Term | float) -> Operation:
+    """Return a function of terms and numbers."""
+    return Operation(function, tuple(map(_as_term, arguments)))
+
+
+def pull_back(term: Operation, seed: Term) -> Iterator[tuple[Term, Term]]:
+    """Yield arguments of a function with their gradients, where ``seed`` is that of its value.
+
+    Predicates have none, and a function with a choice has them by ``choice_of``.
+    """
+    if is_predicate(term.function):
+        return
+    for argument, formula in zip(term.arguments, formulas.gradients(term.function), strict=True):
+        if formula is not None and not isinstance(argument, Literal):
+            values = {**_operands(term), "dy": seed, "y": term}
+            yield argument, _as_term(formulas.evaluate(formula, values, _apply_all))
+
+
+def choice_of(term: Operation) -> tuple[Term, Term, Term] | None:
+    """Return the condition and the two sides of a function that gives one of its arguments."""
+    choice = FUNCTIONS[term.function].choice
+    if choice is None:
+        return None
+    condition, body, otherwise = (
+        _as_term(formulas.evaluate(formulas.parse(text), _operands(term), _apply_all))
+        for text in choice
+    )
+    return condition, body, otherwise
+
+
+def _operands(term: Operation) -> dict[str, Any]:
+    """Return the arguments by their names in formulas, literals as numbers."""
+    values = [part.value if isinstance(part, Literal) else part for part in term.arguments]
+    return dict(zip(FUNCTIONS[term.function].names, values, strict=True))
+
+
+def _apply_all(function: str, parts: Sequence[Any]) -> Term:
+    return apply(function, *parts)
+
+
+def _as_term(part: Any) -> Term:
+    if formulas.is_number(part):
+        return Literal(float(part) if isinstance(part, bool) else part)
+    term: Term = part
+    return term
 
 
 @guard
 def grad(text: str, *inputs: str, sizes: Mapping[str, int] | None = None, name: str = "") -> str:
-    """The text of a comprehension that computes the gradients of ``inputs``, by default all real.
+    """Return the text of a comprehension of the gradients of ``inputs``, by default all real ones.
 
     It takes the inputs of the comprehension ``name`` of ``text``, by default its last, and for each
     real output O its gradient ``d_O``; its outputs are ``d_A`` for each input A that is asked for.
@@ -58,7 +191,7 @@ def grad(text: str, *inputs: str, sizes: Mapping[str, int] | None = None, name: 
 def gradients_of(
     whole: Elaborated, inputs: Sequence[str], sizes: Mapping[str, int]
 ) -> Comprehension:
-    """The comprehension whose text ``grad`` gives."""
+    """Return the comprehension whose text ``grad`` gives."""
     comprehension, types = whole.comprehension, tensor_types(whole.comprehension)
     real = [tensor.name for tensor in comprehension.inputs if is_real(tensor.dtype)]
     for wanted in inputs:
@@ -73,9 +206,9 @@ Slope = tuple[Element, Term, Choices]
 
 @dataclass(slots=True)
 class _Backward:
-    """The statements backwards; ``made``: tensors whose gradients have a value so far.
+    """The backward statements; ``made``: tensors whose gradients have a value so far.
 
-    ``reads``: what the tensors hold that a statement reads, as ``versions`` calls it.
+    ``reads``: the versions of the tensors that a statement reads, by ``number_versions``.
     """
 
     forward: Comprehension
@@ -107,7 +240,7 @@ class _Backward:
         return self.comprehension(outputs, self.compute_values(versions))
 
     def check_names(self, outputs: Sequence[str]) -> None:
-        """Raises SpecError for an input that is called as a gradient is."""
+        """Raise SpecError for an input that is called as a gradient is."""
         inputs = [tensor.name for tensor in self.forward.inputs]
         for name in (*outputs, *self.wanted):
             if f"d_{name}" in inputs:
@@ -115,7 +248,7 @@ class _Backward:
                 raise error_at(self.forward.text, self.forward.at, what)
 
     def compute_values(self, versions: Sequence[tuple[dict[str, str], str]]) -> list[Assignment]:
-        """The statements of the comprehension, with a tensor for each version that is read."""
+        """Return the forward statements, with a tensor for each version that is read."""
         statements = list[Assignment]()
         merged = merge_versions((behind for _, behind in versions), self.statements)
         for ranges, (before, behind) in zip(self.inference.statements, versions, strict=True):
@@ -132,7 +265,7 @@ class _Backward:
         return statements
 
     def comprehension(self, outputs: Sequence[str], forward: Sequence[Assignment]) -> Comprehension:
-        """Forward and backward statements as one, with names that the notation has."""
+        """Join forward and backward statements, with names that the notation has."""
         sizes, shape = self.sizes, self.inference.shape
         inputs = [replace(tensor, extents=shape(tensor.name))
                   for tensor in self.forward.inputs if tensor.name not in sizes]  # fmt: skip
@@ -155,7 +288,7 @@ class _Backward:
         return self.inference.statements[0].work.sizes if self.inference.statements else {}
 
     def fix(self, term: Term) -> Term:
-        """A size, or a scalar that has a value, as a number."""
+        """Replace a size, or a scalar that has a value, by the number."""
         match term:
             case Element(name, ()) if name in self.sizes:
                 value = self.sizes[name]
@@ -167,17 +300,15 @@ class _Backward:
         return term
 
     def dependent(self) -> set[str]:
-        """The tensors on which the wanted gradients depend."""
+        """Return the tensors that depend on what gradients are wanted of."""
         known = {*self.wanted}
         for ranges in self.inference.statements:
-            reads = {part.tensor for part in walk_terms(ranges.statement.value)
-                     if isinstance(part, Element)}  # fmt: skip
-            if reads & known:
+            if known.intersection(_tensors_in(ranges.statement.value)):
                 known.add(ranges.statement.tensor)
         return known
 
     def refuse_changes(self, ranges: StatementRanges) -> None:
-        """Raises UnsupportedError for a statement that replaces values that were there."""
+        """Raise UnsupportedError for a statement that replaces values that were there."""
         statement = ranges.statement
         if ranges.is_first or (statement.operator == "+=" and not statement.initialise):
             return
@@ -216,10 +347,10 @@ class _Backward:
             const, step = const - step * first, step * (end - first)
         statement = ranges.statement
         place = self.combine(ranges, "place of", f"arg{statement.operator}", statement.value)
-        return apply("equal", place, _term(Affine(tuple(steps), const)))
+        return apply("equal", place, _linear_term(Affine(tuple(steps), const)))
 
     def other_factors(self, ranges: StatementRanges, product: Element) -> Term:
-        """The product of all factors of an element but that of these iterators."""
+        """Return the product of all factors of an element but that of these iterators."""
         value = ranges.statement.value
         is_zero = apply("equal", value, 0.0)
         zeros = self.combine(ranges, "zeros of", "+=", is_zero)
@@ -229,14 +360,17 @@ class _Backward:
         return apply("select", is_zero, at_zero, apply("div", product, value))
 
     def combine(self, ranges: StatementRanges, name: str, operator: str, value: Term) -> Element:
-        """An element of one more tensor, which combines a value over the same iterators."""
+        """Combine a value over the same iterators; return an element of the new tensor."""
         target, index = ranges.statement.tensor, ranges.statement.index
-        made = Assignment(f"{name} {target}", index, operator, True, value, _ranges(ranges))
-        self.statements.append(rename(rewrite_statement(made, self.fix), self.reads))
-        return Element(made.tensor, tuple(map(Variable, index)))
+        self.append(Assignment(f"{name} {target}", index, operator, True, value, _ranges(ranges)))
+        return Element(f"{name} {target}", tuple(map(Variable, index)))
+
+    def append(self, statement: Assignment) -> None:
+        """Add a backward statement, of numbers for sizes and of versions of tensors."""
+        self.statements.append(rename(rewrite_statement(statement, self.fix), self.reads))
 
     def slopes(self, term: Term, seed: Term, chosen: Choices) -> Iterator[Slope]:
-        """The elements that a term reads as real numbers, and the gradient of each."""
+        """Yield the elements that a term reads as real numbers, and the gradient of each."""
         match term:
             case Element(tensor, _) if is_real(self.types[tensor]):
                 yield term, seed, chosen
@@ -248,22 +382,16 @@ class _Backward:
                 yield from self.slopes(otherwise, seed, (*chosen, (condition, False)))
             case Operation():
                 for part, gradient_of_part in pull_back(term, seed):
-                    if any(isinstance(inner, Element) for inner in walk_terms(part)):
+                    if _tensors_in(part):
                         yield from self.slopes(part, gradient_of_part, chosen)
 
     def accumulate(
         self, tensor: str, index: tuple[str, ...], value: Term, ranges: tuple[IndexRange, ...]
     ) -> None:
-        """``d_tensor(index) += value``."""
-        extents = self.inference.shape(tensor)
-        bounds = tuple(
-            IndexRange(name, Literal(0), Literal(size))
-            for name, size in zip(index, extents, strict=True)
-        )
-        statement = Assignment(
-            gradient(tensor), index, "+=", tensor not in self.made, value, (*bounds, *ranges)
-        )
-        self.statements.append(rename(rewrite_statement(statement, self.fix), self.reads))
+        """Add ``d_tensor(index) += value``."""
+        bounds = (*_whole_axes(index, self.inference.shape(tensor)), *ranges)
+        first = tensor not in self.made
+        self.append(Assignment(gradient(tensor), index, "+=", first, value, bounds))
         self.made.add(tensor)
 
 
@@ -299,10 +427,8 @@ class _Pull:
             value = apply("select", self.put(self.matches), value, 0.0)
         if self.inside is not None:
             value = apply("select", self.put(self.inside), value, 0.0)
-        rest = tuple(
-            bound for bound in _ranges(self.ranges)
-            if bound.name not in self.places and bound.name not in index
-        )  # fmt: skip
+        gone = {*self.places, *index}
+        rest = tuple(bound for bound in _ranges(self.ranges) if bound.name not in gone)
         self.work.accumulate(self.element.tensor, tuple(index), value, rest)
 
     def put(self, term: Term) -> Term:
@@ -312,7 +438,7 @@ class _Pull:
         )
 
     def reduce(self, form: Affine) -> Affine:
-        """A linear form without the iterators that have places."""
+        """Replace the iterators that have places in a linear form."""
         steps, const = Counter(dict(form.terms)), form.const
         while replaced := [name for name in steps if name in self.forms]:
             step, place = steps.pop(replaced[0]), self.forms[replaced[0]]
@@ -322,7 +448,7 @@ class _Pull:
         return Affine(tuple((name, step) for name, step in steps.items() if step), const)
 
     def solve(self, subscript: Term, name: str, size: int, index: Sequence[str]) -> str:
-        """The iterator of an axis, and an iterator of the statement by it where that is one."""
+        """Return the iterator of an axis; express one of the statement's by it where possible."""
         form = self.ranges.affine(subscript)
         if form is not None:
             form = self.reduce(form)
@@ -346,7 +472,7 @@ class _Pull:
             ((name, coef), *((other, -coef * step) for other, step in others.terms)),
             -coef * others.const,
         )
-        self.places[iterator] = _term(self.forms[iterator])
+        self.places[iterator] = _linear_term(self.forms[iterator])
         self.inside = _both(self.inside, apply("greater_equal", self.places[iterator], first))
         self.inside = _both(self.inside, apply("less", self.places[iterator], end))
         return name
@@ -356,8 +482,8 @@ def _both(first: Term | None, second: Term) -> Term:
     return second if first is None else apply("and", first, second)
 
 
-def _term(form: Affine) -> Term:
-    """A linear form as a term."""
+def _linear_term(form: Affine) -> Term:
+    """Return a linear form as a term."""
     term: Term = Literal(form.const)
     for name, coef in form.terms:
         term = apply("add", term, apply("mul", coef, Variable(name)))
@@ -365,5 +491,5 @@ def _term(form: Affine) -> Term:
 
 
 def _ranges(ranges: StatementRanges) -> tuple[IndexRange, ...]:
-    """The ranges of all iterators as numbers."""
+    """Return the ranges of all iterators as numbers."""
     return tuple(IndexRange(name, *map(Literal, ranges.bounds(name))) for name in ranges.iterators)

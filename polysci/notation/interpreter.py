@@ -10,16 +10,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.frontends.notation.element_types import (
+from polysci.frontends.notation.elaborate import (
+    Elaborated,
     argument_type,
     combination_type,
+    elaborate,
     is_real,
     tensor_types,
 )
 from polysci.frontends.notation.parser import parse
-from polysci.frontends.notation.ranges import StatementRanges
-from polysci.frontends.notation.sizes import bind_sizes, infer_shapes
+from polysci.frontends.notation.ranges import StatementRanges, bind_sizes, infer_shapes
 from polysci.frontends.notation.syntax import (
     AxisExtent,
     Conversion,
@@ -48,7 +48,7 @@ _COMPUTED: Final[Mapping[str, str]] = dict.fromkeys(_ROUNDING, "float32")
 def interpret(
     text: str, arrays: Mapping[str, Any], name: str = "", sizes: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
-    """The outputs of the comprehension ``name`` of a text, by default its last, by their names.
+    """Compute the outputs of comprehension ``name`` of a text, by default its last, by their names.
 
     Real numbers are computed in float64, whole ones in the types of the notation. Arrays of bf16
     are uint16 (``to_bf16``), or of another library's bfloat16; results of bf16 are uint16, those of
@@ -61,26 +61,23 @@ def interpret(
 
 
 def run(whole: Elaborated, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Array]:
-    """The outputs of an elaborated comprehension, as ``interpret`` has them."""
+    """Compute the outputs of an elaborated comprehension, as ``interpret`` does."""
     comprehension = whole.comprehension
     bound = bind_sizes(comprehension, {key: np.shape(value) for key, value in arrays.items()})
     inference, types = infer_shapes(whole, {**sizes, **bound}), tensor_types(comprehension)
     values = {tensor.name: _read(tensor, arrays[tensor.name]) for tensor in comprehension.inputs}
     for ranges in inference.statements:
         tensor = ranges.statement.tensor
-        before = values.get(tensor)
-        if before is None:
-            before = np.zeros(
-                inference.shape(tensor), "float64" if is_real(types[tensor]) else types[tensor]
-            )
+        kind = "float64" if is_real(types[tensor]) else types[tensor]
+        before = values.get(tensor, np.zeros(inference.shape(tensor), kind))
         values[tensor] = _Grid.of(ranges, values, types).assign(before)
-    return {name: _written(values[name], types[name]) for name in comprehension.outputs}
+    return {name: _store(values[name], types[name]) for name in comprehension.outputs}
 
 
-def _read(tensor: Declaration, given: Any) -> Array:
-    """The values of an input. Raises TypeError for an array of values that its type lacks."""
-    array, dtype = np.asarray(given), tensor.dtype
-    if dtype == "bf16" and not isinstance(given, Real) and array.dtype.name != "bfloat16":
+def _read(tensor: Declaration, value: Any) -> Array:
+    """Return the values of an input. Raises TypeError for values that its type lacks."""
+    array, dtype = np.asarray(value), tensor.dtype
+    if dtype == "bf16" and not isinstance(value, Real) and array.dtype.name != "bfloat16":
         if array.dtype != np.uint16:
             what = "uint16 (the bits of bf16; polysci.to_bf16 makes them of float32)"
             raise TypeError(f"{tensor.name}: expected dtype {what}, got {array.dtype}")
@@ -90,15 +87,15 @@ def _read(tensor: Declaration, given: Any) -> Array:
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"{tensor.name}: expected numbers, got dtype {array.dtype}")
     if is_real(dtype):
-        return np.asarray(_converted(array.astype(np.float64), dtype))
-    held = array.astype(dtype) if array.dtype.kind in "biu" else _converted(array, dtype)
-    if not np.array_equal(held, array):
+        return np.asarray(_convert(array.astype(np.float64), dtype))
+    converted = array.astype(dtype) if array.dtype.kind in "biu" else _convert(array, dtype)
+    if not np.array_equal(converted, array):
         raise TypeError(f"{tensor.name}: expected values of {dtype}, got {array.dtype} with others")
-    return np.asarray(held)
+    return np.asarray(converted)
 
 
-def _written(values: Array, dtype: str) -> Array:
-    """The values of an output as a caller has them: real ones in float64, but those of 16 bits."""
+def _store(values: Array, dtype: str) -> Array:
+    """Return an output as callers have it: real numbers in float64, but those of 16 bits."""
     if dtype == "bf16":
         return to_bf16(values)
     return values.astype(dtype) if dtype == "float16" else values
@@ -106,7 +103,7 @@ def _written(values: Array, dtype: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """All values of the iterators of a statement: those of the target, then those summed over."""
+    """The values of a statement's iterators: those of the target, then those summed over."""
 
     ranges: StatementRanges
     values: Mapping[str, Array]
@@ -125,7 +122,7 @@ class _Grid:
         return cls(ranges, values, types, dict(zip(names, grids, strict=True)), extents)
 
     def assign(self, before: Array) -> Array:
-        """The target behind the statement."""
+        """Return the target's values after the statement."""
         statement, result = self.ranges.statement, before.copy()
         value = np.broadcast_to(self.evaluate(statement.value), self.extents)
         rank = len(statement.index)
@@ -138,14 +135,14 @@ class _Grid:
         if statement.operator != "=":
             combine = _COMBINE[statement.operator]
             dtype = _COMPUTED.get(dtype := combination_type(statement, self.types), dtype)
-            value = combine.reduce(_converted(value, dtype), axis=summed)
+            value = combine.reduce(_convert(value, dtype), axis=summed)
             if not statement.initialise:
-                value = combine(_converted(result[region], dtype), value)
-        result[region] = _converted(value, self.types[statement.tensor])
+                value = combine(_convert(result[region], dtype), value)
+        result[region] = _convert(value, self.types[statement.tensor])
         return result
 
     def evaluate(self, term: Term, guarded: bool = False) -> Any:
-        """The values of a term, of a shape that broadcasts to the grid's."""
+        """Compute a term; its shape broadcasts to the grid's."""
         match term:
             case Literal(value):
                 return np.float64(value) if isinstance(value, float) else np.int64(value)
@@ -155,12 +152,12 @@ class _Grid:
             case AxisExtent(tensor, axis):
                 return np.int64(self.values[tensor].shape[axis])
             case Conversion(dtype, value):
-                return _converted(self.evaluate(value, guarded), dtype)
+                return _convert(self.evaluate(value, guarded), dtype)
             case Element(tensor, index):
                 return self.element(term, self.values[tensor], index, guarded)
             case Operation("select", (condition, body, otherwise)):
                 dtype = argument_type("select", (body, otherwise), self.types)
-                sides = (_converted(self.evaluate(part, True), dtype) for part in (body, otherwise))
+                sides = (_convert(self.evaluate(part, True), dtype) for part in (body, otherwise))
                 return np.where(self.evaluate(condition, guarded), *sides)
             case Operation(function, arguments):
                 dtype = argument_type(function, arguments, self.types)
@@ -172,11 +169,11 @@ class _Grid:
                     return apply_numpy(function, *values)
 
     def element(self, term: Element, array: Array, index: Sequence[Term], guarded: bool) -> Array:
-        """Elements; what a condition leaves out is read at the nearest end of the axis."""
+        """Read elements; those that a condition leaves out at the nearest end of the axis."""
         places = []
         for axis, part in enumerate(index):
             place, size = np.asarray(self.evaluate(part, guarded)), array.shape[axis]
-            place = _converted(place, "int64") if place.dtype.kind == "f" else place
+            place = _convert(place, "int64") if place.dtype.kind == "f" else place
             if not guarded and (place.min() < 0 or place.max() >= size):
                 raise ValueError(
                     f"{term}: {part} takes values {place.min()} to {place.max()}, but axis {axis} "
@@ -186,8 +183,8 @@ class _Grid:
         return np.asarray(array[tuple(places)])
 
 
-def _converted(value: Any, dtype: str) -> Any:
-    """Values as elements of a type; real ones stay in float64, rounded to 16 bits by such types."""
+def _convert(value: Any, dtype: str) -> Any:
+    """Convert values to a type; real ones stay in float64, rounded to 16 bits by such types."""
     if dtype in _ROUNDING:
         with np.errstate(over="ignore"):
             return apply_numpy(_ROUNDING[dtype], np.asarray(value, np.float64))

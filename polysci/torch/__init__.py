@@ -12,12 +12,11 @@ except ModuleNotFoundError as error:
         "polysci.torch needs PyTorch: pip install 'polysci[torch]'", name="torch"
     ) from None
 
-from polysci.torch.contractions import einsum
-from polysci.torch.functional import conv1d, conv2d, conv3d, conv_transpose2d
+from polysci.torch.compiled_part import ModuleReport
+from polysci.torch.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from polysci.torch.optimized_module import OptimizedModule, optimize
-from polysci.torch.products import linear, matmul
+from polysci.torch.products import einsum, linear, matmul
 from polysci.torch.recurrent import gru, lstm
-from polysci.torch.reports import ModuleReport
 from polysci.torch.settings import options, set_threads
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A compiled network as a module: PyTorch's tensors in and out, read and written where they lie."""
+"""Compiled networks as modules that read and write PyTorch's tensors, and reports on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,75 @@ from typing import Any, Final
 import torch
 
 from polysci.errors import UnsupportedError
+from polysci.graph.refusals import NodeRefusal
 from polysci.network.compiled import Network
+from polysci.text.tables import time_text
+from polysci.tune.result import cost_text
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """A part of a module that is one compiled network.
+
+    ``calls`` of ATen's operators became ``stages``; ``error`` is the largest difference from eager
+    in f64 on the example inputs, over the largest number or 1, of an output that is nearest to its
+    ``bound``; from eager itself where that is a few units of rounding. ``predicted`` seconds are
+    those of its layers by the cost model or as measured, None where it has none. ``reason``: why it
+    was left to PyTorch after all, of a part without stages because it does not compile.
+    ``any_order_cost``: of reproducible sums, the most that one of its layers takes, over its time
+    in any order.
+    """
+
+    calls: int
+    stages: int = 0
+    error: float = 0.0
+    bound: float = 0.0
+    predicted: float | None = None
+    reason: str = ""
+    any_order_cost: float | None = None
+
+    def __str__(self) -> str:
+        if not self.stages:
+            return f"{self.calls} calls; left to PyTorch: {self.reason}"
+        spent = "" if self.predicted is None else f", layers {time_text(self.predicted)}"
+        error = f"error {self.error:.1e} of {self.bound:.1e} allowed"
+        cost = "" if self.any_order_cost is None else f", {cost_text(self.any_order_cost)}"
+        text = f"{self.calls} calls as {self.stages} stages, {error}{spent}{cost}"
+        return f"{text}; left to PyTorch: {self.reason}" if self.reason else text
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleReport:
+    """Parts of a module, calls that PyTorch computes, with reasons, and seconds of both, if timed.
+
+    ``reason``: why the module as a whole is left to PyTorch; empty where it is not.
+    """
+
+    parts: tuple[PartReport, ...]
+    refused: tuple[NodeRefusal, ...] = ()
+    eager_seconds: float | None = None
+    own_seconds: float | None = None
+    reason: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """Return how many times faster than eager it is, measured on the example inputs."""
+        if self.eager_seconds is None or not self.own_seconds:
+            return None
+        return self.eager_seconds / self.own_seconds
+
+    def __str__(self) -> str:
+        lines = [f"compiled: {part}" for part in self.parts]
+        lines += [f"PyTorch: {call.op} ({call.node}): {call.reason}" for call in self.refused]
+        if self.eager_seconds is not None and self.own_seconds is not None:
+            lines.append(
+                f"eager {time_text(self.eager_seconds)}, now {time_text(self.own_seconds)}: "
+                f"{self.gain:.2f} times as fast"
+            )
+        if self.reason:
+            lines.append(f"left to PyTorch as a whole: {self.reason}")
+        return "\n".join(lines)
+
 
 # Of operators that take places: which argument is the table, which the places, which the axis.
 _READERS: Final = MappingProxyType(
@@ -74,7 +142,7 @@ def _ranges(node: Any) -> Iterator[PlaceRange]:
 
 
 def _is_whole(node: Any) -> bool:
-    """Whether a node makes a tensor of whole numbers wide enough for places."""
+    """Tell whether a node makes a tensor of whole numbers wide enough for places."""
     return getattr(node.meta.get("val"), "dtype", None) in (torch.int32, torch.int64)
 
 
@@ -114,12 +182,12 @@ class PartTensor:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The axes in memory, the outermost first."""
+        """Return the axes in memory, the outermost first."""
         axes = range(len(self.shape))
         return (0, *axes[2:], 1) if self.channels_last else tuple(axes)
 
     def dense(self, x: Any) -> Any:
-        """The tensor itself or a copy, as the network reads it.
+        """Return the tensor itself or a copy, as the network reads it.
 
         Raises TypeError or ValueError for a tensor of another type, device or shape.
         """
@@ -138,7 +206,7 @@ class PartTensor:
 
 
 def is_fake(x: Any) -> bool:
-    """Whether it is a tensor without memory, as tracers use."""
+    """Tell whether it is a tensor without memory, as tracers use."""
     return isinstance(x, torch._subclasses.FakeTensor)
 
 
@@ -166,14 +234,14 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         self._run = network.runner.run_at
 
     def __deepcopy__(self, memo: Any) -> CompiledPart:
-        """Another one with the same network, which never changes."""
+        """Return another part with the same network, which never changes."""
         return CompiledPart(self.network, self.inputs, self.outputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledPart, (self.network, self.inputs, self.outputs)
 
     def forward(self, *tensors: Any) -> list[Any]:
-        """New tensors for tensors, contiguous or with channels last.
+        """Compute new tensors from tensors, contiguous or with channels last.
 
         Raises TypeError, ValueError or IndexError for wrong ones.
         """
@@ -183,9 +251,9 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
             else port.dense(x)
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
         ]  # fmt: skip
-        made = [_empty_like(x) for x in self._writes]
+        results = [_empty_like(x) for x in self._writes]
         try:
-            places = [x.data_ptr() for x in read + made]
+            places = [x.data_ptr() for x in read + results]
         except RuntimeError:
             raise UnsupportedError(
                 "a compiled network reads tensors with memory: it runs in no transform of "
@@ -194,4 +262,4 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
         for at, name, indices in self._indices:
             indices.check(name, read[at])
         self._run(places)
-        return made
+        return results

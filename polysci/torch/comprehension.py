@@ -15,12 +15,15 @@ from torch import Tensor
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.frontends.notation.elaborate import Elaborated, elaborate
-from polysci.frontends.notation.element_types import is_real, tensor_types
-from polysci.frontends.notation.isl_forms import name_for_isl
+from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import parse
-from polysci.frontends.notation.ranges import infer
-from polysci.frontends.notation.sizes import bind_sizes, check_sizes, infer_shapes
+from polysci.frontends.notation.ranges import (
+    bind_sizes,
+    check_sizes,
+    infer,
+    infer_shapes,
+    name_for_isl,
+)
 from polysci.frontends.notation.syntax import Declaration
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
@@ -79,7 +82,7 @@ class TorchOperator:
         return results[0] if len(results) == 1 else dict(zip(self.outputs, results, strict=True))
 
     def order(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by the names of the inputs, in their order."""
+        """Return arguments by the names of the inputs, in their order."""
         if len(tensors) > len(self.inputs):
             names = ", ".join(self.inputs)
             what = f"expected {len(self.inputs)} tensors ({names}), got {len(tensors)}"
@@ -101,7 +104,7 @@ def torch_op(
     text: str, name: str = "", *, sizes: Mapping[str, int] | None = None,
     level: str = "estimate", threads: int = 1, check: bool = False, **options: Any,
 ) -> TorchOperator:  # fmt: skip
-    """The comprehension ``name`` of a text, by default its last, as an operator of PyTorch.
+    """Make an operator of PyTorch of the comprehension ``name`` of a text, by default its last.
 
     Tensors are on the CPU and have the element types that the text declares (bf16 is
     ``torch.bfloat16``). Contiguous ones are read where they lie, others are copied; results are
@@ -117,9 +120,9 @@ def torch_op(
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"torch_op: {option}: expected one of {', '.join(_OPTIONS)}")
-    words = {"level": level, "threads": threads, "check": bool(check), **options}
+    options = {"level": level, "threads": threads, "check": bool(check), **options}
     try:
-        plan = json.dumps([text, name, dict(sizes or {}), words, []])
+        plan = json.dumps([text, name, dict(sizes or {}), options, []])
     except (TypeError, ValueError):
         raise TypeError("torch_op: sizes, options: expected numbers, texts and lists") from None
     whole = elaborate(parse(text), name)
@@ -148,7 +151,7 @@ def _holds(kind: torch.dtype, number: float) -> bool:
 
 
 def _tensor(operator: TorchOperator, name: str, value: Any) -> Any:
-    """The tensor of an argument. Raises TypeError for what is none on the CPU."""
+    """Return the tensor of an argument. Raises TypeError for what is none on the CPU."""
     if name in operator.scalars and isinstance(value, int | float):
         kind = operator.scalars[name]
         if not _holds(kind, value):
@@ -168,28 +171,28 @@ def _tensor(operator: TorchOperator, name: str, value: Any) -> Any:
 class _Signature:
     """Names and element types of what a plan takes and gives, whatever the sizes are.
 
-    ``given`` are the arguments of the text itself; others are gradients, which are cast.
+    ``declared`` are the arguments of the text itself; others are gradients, which are cast.
     """
 
     whole: Elaborated
     sizes: Mapping[str, int]
-    given: tuple[Declaration, ...]
+    declared: tuple[Declaration, ...]
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     are_gradients: bool
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Raises TypeError for elements of another type."""
-        for tensor, x in zip(self.given, tensors, strict=False):
+        """Raise TypeError for elements of another type."""
+        for tensor, x in zip(self.declared, tensors, strict=False):
             if x.dtype != _TYPES[tensor.dtype]:
                 what = f"expected {_TYPES[tensor.dtype]}, got {x.dtype}"
                 raise TypeError(f"{self.whole.comprehension.name}: {tensor.name}: {what}")
 
     def bind(self, shapes: Iterable[Sequence[Any]]) -> dict[str, Any]:
-        """All sizes, which may be symbols. Raises SpecError for shapes that do not fit."""
+        """Return sizes, which may be symbols. Raises SpecError for shapes that do not fit."""
         comprehension = self.whole.comprehension
         scalars = {tensor.name: () for tensor in comprehension.inputs if not tensor.extents}
-        bound = dict(zip((tensor.name for tensor in self.given), shapes, strict=False))
+        bound = dict(zip((tensor.name for tensor in self.declared), shapes, strict=False))
         return {**self.sizes, **bind_sizes(comprehension, {**scalars, **bound})}
 
     def shapes(self, tensors: Sequence[Tensor]) -> list[Sequence[Any]]:
@@ -215,14 +218,14 @@ def _evaluate(form: Affine, symbols: Mapping[str, Any]) -> Any:
 def _signature(plan: str) -> _Signature:
     text, name, sizes, _, wanted = json.loads(plan)
     whole = elaborate(parse(text), name)
-    given, types = tuple(_arguments(whole, sizes)), tensor_types(whole.comprehension)
-    inputs = {tensor.name: tensor.dtype for tensor in given}
+    declared, types = tuple(_arguments(whole, sizes)), tensor_types(whole.comprehension)
+    inputs = {tensor.name: tensor.dtype for tensor in declared}
     outputs = {name: types[name] for name in whole.comprehension.outputs}
     for names in wanted:
         seeds = {f"d_{n}": _seed_type(dtype) for n, dtype in outputs.items() if is_real(dtype)}
         outputs = {f"d_{n}": inputs[n] for n in names}
         inputs = {**inputs, **seeds}
-    return _Signature(whole, sizes, given, inputs, outputs, bool(wanted))
+    return _Signature(whole, sizes, declared, inputs, outputs, bool(wanted))
 
 
 def _seed_type(dtype: str) -> str:
@@ -240,9 +243,9 @@ class _Program:
 
 
 def _program(plan: str, shapes: Sequence[Sequence[int]]) -> _Program:
-    """Raises SpecError for shapes that do not fit, UnsupportedError where there is no gradient."""
+    """Raise SpecError for shapes that do not fit, UnsupportedError where there is no gradient."""
     signature, wanted = _signature(plan), json.loads(plan)[-1]
-    whole, sizes, inputs = signature.whole, signature.bind(shapes), signature.given
+    whole, sizes, inputs = signature.whole, signature.bind(shapes), signature.declared
     for names in wanted:
         whole = elaborate(parse(str(gradients_of(whole, names, sizes))))
         inputs, sizes = whole.comprehension.inputs, {}
@@ -276,16 +279,16 @@ class _Call:
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         read = [tensors[at].to(kind).resolve_neg().contiguous() for at, kind in self.reads]
-        made = [torch.empty(shape, dtype=kind, device="cpu") for shape, kind in self.writes]
-        self.function.network.runner.run_at([x.data_ptr() for x in (*read, *made)])
+        results = [torch.empty(shape, dtype=kind, device="cpu") for shape, kind in self.writes]
+        self.function.network.runner.run_at([x.data_ptr() for x in (*read, *results)])
         count = len(self.kinds)
-        for name, outside in zip(self.function.outputs[count:], made[count:], strict=True):
+        for name, outside in zip(self.function.outputs[count:], results[count:], strict=True):
             self.function.check(name, int(outside))
-        return [x.to(kind) for x, kind in zip(made, self.kinds, strict=False)]
+        return [x.to(kind) for x, kind in zip(results, self.kinds, strict=False)]
 
 
 def _run(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
-    """The CPU's kernel."""
+    """Compute a plan on the CPU."""
     _signature(plan).check(tensors)
     shapes = tuple(tuple(x.shape) for x in tensors)
     threads = 1 if _is_child else json.loads(plan)[3]["threads"]
@@ -296,7 +299,7 @@ def _run(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
 
 
 def _fake(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
-    """Tensors of the results' shapes and types."""
+    """Return tensors of the results' shapes and types."""
     signature = _signature(plan)
     signature.check(tensors)
     rows = zip(signature.shapes(tensors), signature.outputs.values(), strict=True)
@@ -309,7 +312,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _pull_back(ctx: Any, slopes: Sequence[Tensor | None]) -> tuple[Any, None]:
-    """The gradients of all inputs that want one, by the operator itself."""
+    """Return the gradients of all inputs that want one, by the operator itself."""
     tensors, signature = ctx.saved_tensors, _signature(ctx.plan)
     needs = zip(signature.inputs.items(), ctx.needs_input_grad[0], strict=True)
     names = [name for (name, dtype), needed in needs if needed and is_real(dtype)]
@@ -320,8 +323,8 @@ def _pull_back(ctx: Any, slopes: Sequence[Tensor | None]) -> tuple[Any, None]:
     ]  # fmt: skip
     *first, wanted = json.loads(ctx.plan)
     results = _OPERATOR([*tensors, *seeds], json.dumps([*first, [*wanted, names]]))
-    made = dict(zip(names, results, strict=True))
-    return [made.get(name) for name in signature.inputs], None
+    gradients = dict(zip(names, results, strict=True))
+    return [gradients.get(name) for name in signature.inputs], None
 
 
 _OPERATOR: Final[Callable[..., Any]] = register(

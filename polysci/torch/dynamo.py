@@ -1,31 +1,38 @@
-"""``torch.compile(model, backend="polysci")``: graphs as compiled networks."""
+"""Backend ``polysci`` of ``torch.compile``: graphs of inference and training as networks."""
 
 from __future__ import annotations
 
 import copy
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch.failures import pytorch_failures
+from polysci.frontends.pytorch.importer import OPERATORS, operator_name
 from polysci.frontends.pytorch.program import TorchProgram, program_of
+from polysci.frontends.pytorch.training import MAX_POOL_BACKWARD
 from polysci.text.suggestions import suggest
-from polysci.torch.capture import capture
-from polysci.torch.fallback import leave, leave_by, reason_of
-from polysci.torch.rest import EAGER, RESTS, CompiledRest
-from polysci.torch.size_hints import SizeWatch
-from polysci.torch.tensor_state import TensorState
-from polysci.torch.training import compile_training
+from polysci.torch.compiled_part import CHANNELS_LAST
+from polysci.torch.fallback import EAGER, RESTS, CompiledRest, leave, leave_by, reason_of
+from polysci.torch.library import LIBRARY
+from polysci.torch.parts import split_program
+from polysci.torch.state import SizeWatch, TensorState
 from polysci.torch.variants import (
     ModuleOptions,
+    capture,
     compile_lock,
     compile_parts,
     is_slower,
@@ -39,7 +46,7 @@ _KEYS, _KINDS = 1, (0, 1, 2)  # of lengths by lengths, of a batch's keys, of all
 
 
 def with_plain_layers(graph: Any) -> None:
-    """Let such layers in a graph of TorchDynamo's be computed by :func:`encoder_layer`.
+    """Let fused encoder layers in a graph of TorchDynamo be computed by :func:`encoder_layer`.
 
     Not under autocast, which gives the one operator other types than its parts.
     """
@@ -60,7 +67,7 @@ def encoder_layer(
     qkv_bias: Any, out_weight: Any, out_bias: Any, gelu: bool, norm_first: bool, epsilon: float,
     *others: Any,
 ) -> Any:  # fmt: skip
-    """Self-attention and two linear layers of x (batch, length, channels), normalised.
+    """Compute self-attention and two linear layers of x (batch, length, channels), normalised.
 
     The arguments are those of ``aten::_transformer_encoder_layer_fwd``, its mask first: what is not
     0 there takes no part.
@@ -113,15 +120,15 @@ def compile_graph(
     graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Run:  # fmt: skip
-    """A backend of ``torch.compile``; ``options`` are those of ``optimize``, and ``rest``.
+    """Compile a graph for ``torch.compile``; ``options`` are those of ``optimize``, and ``rest``.
 
     Graphs of which nothing can be compiled, and calls between compiled parts, go to the backend
     ``rest``: ``inductor`` (the default) or ``eager``. In inference weights are constants: where one
     was changed, the graph is compiled again. Graphs that learn, or that change a tensor, take
     weights as inputs. Raises SpecError for another option, or a ``mode``.
     """
-    words = {**DEFAULTS, **_checked(options or {}, mode)}
-    chosen = module_options(**words)
+    _check_options(options or {}, mode)
+    chosen = module_options(**{**DEFAULTS, **(options or {})})
     remove_idle_dropout(graph)
     with_plain_layers(graph)
     learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
@@ -146,9 +153,9 @@ def remove_idle_dropout(graph: Any) -> None:
     """
     for node in [*graph.graph.nodes]:
         if node.target in _DROPOUTS:
-            words = {**dict(zip(_DROPOUTS[node.target], node.args, strict=False)), **node.kwargs}
-            if words.get("training", words.get("train")) is False or words.get("p") == 0:
-                node.replace_all_uses_with(words["input"])
+            kwargs = {**dict(zip(_DROPOUTS[node.target], node.args, strict=False)), **node.kwargs}
+            if kwargs.get("training", kwargs.get("train")) is False or kwargs.get("p") == 0:
+                node.replace_all_uses_with(kwargs["input"])
                 graph.graph.erase_node(node)
     graph.recompile()
 
@@ -209,7 +216,7 @@ class SizedGraph:
             return _compile_learning(graph, tensors, self._options)
 
 
-def _checked(options: Mapping[str, Any], mode: str | None) -> Mapping[str, Any]:
+def _check_options(options: Mapping[str, Any], mode: str | None) -> None:
     if mode not in (None, "default"):
         raise SpecError(f"mode {mode!r}: backend polysci has none; options={{'level': ...}} is one")
     for name in options:
@@ -219,7 +226,6 @@ def _checked(options: Mapping[str, Any], mode: str | None) -> Mapping[str, Any]:
             )
     if options.get("rest", RESTS[0]) not in RESTS:
         raise SpecError(f"option rest {options['rest']!r}: expected {' or '.join(RESTS)}")
-    return options
 
 
 def _needs_gradient(x: Any) -> bool:
@@ -227,7 +233,7 @@ def _needs_gradient(x: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Whether it is a parameter or a buffer of a module."""
+    """Tell whether it is a parameter or a buffer of a module."""
     if not isinstance(x, torch.Tensor):
         return False
     marked = getattr(x, "_dynamo_static_input_type", None) is not None
@@ -289,7 +295,7 @@ class CompiledGraph:
         return *key_of([inputs[at] for at in self._others]), *numbers
 
     def _program(self, graph: Any, inputs: Sequence[Any]) -> TorchProgram:
-        """Raises UnsupportedError for what torch.export does not take."""
+        """Raise UnsupportedError for what torch.export does not take."""
         with pytorch_failures("graph", "torch.export captures it"):
             exported = capture(graph, tuple(inputs), {})
         return program_of(torch, "graph", exported)
@@ -313,13 +319,13 @@ class CompiledGraph:
             node: inputs[at] for at, node in zip(tensors, program.inputs, strict=True)
             if at in weights
         })  # fmt: skip
-        own = [inputs[at] for at in places]
+        free = [inputs[at] for at in places]
         with torch.no_grad():
             if hands_on_memory(self._graph, inputs):
                 return None
             eager = partial(self._graph, *inputs)
-            runs, _ = compile_parts(program, own, self._options, eager=eager)
-            if runs is None or is_slower(self._options, eager, partial(runs, *own)):
+            runs, _ = compile_parts(program, free, self._options, eager=eager)
+            if runs is None or is_slower(self._options, eager, partial(runs, *free)):
                 return None
         return GraphVariant(runs, places, state)
 
@@ -331,7 +337,7 @@ def names_of(graph: Any, places: Iterable[int]) -> list[str]:
 
 
 def places_of_numbers(graph: Any) -> tuple[int, ...]:
-    """The inputs that are tensors to TorchDynamo alone, around a number of Python's."""
+    """Return the inputs that are tensors to TorchDynamo alone, around a number of Python's."""
     inputs = (node for node in graph.graph.nodes if node.op == "placeholder")
     return tuple(
         at for at, node in enumerate(inputs)
@@ -340,7 +346,7 @@ def places_of_numbers(graph: Any) -> tuple[int, ...]:
 
 
 def with_numbers(graph: Any, places: Sequence[int], inputs: Sequence[Any]) -> Any:
-    """The graph for these very numbers."""
+    """Return the graph for these very numbers."""
     nodes = graph.graph.find_nodes(op="placeholder")
     return _with_values(
         graph, {item.name: inputs[at].item() for at in places for item in nodes[at].users}
@@ -348,7 +354,7 @@ def with_numbers(graph: Any, places: Sequence[int], inputs: Sequence[Any]) -> An
 
 
 def _with_values(graph: Any, values: Mapping[str, Any]) -> Any:
-    """The graph with numbers in place of some of its nodes, by their names."""
+    """Replace some nodes of a graph, by their names, by numbers."""
     if not values:
         return graph
     fixed = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
@@ -364,13 +370,13 @@ def _with_values(graph: Any, values: Mapping[str, Any]) -> Any:
 
 
 def with_constants(program: TorchProgram, values: Mapping[Any, Any]) -> TorchProgram:
-    """The program with values for some of its inputs."""
+    """Return the program with values for some of its inputs."""
     inputs = tuple(node for node in program.inputs if node not in values)
     return replace(program, inputs=inputs, values={**program.values, **values})
 
 
 def returns_views(graph: Any) -> bool:
-    """Whether outputs of a graph of TorchDynamo share memory; AOTAutograd keeps that to learn."""
+    """Tell whether outputs of a graph share memory, which AOTAutograd keeps for training."""
     (node,) = graph.graph.find_nodes(op="output")
     outputs = [x.meta.get("example_value") for x in node.all_input_nodes]
     places = [
@@ -381,9 +387,221 @@ def returns_views(graph: Any) -> bool:
 
 
 def hands_on_memory(graph: Any, inputs: Sequence[Any]) -> bool:
-    """Whether an output shares the memory of an input or of another output."""
+    """Tell whether an output shares the memory of an input or of another output."""
     outputs = [x for x in graph(*inputs) if isinstance(x, torch.Tensor)]
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     places = [x.untyped_storage().data_ptr() for x in outputs if x.numel()]
     taken = {x.untyped_storage().data_ptr() for x in tensors}
     return bool(taken & {*places}) or len({*places}) < len(places)
+
+
+aten = torch.ops.aten
+LAST = "polysci_channels_last"  # of a node: a tensor whose channels became its last axis
+_WINDOWS = re.compile("convolution|batch_norm|pool")
+_POOLS = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}
+_POOL_GRADIENTS = {
+    2: aten.max_pool2d_with_indices_backward,
+    3: aten.max_pool3d_with_indices_backward,
+}
+
+
+def compile_training(graph: Any, example_inputs: Sequence[Any], options: ModuleOptions) -> Any:
+    """Return a graph of TorchDynamo whose passes are compiled when they first run.
+
+    Raises UnsupportedError where nothing of the forward pass can be compiled.
+    """
+    forward = partial(_compile_pass, options)
+    backend = aot_autograd(
+        fw_compiler=forward, bw_compiler=partial(_compile_pass, options, refuses=False),
+        decompositions=decompositions(), partition_fn=partition,
+    )  # fmt: skip
+    return backend(graph, example_inputs)
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions of operators that have no rule."""
+    table = {
+        operator: function for operator, function in core_aten_decompositions().items()
+        if not (hasattr(operator, "_schema") and operator_name(operator) in OPERATORS)
+    }  # fmt: skip
+    table[aten.native_dropout.default] = drop
+    table[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = attention_gradient
+    for operator in _POOL_GRADIENTS.values():
+        table[operator.default] = pool_gradient
+    return table
+
+
+def drop(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """Drop elements by a mask of PyTorch's generator, which depends on no other tensor."""
+    if train is False or p == 0:
+        return x, torch.ones_like(x, dtype=torch.bool)
+    kept = aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool, device=x.device), 1 - p)
+    return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
+
+
+def attention_gradient(
+    grad_out: Any, query: Any, key: Any, value: Any, out: Any, shares: Any, dropout_p: float,
+    is_causal: bool, *, attn_mask: Any = None, scale: float | None = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Return the gradients of query, key and value; ``shares`` are softmax's."""
+    heads = key.shape[1]
+    key, value = (x.repeat_interleave(query.shape[1] // heads, 1) for x in (key, value))
+    by_shares = grad_out @ value.transpose(-1, -2)
+    by_scores = aten._softmax_backward_data(by_shares, shares, -1, shares.dtype)
+    by_scores = by_scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+    of_heads = (
+        x.unflatten(1, (heads, -1)).sum(2)
+        for x in (by_scores.transpose(-1, -2) @ query, shares.transpose(-1, -2) @ grad_out)
+    )
+    return by_scores @ key, *of_heads
+
+
+def pool_gradient(
+    grad_output: Any, x: Any, kernel_size: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, indices: Any,
+) -> Any:  # fmt: skip
+    """Return the gradient of a pool without the places of its largest elements."""
+    return torch.ops.polysci.max_pool_backward(
+        grad_output, x, kernel_size, stride, padding, dilation, ceil_mode
+    )
+
+
+def _max_pool_backward(grad_output: Any, x: Any, *arguments: Any) -> Any:
+    axes = len(arguments[0])
+    return _POOL_GRADIENTS[axes](grad_output, x, *arguments, _POOLS[axes](x, *arguments)[1])
+
+
+_NAME = MAX_POOL_BACKWARD.removeprefix("polysci::")
+LIBRARY.define(
+    f"{_NAME}(Tensor grad_output, Tensor input, int[] kernel_size, int[] stride, int[] padding, "
+    "int[] dilation, bool ceil_mode) -> Tensor"
+)
+LIBRARY.impl(_NAME, _max_pool_backward, "CPU")
+torch.library.register_fake(
+    MAX_POOL_BACKWARD, lambda grad_output, x, *_: x.new_empty(x.shape), lib=LIBRARY
+)
+
+
+def partition(joint: Any, joint_inputs: Any, *, num_fwd_outputs: int, **kwargs: Any) -> Any:
+    """Split forward and backward pass; images between them have their channels last in memory."""
+    for node in joint.graph.nodes:
+        if node.target in (aten.detach.default, aten.alias.default):
+            node.replace_all_uses_with(node.args[0])
+        elif node.target is aten.t.default and node.args[0].target is aten.t.default:
+            node.replace_all_uses_with(node.args[0].args[0])
+        elif node.target is aten.view.default:  # of images with channels last it may be a copy
+            node.target = aten.reshape.default
+    joint.graph.eliminate_dead_code()
+    passes = min_cut_rematerialization_partition(
+        joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, **kwargs
+    )
+    saved = {node.name: node for node in output_of(passes[0])[num_fwd_outputs:]
+             if node.op != "placeholder"}  # fmt: skip
+    for other in passes[1].graph.find_nodes(op="placeholder"):
+        node = saved.get(other.name)
+        if node is not None and _is_image(node, other):
+            value = node.meta["val"]
+            value = value.to(memory_format=CHANNELS_LAST[value.dim()])
+            other.meta["val"] = node.meta["val"] = value
+            other.meta[LAST] = True
+    return passes
+
+
+def _is_image(node: Any, other: Any) -> bool:
+    """Tell whether layers with windows, or norms of a batch, make a tensor or read it."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor) or value.dim() not in CHANNELS_LAST:
+        return False
+    calls = (node, *node.all_input_nodes, *node.users, *other.users)
+    return any(_WINDOWS.search(str(call.target)) for call in calls)
+
+
+def output_of(graph: Any) -> Sequence[Any]:
+    """Return what a graph module returns: nodes, and values that are known."""
+    (node,) = graph.graph.find_nodes(op="output")
+    outputs: Sequence[Any] = node.args[0]
+    return outputs
+
+
+def program_of_graph(graph: Any) -> TorchProgram:
+    """Return the calls of a graph of ATen's operators."""
+    nodes = graph.graph.nodes
+    values = {node: getattr(graph, node.target) for node in nodes if node.op == "get_attr"}
+    if any(isinstance(value, torch.nn.Module) for value in values.values()):
+        raise UnsupportedError("data decides which of the calls are made (torch.cond)")
+    inputs = tuple(node for node in nodes if node.op == "placeholder")
+    calls = tuple(node for node in nodes if node.op == "call_function")
+    return TorchProgram("graph", (*inputs, *calls), inputs, tuple(output_of(graph)), values)
+
+
+def _compile_pass(
+    options: ModuleOptions, graph: Any, example_inputs: Sequence[Any], refuses: bool = True
+) -> Any:
+    """Compile one pass to a function of a list of tensors, which it empties."""
+    if not all(isinstance(x, torch.Tensor) for x in example_inputs):
+        raise UnsupportedError("sizes that are not fixed")
+    compiled: Any = partial(_run_as_traced, graph)
+    try:
+        with _disable_current_modes():  # constants are tensors with memory
+            compiled = TracedGraph(graph, options)
+        if refuses and not compiled.split.parts:
+            raise UnsupportedError("nothing of the graph can be compiled")
+    except Exception as error:  # of many kinds
+        if refuses:  # another backend takes both passes
+            raise
+        leave("the backward pass of a graph", reason_of(error))
+
+    def run(inputs: list[Any]) -> Any:
+        tensors = [*inputs]
+        inputs.clear()
+        return compiled(*tensors)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+class TracedGraph:
+    """A graph of ATen's operators, whose parts are compiled and checked at the first call."""
+
+    def __init__(self, graph: Any, options: ModuleOptions) -> None:
+        self._graph, self._options = graph, options
+        self.program = program_of_graph(graph)
+        self.split = split_program(self.program)
+        apart = {source for node in self.split.refused for source in node.all_input_nodes}
+        self._plain = [at for at, node in enumerate(self.program.inputs) if node in apart]
+        self._runs: Any = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self._runs is None:
+            self._runs = self._compile(inputs)
+        return self._runs(*inputs)
+
+    def _compile(self, inputs: Sequence[Any]) -> Any:
+        eager = partial(self._eager, range(len(inputs)), self._graph)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            plain = [*map(_as_traced, self.program.inputs, inputs)]
+            runs, self.report = compile_parts(self.program, plain, self._options, self.split)
+            if runs is None or is_slower(
+                self._options, partial(eager, *inputs), partial(runs, *inputs)
+            ):
+                return eager
+        return partial(self._eager, self._plain, runs) if self._plain else runs
+
+    def _eager(self, places: Sequence[int], runs: Any, *inputs: Any) -> Any:
+        """Run eager with inputs as PyTorch's operators expect them: some mistake strides."""
+        tensors = [*inputs]
+        for at in places:
+            tensors[at] = _as_traced(self.program.inputs[at], tensors[at])
+        return runs(*tensors)
+
+
+def _run_as_traced(graph: Any, *inputs: Any) -> Any:
+    """Run a graph by PyTorch's operators."""
+    nodes = graph.graph.find_nodes(op="placeholder")
+    return graph(*map(_as_traced, nodes, inputs))
+
+
+def _as_traced(node: Any, x: Any) -> Any:
+    """Return an image that the forward pass saved, contiguous as it was when it was traced."""
+    return x.contiguous() if node.meta.get(LAST) else x

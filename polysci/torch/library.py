@@ -34,7 +34,7 @@ def register(
     backward: Callable[..., Any],
     narrowed: int | None = None,
 ) -> Any:
-    """An operator with its CPU kernel, shapes, gradient and autocast; the overload to call.
+    """Register an operator with CPU kernel, shapes, gradient and autocast; return the overload.
 
     Autocast casts the first ``narrowed`` operands, or all of them.
     """
@@ -49,7 +49,7 @@ def register(
 
 
 def compose(schema: str, kernel: Callable[..., Any]) -> Any:
-    """An operator that is an expression of others, which have gradients and shapes."""
+    """Register an operator that is an expression of others, which have gradients and shapes."""
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     name = schema.partition("(")[0]
     LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
@@ -65,7 +65,7 @@ def check_tensors(name: str, operands: Mapping[str, Any]) -> None:
 
 
 def is_watched() -> bool:
-    """Whether calls of operators do more than compute: modes, transforms, traces, profiles."""
+    """Tell whether calls of operators do more than compute: modes, transforms, traces, profiles."""
     return bool(
         _len_torch_dispatch_stack()
         or _interpreter() is not None
@@ -77,7 +77,7 @@ def is_watched() -> bool:
 
 
 def is_direct(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    """Whether the dispatcher would only call the CPU kernel: it takes longer than some layers.
+    """Tell whether the dispatcher would only call the CPU kernel: it takes longer than some layers.
 
     Not for subclasses, other devices and layouts, modes, transforms, traces, profiles, nor
     for gradients.
@@ -101,7 +101,7 @@ def is_direct(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
 
 
 def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel, outside forward mode: PyTorch would take every tangent for zero."""
+    """Refuse forward mode, where PyTorch would take every tangent for zero."""
 
     def call(*arguments: Any) -> Any:
         if forward_ad._current_level >= 0:
@@ -112,7 +112,7 @@ def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_autocast(overload: Any, narrowed: int | None) -> Callable[..., Any]:
-    """The operator on operands of autocast's type, f32 ones cast to it."""
+    """Return the operator on operands of autocast's type, f32 ones cast to it."""
 
     def call(*arguments: Any) -> Any:
         kind = torch.get_autocast_dtype("cpu")

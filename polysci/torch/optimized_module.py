@@ -24,14 +24,12 @@ from torch.utils import _pytree as pytree
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch.program import read_file
-from polysci.torch.capture import capture
-from polysci.torch.compiled_part import is_fake
-from polysci.torch.module_state import ModuleState
-from polysci.torch.reports import ModuleReport
-from polysci.torch.size_hints import SizeWatch
+from polysci.torch.compiled_part import ModuleReport, is_fake
+from polysci.torch.state import ModuleState, SizeWatch
 from polysci.torch.variants import (
     ModuleOptions,
     Variant,
+    capture,
     compile_lock,
     compile_module,
     key_of,
@@ -54,8 +52,8 @@ class StoredModule:
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self.module, torch.fx.GraphModule):
             return StoredModule, (self.module, self.examples, self.free)
-        (args, words), file = self.examples, io.BytesIO()
-        exported = capture(self.module, args, words, self.free)
+        (args, kwargs), file = self.examples, io.BytesIO()
+        exported = capture(self.module, args, kwargs, self.free)
         torch.export.save(exported, file)
         return _restore_module, (file.getvalue(), self.examples, self.free)
 
@@ -90,11 +88,11 @@ def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) ->
 
     Raises torch.export's own error for ``dynamic_shapes`` that do not fit the module.
     """
-    args, words = examples
+    args, kwargs = examples
     try:
-        exported = capture(module, args, words, dynamic_shapes)
+        exported = capture(module, args, kwargs, dynamic_shapes)
     except Exception:
-        if _can_be_captured(module, args, words):
+        if _can_be_captured(module, args, kwargs):
             raise
         return
     try:
@@ -104,9 +102,9 @@ def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) ->
         raise SpecError(f"inputs: sizes that dynamic_shapes does not take: {text:.300}") from None
 
 
-def _can_be_captured(module: Any, args: tuple[Any, ...], words: Mapping[str, Any]) -> bool:
+def _can_be_captured(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     try:
-        capture(module, args, words)
+        capture(module, args, kwargs)
     except Exception:  # of many kinds
         return False
     return True
@@ -125,18 +123,18 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, module: Any, args: tuple[Any, ...], words: Mapping[str, Any],
+        self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         options: ModuleOptions, dynamic_shapes: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.module, self._options = module, options
-        self._spec = pytree.tree_flatten((args, dict(words)))[1]
+        self._spec = pytree.tree_flatten((args, dict(kwargs)))[1]
         self._names = [*inspect.signature(module.forward).parameters]
         self._free = dynamic_shapes
-        plain = not words and all(isinstance(x, torch.Tensor) for x in args)
+        plain = not kwargs and all(isinstance(x, torch.Tensor) for x in args)
         self._flat = len(args) if plain else -1  # how many inputs need no look at their structure
         with compile_lock():
-            self._compile_first((args, dict(words)))
+            self._compile_first((args, dict(kwargs)))
         self.training = False
 
     def _compile_first(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
@@ -155,10 +153,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         """The report of the module for the example inputs."""
         return self._variants[self._first].report
 
-    def forward(self, *args: Any, **words: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         traced = set_eval_frame(None)  # TorchDynamo, where it looks for code to compile
         try:
-            return self._compute(args, words)
+            return self._compute(args, kwargs)
         finally:
             set_eval_frame(traced)
 
@@ -167,9 +165,9 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         "an optimized module is compiled already"
     )
 
-    def _compute(self, args: tuple[Any, ...], words: Mapping[str, Any]) -> Any:
-        flat = not words and len(args) == self._flat
-        leaves = args if flat else self._leaves(args, words)
+    def _compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        flat = not kwargs and len(args) == self._flat
+        leaves = args if flat else self._leaves(args, kwargs)
         if torch.jit.is_tracing() or (  # another thread may be exporting something else
             torch.compiler.is_exporting() and any(is_fake(x) for x in leaves)
         ):
@@ -187,15 +185,16 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                     self._renew()
         variant = self._variant(leaves)
         if variant.runs is None:
-            return self.module(*args, **words)
+            return self.module(*args, **kwargs)
         inputs = leaves if flat else [leaves[at] for at in variant.places]
-        made = self._run(variant, inputs)
-        return made[0] if variant.outputs is None else pytree.tree_unflatten(made, variant.outputs)
+        results = self._run(variant, inputs)
+        one = variant.outputs is None
+        return results[0] if one else pytree.tree_unflatten(results, variant.outputs)
 
     def _variant(self, leaves: Sequence[Any]) -> Variant:
-        """The module for these inputs. Raises TypeError for what is no tensor or number."""
+        """Return the variant for these inputs. Raises TypeError for what is no tensor or number."""
         try:
-            return self._variants.get(key_of(leaves)) or self._extended(leaves)
+            return self._variants.get(key_of(leaves)) or self._extend(leaves)
         except TypeError:
             kinds = {type(x).__name__ for x in leaves if not isinstance(x, torch.Tensor | Hashable)}
             if kinds:
@@ -204,7 +203,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             raise
 
     def _run(self, variant: Variant, inputs: Sequence[Any]) -> Any:
-        """Whatever the modes of the caller."""
+        """Run a variant, whatever modes the caller set."""
         if not torch.is_autocast_enabled("cpu"):
             if isinstance(variant.runs, MethodType):  # of a part, which records no gradient
                 return variant.runs(*inputs)
@@ -216,16 +215,16 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 for x, kind in zip(inputs, self._types, strict=True)
             ))  # fmt: skip
 
-    def _leaves(self, args: tuple[Any, ...], words: Mapping[str, Any]) -> list[Any]:
-        """Tensors and numbers in the order of the example inputs. Raises TypeError for others."""
-        leaves, spec = pytree.tree_flatten((args, dict(words)))
+    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return tensors and numbers in the order of the example inputs. Raises TypeError."""
+        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
         if spec == self._spec:
             return list(leaves)
-        args, words = _in_order((args, dict(words)), self._examples)
-        leaves, spec = pytree.tree_flatten((args, words))
+        args, kwargs = _in_order((args, dict(kwargs)), self._examples)
+        leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec == self._spec:
             return list(leaves)
-        bound = inspect.signature(self.module.forward).bind(*args, **words).arguments
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs).arguments
         positional = self._names[: len(self._examples[0])]
         if {*bound} == {*positional, *self._examples[1]}:
             first = tuple(bound[name] for name in positional)
@@ -235,17 +234,17 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             raise TypeError(f"inputs: expected the structure {self._spec}, got {spec}")
         return list(leaves)
 
-    def _extended(self, leaves: Sequence[Any]) -> Variant:
-        """The module for inputs of other sizes. Raises ValueError where those are not free."""
+    def _extend(self, leaves: Sequence[Any]) -> Variant:
+        """Compile for inputs of other sizes. Raises ValueError where those are not free."""
         key, examples = key_of(leaves), pytree.tree_leaves(self._examples)
         if any(is_fake(x) for x in leaves):
             raise TypeError("inputs: expected tensors with memory, got fake ones")
         pairs = zip(leaves, examples, strict=True)
         wrong = [(x, example) for x, example in pairs if key_of([x]) != key_of([example])]
         if self._free is None or not all(isinstance(x, torch.Tensor) for x, _ in wrong):
-            told, wanted = map(_size_or_value, wrong[0])
+            actual, expected = map(_size_or_value, wrong[0])
             raise ValueError(
-                f"inputs: expected {wanted}, got {told}: optimized for the former; "
+                f"inputs: expected {expected}, got {actual}: optimized for the former; "
                 "dynamic_shapes leaves dimensions free"
             )
         with compile_lock():
@@ -256,12 +255,12 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             return self._variants[key]
 
     def _compile(self, leaves: Sequence[Any]) -> Variant:
-        args, words = pytree.tree_unflatten(leaves, self._spec)
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch's own parts to each other
             if self._free is not None:
-                check_sizes(self.module, self._examples, self._free, (args, words))
-            return compile_module(self.module, args, words, self._options)
+                check_sizes(self.module, self._examples, self._free, (args, kwargs))
+            return compile_module(self.module, args, kwargs, self._options)
 
     def _renew(self) -> None:
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
@@ -276,13 +275,13 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     # What users do with modules
 
     def train(self, mode: bool = True) -> OptimizedModule:
-        """Raises UnsupportedError for training."""
+        """Raise UnsupportedError for training."""
         if mode:
             raise UnsupportedError("an optimized module does not learn: train the module it is of")
         return self
 
     def _apply(self, function: Any, recurse: bool = True) -> OptimizedModule:
-        """``to`` and the like compile the converted module; no device, no torch.export program.
+        """Compile the module that ``to`` and the like convert; no device, no exported program.
 
         Example inputs get the types that the function gives to tensors of theirs.
         """
@@ -307,13 +306,13 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 self._renew()
         return self
 
-    def state_dict(self, *args: Any, **words: Any) -> Any:
-        """The module's."""
-        return self.module.state_dict(*args, **words)
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state of the module."""
+        return self.module.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, *args: Any, **words: Any) -> Any:
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load into the module; the next call compiles again."""
-        return self.module.load_state_dict(*args, **words)
+        return self.module.load_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Load as a part of another module, by the names that ``state_dict`` gives."""
@@ -354,7 +353,7 @@ def _names_of(examples: tuple[Any, ...]) -> list[str]:
 
 
 def _in_order(value: Any, example: Any) -> Any:
-    """A value whose dictionaries have their keys in the order of an example's."""
+    """Return a value whose dictionaries have their keys in the order of an example's."""
     if type(value) is not type(example):
         return value
     if type(value) is dict and value.keys() == example.keys():
@@ -373,7 +372,7 @@ def optimize(
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
 ) -> OptimizedModule:  # fmt: skip
-    """A module in inference whose supported parts are compiled networks; the rest is PyTorch's.
+    """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
     ``module`` is a torch.nn.Module, or a program of torch.export.
     ``example_inputs`` are a tensor, or all positional inputs; ``example_words`` those by name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import getitem
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -27,9 +28,42 @@ from polysci.network.compiled import Network
 from polysci.network.debug import FACTOR, LEAST, bound_of
 from polysci.numerics.arrays import Array
 from polysci.numerics.differences import largest_error
-from polysci.torch.compiled_part import CompiledPart, PartTensor
-from polysci.torch.equal_elements import Operators
-from polysci.torch.reports import PartReport
+from polysci.torch.compiled_part import CompiledPart, PartReport, PartTensor
+
+aten = torch.ops.aten
+Operators = Mapping[Any, Callable[..., Any]]  # by what they take the place of
+
+
+def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
+    return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+
+def _stable_sort(
+    x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> Any:
+    return _sort(x, dim, descending)
+
+
+def _argsort(x: Any, dim: int = -1, descending: bool = False) -> Any:
+    return _sort(x, dim, descending)[1]
+
+
+def _top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # noqa: A002
+    if not x.dim():
+        return aten.topk.default(x, k, dim, largest, sorted)
+    return tuple(part.narrow(dim, 0, k).contiguous() for part in _sort(x, dim, largest))
+
+
+FIRST_OF_EQUAL: Final[Operators] = MappingProxyType(
+    {
+        aten.sort.default: _sort,
+        aten.sort.stable: _stable_sort,
+        aten.argsort.default: _argsort,
+        aten.topk.default: _top,
+    }
+)
+AS_PYTORCH: Final[Operators] = MappingProxyType({})
+
 
 # Of a result beside eager's: with any error of eager's it is within the bound beside f64.
 NEAR: Final = LEAST * (1 - 1 / FACTOR)
@@ -91,47 +125,45 @@ def _phases(
     program: TorchProgram, calls: Sequence[Any], known: Mapping[Any, Any],
     refused: Mapping[Any, NodeRefusal],
 ) -> Phases:  # fmt: skip
-    """Calls of a part have as many changes between PyTorch and networks before them."""
+    """Group calls that have as many changes between PyTorch and networks before them."""
     phase = dict[Any, int]()
     for node in calls:
         if node in known:
             continue
-        own = _is_apart(node, refused)
-        before = [(phase[source], _is_apart(source, refused)) for source in node.all_input_nodes
-                  if source in phase]  # fmt: skip
-        steps = [number + (other != own) for number, other in before]
-        phase[node] = max([*steps, 0 if own else 1])
+        apart = _is_apart(node, refused)
+        sources = [source for source in node.all_input_nodes if source in phase]
+        steps = [phase[source] + (_is_apart(source, refused) != apart) for source in sources]
+        phase[node] = max([*steps, 0 if apart else 1])
     count = max(phase.values(), default=0) + 1
     phases = list[tuple[tuple[Any, ...], Part | None]]()
     for number in range(count):
-        own_calls = [node for node in phase if phase[node] == number]
-        together = [node for node in own_calls if not _is_apart(node, refused)]
-        part = part_of(program, together, known)
-        apart = [node for node in own_calls if part is None or _is_apart(node, refused)]
-        phases.append((tuple(apart), part))
+        phase_calls = [node for node in phase if phase[node] == number]
+        part = part_of(program, [n for n in phase_calls if not _is_apart(n, refused)], known)
+        left = tuple(node for node in phase_calls if part is None or _is_apart(node, refused))
+        phases.append((left, part))
     return tuple(phases)
 
 
 def _is_apart(node: Any, refused: Mapping[Any, NodeRefusal]) -> bool:
-    """Whether PyTorch computes a call, or the one of whose results it is one."""
+    """Tell whether PyTorch computes a call, or the one of whose results it is one."""
     return node in refused or (node.target is getitem and node.args[0] in refused)
 
 
 def part_of(program: TorchProgram, calls: Sequence[Any], known: Mapping[Any, Any]) -> Part | None:
-    """Calls as a part; None where they only move elements."""
+    """Return calls as a part; None where they only move elements."""
     if sum(_computes(node) for node in calls) < LEAST_CALLS:
         return None
-    own, results = {*calls}, {*program.made}
+    inside, results = {*calls}, {*program.made}
     inputs = dict.fromkeys(
         source for node in calls for source in node.all_input_nodes
-        if source not in own and source not in known
+        if source not in inside and source not in known
     )  # fmt: skip
-    outputs = [
+    outputs = tuple(
         node for node in calls
-        if node in results or any(reader not in own for reader in node.users)
-    ]  # fmt: skip
-    whole = [node for node in outputs if not isinstance(node.meta["val"], list | tuple)]
-    return Part(tuple(calls), tuple(inputs), tuple(whole))
+        if not isinstance(node.meta["val"], list | tuple)
+        and (node in results or any(reader not in inside for reader in node.users))
+    )  # fmt: skip
+    return Part(tuple(calls), tuple(inputs), outputs)
 
 
 def _computes(node: Any) -> bool:
@@ -140,27 +172,25 @@ def _computes(node: Any) -> bool:
 
 
 def graph_of_part(program: TorchProgram, part: Part) -> Graph:
-    """The graph of a part, whose inputs and outputs lie in memory as PyTorch's do."""
+    """Return the graph of a part, whose inputs and outputs lie in memory as PyTorch's do."""
     calls = _with_known(program, part)
     graph = graph_of_calls(program.where, calls, part.inputs, part.outputs, program.values)
     return simplify(with_orders(graph, part))
 
 
 def _with_known(program: TorchProgram, part: Part) -> list[Any]:
-    """The calls, and those before them that depend on weights alone."""
-    stop, own = {*part.inputs}, {*part.calls}
-    needed, queue = set[Any](), [*part.calls]
+    """Return the calls, and those before them that depend on weights alone."""
+    stop, needed, queue = {*part.inputs}, set[Any](), [*part.calls]
     while queue:
         node = queue.pop()
         if node not in needed and node not in stop and node not in program.values:
             needed.add(node)
             queue += node.all_input_nodes
-    assert own <= needed
     return [node for node in program.nodes if node in needed]
 
 
 def with_orders(graph: Graph, part: Part) -> Graph:
-    """The graph with tensors transposed whose channels are the last axis in memory."""
+    """Transpose the inputs and outputs of a graph whose channels are the last axis in memory."""
     growing = GraphBuilder(replace(graph, nodes=()))
     inputs, outputs = [], []
     for tensor, node in zip(graph.inputs, part.inputs, strict=True):
@@ -170,9 +200,8 @@ def with_orders(graph: Graph, part: Part) -> Graph:
             shape = tuple(tensor.shape[at] for at in port.order)
             growing.tensors[name] = replace(tensor, name=name, shape=shape)
             back = [port.order.index(at) for at in range(len(shape))]
-            made = growing.transpose(name, back)
+            del growing.tensors[growing.transpose(name, back)]
             growing.nodes[-1] = replace(growing.nodes[-1], outputs=(tensor.name,))
-            del growing.tensors[made]
             tensor = growing.tensors[name]
         inputs.append(tensor)
     growing.nodes += graph.nodes
@@ -185,7 +214,7 @@ def with_orders(graph: Graph, part: Part) -> Graph:
 
 
 def _refusals(part: Part, error: RefusedNodesError) -> dict[Any, NodeRefusal]:
-    """The calls of a part that no network computes."""
+    """Return the calls of a part that no network computes, with reasons."""
     names = {refusal.node.split()[-1]: refusal for refusal in error.refusals}
     named = {node: names[node.name] for node in part.calls if node.name in names}
     return named or dict.fromkeys(part.calls, error.refusals[0])
@@ -195,7 +224,7 @@ def compile_part(
     program: TorchProgram, part: Part, network: Network, values: Mapping[Any, Any],
     operators: Operators,
 ) -> tuple[CompiledPart | None, PartReport]:  # fmt: skip
-    """The module of a part's network; None where it is wrong.
+    """Return the module of a part's network; None where its results are wrong.
 
     ``values`` are tensors of eager, with these ``operators``.
 
@@ -203,16 +232,14 @@ def compile_part(
     ``polysci compile --check`` allows; none is needed for results that are as near to eager's as
     rounding is. Networks of narrower types have a bound for all of them.
     """
-    compiled = _compiled_part(part, network)
-    made = compiled(*(values[node] for node in part.inputs))
-    eager = [values[node] for node in part.outputs]
-    ours, theirs = _arrays(made), _arrays(eager)
-    wanted = theirs
+    compiled = _make_part(part, network)
+    ours = _arrays(compiled(*(values[node] for node in part.inputs)))
+    exact = theirs = _arrays([values[node] for node in part.outputs])
     if largest_error(ours, theirs) > NEAR and not network.summary.narrow:
-        wanted = _arrays(_exact_outputs(program, part, values, operators))
+        exact = _arrays(_exact_outputs(program, part, values, operators))
     rows = [
-        (largest_error([own], [right]), bound_of(network, largest_error([other], [right])))
-        for own, other, right in zip(ours, theirs, wanted, strict=True)
+        (largest_error([y], [right]), bound_of(network, largest_error([eager], [right])))
+        for y, eager, right in zip(ours, theirs, exact, strict=True)
     ]
     error, bound = max(rows, key=lambda row: row[0] / row[1], default=(0.0, LEAST))
     reason = "" if error <= bound else "its error is larger"
@@ -224,7 +251,7 @@ def _arrays(tensors: Sequence[Any]) -> list[Array]:
     return [(x.float() if x.dtype is torch.bfloat16 else x).numpy() for x in tensors]
 
 
-def _compiled_part(part: Part, network: Network) -> CompiledPart:
+def _make_part(part: Part, network: Network) -> CompiledPart:
     inputs, outputs = ([*map(PartTensor.of, nodes)] for nodes in (part.inputs, part.outputs))
     return CompiledPart(network, inputs, outputs)
 
@@ -232,9 +259,9 @@ def _compiled_part(part: Part, network: Network) -> CompiledPart:
 def _report_of(
     part: Part, network: Network, error: float, bound: float, reason: str = ""
 ) -> PartReport:
-    told = network.summary
+    summary, calls = network.summary, len(part.calls)
     return PartReport(
-        len(part.calls), told.stages, error, bound, told.predicted, reason, told.any_order_cost
+        calls, summary.stages, error, bound, summary.predicted, reason, summary.any_order_cost
     )
 
 
@@ -242,15 +269,15 @@ def compile_whole(
     program: TorchProgram, networks: Mapping[Part, Network], inputs: Sequence[Any],
     eager: Callable[[], Any],
 ) -> tuple[CompiledPart, PartReport] | None:  # fmt: skip
-    """The part that is all of a program, if it is as near to the module as rounding is.
+    """Return the part that is all of a program, if it is as near to the module as rounding is.
 
     Then no call needs to run by itself. ``eager`` is the module that the program is of.
     """
     part = next((part for part in networks if is_whole_of(program, part)), None)
     if part is None:
         return None
-    theirs = [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
-    compiled = _compiled_part(part, networks[part])
+    theirs = _tensors_of(eager())
+    compiled = _make_part(part, networks[part])
     ours = compiled(*inputs)
     if not _agree(ours, theirs, NEAR):
         return None
@@ -259,14 +286,14 @@ def compile_whole(
 
 
 def is_whole_of(program: TorchProgram, part: Part) -> bool:
-    """Whether a part is all of a program."""
+    """Tell whether a part is all of a program."""
     return (part.inputs, part.outputs) == (program.inputs, program.outputs)
 
 
 def _exact_outputs(
     program: TorchProgram, part: Part, values: Mapping[Any, Any], operators: Operators
 ) -> list[Any]:
-    """The outputs of a part by eager in f64, from inputs of f32."""
+    """Compute the outputs of a part by eager in f64, from inputs of f32."""
     known = {**program.values, **{node: values[node] for node in part.inputs}}
     run_calls(_with_known(program, part), known, {*part.outputs}, operators, torch.float64)
     return [known[node] for node in part.outputs]
@@ -286,33 +313,33 @@ def boundary_values(
 def is_faithful(
     program: TorchProgram, values: Mapping[Any, Any], eager: Callable[[], Any], state: Any
 ) -> bool:
-    """Whether a program computes what eager does: half of the digits of its narrowest type agree.
+    """Tell whether a program agrees with eager to half of the digits of its narrowest type.
 
     ``values`` are the program's outputs by PyTorch, from ``state`` of its generator on. True also
     where eager itself computes something else the next time.
     """
-    made = [values[node] for node in program.made]
+    outputs = [values[node] for node in program.made]
     types = {x.dtype for x in [node.meta.get("val") for node in program.nodes]
              if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}  # fmt: skip
     share = max((torch.finfo(dtype).eps for dtype in types), default=0.0) ** 0.5
-
-    def leaves() -> list[Any]:
-        return [x for x in pytree.tree_leaves(eager()) if isinstance(x, torch.Tensor)]
-
     torch.set_rng_state(state)
-    wanted = leaves()
-    return _agree(made, wanted, share) or not _agree(wanted, leaves(), share)
+    expected = _tensors_of(eager())
+    return _agree(outputs, expected, share) or not _agree(expected, _tensors_of(eager()), share)
+
+
+def _tensors_of(results: Any) -> list[Any]:
+    return [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
 
 
 def _agree(ours: Sequence[Any], theirs: Sequence[Any], share: float) -> bool:
-    """Whether tensors differ by at most a share of the largest element; integers by nothing."""
+    """Tell whether tensors differ by at most a share of the largest element, integers by none."""
     if [(x.shape, x.dtype) for x in ours] != [(x.shape, x.dtype) for x in theirs]:
         return False
-    for own, other in zip(ours, theirs, strict=True):
-        real = other.is_floating_point() or other.is_complex()
-        finite = other[other.isfinite()].abs() if real else other.new_empty(0)
+    for x, expected in zip(ours, theirs, strict=True):
+        real = expected.is_floating_point() or expected.is_complex()
+        finite = expected[expected.isfinite()].abs() if real else expected.new_empty(0)
         bound = share * float(finite.max()) if finite.numel() else 0.0
-        if not torch.allclose(own, other, rtol=0, atol=bound, equal_nan=True):
+        if not torch.allclose(x, expected, rtol=0, atol=bound, equal_nan=True):
             return False
     return True
 
@@ -321,25 +348,25 @@ def run_calls(
     calls: Sequence[Any], values: dict[Any, Any], kept: Collection[Any], operators: Operators,
     dtype: Any = None,
 ) -> None:  # fmt: skip
-    """Add what calls make, in ``dtype`` where that is floating point and a type is told.
+    """Add the results of calls to ``values``; floating point ones in ``dtype``, if it is told.
 
     ``operators`` take the place of some of PyTorch's. Others than ``kept`` are dropped after their
     last use.
     """
 
-    def wide(value: Any) -> Any:
+    def widen(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return [wide(part) for part in value]
+            return [widen(part) for part in value]
         real = dtype and isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype) if real else value
 
     last = {source: node for node in calls for source in node.all_input_nodes}
     for node in calls:
-        arguments, words = torch.fx.node.map_arg(
-            (node.args, node.kwargs), lambda source: wide(values[source])
+        args, kwargs = torch.fx.node.map_arg(
+            (node.args, node.kwargs), lambda source: widen(values[source])
         )
         with torch.autocast("cpu", enabled=False):  # the calls say what it casts
-            values[node] = operators.get(node.target, node.target)(*arguments, **words)
+            values[node] = operators.get(node.target, node.target)(*args, **kwargs)
         for source in node.all_input_nodes:
             if last[source] is node and source not in kept:
                 del values[source]

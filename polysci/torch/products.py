@@ -1,22 +1,35 @@
-"""linear and matmul as PyTorch's operators."""
+"""linear, matmul and einsum as PyTorch's operators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from polysci.border.arguments import check_type
+from polysci.errors import UnsupportedError
 from polysci.ops.matmul import Matmul
 from polysci.torch import settings
-from polysci.torch.images import strides_in
-from polysci.torch.kernels import Calls, Kernel, check_operands, compile_kernel, precision
-from polysci.torch.library import check_tensors, is_direct, register
-from polysci.torch.packed_weights import CallResult, find_call, keep_call, new_strided
+from polysci.torch.kernels import (
+    CallResult,
+    Calls,
+    Kernel,
+    check_operands,
+    compile_kernel,
+    find_call,
+    keep_call,
+    new_strided,
+    precision,
+    strides_in,
+)
+from polysci.torch.library import check_tensors, compose, is_direct, register
 
 _calls = Calls()
 
@@ -49,7 +62,7 @@ class MatmulCall:
 
 
 def _store(matrix: Tensor, operand: str, batch: Sequence[int], transposed: str) -> Tensor:
-    """Matrices one after the other, stored as a call reads them: themselves, or a copy."""
+    """Return matrices one after the other, stored as a call reads them: themselves, or a copy."""
     if batch:
         matrix = matrix.expand(*batch, *matrix.shape[-2:])
     matrix = matrix.resolve_neg()
@@ -57,7 +70,7 @@ def _store(matrix: Tensor, operand: str, batch: Sequence[int], transposed: str) 
 
 
 def plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
-    """The product of tensors with these shapes, strides and types."""
+    """Plan the product of tensors with these shapes, strides and types."""
     check_operands("matmul", a, other=b)
     shape, m, k, n = _product_shape(a, b)
     batch = shape[: len(shape) - (a.dim() > 1) - (b.dim() > 1)]
@@ -83,7 +96,7 @@ def plan_matmul(a: Tensor, b: Tensor) -> MatmulCall:
 
 
 def _product_shape(a: Tensor, b: Tensor) -> tuple[tuple[Any, ...], Any, Any, Any]:
-    """The shape of a product, its rows, terms and columns. Raises ValueError for no product."""
+    """Return the shape of a product, its rows, terms and columns. Raises ValueError for none."""
     if not a.dim() or not b.dim():
         raise ValueError("matmul: expected at least 1 axis each, got a tensor without axes")
     rows, columns = a.shape[-2:-1] or (1,), b.shape[-1:] if b.dim() > 1 else (1,)
@@ -96,7 +109,7 @@ def _product_shape(a: Tensor, b: Tensor) -> tuple[tuple[Any, ...], Any, Any, Any
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
-    """``torch.matmul``: matrices, batches of them, which broadcast, or vectors.
+    """Compute ``torch.matmul``: of matrices, batches of them, which broadcast, or vectors.
 
     Matrices stored row by row or column by column are read as they lie, others are copied. Raises
     UnsupportedError, TypeError or ValueError for operands that do not fit.
@@ -126,7 +139,7 @@ def _save_operands(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _matmul_gradients(context: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """``da = dy b'`` and ``db = a' dy``, summed over what was broadcast."""
+    """Return ``da = dy b'`` and ``db = a' dy``, summed over what was broadcast."""
     a, b = context.saved_tensors
     rows, columns = a.unsqueeze(0) if a.dim() == 1 else a, b.unsqueeze(1) if b.dim() == 1 else b
     dy = dy.unsqueeze(-1) if b.dim() == 1 else dy
@@ -148,7 +161,7 @@ _MATMUL = register(
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
-    """``torch.nn.functional.linear``: ``input @ weight.T + bias``.
+    """Compute ``torch.nn.functional.linear``: ``input @ weight.T + bias``.
 
     Raises UnsupportedError, TypeError or ValueError for operands that do not fit.
     """
@@ -164,11 +177,8 @@ def _linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     call = find_call(w, key)
     if call is not None:
         return call(x, bias)
-    whole = (*key, w.shape, w.dtype)
-    plan = _calls.get(whole)
-    if plan is None:
-        plan = _calls.add(whole, lambda: _plan_linear(x, w))
-    kernel, result = plan
+    plan_key = (*key, w.shape, w.dtype)
+    kernel, result = _calls.get(plan_key) or _calls.add(plan_key, lambda: _plan_linear(x, w))
     if kernel is None:
         y = torch.zeros(result.shape, dtype=x.dtype, device="cpu")
         return y if bias is None else y + bias
@@ -220,3 +230,175 @@ _LINEAR = register(
     "linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor",
     _linear, _fake_linear, _save_operands, _linear_gradients,
 )  # fmt: skip
+
+
+_einsum_calls = Calls()
+
+
+def einsum(equation: str, *operands: Tensor) -> Tensor:
+    """Compute ``torch.einsum`` of two or more tensors, two at a time from the left, by ``matmul``.
+
+    Raises UnsupportedError for one operand or a letter twice in an operand, ValueError for an
+    equation that does not fit the operands.
+    """
+    if len(operands) == 2 and not is_dynamo_compiling():
+        a, b = operands
+        if is_direct(a, b, None) and not (a.is_neg() or b.is_neg()):
+            key = (
+                equation, a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, b.device,
+                settings.key(),
+            )  # fmt: skip
+            call = _einsum_calls.get(key)
+            if call is None:
+                call = _einsum_calls.add(key, lambda: _plan_einsum(equation, a, b))
+            return call(a, b)
+    return _contract(equation, *operands)
+
+
+def _plan_einsum(equation: str, a: Tensor, b: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """Plan one call on both operands where they lie, unless one is summed or copied first."""
+    (pair,), operands = _pairs(equation, (a, b))
+    product = FactorPair.of(pair, *operands)
+    if product.a.data_ptr() == a.data_ptr() and product.b.data_ptr() == b.data_ptr():
+        call = plan_matmul(product.a, product.b)
+        if call.kernel is not None and not call.copies:
+            y = product.result(new_strided(call.shape, call.strides, call.dtype))
+            return replace(call, shape=tuple(y.shape), strides=y.stride())
+    return partial(_contract, equation)
+
+
+def _contract(equation: str, *operands: Tensor) -> Tensor:
+    pairs, (product, *others) = _pairs(equation, operands)
+    for pair, other in zip(pairs, others, strict=True):
+        factors = FactorPair.of(pair, product, other)
+        product = factors.result(matmul(factors.a, factors.b))
+    return product
+
+
+def _pairs(
+    equation: str, operands: Sequence[Tensor]
+) -> tuple[list[tuple[str, str, str]], Sequence[Tensor]]:
+    """Return the letters of two factors and of their product, from the left, and all operands.
+
+    Raises UnsupportedError or ValueError.
+    """
+    for at, operand in enumerate(operands):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"einsum: operand {at}: expected a tensor, got {kind}")
+    check_type("einsum: equation", equation, str)
+    left, arrow, output = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise ValueError(f"einsum: {equation!r} is of {len(terms)} operands, got {len(operands)}")
+    letters = "".join(terms).replace("...", "")
+    if not arrow:
+        output = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
+        output = f"...{output}" if "..." in left else output
+    if "..." in left:
+        terms, output, operands = _name_axes(terms, output, operands)
+    _check_equation(equation, terms, output, operands)
+    term, pairs = terms[0], list[tuple[str, str, str]]()
+    for at, other in enumerate(terms[1:], 2):
+        needed = set(output).union(*terms[at:])
+        kept = "".join(x for x in dict.fromkeys(term + other) if x in needed)
+        kept = kept if at < len(terms) else output
+        pairs.append((term, other, kept))
+        term = kept
+    return pairs, operands
+
+
+def _name_axes(
+    terms: Sequence[str], output: str, operands: Sequence[Tensor]
+) -> tuple[list[str], str, tuple[Tensor, ...]]:
+    """Name the axes of an ellipsis by letters, from the last one; repeat those of extent 1."""
+    counts = [x.dim() - len(term) + 3 if "..." in term else 0
+              for term, x in zip(terms, operands, strict=True)]  # fmt: skip
+    taken = {*"".join(terms), *output}
+    spare = [x for x in ascii_letters if x not in taken][: max(0, *counts)]
+    named, extents = list[str](), dict[str, int]()
+    for term, count, x in zip(terms, counts, operands, strict=True):
+        named.append(term.replace("...", "".join(spare[len(spare) - max(0, count) :])))
+        for letter, extent in zip(named[-1], x.shape, strict=False):
+            extents[letter] = max(extent, extents.get(letter, 1))
+    wide = tuple(
+        x.expand([extents[letter] if letter in spare and extent == 1 else extent
+                  for letter, extent in zip(term, x.shape, strict=True)])
+        if len(term) == x.dim() else x
+        for term, x in zip(named, operands, strict=True)
+    )  # fmt: skip
+    return named, output.replace("...", "".join(spare)), wide
+
+
+def _check_equation(equation: str, terms: list[str], output: str, operands: Any) -> None:
+    """Raise UnsupportedError or ValueError."""
+    if len(terms) < 2 or any(len(set(term)) < len(term) for term in terms):
+        raise UnsupportedError(
+            f"einsum: {equation!r}: expected two or more operands, and each letter at most once "
+            "in an operand"
+        )
+    extents: dict[str, Any] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        if len(term) != operand.dim() or not all(map(str.isalpha, term)):
+            shape = tuple(operand.shape)
+            raise ValueError(f"einsum: {equation!r}: {term!r} does not fit shape {shape}")
+        for letter, extent in zip(term, operand.shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise ValueError(
+                    f"einsum: {equation!r}: {letter} is {extents[letter]} and {extent}"
+                )
+    if len(set(output)) < len(output) or not set(output) <= set(extents):
+        raise ValueError(f"einsum: {equation!r}: expected each letter of an operand at most once")
+
+
+@dataclass(frozen=True, slots=True)
+class FactorPair:
+    """Two factors as matrices, (batch, m, k) and (batch, k, n), and what their product becomes.
+
+    ``sizes``: the extents that the product has then; ``order``: of those, the result's axes.
+    """
+
+    a: Tensor
+    b: Tensor
+    sizes: Sequence[Any]
+    order: Sequence[int]
+
+    @staticmethod
+    def of(pair: tuple[str, str, str], a: Tensor, b: Tensor) -> FactorPair:
+        """Return the matrices of two tensors; letters that the product lacks are summed over."""
+        left, right, kept = pair
+        a, left = _sum_alone(left, a, right + kept)
+        b, right = _sum_alone(right, b, left + kept)
+        extents = dict(zip(left + right, (*a.shape, *b.shape), strict=True))
+        batch = [x for x in left if x in right and x in kept]
+        m, n = [x for x in left if x not in right], [x for x in right if x not in left]
+        k = [x for x in left if x in right and x not in kept]
+        sizes = [[extents[x] for x in group] for group in (batch, m, k, n)]
+        lead = [prod(sizes[0])] if batch else []
+        axes = [*batch, *m, *n]
+        return FactorPair(
+            a.permute([left.index(x) for x in (*batch, *m, *k)])
+            .reshape([*lead, prod(sizes[1]), prod(sizes[2])]),
+            b.permute([right.index(x) for x in (*batch, *k, *n)])
+            .reshape([*lead, prod(sizes[2]), prod(sizes[3])]),
+            [*sizes[0], *sizes[1], *sizes[3]],
+            [axes.index(x) for x in kept],
+        )  # fmt: skip
+
+    def result(self, product: Tensor) -> Tensor:
+        """Return the result as a view of the product of both matrices."""
+        return product.reshape(self.sizes).permute(self.order)
+
+
+def _sum_alone(term: str, x: Tensor, others: str) -> tuple[Tensor, str]:
+    """Sum an operand over its letters that nothing else has; return it and the letters left."""
+    alone = [at for at, letter in enumerate(term) if letter not in others]
+    if not alone:
+        return x, term
+    return x.sum(alone), "".join(letter for letter in term if letter in others)
+
+
+compose(
+    "einsum(str equation, Tensor[] operands) -> Tensor",
+    lambda equation, operands: einsum(equation, *operands),
+)

@@ -21,10 +21,8 @@ from polysci.graph.differentiate import pull_back
 from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings
-from polysci.torch.images import strides_in
-from polysci.torch.kernels import Calls, check_operands
+from polysci.torch.kernels import Calls, check_operands, new_strided, strides_in
 from polysci.torch.library import check_tensors, compose, is_watched, register
-from polysci.torch.packed_weights import new_strided
 
 _F32: Final = torch.float32
 _address: Final = Tensor.data_ptr
@@ -47,7 +45,7 @@ class DirectLayers:
         self._runs = runs
         self._weights = (len(operands) - len(results)) // len(runs)  # of each layer
         self._step = 4 * prod(results[1]) // len(runs)  # bytes of a layer's states
-        self._made = [(shape, strides_in("nchw", shape), _F32) for shape in results]
+        self._results = [(shape, strides_in("nchw", shape), _F32) for shape in results]
         self._learns = any(x.requires_grad for x in operands)
         self._fits = TensorGuards(
             *operands,
@@ -56,30 +54,29 @@ class DirectLayers:
         ).check
 
     def fits(self, operands: Sequence[Tensor]) -> bool:
-        """Whether these can be taken, and nobody wants gradients."""
+        """Tell whether these can be taken, and nobody wants gradients."""
         return bool(self._fits(*operands)) and not (self._learns and is_grad_enabled())
 
     def __call__(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        """y and the last states."""
-        results = [new_strided(*made) for made in self._made]
+        """Return y and the last states."""
+        results = [new_strided(*result) for result in self._results]
         if len(self._runs) == 1:
             self._runs[0]([*map(_address, operands), *map(_address, results)])
             return results
-        each = [new_strided(*self._made[0]) for _ in self._runs[1:]]  # y of the layers before
-        each.append(results[0])
+        ys = [*(new_strided(*self._results[0]) for _ in self._runs[1:]), results[0]]
         x, *places = map(_address, operands)
         lasts = [*map(_address, results[1:])]
         first, weights = places[: len(lasts)], places[len(lasts) :]
-        for layer, (run, result) in enumerate(zip(self._runs, each, strict=True)):
-            own = weights[layer * self._weights : (layer + 1) * self._weights]
+        for layer, (run, result) in enumerate(zip(self._runs, ys, strict=True)):
+            params = weights[layer * self._weights : (layer + 1) * self._weights]
             y, at = result.data_ptr(), layer * self._step
-            run([x, *[h + at for h in first], *own, y, *[h + at for h in lasts]])
+            run([x, *[h + at for h in first], *params, y, *[h + at for h in lasts]])
             x = y
         return results
 
 
 def is_plain(operands: Sequence[Tensor]) -> bool:
-    """Whether these are f32 tensors that lie as networks read them, and learn nothing here."""
+    """Tell whether these are f32 tensors that lie as networks read them, and learn nothing here."""
     learns = is_grad_enabled()
     return all(
         type(x) in _KINDS and x.dtype is _F32 and x.is_cpu and x.layout is torch.strided
@@ -108,13 +105,13 @@ class RecurrentShape:
 
     @property
     def results(self) -> list[tuple[int, ...]]:
-        """The shapes of y and the last states."""
+        """Return the shapes of y and the last states."""
         batch = self.x[0 if self.batch_first else 1]
         y = (*self.x[:2], self.directions * self.hidden)
         return [y, *[(self.directions, batch, self.hidden)] * len(STATES[self.cell])]
 
     def graph(self) -> tuple[ir.Graph, list[str]]:
-        """The graph: inputs x, states and parameters in PyTorch's order, and its outputs' names."""
+        """Return the graph of x, states and parameters in PyTorch's order, and its outputs."""
         layer = CELLS[self.cell](
             self.x[2], self.hidden, 1, self.bias, self.batch_first, self.directions == 2
         )
@@ -140,8 +137,8 @@ class RecurrentShape:
         graph, outputs = self.graph()
         grown = LayerGraph(graph)
         flat = [grown.reshape(name, (grown.graph.tensors[name].size,)) for name in outputs]
-        sizes = sum(grown.tensors[name].size for name in flat)
-        joined = grown.add("Concat", flat, (sizes,), axis=0)
+        size = sum(grown.tensors[name].size for name in flat)
+        joined = grown.add("Concat", flat, (size,), axis=0)
         grown.tensors[_RESULTS] = replace(grown.tensors[joined], name=_RESULTS)
         grown.nodes.append(ir.Node("Identity", (joined,), (_RESULTS,)))
         whole = grown.grown(graph.inputs, [_RESULTS])
@@ -152,7 +149,7 @@ class RecurrentShape:
 def _shape_of(
     cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
 ) -> RecurrentShape:
-    """Raises UnsupportedError, TypeError or ValueError for tensors that do not fit each other."""
+    """Raise UnsupportedError, TypeError or ValueError for tensors that do not fit each other."""
     weights = {
         f"params[{at}]": tensor
         for at, tensor in enumerate(params)
@@ -176,20 +173,18 @@ def _shape_of(
         )
     shape = RecurrentShape(cell, tuple(x.shape), hidden, directions, bias, batch_first)
     rows = (4 if cell == "lstm" else 3) * hidden
-    each = [(rows, x.shape[2]), (rows, hidden), *[(rows,), (rows,)] * bias] * directions
-    for what, tensors, shapes in (
-        ("params", params, each), ("hx", states, shape.results[1:]),
-    ):  # fmt: skip
-        for at, (tensor, expected) in enumerate(zip(tensors, shapes, strict=True)):
-            if tuple(tensor.shape) != tuple(expected):
-                told = f"expected shape {tuple(expected)}, got {tuple(tensor.shape)}"
-                raise ValueError(f"{cell}: {what}[{at}]: {told}")
+    shapes = [(rows, x.shape[2]), (rows, hidden), *[(rows,), (rows,)] * bias] * directions
+    for what, tensors, sizes in (("params", params, shapes), ("hx", states, shape.results[1:])):
+        for at, (tensor, size) in enumerate(zip(tensors, sizes, strict=True)):
+            if tuple(tensor.shape) != size:
+                fault = f"expected shape {size}, got {tuple(tensor.shape)}"
+                raise ValueError(f"{cell}: {what}[{at}]: {fault}")
     return shape
 
 
 def _network(shape: RecurrentShape, *, gradients: bool) -> Network:
     def make() -> Network:
-        chosen, graph = settings.current(), None
+        chosen = settings.current()
         graph = shape.gradients() if gradients else shape.graph()[0]
         return compile_network(
             simplify(graph), chosen.level, settings.threads(), name=shape.cell,
@@ -207,7 +202,7 @@ def _execute(
     shapes: Sequence[Sequence[int]],
     kinds: Sequence[Any],
 ) -> list[Tensor]:
-    """The network's results, of these shapes and types; narrow ones are computed in f32."""
+    """Compute a network's results, of these shapes and types; narrow ones in f32."""
     results = [torch.empty(tuple(shape), dtype=torch.float32, device="cpu") for shape in shapes]
     arrays = [tensor.detach().float().contiguous().numpy() for tensor in inputs]
     network.runner.into(arrays, [result.numpy() for result in results])
@@ -215,7 +210,7 @@ def _execute(
 
 
 def _register_gradients(cell: str) -> Any:
-    """The operator from the gradients of a layer's results to those of its operands."""
+    """Register the operator from the gradients of a layer's results to those of its operands."""
 
     def kernel(
         x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dys: Sequence[Tensor],
@@ -224,7 +219,7 @@ def _register_gradients(cell: str) -> Any:
         shape, operands = _shape_of(cell, x, states, params, batch_first), (x, *states, *params)
         if not x.numel():
             return [torch.zeros_like(operand) for operand in operands]
-        flat, shapes = torch.cat([dy.reshape(-1) for dy in dys]), [one.shape for one in operands]
+        flat, shapes = torch.cat([dy.reshape(-1) for dy in dys]), [x.shape for x in operands]
         kinds = [operand.dtype for operand in operands]
         return _execute(_network(shape, gradients=True), (*operands, flat), shapes, kinds)
 
@@ -244,8 +239,8 @@ def _register_gradients(cell: str) -> Any:
 
 
 def _register_layer(cell: str) -> Any:
-    """The operator of one layer."""
-    returning = _register_gradients(cell)
+    """Register the operator of one layer."""
+    gradient_operator = _register_gradients(cell)
 
     def kernel(
         x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], batch_first: bool
@@ -271,11 +266,9 @@ def _register_layer(cell: str) -> Any:
     def gradients(ctx: Any, *dys: Any) -> tuple[Any, ...]:
         x, *rest = ctx.saved_tensors
         states, params = rest[: ctx.states], rest[ctx.states :]
-        whole = [
-            x.new_zeros(shape) if dy is None else dy
-            for dy, shape in zip(dys, ctx.shapes, strict=True)
-        ]
-        dx, *others = returning(x, states, params, whole, ctx.batch_first)
+        pairs = zip(dys, ctx.shapes, strict=True)
+        known = [x.new_zeros(shape) if dy is None else dy for dy, shape in pairs]
+        dx, *others = gradient_operator(x, states, params, known, ctx.batch_first)
         return dx, others[: ctx.states], others[ctx.states :], None
 
     results = ", ".join(["Tensor"] * (1 + len(STATES[cell])))
@@ -290,29 +283,29 @@ def _recur(
     cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Tensor]:  # fmt: skip
-    """Past the dispatcher where that has nothing to do."""
+    """Compute all layers; past the dispatcher where that has nothing to do."""
     operands = x, *states, *params
     if not all(isinstance(operand, Tensor) for operand in operands):
         names = ("input", *["hx"] * len(states), *["params"] * len(params))
         for name, operand in zip(names, operands, strict=True):
             check_tensors(cell, {name: operand})
-    drops, words = dropout if train else 0.0, (has_biases, num_layers, bidirectional, batch_first)
+    drops, form = dropout if train else 0.0, (has_biases, num_layers, bidirectional, batch_first)
     if is_dynamo_compiling() or is_watched() or drops:
-        return _recur_by_operators(cell, x, states, params, drops, *words)
-    key = cell, x.shape, len(operands), words, settings.key()
+        return _recur_by_operators(cell, x, states, params, drops, *form)
+    key = cell, x.shape, len(operands), form, settings.key()
     layers = _direct.get(key)
     if layers is not None and layers.fits(operands):
         return layers(operands)  # type: ignore[no-any-return]
-    made = _recur_by_operators(cell, x, states, params, drops, *words)
+    results = _recur_by_operators(cell, x, states, params, drops, *form)
     if is_plain(operands) and x.numel() and num_layers:
-        _direct.put(key, _direct_layers(cell, operands, [tuple(y.shape) for y in made], words))
-    return made
+        _direct.put(key, _direct_layers(cell, operands, [tuple(y.shape) for y in results], form))
+    return results
 
 
 def _direct_layers(
-    cell: str, operands: Sequence[Tensor], results: Sequence[tuple[int, ...]], words: Any
+    cell: str, operands: Sequence[Tensor], results: Sequence[tuple[int, ...]], form: Any
 ) -> DirectLayers:
-    has_biases, num_layers, bidirectional, batch_first = words
+    has_biases, num_layers, bidirectional, batch_first = form
     x, hidden = tuple(operands[0].shape), results[1][2]
     runs = list[Any]()
     for _ in range(num_layers):
@@ -326,66 +319,52 @@ def _recur_by_operators(
     cell: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], dropout: float,
     has_biases: bool, num_layers: int, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """One layer after the other, with dropout between them."""
+    """Compute one layer after the other, with dropout between them."""
     directions, lasts = 1 + bidirectional, list[Sequence[Tensor]]()
-    each = (4 if has_biases else 2) * directions
-    if len(params) != each * num_layers or states[0].shape[0] != directions * num_layers:
+    count = (4 if has_biases else 2) * directions  # parameters of a layer
+    if len(params) != count * num_layers or states[0].shape[0] != directions * num_layers:
         raise UnsupportedError(
-            f"{cell}: expected {each * num_layers} parameters and {directions * num_layers} first "
+            f"{cell}: expected {count * num_layers} parameters and {directions * num_layers} first "
             f"states, got {len(params)} and {states[0].shape[0]}; projections are not supported"
         )
     for layer in range(num_layers):
         if layer and dropout:
             x = torch.nn.functional.dropout(x, dropout)
         first = [state.narrow(0, layer * directions, directions) for state in states]
-        own = list(params[layer * each : (layer + 1) * each])
-        x, *last = _LAYERS[cell](x, first, own, batch_first)
+        weights = list(params[layer * count : (layer + 1) * count])
+        x, *last = _LAYERS[cell](x, first, weights, batch_first)
         lasts.append(last)
     return x, *(torch.cat(tensors) for tensors in zip(*lasts, strict=True))
 
 
 def lstm(
-    input: Tensor,  # noqa: A002
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``torch.lstm``: y, h_n and c_n; ``hx`` and ``params`` as torch.nn.LSTM hands them to it.
+    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,  # noqa: A002
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``torch.lstm``: y, h_n and c_n; ``hx`` and ``params`` as torch.nn.LSTM has them.
 
     ``params`` are its ``_flat_weights``. bfloat16 and float16 are computed in float32. There are
     gradients, but no second ones. Raises UnsupportedError for projections and other element types,
     TypeError or ValueError for tensors that do not fit.
     """
-    words = has_biases, num_layers, dropout, train, bidirectional, batch_first
-    y, h, c = _recur("lstm", input, hx, params, *words)
+    form = has_biases, num_layers, dropout, train, bidirectional, batch_first
+    y, h, c = _recur("lstm", input, hx, params, *form)
     return y, h, c
 
 
 def gru(
-    input: Tensor,  # noqa: A002
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, Tensor]:
-    """``torch.gru``: y and h_n; all else as ``lstm``."""
-    words = has_biases, num_layers, dropout, train, bidirectional, batch_first
-    y, h = _recur("gru", input, [hx], params, *words)
+    input: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool,  # noqa: A002
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Compute ``torch.gru``: y and h_n; all else as ``lstm``."""
+    form = has_biases, num_layers, dropout, train, bidirectional, batch_first
+    y, h = _recur("gru", input, [hx], params, *form)
     return y, h
 
 
-_WORDS = (
+_FORM = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
     "bool bidirectional, bool batch_first"
 )
-compose(f"lstm(Tensor input, Tensor[] hx, {_WORDS}) -> (Tensor, Tensor, Tensor)", lstm)
-compose(f"gru(Tensor input, Tensor hx, {_WORDS}) -> (Tensor, Tensor)", gru)
+compose(f"lstm(Tensor input, Tensor[] hx, {_FORM}) -> (Tensor, Tensor, Tensor)", lstm)
+compose(f"gru(Tensor input, Tensor hx, {_FORM}) -> (Tensor, Tensor)", gru)

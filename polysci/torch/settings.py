@@ -19,7 +19,7 @@ from polysci.tune import check_options
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``threads`` 0: as many as ``torch.get_num_threads()`` says at the call."""
+    """Options of operators; ``threads`` 0: what ``torch.get_num_threads()`` says at the call."""
 
     level: str = "estimate"
     algorithm: str = DEFAULT
@@ -73,7 +73,7 @@ def check_algorithm(algorithm: Any) -> None:
 
 
 def set_threads(count: int) -> None:
-    """``options(threads=count)``: 0 follows ``torch.get_num_threads()`` again."""
+    """Set ``options(threads=count)``: 0 follows ``torch.get_num_threads()`` again."""
     options(threads=count)
 
 
@@ -88,7 +88,7 @@ def threads() -> int:
 
 
 def key() -> int:
-    """A number for what applies to a call that begins now; as quick as can be."""
+    """Return a number for what applies to a call that begins now; as quick as can be."""
     return _base + (_settings.threads or _get_num_threads())
 
 
@@ -99,7 +99,7 @@ def _use(chosen: Settings) -> None:
 
 
 def _have_one_thread() -> None:
-    """A child of fork has none of its parent's threads, for which OpenMP's runtime would wait."""
+    """Use one thread in a child of fork: OpenMP's runtime would wait for those of its parent."""
     _use(replace(_settings, threads=1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,11 +24,11 @@ from polysci.frontends.pytorch.program import TorchProgram, program_of
 from polysci.graph.graph import Graph
 from polysci.network.compiled import Network, compile_network
 from polysci.network.prepare import DTYPES
-from polysci.torch.capture import capture
-from polysci.torch.compiled_part import CompiledPart
-from polysci.torch.equal_elements import AS_PYTORCH, FIRST_OF_EQUAL
-from polysci.torch.fallback import leave, reason_of
+from polysci.torch.compiled_part import CompiledPart, ModuleReport, PartReport
+from polysci.torch.fallback import EAGER, leave, reason_of, with_rest
 from polysci.torch.parts import (
+    AS_PYTORCH,
+    FIRST_OF_EQUAL,
     Part,
     Split,
     boundary_values,
@@ -37,14 +38,51 @@ from polysci.torch.parts import (
     is_whole_of,
     split_program,
 )
-from polysci.torch.reports import ModuleReport, PartReport
-from polysci.torch.rest import EAGER, with_rest
 from polysci.torch.settings import check_algorithm
 from polysci.tune import LEVELS, check_options
 
 
+def capture(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any = None
+) -> Any:
+    """Export a module, for these very sizes unless ``dynamic_shapes`` leaves some free.
+
+    A tensor that is given twice is two inputs, which torch.export would take for one. Marks of
+    ``torch._dynamo.mark_dynamic``, which would leave sizes free, do not count.
+    """
+    known = set[int]()
+
+    def separate(x: Any) -> Any:
+        again = id(x) in known
+        known.add(id(x))
+        return x.detach() if again or _is_marked(x) else x
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, separate, (args, dict(kwargs)))
+    return torch.export.export(_twin(module), args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _twin(module: Any) -> Any:
+    """Return a module with the same tensors; the module itself where it cannot be copied.
+
+    While torch.export traces a module, its weights are fake ones, with which no other thread may
+    compute.
+    """
+    own = [x for part in module.modules() for x in pytree.tree_leaves(
+        (vars(part), dict(part._parameters), dict(part._buffers))
+    )]  # fmt: skip
+    memo = {id(x): x for x in own if isinstance(x, torch.Tensor)}
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception:  # of many kinds
+        return module
+
+
+def _is_marked(x: Any) -> bool:
+    return type(x) is torch.Tensor and any("dynamic" in name for name in vars(x))
+
+
 def _run_alone(program: TorchProgram, split: Split, part: Part, only: CompiledPart) -> Any:
-    """A program of one part, other outputs of which are inputs or known; can be pickled."""
+    """Return a program of one part, whose other outputs are inputs or known; can be pickled."""
     order = [program.inputs.index(node) for node in part.inputs]
     table = {node: at for at, node in enumerate((*part.outputs, *program.inputs))}
     known, places = list[Any](), list[int]()
@@ -60,10 +98,10 @@ def _pick_results(
     only: CompiledPart, order: Sequence[int], known: Sequence[Any], places: Sequence[int],
     *inputs: Any,
 ) -> list[Any]:  # fmt: skip
-    """Places among the results of a part, a program's inputs and copies of known values."""
+    """Run a part; pick among its results, the program's inputs and copies of known values."""
     copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in known]
-    every = (*only.forward(*[inputs[at] for at in order]), *inputs, *copies)
-    return [every[at] for at in places]
+    values = (*only.forward(*[inputs[at] for at in order]), *inputs, *copies)
+    return [values[at] for at in places]
 
 
 def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, CompiledPart]) -> Any:
@@ -82,37 +120,35 @@ def join_parts(program: TorchProgram, split: Split, compiled: Mapping[Part, Comp
             owner.register_buffer(name, split.known[node].detach(), persistent=False)
             names[node] = graph.get_attr(name)
         elif node not in names:
-            copy(node)
+            add_call(node)
         return names[node]
 
-    def give(node: Any) -> Any:
-        """An output, which the caller may write to."""
+    def output_of(node: Any) -> Any:
+        """Return an output that the caller may write to."""
         if not hasattr(node, "all_input_nodes"):
             return node
-        made = place(node)
-        is_known = made.op == "get_attr"
-        return graph.call_function(torch.ops.aten.clone.default, (made,)) if is_known else made
+        output = place(node)
+        is_known = output.op == "get_attr"
+        return graph.call_function(torch.ops.aten.clone.default, (output,)) if is_known else output
 
-    def copy(node: Any) -> None:
-        arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), place)
-        names[node] = graph.call_function(node.target, arguments, words)
+    def add_call(node: Any) -> None:
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), place)
+        names[node] = graph.call_function(node.target, args, kwargs)
 
     for node in program.inputs:
         names[node] = graph.placeholder(node.name)
     for number, (apart, part) in enumerate(split.phases):
         module = compiled.get(part) if part else None
-        own = {*apart, *(part.calls if part and module is None else ())}
+        eager = {*apart, *(part.calls if part and module is None else ())}
         for node in program.nodes:
-            if node in own:
-                copy(node)
+            if node in eager:
+                add_call(node)
         if part and module is not None:
             owner.add_module(f"part{number}", module)
-            made = graph.call_module(f"part{number}", tuple(place(node) for node in part.inputs))
-            names |= {
-                node: graph.call_function(getitem, (made, at))
-                for at, node in enumerate(part.outputs)
-            }
-    graph.output(tuple(map(give, program.outputs)))
+            results = graph.call_module(f"part{number}", tuple(map(place, part.inputs)))
+            for at, node in enumerate(part.outputs):
+                names[node] = graph.call_function(getitem, (results, at))
+    graph.output(tuple(map(output_of, program.outputs)))
     return torch.fx.GraphModule(owner, graph)
 
 
@@ -149,12 +185,12 @@ class Variant:
 
 
 def compile_lock() -> Any:
-    """One module at a time: torch.export keeps what it does in variables of the process."""
+    """Return the lock of compiles: torch.export keeps what it does in variables of the process."""
     return _lock
 
 
 def _renew_lock() -> None:
-    """A child of fork may have a copy that another thread held."""
+    """Make a new lock in a child of fork: another thread may have held the copy."""
     global _lock
     _lock = RLock()
 
@@ -177,12 +213,12 @@ def module_options(
 
 
 def compile_module(
-    module: Any, args: tuple[Any, ...], words: Mapping[str, Any], options: ModuleOptions
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: ModuleOptions
 ) -> Variant:
-    """A module for these very sizes; what cannot be exported or compiled is left to eager."""
+    """Compile a module for these very sizes; leave to eager what cannot be exported or compiled."""
     name = type(module).__name__
     try:
-        exported = capture(module, args, words)
+        exported = capture(module, args, kwargs)
     except Exception as error:  # of many kinds, for what torch.export does not take
         text = " ".join(str(error).split())
         return _eager(f"torch.export cannot capture it: {text:.300}")
@@ -192,26 +228,25 @@ def compile_module(
         return _eager(str(error))
     except Exception as error:  # of many kinds
         return _eager(leave(name, reason_of(error)))
-    leaves = pytree.tree_leaves((args, dict(words)))
+    leaves = pytree.tree_leaves((args, dict(kwargs)))
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
-    inputs, eager = [leaves[at] for at in places], partial(module, *args, **words)
+    inputs, eager = [leaves[at] for at in places], partial(module, *args, **kwargs)
     runs, report = compile_parts(program, inputs, options, eager=eager)
     outputs = exported.call_spec.out_spec
     outputs = None if outputs.is_leaf() else outputs
     if runs is None:
         return Variant(None, places, outputs, report)
-    own = partial(runs, *(leaves[at] for at in places))
     if measures(options):
-        seconds, mine = time_in_turns(eager, own)
-        report = replace(report, eager_seconds=seconds, own_seconds=mine)
-        if mine > (1 + TIE) * seconds and not options.reproducible:
+        seconds, own = time_in_turns(eager, partial(runs, *inputs))
+        report = replace(report, eager_seconds=seconds, own_seconds=own)
+        if own > (1 + TIE) * seconds and not options.reproducible:
             report = replace(report, reason="eager was faster on the example inputs")
             return Variant(None, places, outputs, report)
     return Variant(runs, places, outputs, report)
 
 
 def _eager(reason: str) -> Variant:
-    """A module that is left to PyTorch as a whole."""
+    """Return the variant of a module that is left to PyTorch as a whole."""
     return Variant(None, (), None, ModuleReport((), reason=reason))
 
 
@@ -270,9 +305,9 @@ def _compile_split(
     compiled = dict[Part, CompiledPart]()
     for part, network in networks.items():
         with _left_to_pytorch(program, part, reports):
-            made, reports[part] = compile_part(program, part, network, values, operators)
-            if made is not None:
-                compiled[part] = made
+            module, reports[part] = compile_part(program, part, network, values, operators)
+            if module is not None:
+                compiled[part] = module
     report = ModuleReport(tuple(reports[part] for part in split.parts), refused)
     if not compiled:
         return None, replace(report, reason="no part of it computes what eager does")
@@ -301,12 +336,12 @@ def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
 
 
 def measures(options: ModuleOptions) -> bool:
-    """Whether anything may be timed."""
+    """Tell whether anything may be timed."""
     return LEVELS[options.level].measured != 0
 
 
 def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
-    """Whether eager takes less time, at levels that measure; times choose no order of sums."""
+    """Tell whether eager takes less time, at levels that measure; times choose no order of sums."""
     if options.reproducible or not measures(options):
         return False
     seconds, own = time_in_turns(eager, mine)
@@ -314,7 +349,7 @@ def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
 
 
 def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
-    """Seconds a run of both, each the median of several turns."""
+    """Return seconds a run of both, each the median of several turns."""
     seconds: dict[str, list[float]] = {"eager": [], "mine": []}
     for turn in range(TURNS + 1):
         for name, run in (("eager", eager), ("mine", mine)):
@@ -328,7 +363,7 @@ def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Shapes of tensors, and what else decides results: True is not 1, and 0.0 not -0.0."""
+    """Return shapes of tensors, and what else decides results: True is not 1, and 0.0 not -0.0."""
     return tuple([tuple(x.shape) if isinstance(x, torch.Tensor) else _value_key(x) for x in leaves])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -25,8 +26,7 @@ from polysci.ops.convolution_gradients import (
 from polysci.ops.convolutions import Convolution
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
-from polysci.training.model import Source, model_of
-from polysci.training.step_graph import TARGET, with_loss
+from polysci.training.model import TARGET, Source, model_of, with_loss
 
 _OF_INPUT = (Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData)
 _OF_FILTERS = (Conv1dBackwardWeights, Conv2dBackwardWeights, Conv3dBackwardWeights)
@@ -55,7 +55,7 @@ def gradients_of_problem(problem: Problem) -> dict[str, Gradient]:
 
 
 def _of_matmul(product: Matmul) -> dict[str, Gradient]:
-    """``dA = dO B'`` and ``dB = A' dO``, stored as A and B are."""
+    """Return ``dA = dO B'`` and ``dB = A' dO``, stored as A and B are."""
     turned = product.transposed
 
     def factors(a: bool, b: bool, o: bool) -> str:
@@ -99,15 +99,15 @@ def gradcheck(
     graph = with_loss(trained, loss)
     values = _values(graph, {**trained.learning.parameters, **trained.learning.state}, random)
     names, value = [*trained.learning.parameters], graph.outputs[0].name
-    made = reference.run(differentiate(graph, value, names), values)
-    worst: dict[str, float] = {}
-    for name in names:
+    results = reference.run(differentiate(graph, value, names), values)
 
-        def loss_at(array: Array, name: str = name) -> float:
-            return float(reference.run(graph, values | {name: array})[value].sum())
+    def loss_at(name: str, array: Array) -> float:
+        return float(reference.run(graph, values | {name: array})[value].sum())
 
-        worst[name] = _difference(made[f"{name}.gradient"], values[name], loss_at, random)
-    return _check(worst, tolerance)
+    return _check({
+        name: _difference(results[f"{name}.gradient"], values[name], partial(loss_at, name), random)
+        for name in names
+    }, tolerance)  # fmt: skip
 
 
 def _check_problem(
@@ -117,22 +117,22 @@ def _check_problem(
     gradients = gradients_of_problem(problem)
     shapes = {"x": problem.x_shape, "w": problem.w_shape, "dy": problem.y_shape}
     arrays = {name: random.normal(size=shape) for name, shape in shapes.items()}
-    worst: dict[str, float] = {}
+
+    def loss_at(name: str, array: Array) -> float:
+        moved = arrays | {name: array}
+        return float(np.sum(problem.reference(moved["x"], moved["w"]) * arrays["dy"]))
+
+    worst = dict[str, float]()
     for name, (gradient, first, second) in gradients.items():
-
-        def loss_at(array: Array, name: str = name) -> float:
-            moved = arrays | {name: array}
-            return float(np.sum(problem.reference(moved["x"], moved["w"]) * arrays["dy"]))
-
-        made = gradient.reference(arrays[first], arrays[second])
-        worst[name] = _difference(made, arrays[name], loss_at, random)
+        result = gradient.reference(arrays[first], arrays[second])
+        worst[name] = _difference(result, arrays[name], partial(loss_at, name), random)
     return _check(worst, tolerance)
 
 
 def _difference(
     gradient: Array, at: Array, loss_at: Callable[[Array], float], random: np.random.Generator
 ) -> float:
-    """The largest distance from central differences, over the gradient's norm."""
+    """Return the largest distance from central differences, over the gradient's norm."""
     norm, apart = float(np.linalg.norm(gradient)), [0.0]
     for _ in range(DIRECTIONS if at.size else 0):
         direction = random.normal(size=gradient.shape)
@@ -144,7 +144,7 @@ def _difference(
 
 
 def _check(worst: dict[str, float], tolerance: float) -> dict[str, float]:
-    """The differences. Raises CheckError for one above the tolerance."""
+    """Return the differences. Raises CheckError for one above the tolerance."""
     if wrong := {name: apart for name, apart in worst.items() if not apart <= tolerance}:
         name = max(wrong, key=lambda key: wrong[key])
         raise CheckError(
@@ -155,9 +155,11 @@ def _check(worst: dict[str, float], tolerance: float) -> dict[str, float]:
 
 
 def _values(graph: Graph, first: dict[str, Array], random: np.random.Generator) -> dict[str, Array]:
-    """Inputs in float64: normal x and target, or a class for each row."""
-    values: dict[str, Array] = {name: value.astype(np.float64) if value.dtype.kind == "f" else value
-                                for name, value in first.items()}  # fmt: skip
+    """Return inputs in float64: normal x and target, or a class for each row."""
+    values: dict[str, Array] = {
+        name: value.astype(np.float64) if value.dtype.kind == "f" else value
+        for name, value in first.items()
+    }
     for tensor in graph.inputs:
         if tensor.name == TARGET and tensor.dtype == "int64":
             values[TARGET] = random.integers(0, 2, tensor.shape)

@@ -1,4 +1,4 @@
-"""Trained models: a list of layers, or an ONNX model whose initializers are parameters."""
+"""Trained models, and a step of training as a graph: loss, gradients and updates."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from polysci.errors import SpecError
 from polysci.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import ModelSource, read
-from polysci.graph.graph import Graph, Node
+from polysci.graph.backward import Backward
+from polysci.graph.builder import GraphBuilder
+from polysci.graph.differentiate import add_gradients, dependents
+from polysci.graph.formulas import derive
+from polysci.graph.gradients.losses import LOSSES
+from polysci.graph.gradients.optimizers import Optimizer, limit_norm
+from polysci.graph.graph import Graph, Node, Tensor
 from polysci.graph.operators.lower import SUPPORTED
 from polysci.numerics.arrays import Array
 
@@ -27,7 +35,7 @@ class TrainedModel:
 
     @property
     def x(self) -> str:
-        """The input that is no parameter."""
+        """Return the input that is no parameter."""
         return self.learning.graph.inputs[0].name
 
     @property
@@ -65,7 +73,7 @@ def model_of(
 def _of_onnx(
     source: ModelSource, shape: Sequence[int], external: bool, batch_statistics: bool
 ) -> TrainedModel:
-    """The model as it predicts, and as it learns; nothing is dropped in either."""
+    """Return the model as it predicts, and as it learns; nothing is dropped in either."""
     proto = read(source, external=external)
     names = {tensor.name for tensor in proto.graph.initializer}
     inputs = [tensor for tensor in proto.graph.input if tensor.name not in names]
@@ -94,7 +102,7 @@ def _of_onnx(
 def _with_statistics(
     graph: Graph, parameters: Mapping[str, Array], batch_statistics: bool
 ) -> TrainedModel:
-    """Nodes of batch normalisation that learn by the batch, and their running statistics."""
+    """Let batch normalisation learn by the batch, and keep its running statistics."""
     learning, predicting = list[Node](), list[Node]()
     tensors, state, replaced = dict(graph.tensors), dict[str, Array](), dict[str, str]()
     for node in graph.nodes:
@@ -108,13 +116,16 @@ def _with_statistics(
             if old not in graph.constants:
                 raise SpecError(f"{node}: {old} is computed: its running statistics are constants")
             state[name], replaced[name] = graph.constants[old], f"{name}.next"
-            for made in (name, replaced[name]):
-                tensors[made] = replace(graph.tensors[old], name=made)
-        words = {key: value for key, value in node.attributes.items() if key != "training_mode"}
-        own = replace(node, inputs=(*node.inputs[:3], *kept), outputs=node.outputs[:1])
-        predicting.append(replace(own, attributes=words))
+            for tensor in (name, replaced[name]):
+                tensors[tensor] = replace(graph.tensors[old], name=tensor)
+        attributes = {key: x for key, x in node.attributes.items() if key != "training_mode"}
+        plain = replace(
+            node, inputs=(*node.inputs[:3], *kept), outputs=node.outputs[:1], attributes=attributes
+        )
+        predicting.append(plain)
         outputs = (node.outputs[0], *(replaced[name] for name in kept))
-        learning.append(replace(own, outputs=outputs, attributes={**words, "training_mode": 1}))
+        attributes = {**attributes, "training_mode": 1}
+        learning.append(replace(plain, outputs=outputs, attributes=attributes))
     values = {**parameters, **state}
     inputs = (*graph.inputs, *(tensors[name] for name in values))
     constants = {name: value for name, value in graph.constants.items() if name not in parameters}
@@ -129,3 +140,80 @@ def _with_statistics(
         for nodes, follows in ((learning, replaced), (predicting, dict[str, str]()))
     ]  # fmt: skip
     return TrainedModel(*both)
+
+
+TARGET, RATE, STEP = "target", "lr", "step"
+
+
+@dataclass(frozen=True, slots=True)
+class StepGraph:
+    """Graph of x, target, learning rate, parameters and state; its first output is the loss.
+
+    All other outputs replace inputs. ``first`` are the first values of what is replaced.
+    """
+
+    graph: Graph
+    first: Mapping[str, Array]
+
+
+def with_loss(model: TrainedModel, loss: str) -> Graph:
+    """Return the graph of the model with the input ``target`` and the loss as its first output.
+
+    Raises SpecError for a loss that is none of LOSSES, and for names that it needs itself.
+    """
+    if loss not in LOSSES:
+        raise SpecError(f"loss {loss!r:.80}: expected one of {', '.join(LOSSES)}")
+    graph = model.learning.graph
+    if taken := {TARGET, RATE, STEP} & {*graph.tensors}:
+        raise SpecError(f"{sorted(taken)[0]!r}: training has a tensor of this name itself")
+    shape = graph.tensors[model.y].shape
+    target = Tensor(TARGET, shape)
+    if loss == "cross_entropy":
+        target = Tensor(TARGET, (shape[0], *shape[2:]), "int64")
+    inputs = (graph.inputs[0], target, *graph.inputs[1:])
+    known = replace(graph, inputs=inputs, tensors={**graph.tensors, TARGET: target})
+    grown = GraphBuilder(known)
+    value = LOSSES[loss](grown, model.y, TARGET)
+    return grown.grown(inputs, [value, *(tensor.name for tensor in graph.outputs[1:])])
+
+
+def build_step(
+    model: TrainedModel, loss: str, optimizer: Optimizer, clip_norm: float | None = None
+) -> StepGraph:
+    """Join forward pass, backward pass and update. Raises as what it calls does."""
+    forward, parameters = with_loss(model, loss), [*model.learning.parameters]
+    rate, step = Tensor(RATE, ()), Tensor(STEP, (), "int64")
+    kept = {
+        f"{name}.{word}": np.zeros_like(value)
+        for name, value in model.learning.parameters.items()
+        for word in optimizer.states
+    }
+    states = [Tensor(name, value.shape) for name, value in kept.items()]
+    x, target, *rest = forward.inputs
+    inputs = (x, target, rate, *rest, *states, step)
+    tensors = {**forward.tensors, **{tensor.name: tensor for tensor in (rate, step, *states)}}
+    whole = replace(forward, inputs=inputs, tensors=tensors)
+    back = Backward(whole, wanted=dependents(whole, parameters))
+    value = forward.outputs[0].name
+    gradients = add_gradients(back, value, parameters)
+    replaced = _updates(back, optimizer, gradients, clip_norm)
+    replaced |= {new: old for old, new in model.learning.replaced.items()}
+    graph = replace(back.grown(inputs, [value, *replaced]), in_place=replaced)
+    first = {**model.learning.parameters, **model.learning.state, **kept}
+    return StepGraph(graph, {**first, STEP: np.zeros((), np.int64)})
+
+
+def _updates(
+    back: Backward, optimizer: Optimizer, gradients: Mapping[str, str], clip_norm: float | None
+) -> dict[str, str]:
+    """Return parameters, the optimizer's states and the count, by the name that replaces each."""
+    count = derive(back, "step + 1", step=STEP)
+    factors = {**optimizer.factors(back, count), "lr": RATE}
+    if clip_norm is not None:
+        factors["clip"] = limit_norm(back, [*gradients.values()], clip_norm)
+    replaced = {count: STEP}
+    for name, gradient in gradients.items():
+        states = [f"{name}.{word}" for word in optimizer.states]
+        updated: Sequence[str] = optimizer.update(back, name, gradient, states, factors)
+        replaced |= dict(zip(updated, (name, *states), strict=True))
+    return replaced

@@ -1,13 +1,14 @@
-"""compile_training: a model to an object that learns step by step."""
+"""compile_training: a model to an object that learns step by step, and its step as a C project."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,21 +17,215 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
+from polysci.export import folder
+from polysci.export.networks.c_project import (
+    check_project,
+    files,
+    leftovers,
+    network_sources,
+)
+from polysci.export.networks.selftest_data import (
+    SelftestData,
+    as_stored,
+    compare_with_reference,
+    difference,
+    shake,
+)
+from polysci.export.networks.sized_networks import only_size
+from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import differentiate
 from polysci.graph.gradients.losses import IGNORED
 from polysci.graph.gradients.optimizers import SGD, Optimizer
 from polysci.graph.graph import Graph
 from polysci.graph.simplify import simplify
+from polysci.network.code import arguments_of
 from polysci.network.compiled import Network, compile_network
 from polysci.network.options import CompileOptions
-from polysci.network.runner import check_inputs, inputs_of
+from polysci.network.runner import TensorPort, check_inputs, inputs_of
 from polysci.numerics import arrays as aligned
-from polysci.numerics.arrays import Array
+from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import array_type
+from polysci.printers.network import RunArgument
+from polysci.text import templates
+from polysci.text.names import remark
 from polysci.text.tables import shorten
-from polysci.training.export import write_step
-from polysci.training.model import Source, TrainedModel, model_of
-from polysci.training.step_graph import RATE, TARGET, build_step, with_loss
+from polysci.training.model import (
+    RATE,
+    TARGET,
+    Source,
+    TrainedModel,
+    build_step,
+    model_of,
+    with_loss,
+)
+
+STEPS: Final = 3
+
+
+def make_step_data(
+    network: Network, held: Mapping[str, Array], batch: Mapping[str, Array]
+) -> SelftestData:
+    """Run steps from ``held`` on, by the network and the reference in float64; ``held`` stays.
+
+    Outputs are the losses, then what is replaced. Raises CheckError where they are too far apart.
+    """
+    replaced = _replaced(network)
+    loss, *_ = [port for port in network.outputs if port.name not in replaced]
+    kept = [port for port in network.outputs if port.name in replaced]
+
+    def learn(values: Mapping[str, Array]) -> list[Array]:
+        """Return the losses and last state by the reference, from these values on."""
+        state, losses = dict(values), list[Array]()
+        for results in _steps(network, state, batch):
+            losses.append(as_stored(results[loss.name], loss))
+            state |= {replaced[port.name]: results[port.name] for port in kept}
+        return [*losses, *(as_stored(state[replaced[port.name]], port) for port in kept)]
+
+    expected, ports = learn(held), [loss] * STEPS + kept
+    return compare_with_reference(
+        network, [batch[port.name] for port in network.inputs], ports,
+        _run(network, held, batch, loss), expected,
+        lambda: difference(learn(shake(held)), expected, ports),
+        "training.gradcheck compares the gradients of each parameter",
+    )  # fmt: skip
+
+
+def _replaced(network: Network) -> dict[str, str]:
+    """Return, by the name of an output, the input whose memory it takes."""
+    program = network.prepared.program
+    pairs = zip(program.titles, program.outputs, strict=True)
+    return {title: program.in_place[name] for title, name in pairs if name in program.in_place}
+
+
+def _steps(
+    network: Network, state: Mapping[str, Array], batch: Mapping[str, Array]
+) -> Iterator[dict[str, Array]]:
+    """Yield the results of the reference in each step of ``state`` as it is then."""
+    names = [port.name for port in network.outputs]
+    for _ in range(STEPS):
+        yield reference.run_outputs(network.prepared.graph, {**state, **batch}, names)
+
+
+def _run(
+    network: Network, held: Mapping[str, Array], batch: Mapping[str, Array], loss: TensorPort
+) -> list[Array]:
+    """Return the losses of the network, and then what it replaces in a copy of ``held``."""
+    replaced, runner = _replaced(network), network.runner
+    state = {name: aligned.reserve_copy(array) for name, array in held.items()}
+    value = aligned.empty(loss.shape)
+    results = [state[replaced[port.name]] if port is not loss else value
+               for port in network.outputs]  # fmt: skip
+    losses = list[Array]()
+    for _ in range(STEPS):
+        runner.into([batch[port.name] for port in network.inputs], results)
+        losses.append(value.copy())
+    return [*losses, *(array for array in results if array is not value)]
+
+
+TEMPLATES = Path(__file__).with_name("templates")
+LOSS = "loss"
+_OWN = MappingProxyType({"{0}_step.h": "step.h", "main.c": "main.c", "selftest.c": "selftest.c"})
+STEP_TOLD = (
+    "* `{0}_step.h` has `{0}_step`, a step of training on a block of memory, which `{0}.state` "
+    "fills\n  with parameters and all else that steps replace; `{0}_run` replaces the outputs that "
+    "its header says.\n"
+)
+
+
+def write_step(
+    network: Network, held: Mapping[str, Array], batch: Mapping[str, Array], rate: str, out: Path,
+    *, force: bool = False,
+) -> list[Path]:  # fmt: skip
+    """Write the C of a step with the values of ``held`` into a directory; return the paths.
+
+    The self-test learns from ``batch``, which has the learning rate. Raises SpecError for a
+    directory that holds other files (unless ``force``), CheckError for results that are wrong.
+    """
+    name, step = network.name, StepInterface(network, held, rate)
+    state = f"{name}.state"
+    check_project(out, name, force=force, more=(state,))
+    data = make_step_data(network, held, batch)
+    templates_of_step = {path.format(name): TEMPLATES / file for path, file in _OWN.items()}
+    project = files(
+        only_size(network), network_sources(network), [data], own=templates_of_step,
+        more=step.values(),
+    )  # fmt: skip
+    contents = {**project, state: lambda: _state_bytes(held)}
+    return folder.write(out, contents, leftovers=(*leftovers(name), state), force=force)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInterface:
+    """Signature of a step: ``held`` lie one behind the other in the state."""
+
+    network: Network
+    held: Mapping[str, Array]
+    rate: str
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Return the bytes before each tensor; by the empty name all of them."""
+        sizes = [round_up(array.nbytes) for array in self.held.values()]
+        return dict(zip([*self.held, ""], [0, *accumulate(sizes)], strict=True))
+
+    def replaced(self, port: RunArgument) -> str | None:
+        """Return the tensor that an output replaces."""
+        program = self.network.prepared.program
+        titles = dict(zip(program.titles, map(program.in_place.get, program.outputs), strict=True))
+        return titles.get(port.title)
+
+    def values(self) -> dict[str, str]:
+        """Return the values of the templates."""
+        places, ports = self.places, arguments_of(self.network.prepared.program)
+        inputs = [port for port in ports if port.word.startswith("x")]
+        outputs = [self.replaced(port) for port in ports[len(inputs) :]]
+        rows = [
+            f" *   byte {places[key]:>10}  {array.dtype} {list(array.shape)} ({remark(key)})"
+            for key, array in self.held.items()
+        ]
+        return {
+            "STATE_SIZE": str(places[""]),
+            "ROWS": "\n".join(rows),
+            "STEP_PARAMETERS": ", ".join(map(self._parameter, inputs)),
+            "STEP_ARGUMENTS": ", ".join(map(self._word, inputs)),
+            "STEP_CALL": ", ".join(map(self._argument, ports)),
+            "PASSED": ", ".join(map(self._passed, inputs)),
+            "STATE_PLACES": templates.fill(
+                TEMPLATES / "places.c",
+                {"PLACES": ", ".join(str(places[key] if key else 0) for key in outputs)},
+            ),
+            "STEPS": str(STEPS),
+            "LOSS_AT": str(outputs.index(None)),
+            "RATE_AT": str([port.title for port in inputs].index(self.rate)),
+            "BATCH": " and ".join(remark(port.title) for port in inputs if port.title != self.rate),
+            "SIZES_TOLD": STEP_TOLD.format(self.network.name),
+        }
+
+    def _word(self, port: RunArgument) -> str:
+        return self.rate if port.title == self.rate else port.word
+
+    def _parameter(self, port: RunArgument) -> str:
+        if port.title == self.rate:
+            return f"{port.kind} {self.rate}"
+        return f"const {port.kind} *{port.word}"
+
+    def _argument(self, port: RunArgument) -> str:
+        """Return an argument of the run inside a step."""
+        if port.word.startswith("x"):
+            return f"&{self.rate}" if port.title == self.rate else port.word
+        key = self.replaced(port)
+        return f"({port.kind} *)(at + {self.places[key]})" if key else f"&{LOSS}"
+
+    def _passed(self, port: RunArgument) -> str:
+        """Return an argument of a step out of an array of pointers."""
+        at = f"x[{port.word.removeprefix('x')}]"
+        return f"*(const {port.kind} *){at}" if port.title == self.rate else at
+
+
+def _state_bytes(held: Mapping[str, Array]) -> Iterable[bytes]:
+    """Yield the bytes of all tensors, each up to a whole cache line."""
+    for array in held.values():
+        yield array.tobytes() + bytes(round_up(array.nbytes) - array.nbytes)
 
 
 @dataclass(slots=True, repr=False)
@@ -57,9 +252,10 @@ class Trainer:
         runner, program = self.network.runner, self.network.prepared.program
         held = {**self.parameters, **self.state}
         for port in runner.inputs:
-            own = held.get(port.name)
-            kind = array_type(port.dtype)
-            self._arrays[port.name] = aligned.empty(port.shape, dtype=kind) if own is None else own
+            array = held.get(port.name)
+            if array is None:
+                array = aligned.empty(port.shape, dtype=array_type(port.dtype))
+            self._arrays[port.name] = array
         self._arrays["loss"] = aligned.empty(())
         results = [
             held[program.in_place[name]] if name in program.in_place else self._arrays["loss"]
@@ -77,7 +273,7 @@ class Trainer:
 
     @guard
     def step(self, x: Array, target: Array) -> float:
-        """Learn from a batch; the loss before that.
+        """Learn from a batch; return the loss before that.
 
         Raises TypeError or ValueError as networks, ValueError for classes that the model does not
         have, SpecError for a learning rate below 0.
@@ -113,21 +309,21 @@ class Trainer:
 
     @guard
     def evaluate(self, x: Array, target: Array) -> float:
-        """The loss of a batch, as the model is when nothing is learned."""
+        """Return the loss of a batch, as the model is when nothing is learned."""
         graph = with_loss(TrainedModel(self.model.predicting, self.model.predicting), self.loss)
-        made = self._call("evaluate", graph, {self.model.x: x, TARGET: target})
-        return float(made[graph.outputs[0].name])
+        results = self._call("evaluate", graph, {self.model.x: x, TARGET: target})
+        return float(results[graph.outputs[0].name])
 
     @guard
     def gradients(self, x: Array, target: Array) -> dict[str, Array]:
-        """The gradient of the loss of a batch by every parameter; nothing changes."""
+        """Return the gradient of the loss of a batch by every parameter; nothing changes."""
         graph = with_loss(self.model, self.loss)
         whole = differentiate(graph, graph.outputs[0].name, [*self.parameters])
-        made = self._call("gradients", whole, {self.model.x: x, TARGET: target})
-        return {name: made[f"{name}.gradient"] for name in self.parameters}
+        results = self._call("gradients", whole, {self.model.x: x, TARGET: target})
+        return {name: results[f"{name}.gradient"] for name in self.parameters}
 
     def _call(self, name: str, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The results of another graph of the same parameters, compiled when it is first needed."""
+        """Compute another graph of the same parameters, compiled when it is first needed."""
         if name not in self._others:
             self._others[name] = self.compile(graph, f"{self.network.name}_{name}")
         network = self._others[name]
@@ -138,7 +334,7 @@ class Trainer:
 
     @guard
     def save(self, path: str | PathLike[str]) -> None:
-        """Parameters and state as a NumPy archive (npz), which replaces a file whole. OSError."""
+        """Write parameters and state as a NumPy archive (npz), which replaces a file. OSError."""
         with replace_file(check_path("path", path)) as file:
             np.savez(file, **{**self.parameters, **self.state})  # type: ignore[arg-type]
 
@@ -155,7 +351,7 @@ class Trainer:
         return write_step(self.network, held, self._made_up_batch(), RATE, path, force=force)
 
     def _made_up_batch(self) -> dict[str, Array]:
-        """Arrays for x, target and the learning rate, of an exported self-test."""
+        """Return x, target and learning rate of an exported self-test."""
         batch = inputs_of(self.network.inputs)
         random, target = np.random.default_rng(1), batch[TARGET]
         if target.dtype == np.int64:
@@ -195,20 +391,12 @@ class Trainer:
 
 @guard
 def compile_training(
-    model: Source,
-    shape: Sequence[int],
-    loss: str = "cross_entropy",
-    optimizer: Optimizer | None = None,
-    *,
-    level: str = "measure",
-    threads: int = 1,
-    seed: int = 0,
-    clip_norm: float | None = None,
-    batch_statistics: bool = False,
-    name: str = "model",
+    model: Source, shape: Sequence[int], loss: str = "cross_entropy",
+    optimizer: Optimizer | None = None, *, level: str = "measure", threads: int = 1, seed: int = 0,
+    clip_norm: float | None = None, batch_statistics: bool = False, name: str = "model",
     **options: Any,
-) -> Trainer:
-    """Forward pass, backward pass and update of a model on batches of ``shape``, as one library.
+) -> Trainer:  # fmt: skip
+    """Compile forward pass, backward pass and update on batches of ``shape`` as one library.
 
     ``model`` is a list of ``polysci.layers``, whose first values come from ``seed``, or an ONNX
     model as ``compile_network`` takes it, whose real initializers are the parameters; it normalises

@@ -10,7 +10,7 @@ import pytest
 
 from polysci.frontends.layers.model import build_model
 from polysci.frontends.notation.elaborate import elaborate
-from polysci.frontends.notation.sizes import infer_shapes
+from polysci.frontends.notation.ranges import infer_shapes
 from polysci.notation import parse
 from tests.support.scripts import run_script
 

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 import polysci.torch as ours  # noqa: E402
-from polysci.torch.capture import capture  # noqa: E402
 from polysci.torch.dynamo import compile_graph  # noqa: E402
+from polysci.torch.variants import capture  # noqa: E402
 
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of

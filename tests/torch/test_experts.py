@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import polysci.torch as ours  # noqa: E402
-from polysci.torch.equal_elements import FIRST_OF_EQUAL  # noqa: E402
+from polysci.torch.parts import FIRST_OF_EQUAL  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 aten = torch.ops.aten

@@ -22,7 +22,6 @@ from polysci.torch import (  # noqa: E402
     fallback,
     optimize,
     parts,
-    rest,
     variants,
 )
 from polysci.torch.dynamo import compile_graph  # noqa: E402
@@ -164,7 +163,7 @@ def test_failures_of_inductor(
     with torch.set_grad_enabled(place == "a graph"):
         torch.testing.assert_close(made(x), wanted)
     assert "inductor cannot compile it: no C++ compiler" in told(caplog)
-    assert rest.RESTS[0] == "inductor"
+    assert fallback.RESTS[0] == "inductor"
 
 
 def test_what_is_asked_for_is_no_failure() -> None:

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import polysci.torch as ours  # noqa: E402
-from polysci.torch import size_hints  # noqa: E402
+from polysci.torch import state  # noqa: E402
 from polysci.torch.dynamo import compile_graph  # noqa: E402
-from polysci.torch.size_hints import SizeWatch  # noqa: E402
+from polysci.torch.state import SizeWatch  # noqa: E402
 from polysci.torch.variants import key_of  # noqa: E402
 
 nn = torch.nn
@@ -21,12 +21,12 @@ EAGER = {"rest": "eager", "threads": 1}
 
 @pytest.fixture(autouse=True)
 def forget_hints() -> Iterator[None]:
-    size_hints._told.clear()
+    state._told.clear()
     yield
 
 
 def hints(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [it.getMessage() for it in caplog.records if it.name == size_hints.__name__]
+    return [it.getMessage() for it in caplog.records if it.name == state.__name__]
 
 
 class Growing(nn.Module):

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
-from polysci.torch.tensor_state import TensorState  # noqa: E402
+from polysci.torch.state import TensorState  # noqa: E402
 
 
 def tensors() -> list[Any]:

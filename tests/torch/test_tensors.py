@@ -74,7 +74,7 @@ def test_changed_weights_are_packed_again(change: str, inside: str) -> None:
 
 
 def test_packed_weights_end_with_their_tensor() -> None:
-    from polysci.torch.packed_weights import _tensors
+    from polysci.torch.kernels import _tensors
 
     x, w, _ = operands()
     before = len(_tensors)

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
-from polysci.torch import dynamo, training  # noqa: E402
+from polysci.torch import dynamo  # noqa: E402
 from tests.support.torch_models import MODULES  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -29,14 +29,14 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of every pass that is compiled the report."""
-    made, compile_own = list[Any](), training.TracedGraph._compile
+    made, compile_own = list[Any](), dynamo.TracedGraph._compile
 
     def compile_and_note(self: Any, inputs: Any) -> Any:
         runs = compile_own(self, inputs)
         made.append(self.report)
         return runs
 
-    monkeypatch.setattr(training.TracedGraph, "_compile", compile_and_note)
+    monkeypatch.setattr(dynamo.TracedGraph, "_compile", compile_and_note)
     return made
 
 

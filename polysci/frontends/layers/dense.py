@@ -40,7 +40,7 @@ class LinearLayer(CheckedLayer):
 
 @dataclass(frozen=True, slots=True)
 class _Windowed(CheckedLayer):
-    """What convolutions have in common."""
+    """The fields and the arithmetic of all convolutions."""
 
     in_channels: int
     out_channels: int
@@ -52,7 +52,7 @@ class _Windowed(CheckedLayer):
     bias: bool = True
 
     def convolve(self, graph: LayerGraph, x: str, name: str, axes: int) -> str:
-        """Conv over the last axes."""
+        """Add a convolution over the last axes."""
         shape = check_axes(graph, x, axes + 2)
         taps, strides, pads, dilations = self._windows(graph, shape, axes)
         own = self.in_channels // self.groups

@@ -1,4 +1,4 @@
-"""What the fields of layers may hold, by their types and names."""
+"""Checks of the fields of layers, by their types and names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BELOW = MappingProxyType({"p": 1.0})
 
 @dataclass(frozen=True, slots=True)
 class CheckedLayer:
-    """What layers have in common: wrong fields raise TypeError or SpecError."""
+    """A layer whose wrong fields raise TypeError or SpecError."""
 
     def __post_init__(self) -> None:
-        """Raises TypeError for a value of another type, SpecError for one out of range."""
+        """Raise TypeError for a value of another type, SpecError for one out of range."""
         for field in fields(self):
             kind, value = str(field.type).removesuffix(" | None"), getattr(self, field.name)
             if kind in _CHECKS and (value is not None or kind == field.type):
@@ -51,8 +51,8 @@ def _check_count(what: str, value: object) -> None:
 
 
 def _check_extents(what: str, value: object) -> None:
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    for part in value if several else (value,):  # type: ignore[attr-defined]
+    parts = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    for part in parts:
         _check_count(what, part)
 
 

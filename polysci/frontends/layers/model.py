@@ -37,19 +37,19 @@ class LayerGraph(GraphBuilder):
     replaced: dict[str, str] = field(default_factory=dict)
 
     def parameter(self, name: str, value: Array) -> str:
-        """An input that gradients change, and what it is at first."""
+        """Add an input that gradients change, with its first value."""
         self.parameters[name] = np.ascontiguousarray(value, np.float32)
         self.tensors[name] = Tensor(name, value.shape)
         return name
 
     def uniform(self, name: str, shape: Shape, fan: int) -> str:
-        """A parameter, at first uniform within ``1 / sqrt(fan)``: PyTorch's choice."""
+        """Add a parameter, at first uniform within ``1 / sqrt(fan)``: PyTorch's choice."""
         check_elements(name, shape)
         limit = 1 / np.sqrt(max(1, fan))
         return self.parameter(name, self.random.uniform(-limit, limit, shape))
 
     def keep(self, name: str, value: Array) -> str:
-        """An input that a step replaces."""
+        """Add an input that a step replaces."""
         self.state[name] = value
         self.tensors[name] = Tensor(name, value.shape, value.dtype.name)
         return name
@@ -57,10 +57,10 @@ class LayerGraph(GraphBuilder):
 
 @runtime_checkable
 class Layer(Protocol):
-    """What a list of layers consists of."""
+    """A layer of a list."""
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
-        """The tensor that the layer makes of ``x``; its parameters' names begin with ``name.``."""
+        """Add the layer; return its result. Names of parameters begin with ``name.``."""
         ...
 
 
@@ -77,7 +77,7 @@ class LayeredModel:
     replaced: Mapping[str, str]
 
     def fixed(self, values: Mapping[str, Array] | None = None) -> Graph:
-        """The graph for inference: parameters and state are constants, ``values`` or the first.
+        """Return the graph for inference: parameters and state are constants, by default the first.
 
         Raises SpecError where ``values`` lack one of them or give it another shape.
         """
@@ -91,7 +91,7 @@ class LayeredModel:
             constants[name] = np.ascontiguousarray(array, first[name].dtype)
         return replace(
             self.graph,
-            inputs=tuple(one for one in self.graph.inputs if one.name not in first),
+            inputs=tuple(tensor for tensor in self.graph.inputs if tensor.name not in first),
             outputs=self.graph.outputs[:1],
             constants={**self.graph.constants, **constants},
         )
@@ -101,7 +101,7 @@ def build_model(
     layers: Sequence[Layer], shape: Sequence[int], *, training: bool = False, seed: int = 0,
     name: str = "model",
 ) -> LayeredModel:  # fmt: skip
-    """The layers one after the other on an input of ``shape``, f32, images first.
+    """Build the layers one after the other on an input of ``shape``, f32, images first.
 
     Names of parameters are those of a ``torch.nn.Sequential``: ``0.weight``. Raises TypeError for
     what is no layer and for sizes that are no whole numbers, SpecError for shapes that do not fit.
@@ -124,7 +124,7 @@ def build_model(
 
 
 def extend_all(graph: LayerGraph, layers: Sequence[Layer], x: str, prefix: str = "") -> str:
-    """The layers one after the other."""
+    """Add the layers one after the other."""
     for number, layer in enumerate(layers):
         if not isinstance(layer, Layer) or isinstance(layer, type):
             raise TypeError(f"layer {prefix}{number}: expected a layer, got {layer!r:.80}")
@@ -139,7 +139,7 @@ def extend_all(graph: LayerGraph, layers: Sequence[Layer], x: str, prefix: str =
 
 
 def check_axes(graph: LayerGraph, x: str, *ranks: int) -> Shape:
-    """The shape of x. Raises SpecError where it has another number of axes."""
+    """Return the shape of x. Raises SpecError where it has another number of axes."""
     shape = graph.shape(x)
     if len(shape) not in ranks:
         raise SpecError(f"expected {' or '.join(map(str, ranks))} axes, got {list(shape)}")
@@ -153,7 +153,7 @@ def check_extent(name: str, expected: int, actual: int) -> None:
 
 
 def per_axis(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
-    """A number for all axes, or one for each."""
+    """Return a number for each axis, from one for all or a list."""
     values = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),) * axes
     if len(values) != axes:
         raise SpecError(f"{name}={value!r:.80}: expected a whole number, or {axes} of them")

@@ -15,7 +15,7 @@ from polysci.frontends.layers.model import LayerGraph, check_axes, check_extent
 
 
 def _scale_and_shift(graph: LayerGraph, name: str, shape: Sequence[int]) -> tuple[str, str]:
-    """Parameters: ones, and zeros."""
+    """Add the parameters of a normalisation: ones, and zeros."""
     return (
         graph.parameter(f"{name}.weight", np.ones(shape)),
         graph.parameter(f"{name}.bias", np.zeros(shape)),
@@ -24,7 +24,7 @@ def _scale_and_shift(graph: LayerGraph, name: str, shape: Sequence[int]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class _BatchNorm(CheckedLayer):
-    """Over images and pixels; by running statistics where nothing is learned."""
+    """Normalisation over images and pixels; by running statistics where nothing is learned."""
 
     num_features: int
     eps: float = 1e-5
@@ -60,7 +60,7 @@ class _BatchNorm(CheckedLayer):
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm1dLayer(_BatchNorm):
-    """Of (images, channels) or (images, channels, length)."""
+    """Batch normalisation of (images, channels) or (images, channels, length)."""
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         check_axes(graph, x, 2, 3)
@@ -69,7 +69,7 @@ class BatchNorm1dLayer(_BatchNorm):
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm2dLayer(_BatchNorm):
-    """Of (images, channels, height, width)."""
+    """Batch normalisation of (images, channels, height, width)."""
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         check_axes(graph, x, 4)
@@ -78,12 +78,12 @@ class BatchNorm2dLayer(_BatchNorm):
 
 @dataclass(frozen=True, slots=True)
 class _LastAxes(CheckedLayer):
-    """What normalisations over the last axes have in common."""
+    """A normalisation over the last axes."""
 
     normalized_shape: Extents
 
     def extents(self, graph: LayerGraph, x: str) -> tuple[int, ...]:
-        """The last axes of x."""
+        """Return the last axes of x."""
         value = self.normalized_shape
         shape = (value,) if isinstance(value, int) else tuple(value)
         if not shape or graph.shape(x)[-len(shape) :] != shape:
@@ -93,7 +93,7 @@ class _LastAxes(CheckedLayer):
 
 @dataclass(frozen=True, slots=True)
 class LayerNormLayer(_LastAxes):
-    """To a mean of 0 and a variance of 1 over the last axes."""
+    """Normalisation to a mean of 0 and a variance of 1 over the last axes."""
 
     eps: float = 1e-5
 
@@ -106,7 +106,7 @@ class LayerNormLayer(_LastAxes):
 
 @dataclass(frozen=True, slots=True)
 class RMSNormLayer(_LastAxes):
-    """To a mean square of 1 over the last axes."""
+    """Normalisation to a mean square of 1 over the last axes."""
 
     eps: float = 1.1920928955078125e-07  # of f32, as in PyTorch
 
@@ -119,7 +119,7 @@ class RMSNormLayer(_LastAxes):
 
 @dataclass(frozen=True, slots=True)
 class GroupNormLayer(CheckedLayer):
-    """To a mean of 0 and a variance of 1 over groups of channels."""
+    """Normalisation to a mean of 0 and a variance of 1 over groups of channels."""
 
     num_groups: int
     num_channels: int

@@ -44,7 +44,7 @@ ReLU, Sigmoid, Tanh, SiLU, Mish, Softplus, Hardswish = (
 
 
 def GELU(approximate: str = "none") -> FunctionLayer:
-    """``x * P(X <= x)`` of a normal X; ``approximate`` by tanh. Raises SpecError."""
+    """Return a layer ``x * P(X <= x)`` of a normal X; ``approximate`` by tanh. Raises SpecError."""
     check_type("GELU: approximate", approximate, str)
     if approximate not in ("none", "tanh"):
         raise SpecError(f"GELU: approximate={approximate!r:.40}: expected 'none' or 'tanh'")
@@ -52,13 +52,13 @@ def GELU(approximate: str = "none") -> FunctionLayer:
 
 
 def LeakyReLU(negative_slope: float = 0.01) -> FunctionLayer:
-    """x, or where it is negative x times a slope. Raises TypeError or SpecError."""
+    """Return a layer that multiplies negative x with a slope. Raises TypeError or SpecError."""
     check_number("LeakyReLU: negative_slope", negative_slope)
     return FunctionLayer("LeakyRelu", MappingProxyType({"alpha": negative_slope}))
 
 
 def ELU(alpha: float = 1.0) -> FunctionLayer:
-    """x, or where it is negative ``alpha * (exp(x) - 1)``. Raises TypeError or SpecError."""
+    """Return a layer of x, ``alpha * (exp(x) - 1)`` below 0. Raises TypeError or SpecError."""
     check_number("ELU: alpha", alpha)
     return FunctionLayer("Elu", MappingProxyType({"alpha": alpha}))
 
@@ -115,14 +115,14 @@ class FlattenLayer(CheckedLayer):
 
 @dataclass(frozen=True, slots=True)
 class _Pool(CheckedLayer):
-    """What pools over windows of two axes have in common."""
+    """A pool over windows of two axes."""
 
     kernel_size: Extents
     stride: Extents | None = None
     padding: Extents = 0
 
     def pool(self, graph: LayerGraph, x: str, op: str, **words: Any) -> str:
-        """An operator of ONNX over windows."""
+        """Add an operator over windows."""
         shape = check_axes(graph, x, 4)
         taps = per_axis(self.kernel_size, 2, "kernel_size")
         strides = per_axis(self.kernel_size if self.stride is None else self.stride, 2, "stride")

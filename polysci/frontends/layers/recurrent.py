@@ -13,7 +13,7 @@ from polysci.frontends.layers.model import LayerGraph, check_axes, check_extent
 
 @dataclass(frozen=True, slots=True)
 class _Recurrent(CheckedLayer):
-    """What recurrent layers have in common.
+    """A recurrent layer.
 
     x is (steps, batch, input_size), or with ``batch_first`` (batch, steps, input_size); y has
     ``hidden_size`` columns for each direction. ``last``: of y the last step alone, of the other
@@ -50,13 +50,13 @@ class _Recurrent(CheckedLayer):
 
     @property
     def words(self) -> Mapping[str, Any]:
-        """More attributes of the node."""
+        """Return more attributes of the node."""
         return {}
 
     def add_layer(
         self, graph: LayerGraph, x: str, name: str, number: int, states: Sequence[str] = ()
     ) -> tuple[str, Sequence[str]]:
-        """y of all steps of one layer, and the last states: (directions, batch, hidden_size).
+        """Add a layer; return y of all steps and last states: (directions, batch, hidden_size).
 
         With ``batch_first`` the batch comes first in these too, and in the first ``states``.
         """
@@ -129,7 +129,7 @@ class RNN(_Recurrent):
 
 
 def _join(graph: LayerGraph, parts: Sequence[str], together: int) -> str:
-    """Parameters of directions, some ``together`` each, with an axis of directions before all."""
+    """Join parameters of directions, ``together`` each, behind an axis of directions."""
     rows, *columns = graph.shape(parts[0])
     shape = (len(parts) // together, rows * together, *columns)
     if len(parts) > 1:

@@ -47,7 +47,7 @@ class RecurrentWords:
 
     @classmethod
     def parse(cls, text: str) -> RecurrentWords:
-        """The inverse of ``str``. Raises SpecError, with a caret under the offending part."""
+        """Invert ``str``. Raises SpecError, with a caret under the offending part."""
         line = Line(text)
         cell = next((word for word in CELLS if text.lstrip().startswith(word)), "lstm:")
         at = line.after(cell, RULE)
@@ -72,15 +72,15 @@ class RecurrentWords:
 
     @property
     def layer(self) -> Layer:
-        """The layer, or as many of them as ``layers`` says."""
+        """Return the layer, or as many of them as ``layers`` says."""
         cell = CELLS[self.cell]
         return cell(self.columns, self.hidden, self.layers, bidirectional=self.directions > 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of x."""
+        """Return the shape of x."""
         return (self.steps, self.batch, self.columns)
 
     def build(self, seed: int = 0) -> LayeredModel:
-        """The forward pass."""
+        """Build the forward pass."""
         return build_model([self.layer], self.shape, seed=seed, name=self.cell[:-1])

@@ -26,23 +26,23 @@ _LAYERS: Mapping[str, Callable[[], Layer]] = MappingProxyType(
 
 
 def _activation(name: str) -> Layer:
-    """The layer of a row of ACTIVATIONS."""
+    """Return the layer of a row of ACTIVATIONS."""
     return _LAYERS[name]() if name in _LAYERS else FunctionLayer(FUNCTIONS[name].operator)
 
 
 def describes_model(model: object) -> bool:
-    """Whether it is the text of a model."""
+    """Tell whether it is the text of a model."""
     return isinstance(model, str) and model.lstrip().startswith((WORD, *CELLS))
 
 
 def model_of(text: str, seed: int = 0) -> LayeredModel:
-    """The model of ``layers_of``."""
+    """Build the model of ``layers_of``."""
     layers, shape = layers_of(text)
     return build_model(layers, shape, seed=seed, name=text.split(":")[0].strip())
 
 
 def with_rows(text: str, dims: Mapping[str, int]) -> str:
-    """The text with other rows, where ``dims`` has them. Raises SpecError for other sizes."""
+    """Return the text with other rows, where ``dims`` has them. Raises SpecError."""
     if not dims:
         return text
     if not text.lstrip().startswith(WORD) or {*dims} != {"rows"}:
@@ -53,7 +53,7 @@ def with_rows(text: str, dims: Mapping[str, int]) -> str:
 
 
 def backward_of(text: str) -> LayeredModel | None:
-    """The model whose gradients words with ``bwd`` ask for; None for words of a forward pass."""
+    """Build the model whose gradients ``bwd`` asks for; None for words of a forward pass."""
     if not text.lstrip().startswith(tuple(CELLS)):
         return None
     words = RecurrentWords.parse(text)
@@ -63,7 +63,7 @@ def backward_of(text: str) -> LayeredModel | None:
 
 
 def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
-    """Linear layers with a bias, of which each ends in the activation; without ``act`` in none.
+    """Return linear layers with a bias, each of which ends in the activation, if ``act`` names one.
 
     Or the recurrent layers of ``RecurrentWords``, forward. Behind them the shape of x. Raises
     SpecError, with a caret under the offending part.

@@ -1,9 +1,11 @@
-"""A comprehension without calls of others, whose names all mean something."""
+"""A comprehension without calls of others, whose names all mean something, and element types."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from polysci.errors import PolysciError
 from polysci.frontends.notation.parser import BUILTINS, apply_builtin, error_at
@@ -11,21 +13,26 @@ from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Comprehension,
+    Conversion,
     Declaration,
     Element,
     Invocation,
+    Literal,
+    Operation,
     Term,
     Variable,
     names_in,
     rewrite_statement,
     walk_terms,
 )
+from polysci.loop_ir.functions import kind_of_type
+from polysci.numerics.scalar_functions import is_predicate, template
 from polysci.text.suggestions import suggest
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a call promises: ``tensor`` is as ``declaration`` says; ``sizes`` are its variables."""
+    """Promise of a call: ``tensor`` is as ``declaration`` says; ``sizes`` are its variables."""
 
     tensor: str
     declaration: Declaration
@@ -49,14 +56,14 @@ class Elaborated:
         return self.comprehension.assignments
 
     def error(self, at: int, what: str, rule: str = "") -> PolysciError:
-        """An error that points into the text."""
+        """Return an error that points into the text."""
         return error_at(self.comprehension.text, at, what, rule)
 
 
 def elaborate(
     comprehensions: Sequence[Comprehension], name: str = "", callers: tuple[str, ...] = ()
 ) -> Elaborated:
-    """The comprehension called ``name``, by default the last, with those that it calls inside.
+    """Return the comprehension ``name``, by default the last, with the ones it calls inlined.
 
     Raises SpecError, with a caret, for names that mean nothing and calls that do not fit.
     """
@@ -116,9 +123,9 @@ class _Elaboration:
         if clash:
             what = "a tensor before" if clash[0] in self.ranks else "a shape variable"
             raise self.error(statement.at, f"{clash[0]} is an iterator here, and {what}")
-        every = names_in(statement.value, *statement.exists)
         if statement.operator == "=":
-            summed = [name for name in every if name not in (*statement.index, *self.shapes)]
+            names = names_in(statement.value, *statement.exists)
+            summed = [name for name in names if name not in (*statement.index, *self.shapes)]
             if summed:
                 raise self.error(
                     statement.at, f"{summed[0]} is not a subscript of {statement.tensor}",
@@ -132,17 +139,13 @@ class _Elaboration:
         return self.whole.shape_variables
 
     def subscripts(self, statement: Assignment) -> tuple[str, ...]:
-        """Iterators that stand in subscripts."""
-        terms = [
-            part
-            for term in (statement.value, *statement.exists)
-            for element in walk_terms(term) if isinstance(element, Element)
-            for part in element.index
-        ]  # fmt: skip
-        return tuple(name for name in names_in(*terms) if name not in self.shapes)
+        """Return the iterators that stand in subscripts."""
+        terms = [part for term in (statement.value, *statement.exists) for part in walk_terms(term)]
+        subscripts = [part for term in terms if isinstance(term, Element) for part in term.index]
+        return tuple(name for name in names_in(*subscripts) if name not in self.shapes)
 
     def resolve(self, term: Term) -> Term:
-        """A term with scalars as elements. Raises SpecError for a tensor that is none."""
+        """Return a term with scalars as elements. Raises SpecError for a tensor that is none."""
         match term:
             case Variable(name, at) if name in self.ranks:
                 if self.ranks[name]:
@@ -163,7 +166,7 @@ class _Elaboration:
         return term
 
     def inline(self, call: Invocation, known: Mapping[str, Comprehension]) -> None:
-        """The statements of another comprehension, with other names for its tensors."""
+        """Add the statements of another comprehension, with other names for its tensors."""
         if call.function not in known or call.function in self.callers:
             why = "calls itself" if call.function in known else "is no comprehension before this"
             hint = "" if call.function in known else suggest(call.function, known)
@@ -196,14 +199,14 @@ class _Elaboration:
                    for key, size in promise.sizes.items()},
         ) for promise in inner.contracts)  # fmt: skip
         for statement in inner.statements:
-            self.statements.append(_renamed(statement, names, sizes))
+            self.statements.append(_rename(statement, names, sizes))
         self.ranks |= {names[name]: rank for name, rank in inner.ranks.items()}
 
 
 def _as_call(
     statement: Assignment | Invocation, functions: Container[str], ranks: Mapping[str, int]
 ) -> Invocation | None:
-    """``x = f(y)``, where f is a comprehension or y a tensor, as a call."""
+    """Return ``x = f(y)`` as a call where f is a comprehension or y a tensor, else None."""
     if isinstance(statement, Invocation):
         return statement
     value, plain = statement.value, statement.operator == "=" and not statement.index
@@ -217,7 +220,7 @@ def _as_call(
     return Invocation((statement.tensor,), value.tensor, tuple(names), value.at)
 
 
-def _renamed(
+def _rename(
     statement: Assignment, names: Mapping[str, str], sizes: Mapping[str, AxisExtent]
 ) -> Assignment:
     def change(term: Term) -> Term:
@@ -229,3 +232,99 @@ def _renamed(
         return term
 
     return replace(rewrite_statement(statement, change), tensor=names[statement.tensor])
+
+
+_REALS = ("float16", "bf16", "float32", "float64")
+# By how wide the numbers are that types are computed with; narrower whole numbers are as int32.
+_WIDTHS = ("int32", "int64", "uint64", "float32", "float64")
+_ALIKE = {"float16": "float32", "bf16": "float32", "uint32": "int64"}
+_EXACT = {"float16": 2**11, "bf16": 2**8}  # up to which they have all whole numbers
+_PLACES = ("argmin", "argmax")
+
+
+def promote(types: Iterable[str]) -> str:
+    """Return the type in which values of such types are computed with together."""
+    wide = [_ALIKE.get(dtype, dtype) for dtype in types]
+    return max(
+        (dtype if dtype in _WIDTHS else "int32" for dtype in wide),
+        key=_WIDTHS.index, default="int32",
+    )  # fmt: skip
+
+
+def is_real(dtype: str) -> bool:
+    return dtype in _REALS
+
+
+def _holds(dtype: str, value: float) -> bool:
+    """Tell whether a whole number is a value of a type."""
+    if dtype in _EXACT:
+        return abs(value) <= _EXACT[dtype]
+    if is_real(dtype) or dtype == "bool":
+        return is_real(dtype) or value in (0, 1)
+    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
+
+
+def type_of(term: Term, types: Mapping[str, str]) -> str:
+    """Return the element type of a value; that of a number next to other values is theirs.
+
+    Values narrower than 32 bits are computed with as int32, or as float32; iterators and extents
+    are int64. Functions of real numbers make real numbers of whole ones.
+    """
+    match term:
+        case Literal(value):
+            whole = "int32" if _holds("int32", value) else "int64"
+            return "float32" if isinstance(value, float) else whole
+        case Variable() | AxisExtent():
+            return "int64"
+        case Element(tensor):
+            return types[tensor]
+        case Conversion(dtype):
+            return dtype
+        case Operation(function) if is_predicate(function):
+            return "bool"
+        case Operation(function, arguments):
+            values = arguments[1:] if function == "select" else arguments
+            return argument_type(function, values, types)
+
+
+def argument_type(function: str, arguments: Iterable[Term], types: Mapping[str, str]) -> str:
+    """Return the type in which a function takes its arguments."""
+    numbers = [part.value for part in arguments if isinstance(part, Literal)]
+    real = any(isinstance(value, float) for value in numbers)
+    long = {"int64" for value in numbers if not real and not _holds("int32", value)}
+    parts = (part for part in arguments if not isinstance(part, Literal))
+    known = [*long, *(type_of(part, types) for part in parts)]
+    alike = function == "select" and len({*known}) == 1 and not real
+    if alike and all(_holds(known[0], value) for value in numbers):
+        return known[0]
+    dtype = promote(known)
+    if real and not is_real(dtype):
+        return "float32"
+    lacks = template(function, kind_of_type(dtype)) is None
+    return "float32" if lacks and not is_real(dtype) else dtype
+
+
+def result_type(statement: Assignment, types: Mapping[str, str]) -> str:
+    """Return the element type of a statement's target; one that exists keeps its own."""
+    if statement.tensor in types:
+        return types[statement.tensor]
+    dtype = type_of(statement.value, types)
+    if statement.operator.rstrip("=") in _PLACES:
+        return "int32"
+    return promote([dtype]) if statement.operator in ("+=", "*=") else dtype
+
+
+def combination_type(statement: Assignment, types: Mapping[str, str]) -> str:
+    """Return the type in which values are combined: the target's, unless that holds fewer."""
+    own, target = type_of(statement.value, types), types[statement.tensor]
+    counts = target == "bool" and statement.operator in ("+=", "*=")
+    same = statement.operator == "=" or (own == target and not counts)
+    return target if same else promote((own, target))
+
+
+def tensor_types(comprehension: Comprehension) -> dict[str, str]:
+    """Return the element type of every tensor, by its name."""
+    types = {declaration.name: declaration.dtype for declaration in comprehension.inputs}
+    for statement in comprehension.assignments:
+        types[statement.tensor] = result_type(statement, types)
+    return types

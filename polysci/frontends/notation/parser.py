@@ -96,7 +96,7 @@ def _parser() -> Lark:
 def error_at(
     text: str, at: int, what: str, rule: str = "", kind: type[PolysciError] = SpecError
 ) -> PolysciError:
-    """An exception of ``kind``: line and column, what is wrong, the line, a caret, the rule."""
+    """Return an exception: line and column, what is wrong, the line, a caret, the rule."""
     number, start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
     line = text[start:].split("\n", 1)[0]
     return Line(line, f"line {number}").error(at - start, what, rule, kind)
@@ -153,7 +153,7 @@ BUILTINS: Final[Mapping[str, tuple[int, Callable[..., Term]]]] = MappingProxyTyp
 
 
 def apply_builtin(text: str, name: str, values: Sequence[Term], at: int) -> Term:
-    """The term that a function of ``BUILTINS`` stands for, at a place of a text."""
+    """Return the term that a function of ``BUILTINS`` stands for, at a place of a text."""
     arity, make = BUILTINS[name]
     if len(values) != arity:
         raise error_at(text, at, f"{name}: expected {arity} values, got {len(values)}")
@@ -162,7 +162,7 @@ def apply_builtin(text: str, name: str, values: Sequence[Term], at: int) -> Term
 
 @v_args(inline=True)
 class _Tree(Transformer[Token, Any]):
-    """The tree of lark as ours."""
+    """Turns lark's tree into the syntax tree."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class _Tree(Transformer[Token, Any]):
         return tuple(values)
 
     def check_tensor(self, name: Token) -> None:
-        """Raises SpecError for a tensor called as what the notation has a meaning for."""
+        """Raise SpecError for a tensor called as what the notation has a meaning for."""
         kind = "a type" if name in TYPES else "a function" if name in BUILTINS else ""
         if kind:
             raise self.error(name, f"{name} is {kind}: a tensor has another name")
@@ -241,7 +241,7 @@ class _Tree(Transformer[Token, Any]):
         return statement
 
     def check_length(self, statement: Assignment) -> None:
-        """Raises SpecError for terms that are too long or deep to work with."""
+        """Raise SpecError for terms that are too long or deep to work with."""
         level, deep, count = [statement.value, *statement.exists], 0, 0
         while level and deep <= DEEPEST and count <= MOST_TERMS:
             count, deep = count + len(level), deep + 1
@@ -250,9 +250,9 @@ class _Tree(Transformer[Token, Any]):
             what = f"more than {MOST_TERMS} terms, or {DEEPEST} inside each other"
             raise error_at(self.text, statement.at, what, "Make a tensor of a part of it.")
 
-    def invocation(self, *words: Token) -> Invocation:
-        equals = next(at for at, word in enumerate(words) if word.type == "EQUALS")
-        targets, (function, *arguments) = words[:equals], words[equals + 1 :]
+    def invocation(self, *tokens: Token) -> Invocation:
+        equals = next(at for at, token in enumerate(tokens) if token.type == "EQUALS")
+        targets, (function, *arguments) = tokens[:equals], tokens[equals + 1 :]
         for target in targets:
             self.check_tensor(target)
         return Invocation(
@@ -310,13 +310,13 @@ class _Tree(Transformer[Token, Any]):
 
 
 def _is_too_large(digits: str) -> bool:
-    """Whether they are a whole number that int64 does not hold."""
+    """Tell whether they are a whole number that int64 does not hold."""
     digits = digits.lstrip("0")
     return digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63)
 
 
 def _substitute(statement: Assignment, let: _Let) -> Assignment:
-    """The statement with a term for a name."""
+    """Replace a name by its term."""
     return rewrite_statement(
         statement,
         lambda term: let.term if isinstance(term, Variable) and term.name == let.name else term,
@@ -324,7 +324,7 @@ def _substitute(statement: Assignment, let: _Let) -> Assignment:
 
 
 def parse(text: str) -> tuple[Comprehension, ...]:
-    """The comprehensions of a text, in its order.
+    """Return the comprehensions of a text, in its order.
 
     The grammar is that of Tensor Comprehensions (Vasilache et al., 2018), and ``argmin=!`` and
     ``argmax=!``, whose result is a place. Raises SpecError with the line, the column and a caret,
@@ -347,7 +347,7 @@ def parse(text: str) -> tuple[Comprehension, ...]:
 
 
 def _fault(error: UnexpectedInput, text: str) -> tuple[int, str]:
-    """Where and how a text leaves the grammar."""
+    """Return where and how a text leaves the grammar."""
     at = error.pos_in_stream or 0
     if isinstance(error, UnexpectedCharacters):
         return at, f"unexpected character {error.char!r}"

@@ -1,30 +1,21 @@
-"""Over which values the iterators of statements run, and how large tensors are: asked of isl."""
+"""The values that iterators take and the shapes of tensors, asked of isl."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Final
 
 import islpy as isl
 
-from polysci.errors import PolysciError
+from polysci.errors import PolysciError, SpecError
 from polysci.frontends.notation.elaborate import Elaborated
-from polysci.frontends.notation.isl_forms import (
-    COMPARISONS,
-    OPERATIONS,
-    affine_of,
-    combine_forms,
-    extent_of,
-    interval,
-    is_linear,
-    name_for_isl,
-    project,
-    text_of,
-    with_positive_sizes,
-)
 from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
+    Comprehension,
     Conversion,
     Element,
     Literal,
@@ -35,6 +26,113 @@ from polysci.frontends.notation.syntax import (
     parts,
 )
 from polysci.polyhedral.affine import Affine
+
+_SET, _PARAM = isl.dim_type.set, isl.dim_type.param
+# Functions of the notation -> isl's of two forms.
+COMPARISONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "equal": "eq_set", "less": "lt_set", "less_equal": "le_set", "greater": "gt_set",
+        "greater_equal": "ge_set",
+    }
+)  # fmt: skip
+OPERATIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "add": "add", "sub": "sub", "min": "min", "max": "max", "mul": "mul", "div": "tdiv_q",
+        "remainder": "tdiv_r",
+    }
+)  # fmt: skip
+
+
+def interval(values: isl.Set) -> tuple[int, int]:
+    """Return the first value, and one behind the last."""
+    return values.dim_min_val(0).to_python(), values.dim_max_val(0).to_python() + 1
+
+
+def with_positive_sizes(values: isl.Set) -> isl.Set:
+    """Return the part of a set where no size is below 1."""
+    for at in range(values.dim(_PARAM)):
+        values = values.lower_bound_val(_PARAM, at, isl.Val(1))
+    return values
+
+
+def name_for_isl(name: str) -> str:
+    """Return a name that isl accepts: one that begins with a digit looks like a number to it."""
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def combine_forms(
+    function: str, left: isl.PwAff | None, right: isl.PwAff | None, floor: bool = False
+) -> isl.PwAff | None:
+    """Combine two forms by an operation; None where the result is no quasi-affine form.
+
+    ``floor``: quotients are rounded down, which bounds iterators on both sides.
+    """
+    if left is None or right is None:
+        return None
+    if function in ("div", "remainder") and not (_is_number(right) and _value(right) > 0):
+        return None
+    if function == "mul" and not (_is_number(left) or _is_number(right)):
+        return None
+    if function == "div" and floor:
+        return left.scale_down_val(isl.Val(_value(right))).floor()
+    result: isl.PwAff = getattr(left, OPERATIONS[function])(right)
+    return result
+
+
+def is_linear(form: isl.PwAff) -> bool:
+    """Tell whether it is one linear form, without a division."""
+    return form.n_piece() == 1 and not form.as_aff().dim(isl.dim_type.div)
+
+
+def _is_number(form: isl.PwAff) -> bool:
+    return form.n_piece() == 1 and form.as_aff().is_cst()
+
+
+def _value(form: isl.PwAff) -> int:
+    value: int = form.as_aff().get_constant_val().to_python()
+    return value
+
+
+def affine_of(form: isl.PwAff, names: tuple[str, ...]) -> Affine:
+    """Return a form as a linear form of these iterators; all its parameters have values."""
+    linear = form.as_aff()
+    coefs = [
+        linear.get_coefficient_val(isl.dim_type.in_, at).to_python() for at in range(len(names))
+    ]
+    terms = sorted((name, coef) for name, coef in zip(names, coefs, strict=True) if coef)
+    return Affine(tuple(terms), linear.get_constant_val().to_python())
+
+
+def extent_of(axis: isl.Set) -> Affine | None:
+    """Return the end of a range as a linear form of the parameters; None where it is none."""
+    last = with_positive_sizes(axis).dim_max(0)
+    last = last.gist(last.domain()).coalesce()  # in which it is defined
+    if not is_linear(last):
+        return None
+    linear = last.as_aff()
+    coefs = [
+        (str(linear.get_dim_name(_PARAM, at)), linear.get_coefficient_val(_PARAM, at).to_python())
+        for at in range(linear.dim(_PARAM))
+    ]
+    terms = tuple((name, coef) for name, coef in coefs if coef)
+    return Affine(terms, linear.get_constant_val().to_python() + 1)
+
+
+def project(values: isl.Set, at: int) -> isl.Set:
+    """Return one dimension of a set."""
+    behind = values.dim(_SET) - at - 1
+    return values.project_out(_SET, at + 1, behind).project_out(_SET, 0, at)
+
+
+def text_of(values: isl.Set) -> str:
+    """Return ``3 to 7``; isl's text where sizes are open."""
+    if not values.dim(_PARAM):
+        first, end = interval(values)
+        return f"{first} to {end - 1}"
+    sizes = with_positive_sizes(isl.Set.universe(values.get_space())).params()
+    text = values.gist_params(sizes).coalesce().to_str()
+    return str(text[text.index("{") :])
+
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 
@@ -66,17 +164,17 @@ class Inference:
     warnings: tuple[str, ...]
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """The extents of a tensor, where all sizes have values."""
+        """Return the extents of a tensor, where all sizes have values."""
         return tuple(interval(values)[1] for values in self.axes[tensor])
 
     def linear_shape(self, tensor: str) -> tuple[Affine, ...] | None:
-        """The extents as linear forms of the shape variables without a size; None for others."""
+        """Return extents as linear forms of shape variables without a size; None for others."""
         forms = tuple(map(extent_of, self.axes[tensor]))
         return None if None in forms else forms  # type: ignore[return-value]
 
 
 def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
-    """The ranges of all statements; shape variables without a size are parameters.
+    """Infer the ranges of all statements; shape variables without a size are parameters.
 
     An iterator takes all values at which every subscript that mentions it stays inside its axis,
     whatever values the iterators take that are known already: those of ``where``, then those that
@@ -84,8 +182,8 @@ def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
     or no value, and where a subscript leaves its axis for all sizes.
     """
     names = [name for name in whole.comprehension.shape_variables if name not in sizes]
-    words = [*map(name_for_isl, names)]
-    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=words)
+    params = [*map(name_for_isl, names)]
+    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=params)
     work = Known(whole, sizes, space, names)
     for declaration in whole.comprehension.inputs:
         work.axes[declaration.name] = tuple(map(work.axis_of, declaration.extents))
@@ -95,7 +193,7 @@ def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
 
 @dataclass(slots=True)
 class Known:
-    """What the statements so far say: the axes of tensors, and warnings.
+    """Axes of tensors by the statements so far, and warnings.
 
     ``names`` are the shape variables that ``parameters`` stand for, in order.
     """
@@ -108,14 +206,14 @@ class Known:
     warnings: list[str] = field(default_factory=list)
 
     def axis_of(self, extent: str | int) -> isl.Set:
-        """``0 <= x < extent``."""
+        """Return ``0 <= x < extent``."""
         space = isl.LocalSpace.from_space(self.parameters.add_dims(_SET, 1))
         x = isl.PwAff.from_aff(isl.Aff.var_on_domain(space, _SET, 0))
         zero = isl.PwAff.from_aff(isl.Aff.zero_on_domain(space))
         return x.ge_set(zero) & x.lt_set(self.size(space, extent))
 
     def size(self, space: isl.LocalSpace, extent: str | int) -> isl.PwAff:
-        """A number, or a shape variable, as a form of a space."""
+        """Return a number, or a shape variable, as a form of a space."""
         value = self.sizes.get(extent, extent) if isinstance(extent, str) else extent
         if isinstance(value, str):
             at = self.names.index(value)
@@ -139,11 +237,11 @@ class StatementRanges:
 
     @classmethod
     def of(cls, work: Known, statement: Assignment) -> StatementRanges:
-        """The range of each iterator; the target's axes become known."""
+        """Infer the range of each iterator; the target's axes become known."""
         bounded = [bound.name for bound in statement.ranges]
-        every = (*statement.index, *names_in(statement.value, *statement.exists), *bounded)
+        used = (*statement.index, *names_in(statement.value, *statement.exists), *bounded)
         shapes = work.whole.comprehension.shape_variables
-        names = tuple(name for name in dict.fromkeys(every) if name not in shapes)
+        names = tuple(name for name in dict.fromkeys(used) if name not in shapes)
         space = work.parameters.add_dims(_SET, len(names))
         is_first = statement.tensor not in work.axes
         self = cls(work, statement, names, isl.LocalSpace.from_space(space), is_first)
@@ -156,16 +254,16 @@ class StatementRanges:
         return tuple(name for name in self.iterators if name not in self.statement.index)
 
     def bounds(self, name: str) -> tuple[int, int]:
-        """First value and behind the last one, where all sizes have values."""
+        """Return the first value and one behind the last, where all sizes have values."""
         return interval(self.alone(name))
 
     def affine(self, term: Term) -> Affine | None:
-        """A term as a linear form of the iterators, where it is one and all sizes have values."""
+        """Return a term as a linear form of iterators, where it is one and sizes have values."""
         form = self.form(term)
         return None if form is None or not is_linear(form) else affine_of(form, self.iterators)
 
     def alone(self, name: str) -> isl.Set:
-        """The values of an iterator, as a set of one dimension."""
+        """Return the values of an iterator, as a set of one dimension."""
         return project(self.known[name], self.iterators.index(name))
 
     def error(self, at: int, what: str, rule: str = "") -> PolysciError:
@@ -190,7 +288,7 @@ class StatementRanges:
         self.place()
 
     def range_of(self, name: str, low: Term, high: Term) -> isl.Set:
-        """``low <= name < high``."""
+        """Return ``low <= name < high``."""
         shapes = self.work.whole.comprehension.shape_variables
         known = {*names_in(low, high)} <= {*shapes}
         first, end = (self.form(term) if known else None for term in (low, high))
@@ -200,12 +298,12 @@ class StatementRanges:
         return iterator.ge_set(first) & iterator.lt_set(end)
 
     def iterator(self, name: str) -> isl.PwAff:
-        """An iterator as a form."""
+        """Return an iterator as a form."""
         at = self.iterators.index(name)
         return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.space, _SET, at))
 
     def form(self, term: Term, floor: bool = False) -> isl.PwAff | None:
-        """A term as a quasi-affine form of the iterators; None where it is none.
+        """Return a term as a quasi-affine form of the iterators; None where it is none.
 
         ``floor``: its quotients are rounded down, instead of towards zero.
         """
@@ -232,7 +330,7 @@ class StatementRanges:
         return None
 
     def condition(self, term: Term) -> isl.Set | None:
-        """Where a condition holds; None for others than linear comparisons joined by ``&&``."""
+        """Return where linear comparisons joined by ``&&`` hold; None for other conditions."""
         match term:
             case Operation("and", (left, right)):
                 first, second = self.condition(left), self.condition(right)
@@ -246,7 +344,7 @@ class StatementRanges:
         return None
 
     def reaches(self, floor: bool = False) -> Iterator[Reach]:
-        """All subscripts; those of the target only where its extents are known."""
+        """Yield all subscripts; those of the target only where its extents are known."""
         statement = self.statement
         everywhere = isl.Set.universe(self.space.get_space())
         terms = [statement.value, *statement.exists]
@@ -271,18 +369,18 @@ class StatementRanges:
         for axis, part in enumerate(parts(term)):
             yield from self.reaches_of(part, condition, names, floor)
             if isinstance(term, Element):
-                every = dict.fromkeys((*names_in(part), *names))
-                own = tuple(name for name in every if name in self.iterators)
-                yield Reach(term, axis, own, self.form(part, floor), condition)
+                used = dict.fromkeys((*names_in(part), *names))
+                iterators = tuple(name for name in used if name in self.iterators)
+                yield Reach(term, axis, iterators, self.form(part, floor), condition)
 
     def inside(self, reach: Reach) -> isl.Set:
-        """Where a subscript lies inside its axis."""
+        """Return where a subscript lies inside its axis."""
         axis = self.work.axes[reach.element.tensor][reach.axis]
         assert reach.form is not None
         return isl.Map.from_pw_aff(reach.form).intersect_range(axis).domain()
 
     def outside(self, reach: Reach, but: str = "") -> isl.Set:
-        """Where it is read outside its axis, as far as the ranges of iterators are known."""
+        """Return where it leaves its axis, as far as the ranges of iterators are known."""
         box = reach.condition
         for name in reach.names:
             if name != but:
@@ -290,32 +388,24 @@ class StatementRanges:
         return with_positive_sizes(box) - self.inside(reach)
 
     def resolve(self, name: str, reaches: list[Reach]) -> isl.Set | None:
-        """From the first to the last value at which no subscript leaves its axis, as far as known.
-
-        None where that bounds nothing yet.
-        """
-        at, values = (
-            self.iterators.index(name),
-            with_positive_sizes(isl.Set.universe(self.space.get_space())),
-        )
+        """Return the range at which no subscript leaves its axis, as far as known, or None."""
+        at, space = self.iterators.index(name), self.space.get_space()
+        values, behind = with_positive_sizes(isl.Set.universe(space)), len(self.iterators) - at - 1
         for reach in reaches:
-            others = [other for other in reach.names if other != name]
-            if reach.form is None or name not in reach.names or {*others} - {*self.known}:
+            others = {*reach.names} - {name}
+            if reach.form is None or name not in reach.names or others - {*self.known}:
                 continue
-            outside = self.outside(reach, name).eliminate(
-                _SET, at + 1, len(self.iterators) - at - 1
-            )
+            outside = self.outside(reach, name).eliminate(_SET, at + 1, behind)
             values = values - outside.eliminate(_SET, 0, at)
         line = project(values, at)
         if not line.is_bounded():
             return None
-        space = self.space.get_space()
         first, last = (end.insert_domain(space) for end in (line.dim_min(0), line.dim_max(0)))
         iterator = self.iterator(name)
         return iterator.ge_set(first) & iterator.le_set(last)
 
     def check_range(self, name: str, reaches: list[Reach]) -> None:
-        """Raises SpecError for an iterator without a range, or whose range has no value."""
+        """Raise SpecError for an iterator without a range, or whose range has no value."""
         rule = f"Say over which values it runs: where {name} in 0:10."
         if name in self.known:
             if with_positive_sizes(self.known[name]).is_empty():
@@ -330,7 +420,7 @@ class StatementRanges:
         raise self.error(self.statement.at, f"nothing bounds {name}", rule)
 
     def check_reach(self, reach: Reach) -> None:
-        """Raises SpecError where it leaves its axis for all sizes; warns where it may."""
+        """Raise SpecError where it leaves its axis for all sizes; warns where it may."""
         outside = self.outside(reach)
         assert reach.form is not None
         if outside.is_empty():
@@ -353,7 +443,7 @@ class StatementRanges:
         self.work.warnings.append(str(problem))
 
     def place(self) -> None:
-        """The axes of the target, from 0 to the last value of each of its iterators."""
+        """Set the axes of the target, from 0 to the last value of each of its iterators."""
         statement, work = self.statement, self.work
         if statement.tensor in work.axes:
             return
@@ -370,3 +460,64 @@ class StatementRanges:
             upto = isl.Map.lex_ge(values.get_space()).intersect_range(natural)
             axes.append(with_positive_sizes(values).apply(upto).coalesce())
         work.axes[statement.tensor] = tuple(axes)
+
+
+LARGEST: Final = 2**48  # elements of a tensor, more than any memory has
+
+
+def bind_sizes(comprehension: Comprehension, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return by shape variable the extent that the tensors have there.
+
+    Raises SpecError for a tensor that is missing, has another number of axes, or another extent
+    than the declaration or a tensor before it says.
+    """
+    sizes: dict[str, int] = {}
+    for tensor in comprehension.inputs:
+        if tensor.name not in shapes:
+            raise SpecError(f"{comprehension.name}: {tensor.name} is missing: expected {tensor}")
+        shape = shapes[tensor.name]
+        if len(shape) != len(tensor.extents):
+            raise SpecError(f"{tensor.name}: expected {tensor}, got shape {tuple(shape)}")
+        for extent, size in zip(tensor.extents, shape, strict=True):
+            known = sizes.setdefault(extent, size) if isinstance(extent, str) else extent
+            if known != size:
+                raise SpecError(f"{tensor.name}: {extent} is {known}, got shape {tuple(shape)}")
+    return sizes
+
+
+def check_sizes(whole: Elaborated, sizes: Mapping[str, int | Sequence[int]]) -> None:
+    """Raise SpecError for a size of something that has none, and for one below 1."""
+    comprehension = whole.comprehension
+    scalars = [tensor.name for tensor in comprehension.inputs if not tensor.extents]
+    for name, size in sizes.items():
+        if name not in (*comprehension.shape_variables, *scalars):
+            raise SpecError(f"{comprehension.name}: {name}={size}: no shape variable or scalar")
+        if name not in scalars and min([size] if isinstance(size, int) else size) < 1:
+            raise SpecError(f"{comprehension.name}: {name}={size}: expected a positive size")
+
+
+def infer_shapes(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
+    """Infer the ranges of a comprehension of known sizes, and check what its calls promise.
+
+    Raises SpecError for a size that is missing or below 1, and as ``infer`` does.
+    """
+    comprehension = whole.comprehension
+    for name in comprehension.shape_variables:
+        if name not in sizes:
+            raise SpecError(f"{comprehension.name}: the size of {name} is missing: {name}=64")
+    check_sizes(whole, sizes)
+    inference = infer(whole, sizes)
+    for tensor in inference.axes:
+        if prod(shape := inference.shape(tensor)) >= LARGEST:
+            raise SpecError(f"{comprehension.name}: {tensor}: too many elements: shape {shape}")
+    for promise in whole.contracts:
+        shape = inference.shape(promise.tensor)
+        for extent, actual in zip(promise.declaration.extents, shape, strict=True):
+            expected = extent
+            if isinstance(extent, str):
+                axis = promise.sizes[extent]
+                expected = inference.shape(axis.tensor)[axis.axis]
+            if expected != actual:
+                what = f"{promise.tensor}: {extent} is {expected}, but its shape is {shape}"
+                raise whole.error(promise.at, what, f"It is called for {promise.declaration}.")
+    return inference

@@ -1,29 +1,37 @@
-"""A statement of a tensor notation -> the expression of an element of its target."""
+"""A statement -> the expression of an element of its target, and checks of computed subscripts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import isfinite
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite, prod
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from polysci.frontends.notation.element_types import (
+from polysci.frontends.notation.elaborate import (
+    Elaborated,
     argument_type,
     combination_type,
     is_real,
+    tensor_types,
     type_of,
 )
-from polysci.frontends.notation.ranges import StatementRanges
+from polysci.frontends.notation.ranges import StatementRanges, infer_shapes
 from polysci.frontends.notation.syntax import (
     REDUCTIONS,
+    Assignment,
     AxisExtent,
     Conversion,
     Element,
+    IndexRange,
     Literal,
     Operation,
     Term,
     Variable,
+    names_in,
+    parts,
+    walk_terms,
 )
 from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.element_values import evaluate
@@ -56,7 +64,7 @@ _WITHIN = {"uint16": ("uint8",), "int16": ("uint8", "int8"), "uint32": ("uint8",
 
 @dataclass(slots=True)
 class Elements:
-    """What an element of a statement's target is, by position of the tensors that it reads.
+    """The expression of an element of a statement's target, by position of the tensors it reads.
 
     ``types`` and ``shapes`` are of the tensors by their names in the text. With ``within`` the
     first element is that of the first values of all iterators, and the last that of the last ones.
@@ -84,12 +92,12 @@ class Elements:
 
     @property
     def firsts(self) -> tuple[int, ...]:
-        """The first values of the target's iterators."""
+        """Return the first values of the target's iterators."""
         return tuple(self.ranges.bounds(name)[0] for name in self.ranges.statement.index)
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """How many elements there are along each axis."""
+        """Return the number of elements along each axis."""
         statement = self.ranges.statement
         if not self.within:
             return self.shapes[statement.tensor]
@@ -98,30 +106,30 @@ class Elements:
 
     @property
     def over(self) -> tuple[tuple[str, int], ...]:
-        """The iterators of the sum, and how far they run."""
+        """Return the iterators of the sum, and how far they run."""
         bounds = [self.ranges.bounds(name) for name in self.ranges.reductions]
         return tuple((f"r{at}", end - first) for at, (first, end) in enumerate(bounds))
 
     def define(self, value: Expr) -> Expr:
-        """The new element by the statement's value: or the old one outside of its ranges."""
+        """Return the new element by the statement's value: or the old one outside its ranges."""
         return self.inside(self.combine(value))
 
     @property
     def computed_type(self) -> str:
-        """The element type in which values are combined."""
+        """Return the element type in which values are combined."""
         return combination_type(self.ranges.statement, self.types)
 
     def reduce(self) -> Expr:
-        """The value of the statement, of the type in which it is combined."""
+        """Return the value of the statement, of the type in which it is combined."""
         statement, dtype = self.ranges.statement, self.computed_type
         function = REDUCTIONS.get(statement.operator)
         value, own = self.expr(statement.value)
         if function is None:
-            return _converted(value, own, dtype)
+            return _convert(value, own, dtype)
         if function in ("argmin", "argmax"):
             over = self.over or (("r0", 1),)
             return Reduce(function, over, value)
-        value = _converted(value, own, dtype)
+        value = _convert(value, own, dtype)
         if not self.over:
             return value
         match value:
@@ -130,45 +138,45 @@ class Elements:
         return Reduce(function, self.over, value)
 
     def combine(self, value: Expr) -> Expr:
-        """With what the element was before, where the statement says so; of the target's type."""
+        """Combine a value with the element before, as the statement says, in the target's type."""
         statement, computed = self.ranges.statement, self.computed_type
         target = self.types[statement.tensor]
         if not statement.initialise:
-            before = _converted(self.before(), target, computed)
+            before = _convert(self.before(), target, computed)
             value = Apply(REDUCTIONS[statement.operator], (before, value))
         places = statement.operator in ("argmin=", "argmax=")
-        value = value if places else _converted(value, computed, target)
+        value = value if places else _convert(value, computed, target)
         return Apply(self.rounding, (value,)) if self.rounding else value
 
     @property
     def reduced_type(self) -> str:
-        """The element type of what ``reduce`` gives."""
+        """Return the element type of the result of ``reduce``."""
         places = self.ranges.statement.operator in ("argmin=", "argmax=")
         return "int32" if places else self.computed_type
 
     @property
     def is_combined(self) -> bool:
-        """Whether every element is combined with what it was, as it is."""
+        """Tell whether every element is combined with what it was, as it is."""
         statement = self.ranges.statement
         same = self.computed_type == self.types[statement.tensor]
         return same and not statement.initialise and not self.range_guards
 
     def before(self) -> Expr:
-        """The element that the target had."""
+        """Return the element that the target had."""
         return self.whole(self.ranges.statement.tensor)
 
     def whole(self, tensor: str) -> Load:
-        """The element, at the place of the target's, of a tensor of its shape."""
+        """Return the element, at the place of the target's, of a tensor of its shape."""
         return self.load(tensor, tuple(map(axis, range(len(self.ranges.statement.index)))))
 
     def part(self, tensor: str) -> Load:
-        """The same of a tensor that ``within`` describes."""
+        """Return the element at the target's place of a tensor that ``within`` describes."""
         index = [combine(dict(axis(at).terms), -first) for at, first in enumerate(self.firsts)]
         return self.load(tensor, tuple(index))
 
     @property
     def range_guards(self) -> tuple[Guard, ...]:
-        """What holds where iterators are in range, if not everywhere."""
+        """Return the conditions under which iterators are in range, but for those always true."""
         statement = self.ranges.statement
         return tuple(
             Guard(combine(dict(axis(at).terms), -first), end - first)
@@ -178,7 +186,7 @@ class Elements:
         )
 
     def inside(self, value: Expr) -> Expr:
-        """The value where iterators are in range; elsewhere the element that was there, or 0."""
+        """Guard a value by the iterators' ranges; elsewhere the element before, or 0, stays."""
         guards = self.range_guards
         if not guards:
             return value
@@ -190,7 +198,7 @@ class Elements:
         return Load(str(self.reads.index(tensor)), index)
 
     def expr(self, term: Term) -> tuple[Expr, str]:
-        """A term, and its element type."""
+        """Return a term as an expression, and its element type."""
         dtype = type_of(term, self.types)
         match term:
             case Literal(int(value)) if int(float(value)) != value:
@@ -209,7 +217,7 @@ class Elements:
                 places = zip(index, self.shapes[tensor], strict=True)
                 return self.load(tensor, tuple(self.place(*place) for place in places)), dtype
             case Operation("select", (condition, body, otherwise)):
-                parts = [_converted(*self.expr(part), dtype) for part in (body, otherwise)]
+                parts = [_convert(*self.expr(part), dtype) for part in (body, otherwise)]
                 guards = self.guards(condition)
                 if guards is not None:
                     return Where(guards, parts[0], parts[1]), dtype
@@ -218,24 +226,24 @@ class Elements:
                 return Apply(function, tuple(map(self.truth, arguments))), dtype
             case Operation(function, arguments):
                 own = argument_type(function, arguments, self.types)
-                values = tuple(_converted(*self.expr(part), own) for part in arguments)
-                return _applied(function, values, own), dtype
+                values = tuple(_convert(*self.expr(part), own) for part in arguments)
+                return _apply(function, values, own), dtype
 
     def truth(self, term: Term) -> Expr:
-        """A term as 0 or 1."""
-        return _converted(*self.expr(term), "bool")
+        """Return a term as 0 or 1."""
+        return _convert(*self.expr(term), "bool")
 
     def place(self, term: Term, extent: int) -> Index:
-        """A subscript, a linear form of iterators or a value; that is moved into the axis."""
+        """Return a subscript: a linear form of iterators, or a value moved into the axis."""
         form = self.ranges.affine(term)
         if form is not None:
             return substitute(form, self.iterators)
         value, dtype = self.expr(term)
         short = kind_of_type(dtype) == WHOLE  # of which vectors gather twice as many elements
-        return Computed(value if short else _converted(value, dtype, "int64"), extent)
+        return Computed(value if short else _convert(value, dtype, "int64"), extent)
 
     def guards(self, term: Term) -> tuple[Guard, ...] | None:
-        """A condition as guards; None where it is none of linear comparisons, all of which hold."""
+        """Return linear comparisons that all must hold as guards; None for other conditions."""
         if self.ranges.condition(term) is None:
             return None
         match term:
@@ -256,14 +264,14 @@ class Elements:
         return None
 
     def largest(self, form: Affine) -> int:
-        """The largest value of a form over all iterators."""
+        """Return the largest value of a form over all iterators."""
         ends = {f"i{at}": size for at, size in enumerate(self.extents)}
         ends |= dict(self.over)
         return form.const + sum(max(0, coef * (ends[name] - 1)) for name, coef in form.terms)
 
 
-def _applied(function: str, values: tuple[Expr, ...], own: str) -> Expr:
-    """A function of values of type ``own``; of real numbers alone a number, as exact as doubles."""
+def _apply(function: str, values: tuple[Expr, ...], own: str) -> Expr:
+    """Apply a function to values of type ``own``; of real numbers alone in doubles, right now."""
     whole = Apply(function, values)
     if is_real(own) and not is_predicate(function) and all(map(_is_known, values)):
         with np.errstate(all="ignore"):
@@ -276,7 +284,7 @@ def _applied(function: str, values: tuple[Expr, ...], own: str) -> Expr:
 
 
 def _is_known(expr: Expr) -> bool:
-    """Whether it is a number, or an extent."""
+    """Tell whether it is a number, or an extent."""
     match expr:
         case Number() | Position(Affine(())):
             return True
@@ -285,8 +293,8 @@ def _is_known(expr: Expr) -> bool:
     return False
 
 
-def _converted(expr: Expr, source: str, target: str) -> Expr:
-    """A value of one element type as one of another; numbers are of any."""
+def _convert(expr: Expr, source: str, target: str) -> Expr:
+    """Convert a value from one element type to another; numbers are of any."""
     if isinstance(expr, Number) and target == "bool":
         return Number(float(expr.value != 0))
     if isinstance(expr, Number):
@@ -299,21 +307,114 @@ def _converted(expr: Expr, source: str, target: str) -> Expr:
 
 
 def _truncate(value: float, target: str) -> float:
-    """Rounded towards zero and saturated, as ``convert`` says."""
+    """Round towards zero and saturate, as ``convert`` does."""
     largest = 2**31 - 1 if kind_of_type(target) == WHOLE else 2**63 - 1024  # as a double
     return float(int(min(max(value, -largest - 1), largest)))
 
 
 def _cast(expr: Expr, source: str, target: str) -> Expr:
-    """What a cast makes of a value: of whole numbers the last bits that the type has."""
+    """Cast a value: of whole numbers the last bits that the type has stay."""
     bits = _BITS.get(target, 0)
     if target in ("float16", "bf16") and source != target:
         value = convert(expr, source, target)
         return Apply("brain", (value,)) if target == "bf16" else value
     if not bits or source in (target, "bool") or source in _WITHIN.get(target, ()):
-        return _converted(expr, source, target)
+        return _convert(expr, source, target)
     last = Apply("bit_and", (convert(expr, source, target), Number(float(2**bits - 1))))
     if target.startswith("u"):
         return last
     sign = Number(float(2 ** (bits - 1)))
     return Apply("sub", (Apply("bit_xor", (last, sign)), sign))
+
+
+OUTSIDE: Final = "outside_"  # begins the names of the counts
+MOST_VALUES: Final = 1 << 20  # of iterators, at which subscripts are computed ahead
+
+
+class ComputedSubscript(NamedTuple):
+    """A computed subscript, and when it is read outside its axis."""
+
+    element: Element
+    axis: int
+    outside: Term
+
+
+def check_subscripts(
+    ranges: StatementRanges, types: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise SpecError for a computed subscript that leaves its axis whatever the data are."""
+    for element, number, outside in _reads(ranges, types, ranges.statement.value, ()):
+        subscript = element.index[number]
+        names = [name for name in names_in(outside) if name in ranges.iterators]
+        bounds = [ranges.bounds(name) for name in names]
+        extents = [end - first for first, end in bounds]
+        is_known = not any(isinstance(part, Element) for part in walk_terms(outside))
+        if not is_known or prod(extents) > MOST_VALUES:
+            continue
+        elements = Elements(ranges, types, shapes)
+        elements.iterators = {
+            name: Affine(((f"i{at}", 1),), first)
+            for at, (name, (first, _)) in enumerate(zip(names, bounds, strict=True))
+        }
+        expr, _ = elements.expr(outside)
+        if not (where := evaluate(expr, extents, {}).astype(bool)).any():
+            continue
+        values = np.asarray(evaluate(elements.expr(subscript)[0], extents, {}))[where]
+        what = (
+            f"{element}: {subscript} takes values {values.min()} to {values.max()}, "
+            f"but axis {number} has 0 to {shapes[element.tensor][number] - 1}"
+        )
+        raise ranges.error(subscript.at or ranges.statement.at, what)
+
+
+def with_index_checks(whole: Elaborated, sizes: Mapping[str, int]) -> Elaborated:
+    """Add a count for each computed subscript, as outputs behind the comprehension's own."""
+    inference, types = infer_shapes(whole, sizes), tensor_types(whole.comprehension)
+    statements, counts = list[Assignment](), list[str]()
+    for ranges in inference.statements:
+        for read in _reads(ranges, types, ranges.statement.value, ()):
+            counts.append(f"{OUTSIDE}{len(counts)}")
+            statements.append(_count(ranges, counts[-1], read.outside))
+        statements.append(ranges.statement)
+    comprehension = replace(
+        whole.comprehension, statements=tuple(statements),
+        outputs=(*whole.comprehension.outputs, *counts),
+    )  # fmt: skip
+    ranks = {**whole.ranks, **dict.fromkeys(counts, 0)}
+    return replace(whole, comprehension=comprehension, ranks=ranks)
+
+
+def _count(ranges: StatementRanges, name: str, condition: Term) -> Assignment:
+    """Return ``name +=! condition ? 1 : 0`` over the iterators of the condition."""
+    bounds = tuple(
+        IndexRange(iterator, Literal(first), Literal(end))
+        for iterator in names_in(condition) if iterator in ranges.iterators
+        for first, end in [ranges.bounds(iterator)]
+    )  # fmt: skip
+    value = Operation("select", (condition, Literal(1), Literal(0)), ranges.statement.at)
+    return Assignment(name, (), "+=", True, value, bounds, (), ranges.statement.at)
+
+
+def _reads(
+    ranges: StatementRanges, types: Mapping[str, str], term: Term, conditions: tuple[Term, ...]
+) -> Iterator[ComputedSubscript]:
+    """Yield the computed subscripts of a term that is computed where all conditions hold."""
+    if isinstance(term, Operation) and term.function == "select":
+        chosen, body, otherwise = term.arguments
+        yield from _reads(ranges, types, chosen, conditions)
+        yield from _reads(ranges, types, body, (*conditions, chosen))
+        yield from _reads(ranges, types, otherwise, (*conditions, Operation("not", (chosen,))))
+        return
+    for part in parts(term):
+        yield from _reads(ranges, types, part, conditions)
+    if isinstance(term, Element):
+        for number, part in enumerate(term.index):
+            if ranges.affine(part) is None:
+                if is_real(type_of(part, types)):
+                    part = Conversion("int64", part)  # as it is read
+                below = Operation("less", (part, Literal(0)))
+                extent = AxisExtent(term.tensor, number)
+                result: Term = Operation("or", (below, Operation("greater_equal", (part, extent))))
+                for condition in conditions:
+                    result = Operation("and", (condition, result))
+                yield ComputedSubscript(element=term, axis=number, outside=result)

@@ -195,13 +195,13 @@ class Comprehension:
 
     @property
     def shape_variables(self) -> tuple[str, ...]:
-        """In the order in which they come first."""
+        """Return the shape variables in the order in which they come first."""
         names = [name for tensor in self.inputs for name in tensor.extents if isinstance(name, str)]
         return tuple(dict.fromkeys(names))
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
-        """The statements; calls of other comprehensions have been replaced by theirs."""
+        """Return the statements; calls of other comprehensions have been replaced by theirs."""
         return tuple(step for step in self.statements if isinstance(step, Assignment))
 
     def __str__(self) -> str:
@@ -211,7 +211,7 @@ class Comprehension:
 
 
 def parts(term: Term) -> tuple[Term, ...]:
-    """The terms directly inside a term."""
+    """Return the terms directly inside a term."""
     match term:
         case Element(_, index):
             return index
@@ -224,14 +224,14 @@ def parts(term: Term) -> tuple[Term, ...]:
 
 
 def walk_terms(term: Term) -> Iterator[Term]:
-    """A term and all inside it, each before its parts, from left to right."""
+    """Yield a term and all inside it, each before its parts, from left to right."""
     yield term
     for part in parts(term):
         yield from walk_terms(part)
 
 
 def rewrite_terms(term: Term, change: Callable[[Term], Term]) -> Term:
-    """``change`` applied to every term inside, the innermost first."""
+    """Apply ``change`` to every term inside, the innermost first."""
     match term:
         case Element(_, index):
             term = replace(term, index=tuple(rewrite_terms(part, change) for part in index))
@@ -243,7 +243,7 @@ def rewrite_terms(term: Term, change: Callable[[Term], Term]) -> Term:
 
 
 def rewrite_statement(statement: Assignment, change: Callable[[Term], Term]) -> Assignment:
-    """The same change in all terms of a statement."""
+    """Apply ``change`` to all terms of a statement."""
     return replace(
         statement,
         value=rewrite_terms(statement.value, change),
@@ -257,6 +257,6 @@ def rewrite_statement(statement: Assignment, change: Callable[[Term], Term]) -> 
 
 
 def names_in(*terms: Term) -> tuple[str, ...]:
-    """The variables of terms, in the order in which they come first."""
-    found = (part.name for term in terms for part in walk_terms(term) if isinstance(part, Variable))
-    return tuple(dict.fromkeys(found))
+    """Return the variables of terms, in the order in which they come first."""
+    parts = (part for term in terms for part in walk_terms(term))
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Variable)))

@@ -26,7 +26,7 @@ class Heads:
 
 
 def attention(call: Call) -> None:
-    """Of one tensor: a product with constant weights makes queries, keys and values."""
+    """Expand attention of one tensor: a product with constant weights makes q, k and v."""
     call.refuse("do_rotary", "past_present_share_buffer")
     x, heads = call.input(0), int(call.attribute("num_heads", 0))
     weights = _constant(call, 1)
@@ -45,7 +45,7 @@ def attention(call: Call) -> None:
 
 
 def multi_head_attention(call: Call) -> None:
-    """Of queries, keys and values, each a matrix, or keys and values by heads already."""
+    """Expand attention of queries, keys and values; keys and values may be split by heads."""
     query, key, value = (call.input(at) for at in range(3))
     heads = int(call.attribute("num_heads", 0))
     if not key or not value or call.rank(query) != 3 or call.rank(key) not in (3, 4):
@@ -81,7 +81,7 @@ def _list(call: Call, values: Sequence[int]) -> str:
 
 
 def _split(call: Call, name: str, heads: int) -> str:
-    """(batch, length, size) with an axis of heads behind the batch."""
+    """Split (batch, length, size) by heads, with their axis behind the batch."""
     batch, length, size = call.shape(name)
     if heads < 1 or size % heads:
         raise ExpansionError(f"{heads} heads of {size}")
@@ -90,7 +90,7 @@ def _split(call: Call, name: str, heads: int) -> str:
 
 
 def _mask(call: Call, mask: str) -> str:
-    """What is added to scores, for a mask of 0 and 1 by key, or by query and key, or lengths."""
+    """Return what to add to scores for a mask of 0 and 1 by key, by query and key, or lengths."""
     if not mask:
         return ""
     shape = call.shape(mask)
@@ -116,7 +116,7 @@ def _mask(call: Call, mask: str) -> str:
 
 
 def _attend(call: Call, parts: Heads) -> None:
-    """``softmax(scale * Q K' + masks) V``, heads side by side again."""
+    """Add ``softmax(scale * Q K' + masks) V``, heads side by side again."""
     batch, heads, length, size = call.shape(parts.query)
     across = call.make("Transpose", [parts.key], perm=[0, 1, 3, 2])
     scores = call.make("MatMul", [parts.query, across])

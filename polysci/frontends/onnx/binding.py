@@ -22,19 +22,19 @@ SIDE, WORDS = 224, 128  # sizes that examples give to images and texts
 
 @dataclass(frozen=True, slots=True)
 class FreeDimension:
-    """Where a dimension is that has no size, and a size as a model may have it."""
+    """The place of a dimension that has no size, and a usual size for it."""
 
     place: str
     example: int
 
     def option(self, name: str) -> str:
-        """What binds it on the command line."""
+        """Return the option of the command line that binds it."""
         return f"--dim {quote(f'{name}={self.example}')}"
 
 
 @dataclass(slots=True)
 class InputBinder:
-    """``dims`` by name or as ``INPUT.AXIS``, ``values`` by the name of an input."""
+    """Binds ``dims`` by name or as ``INPUT.AXIS``, and ``values`` by the name of an input."""
 
     table: TensorTable
     dims: Mapping[str, int]
@@ -43,7 +43,7 @@ class InputBinder:
     free: dict[str, FreeDimension] = field(default_factory=dict)  # by name, of no size
 
     def bind(self, graph: Any) -> None:
-        """Learn the type of every input of ``graph`` that is no weight. Raises for what is free."""
+        """Learn the type of every input of ``graph`` that is no weight. Raise for what is free."""
         where = self.table.where
         for name, size in self.dims.items():
             if not isinstance(size, int) or not 0 < size < 1 << 31:
@@ -51,7 +51,7 @@ class InputBinder:
         inputs = [tensor for tensor in graph.input if tensor.name not in self.table.values]
         self._check_values(inputs)
         for tensor in inputs:
-            kind = self._typed(tensor)
+            kind = self._type_of(tensor)
             if tensor.name in self.values:
                 self.table.learn(tensor.name, self._value(tensor.name, kind))
             else:
@@ -78,8 +78,8 @@ class InputBinder:
                 f"expected one of {', '.join(names)!r:.300}"
             )
 
-    def _typed(self, proto: Any) -> Any:
-        """A copy of an input's type. Raises UnsupportedError for what is no tensor."""
+    def _type_of(self, proto: Any) -> Any:
+        """Copy an input's type. Raises UnsupportedError for what is no tensor."""
         kind = self.table.onnx.TypeProto()
         kind.CopyFrom(proto.type)
         tensor = kind.HasField("tensor_type")
@@ -104,7 +104,7 @@ class InputBinder:
             dim.dim_value = size or 1
 
     def _size(self, name: str, axis: int, dim: Any) -> int | None:
-        """What a free dimension is bound to; its own place counts more than a name."""
+        """Return what a free dimension is bound to; its own place counts more than a name."""
         for label in (f"{name}.{axis}", dim.dim_param):
             if label and label in self.dims:
                 self.used |= {label, *({dim.dim_param} & self.dims.keys())}
@@ -112,14 +112,14 @@ class InputBinder:
         return None
 
     def _value(self, name: str, kind: Any) -> Array:
-        """The value of an input, of its type and shape."""
-        onnx, given = self.table.onnx, np.asarray(self.values[name])
+        """Return the value of an input, of its type and shape."""
+        onnx, bound = self.table.onnx, np.asarray(self.values[name])
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
-        if given.dtype.kind not in "biuf" or np.dtype(dtype).kind not in "biuf":
+        if bound.dtype.kind not in "biuf" or np.dtype(dtype).kind not in "biuf":
             raise self._fault(name, f"{self.values[name]!r:.80} is no number of type {dtype}")
         with np.errstate(all="ignore"):
-            value = given.astype(dtype)
-        if value.dtype.kind != "f" and not np.array_equal(value, given):
+            value = bound.astype(dtype)
+        if value.dtype.kind != "f" and not np.array_equal(value, bound):
             raise self._fault(name, f"{self.values[name]!r:.80} is no {dtype}")
         shape = self._shape(name, kind, value)
         if value.size != prod(shape) and value.ndim:
@@ -128,7 +128,7 @@ class InputBinder:
         return value.reshape(shape) if value.ndim else np.broadcast_to(value, shape)
 
     def _shape(self, name: str, kind: Any, value: Array) -> tuple[int, ...]:
-        """The shape of the input; where free dimensions are not bound, that of the value."""
+        """Return the shape of the input; where free dimensions are not bound, that of the value."""
         dims = kind.tensor_type.shape.dim
         if not kind.tensor_type.HasField("shape"):
             return value.shape
@@ -152,7 +152,7 @@ class InputBinder:
 def bound_inputs(
     model: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The arrays that inputs become which ``values`` binds, of the type and shape of the model."""
+    """Return the inputs that ``values`` binds as arrays of the model's types and shapes."""
     table = TensorTable(onnx_module(), str(model)[:200], NEWEST, NEWEST)
     graph = read(model, external=True).graph
     InputBinder(table, dims, values).bind(graph)
@@ -160,7 +160,7 @@ def bound_inputs(
 
 
 def _example(tensor: Any, axis: int) -> int:
-    """A size of a free dimension: one image or text, of a usual size."""
+    """Return an example size of a free dimension: one image or text, of a usual size."""
     rank, real = len(tensor.shape.dim), tensor.elem_type in (_FLOAT, _FLOAT16)
     if axis == 0 or rank not in (2, 4) or (rank == 2 and real):
         return 1
@@ -168,5 +168,5 @@ def _example(tensor: Any, axis: int) -> int:
 
 
 def _is_free(dim: Any) -> bool:
-    """Whether the model leaves the size open: it has a name, -1, or nothing."""
+    """Tell whether the model leaves the size open: it has a name, -1, or nothing."""
     return not dim.HasField("dim_value") or dim.dim_value < 0

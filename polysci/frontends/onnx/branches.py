@@ -14,7 +14,7 @@ from polysci.program.stages import CountedAxis
 
 
 def expand_if(reader: Reader, proto: Any) -> None:
-    """The branch of a condition that is known; else both, as ``Where`` of what they make."""
+    """Add the branch of a condition that is known; else both, with a choice between results."""
     branches = {
         attribute.name: body_of_graph(attribute.g)
         for attribute in proto.attribute
@@ -39,17 +39,17 @@ def expand_if(reader: Reader, proto: Any) -> None:
 
 
 def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -> None:
-    """Both branches, and a node that says which one is needed."""
+    """Add both branches, and a node that says which one is needed."""
     (condition,) = proto.input
-    made: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for part, body in sorted(branches.items(), reverse=True):  # "then_branch" comes first
-        made[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
+        results[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
         try:
-            reader.inline(body, {}, made[part], f"{title}/{part}")
+            reader.inline(body, {}, results[part], f"{title}/{part}")
         except SpecError as error:  # as where sizes fit one branch alone
             raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
     chosen = [at for at, output in enumerate(proto.output) if output]
-    then, otherwise = ([names[at] for at in chosen] for names in made.values())
+    then, otherwise = ([names[at] for at in chosen] for names in results.values())
     outputs = [proto.output[at] for at in chosen]
     kinds = reader.table.types
     pairs = [
@@ -83,7 +83,7 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
 def _count(
     reader: Reader, left: str, right: str, title: str
 ) -> tuple[CountedAxis, CountedAxis] | None:
-    """The counts of two tensors of one shape, of which data decides the length of one at least."""
+    """Return the counts of two tensors of one shape; None where data decides neither length."""
     marks = [reader.counted.get(name) for name in (left, right)]
     axes = {mark.axis for mark in marks if mark}
     if len(axes) > 1:

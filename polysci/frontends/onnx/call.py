@@ -24,7 +24,7 @@ class Call:
         return str(self.proto.name or self.proto.output[0])
 
     def input(self, at: int) -> str:
-        """The name of an input; empty where it is left out."""
+        """Return the name of an input; empty where it is left out."""
         return str(self.proto.input[at]) if at < len(self.proto.input) else ""
 
     def output(self, at: int) -> str:
@@ -39,7 +39,7 @@ class Call:
         return default
 
     def others(self, *names: str) -> dict[str, Any]:
-        """The attributes but for those."""
+        """Return the other attributes."""
         return {
             attribute.name: self.attribute(attribute.name, None)
             for attribute in self.proto.attribute
@@ -62,17 +62,17 @@ class Call:
         return self.reader.table.shape(name)
 
     def number(self, value: float, like: str) -> str:
-        """A constant of the type of another tensor."""
+        """Return a constant of the type of another tensor."""
         self.shape(like)
         dtype = self.reader.table.tensor(like).dtype
         return self.reader.constant(f"{self.title}/number", np.array(value, dtype))
 
     def constant(self, base: str, value: Array) -> str:
-        """A constant of this node."""
+        """Return a constant of this node."""
         return self.reader.constant(f"{self.title}/{base}", value)
 
     def make(self, op: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        """Add a node; gives the name of its result."""
+        """Add a node; return the name of its result."""
         name = output or self.reader.fresh(f"{self.title}/{op}")
         self.reader.emit(op, inputs, [name], **attributes)
         return name

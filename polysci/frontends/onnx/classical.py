@@ -19,7 +19,7 @@ REFUSED = (
 
 
 def _real(call: Call, name: str) -> str:
-    """A tensor as f32."""
+    """Return a tensor as f32."""
     call.shape(name)
     if call.reader.table.tensor(name).dtype == "float32":
         return name
@@ -27,19 +27,19 @@ def _real(call: Call, name: str) -> str:
 
 
 def _vector(call: Call, attribute: str, default: float) -> str:
-    """A list of numbers, one for each column or for all."""
+    """Return a list of numbers, one for each column or for all."""
     values = call.attribute(attribute, None) or [default]
     return call.constant(attribute, np.array(values, np.float32))
 
 
 def _scale(call: Call) -> None:
-    """``(x - offset) * scale``."""
+    """Expand to ``(x - offset) * scale``."""
     centred = call.make("Sub", [_real(call, call.input(0)), _vector(call, "offset", 0)])
     call.make("Mul", [centred, _vector(call, "scale", 1)], call.output(0))
 
 
 def _regress(call: Call) -> None:
-    """``x @ coefficients' + intercepts``, one row of coefficients for each target."""
+    """Expand to ``x @ coefficients' + intercepts``, a row of coefficients for each target."""
     if call.attribute("post_transform", "NONE") != "NONE":
         raise ExpansionError(f"post_transform {call.attribute('post_transform', '')}")
     targets = call.attribute("targets", 1)
@@ -50,7 +50,7 @@ def _regress(call: Call) -> None:
 
 
 def _normalise(call: Call) -> None:
-    """Rows over their largest size, or the sum of sizes, or the root of the sum of squares."""
+    """Divide rows by their largest size, the sum of sizes, or the root of the sum of squares."""
     kind, x = call.attribute("norm", "MAX"), _real(call, call.input(0))
     ops = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
     if kind not in ops:
@@ -67,7 +67,7 @@ def _normalise(call: Call) -> None:
 
 
 def _pick(call: Call) -> None:
-    """Columns by their numbers."""
+    """Pick columns by their numbers."""
     call.make("Gather", [call.input(0), call.input(1)], call.output(0), axis=-1)
 
 
@@ -82,7 +82,7 @@ _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
 
 
 def expansion_of_classical(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces an operator of ``ai.onnx.ml``."""
+    """Return the expansion of an operator of ``ai.onnx.ml``."""
     if proto.domain != DOMAIN:
         return None
     expand = _EXPANSIONS.get(proto.op_type, _refuse)

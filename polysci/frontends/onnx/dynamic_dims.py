@@ -1,4 +1,4 @@
-"""Where the axes lie, in the results of a node, of which data decides the length."""
+"""The axes of a node's results whose length data decides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Rule = Callable[[Reader, Node, Shapes], CountedAxis]
 
 
 def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, CountedAxis]:
-    """By result of a node, some of whose inputs have such an axis; ``shapes`` are the results'.
+    """Return such axes by result of a node with inputs that have one; ``shapes`` are the results'.
 
     Raises ExpansionError for a node that does not keep places along it apart.
     """
@@ -33,7 +33,7 @@ def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, Counte
 
 
 def _first(reader: Reader, node: Node) -> CountedAxis:
-    """That of the first input, the only one that may have any."""
+    """Return the axis of the first input, the only one that may have any."""
     if any(name in reader.counted for name in node.inputs[1:]):
         raise ExpansionError(_MIXED)
     return reader.counted[node.inputs[0]]
@@ -78,7 +78,7 @@ def _along(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
 
 
 def _reduced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    """Over other axes: those before it may be gone."""
+    """Reduce other axes: those before it may be gone."""
     mark, shape = _first(reader, node), reader.table.shape(node.inputs[0])
     if node.attributes.get("keepdims", 1):
         return mark
@@ -102,7 +102,7 @@ def _transposed(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
 
 
 def _reshaped(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    """An axis of as many elements, behind as many places."""
+    """Return an axis of as many elements, behind as many places."""
     mark, shape = _first(reader, node), reader.table.shape(node.inputs[0])
     before, new = prod(shape[: mark.axis]), shapes[node.outputs[0]]
     for at, size in enumerate(new):
@@ -134,7 +134,7 @@ def _gathered_slices(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
 
 
 def _sliced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    """Along other axes, or of all that there is."""
+    """Slice other axes, or all of this one."""
     mark, x = _first(reader, node), reader.table.shape(node.inputs[0])
     if shapes[node.outputs[0]][mark.axis] != x[mark.axis]:
         raise ExpansionError("a part of an axis of which data decides the length")
@@ -142,7 +142,7 @@ def _sliced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
 
 
 def _joined(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    """Along another axis, tensors of one length."""
+    """Concatenate tensors of one length along another axis."""
     marks = {reader.counted.get(name) for name in node.inputs}
     if len(marks) > 1:
         raise ExpansionError(_TWO)

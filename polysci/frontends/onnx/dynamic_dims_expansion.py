@@ -41,7 +41,7 @@ class DynamicNode:
 
     @property
     def axes(self) -> list[int]:
-        """The axes along which the node reads its first input as a whole."""
+        """Return the axes along which the node reads its first input as a whole."""
         rank = len(self.shape(self.node.inputs[0]))
         if self.node.op in ("Gather", "TopK", "ArgMax", "ArgMin", "Concat"):
             default = {"TopK": -1}.get(self.node.op, 0)
@@ -56,7 +56,7 @@ class DynamicNode:
 
     @property
     def mixes(self) -> bool:
-        """Whether the node needs the count of what it reads, and not only hands it on."""
+        """Tell whether the node needs the count of what it reads, and not only hands it on."""
         if self.node.op in _COUNTING:
             return True
         if self.node.op == "Concat":
@@ -73,7 +73,7 @@ class DynamicNode:
     def make(
         self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
     ) -> str:
-        """The only result of a new node."""
+        """Add a node; return its only result."""
         name = self.reader.fresh(f"{self.title}/{op}")
         self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
                            {name: (dtype, shape)})  # fmt: skip
@@ -87,18 +87,18 @@ class DynamicNode:
         return self.reader.constant(f"{self.title}/number", np.array(value, np.int64))
 
     def count(self, op: str, left: str, right: str | int) -> str:
-        """A whole number out of two."""
+        """Add an operation of two whole numbers."""
         other = right if isinstance(right, str) else self.number(right)
         return self.make(op, (left, other), "int64", ())
 
     def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
-        """Which places along an axis are counted; ``shape`` is that of the mask."""
+        """Return a mask of ``shape``: which places along an axis are counted."""
         places = np.arange(length, dtype=np.int64).reshape(shape)
         here = self.reader.constant(f"{self.title}/places", places)
         return self.make("Less", (here, count), "bool", shape)
 
     def replace_rest(self, name: str, neutral: float | str) -> str:
-        """A tensor with another number (``least`` or ``most`` of its type) behind the count."""
+        """Replace what is behind the count by a number, or ``least`` or ``most`` of the type."""
         mark = self.counted_axis(name)
         if mark is None:
             return name
@@ -118,7 +118,7 @@ class DynamicNode:
         return self.make("Where", (mask, name, other), dtype.name, shape)
 
     def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
-        """A result of the node under its own name."""
+        """Give a result of the node its own name."""
         if output:
             kind = (self.dtype(name), self.shape(name))
             self.reader.append(
@@ -128,7 +128,7 @@ class DynamicNode:
                 self.reader.counted[output] = mark
 
     def again(self, inputs: Sequence[str], **changes: Any) -> list[str]:
-        """The same node of other inputs; the names of its results."""
+        """Add the node again with other inputs; return the names of its results."""
         copy = type(self.proto)()
         copy.CopyFrom(self.proto)
         copy.input[:] = inputs
@@ -146,7 +146,7 @@ _LEAST, _MOST = ("ReduceMax", "ArgMax", "TopK"), ("ReduceMin", "ArgMin")
 
 
 def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
-    """What makes tensors of bounded length and their count, where the length is data."""
+    """Return the expansion to a tensor of bounded length and its count, where data decides it."""
     expand = _MAKERS.get(proto.op_type)
     if proto.op_type == "Compress" and proto.input[1] in reader.table.values:
         return None
@@ -158,7 +158,7 @@ def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
 
 
 def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
-    """What takes the place of a node that mixes what is counted with what lies behind it."""
+    """Return the expansion of a node that mixes what is counted with what lies behind it."""
     expand = _READERS.get(proto.op_type)
     if expand is None or not any(name in reader.counted for name in proto.input):
         return None
@@ -167,7 +167,7 @@ def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
 
 
 def _places_of(counting: DynamicNode, name: str) -> tuple[str, str]:
-    """The places of what is not 0, one a column, and how many there are."""
+    """Return the places of what is not 0, one a column, and how many there are."""
     reader, shape = counting.reader, counting.shape(name)
     places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
     reader.append(Node("NonZero", (name,), (places, count), name=counting.title), {
@@ -182,7 +182,7 @@ def _non_zero(counting: DynamicNode) -> None:
 
 
 def _compress(counting: DynamicNode) -> None:
-    """A Gather at the places where the condition holds."""
+    """Gather the places where the condition holds."""
     x, condition = counting.node.inputs
     axis = counting.node.attributes.get("axis")
     if axis is None:
@@ -204,7 +204,7 @@ def _compress(counting: DynamicNode) -> None:
 
 
 def _suppress(counting: DynamicNode) -> None:
-    """NonMaxSuppression: rows (image, class, box), and how many."""
+    """Expand NonMaxSuppression: rows (image, class, box), and how many."""
     reader, node = counting.reader, counting.node
     boxes, scores = node.inputs[:2]
     shape = counting.shape(scores)
@@ -235,7 +235,7 @@ def _suppress(counting: DynamicNode) -> None:
 
 
 def _shape_of(counting: DynamicNode) -> None:
-    """Constants, and the count among them."""
+    """Concatenate constants, and the count among them."""
     (x,), words = counting.node.inputs, counting.node.attributes
     shape, mark = counting.shape(x), counting.counted_axis(x)
     assert mark
@@ -261,7 +261,7 @@ def _size_of(counting: DynamicNode) -> None:
 
 
 def _reduce(counting: DynamicNode) -> None:
-    """With what changes nothing behind the count."""
+    """Reduce a tensor whose elements behind the count change nothing."""
     x, *others = counting.node.inputs
     if counting.dtype(x) == "bool":
         raise ExpansionError("truth values along an axis of which data decides the length")
@@ -273,7 +273,7 @@ def _reduce(counting: DynamicNode) -> None:
 
 
 def _mean(counting: DynamicNode) -> None:
-    """The sum, by how many there are."""
+    """Divide the sum by how many there are."""
     x, *others = counting.node.inputs
     mark, dtype = counting.counted_axis(x), counting.dtype(x)
     assert mark
@@ -290,7 +290,7 @@ def _mean(counting: DynamicNode) -> None:
 
 
 def _top(counting: DynamicNode) -> None:
-    """The first of those that are counted; k may be data too, if it is no more than these."""
+    """Take the first of those that are counted; k may be data too, if it is no more than these."""
     x, k = counting.node.inputs
     mark = counting.counted_axis(x)
     assert mark
@@ -307,7 +307,7 @@ def _top(counting: DynamicNode) -> None:
 
 
 def _gather(counting: DynamicNode) -> None:
-    """Places that count from the end count from the last one there is."""
+    """Gather; places that count from the end count from the last one there is."""
     x, indices = counting.node.inputs
     mark = counting.counted_axis(x)
     known = counting.reader.table.values.get(indices)
@@ -329,7 +329,7 @@ def _gather(counting: DynamicNode) -> None:
 
 
 def _slice(counting: DynamicNode) -> None:
-    """A part of what is there: ends below 0 count from its last element."""
+    """Slice what is there: ends below 0 count from its last element."""
     x, *names = counting.node.inputs
     mark, shape = counting.counted_axis(x), list(counting.shape(x))
     assert mark
@@ -366,14 +366,14 @@ def _slice(counting: DynamicNode) -> None:
 
 
 def _clip(counting: DynamicNode, count: str, place: int) -> str:
-    """A place as Slice counts it, among ``count`` elements."""
+    """Return a place as Slice counts it, among ``count`` elements."""
     if place >= 0:
         return counting.count("Min", count, place)
     return counting.count("Max", counting.count("Add", count, place), 0)
 
 
 def _concat(counting: DynamicNode) -> None:
-    """Parts one behind the other, without what lies behind the count of each."""
+    """Concatenate parts, without what lies behind the count of each."""
     names, (axis,) = counting.node.inputs, counting.axes
     marks = [counting.counted_axis(name) for name in names]
     if any(mark and mark.axis != axis for mark in marks):

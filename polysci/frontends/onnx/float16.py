@@ -16,7 +16,7 @@ TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 
 
 def widen_halves(model: Any) -> Any:
-    """The model with all numbers of float16 as f32 but for its inputs and outputs.
+    """Return the model with all numbers of float16 as f32 but for its inputs and outputs.
 
     A Cast to float16 rounds; all else is computed in f32 and not rounded. A model without float16
     is returned as it is, another one as a copy.
@@ -41,7 +41,7 @@ def widen_halves(model: Any) -> Any:
 
 
 def _has_halves(model: Any, half: int) -> bool:
-    """Whether a tensor, an input, an output or an attribute is of float16."""
+    """Tell whether a tensor, an input, an output or an attribute is of float16."""
     kinds = [tensor.data_type for graph in _graphs(model) for tensor in graph.initializer]
     borders = chain(model.graph.input, model.graph.output)
     kinds += [value.type.tensor_type.elem_type for value in borders]
@@ -53,7 +53,7 @@ def _has_halves(model: Any, half: int) -> bool:
 
 
 def _graphs(model: Any) -> Iterator[Any]:
-    """The graph of a model, and those inside its nodes."""
+    """Yield the graph of a model, and those inside its nodes."""
     yield model.graph
     for node in _nodes(model):
         yield from subgraphs(node)
@@ -64,7 +64,7 @@ def _nodes(model: Any) -> Iterator[Any]:
 
 
 def _convert_border(graph: Any, half: int, real: int) -> dict[str, str]:
-    """Give inputs and outputs of float16 another name inside; returns old name -> new name."""
+    """Give inputs and outputs of float16 another name inside; return old name -> new name."""
     known = {tensor.name for tensor in graph.initializer}
     made = {name for node in nodes_below(graph.node) for name in node.output}
     taken = known | made | {value.name for value in graph.input}
@@ -97,7 +97,7 @@ def _widen_tensor(tensor: Any, half: int) -> None:
 
 
 def _widen_nodes(nodes: Any, half: int, real: int) -> None:
-    """Constants and element types of nodes, in their subgraphs too; casts convert and back."""
+    """Widen constants and types of nodes, in their subgraphs too; casts convert and back."""
     changed = list[Any]()
     for node in nodes:
         copy = type(node)()
@@ -115,7 +115,7 @@ def _widen_nodes(nodes: Any, half: int, real: int) -> None:
 
 
 def _widen_cast(node: Any, half: int, real: int) -> list[Any]:
-    """The node itself; a Cast to float16 gets one behind it, back to f32."""
+    """Return the node itself; a Cast to float16 gets one behind it, back to f32."""
     kinds = [attribute.i for attribute in node.attribute if attribute.name == "to"]
     if node.op_type != "Cast" or node.domain not in DOMAINS or kinds != [half]:
         return [node]
@@ -125,7 +125,7 @@ def _widen_cast(node: Any, half: int, real: int) -> list[Any]:
 
 
 def _add_casts(graph: Any, names: Mapping[str, str], half: int, real: int) -> None:
-    """From inputs of float16 to what nodes read, and from what they make to such outputs."""
+    """Add casts behind inputs of float16, and before such outputs."""
     inputs = {value.name for value in graph.input}
     before = [_cast(name, new, real) for name, new in names.items() if name in inputs]
     after = [_cast(new, name, half) for name, new in names.items() if name not in inputs]

@@ -24,7 +24,7 @@ SHAPE_ONLY = ("Shape", "Size", "EyeLike")  # the value of the input does not mat
 
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
 def fold(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
-    """The results of a node that depends on nothing but weights and shapes, else None."""
+    """Return the results of a node that depends on nothing but weights and shapes, else None."""
     if node.op == "Shape":
         return [_shape_of(table, node)]
     if node.op == "Size":
@@ -47,7 +47,7 @@ def _shape_of(table: TensorTable, node: Node) -> Array:
 
 
 def _repeat(table: TensorTable, node: Node) -> Array:
-    """One value in every place, held once."""
+    """Return one value in every place, held once."""
     value = node.attributes.get("value", np.zeros(1, np.float32))
     shape = tuple(int(size) for size in table.values[node.inputs[0]])
     table.check(node.outputs[0], shape, value.dtype)
@@ -60,7 +60,7 @@ def _repeat(table: TensorTable, node: Node) -> Array:
 
 
 def _range(table: TensorTable, node: Node) -> Array:
-    """Of every type, and of numbers that are lists of one, which ONNX's inference refuses."""
+    """Compute Range of every type, and of lists of one number, which ONNX's inference refuses."""
     start, limit, step = (table.values[name].reshape(-1) for name in node.inputs)
     if any(len(number) != 1 for number in (start, limit, step)) or not step[0]:
         raise SpecError(f"{table.where}: {str(node)!r:.200}: from {start} to {limit} by {step}")
@@ -73,7 +73,7 @@ def _range(table: TensorTable, node: Node) -> Array:
 
 
 def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
-    """By ONNX's reference, on the values that are known; None where a shape depends on them."""
+    """Compute a node by ONNX's reference on known values; None where a shape depends on them."""
     helper = table.onnx.helper
     from onnx.reference import ReferenceEvaluator
 
@@ -104,7 +104,7 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
 
 
 def _value(table: TensorTable, name: str) -> Array:
-    """The value, or zeros of its shape, held once, where none is known."""
+    """Return the value, or zeros of its shape, held once, where none is known."""
     if name in table.values:
         return table.values[name]
     tensor = table.tensor(name)

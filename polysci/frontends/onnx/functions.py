@@ -11,7 +11,7 @@ from polysci.frontends.onnx.renaming import Body, bind_attributes, rename_nodes
 
 
 def functions_of(model: Any) -> dict[tuple[str, str, str], Any]:
-    """A model's own functions, by domain, name and overload."""
+    """Return a model's own functions, by domain, name and overload."""
     return {
         (function.domain, function.name, function.overload): function
         for function in model.functions
@@ -19,13 +19,13 @@ def functions_of(model: Any) -> dict[tuple[str, str, str], Any]:
 
 
 def expansion_by_function(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces a node by the body of the model's function that it calls."""
+    """Return the expansion of a node to the body of the model's function that it calls."""
     function = reader.functions.get((proto.domain, proto.op_type, proto.overload))
     return None if function is None else partial(_expand_own, function=function)
 
 
 def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
-    """The same for an operator that ONNX defines by others, and that polysci has not itself."""
+    """Return the expansion of an operator that ONNX defines by others, and polysci lacks."""
     newer = _newer_parts(reader, proto)
     if reader.supported is None or (proto.op_type in reader.supported and not newer):
         return None
@@ -39,7 +39,7 @@ def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
 
 
 def _newer_parts(reader: Reader, proto: Any) -> list[str]:
-    """Attributes and inputs that an operator has got since opset KNOWN."""
+    """Return attributes and inputs that an operator has got since opset KNOWN."""
     if reader.table.opset <= KNOWN:
         return []
     try:
@@ -52,7 +52,7 @@ def _newer_parts(reader: Reader, proto: Any) -> list[str]:
 
 
 def has_definition(reader: Reader, op: str) -> bool:
-    """Whether ONNX defines an operator by others."""
+    """Tell whether ONNX defines an operator by others."""
     defs = reader.table.onnx.defs
     if not defs.has(op):
         return False
@@ -68,7 +68,7 @@ def _expand_own(reader: Reader, proto: Any, *, function: Any) -> None:
 
 
 def _check_version(reader: Reader, function: Any, node: Any) -> None:
-    """A function may follow another version of the operators, where they are the same in both."""
+    """Refuse a function of another version of the operators, unless they are the same in both."""
     defs = reader.table.onnx.defs
     if node.domain not in DOMAINS or not defs.has(node.op_type):
         return
@@ -98,7 +98,7 @@ def _expand_schema(reader: Reader, proto: Any, *, schema: Any) -> None:
 
 
 def _definition(reader: Reader, proto: Any, schema: Any) -> Any:
-    """The newest body that the model's version of the operators may use.
+    """Return the newest body that the model's version of the operators may use.
 
     That of a later opset, whose operators are the same in both, if there is none.
     """

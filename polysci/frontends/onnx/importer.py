@@ -1,4 +1,4 @@
-"""From an ONNX model to a Graph: inputs bound, shapes inferred, what is known computed."""
+"""The import of an ONNX model as a Graph: inputs bound, shapes inferred, constants computed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load(
     external: bool = False,
     supported: Container[str] | None = None,
 ) -> Graph:
-    """The graph of an ONNX model.
+    """Return the graph of an ONNX model.
 
     ``dims`` binds its free dimensions, by name or as ``INPUT.AXIS``, ``values`` inputs to
     constants: numbers or arrays. Raises SpecError for a file that is no model, a dimension that is
@@ -71,7 +71,7 @@ def graph_of(
     supported: Container[str] | None = None,
     where: str = "model",
 ) -> Graph:
-    """The same for a model in memory that ``model_file.check_model`` accepts."""
+    """Return the graph of a model in memory that ``model_file.check_model`` accepts."""
     opset = opset_of(model, where)
     table = TensorTable(onnx_module(), where, max(opset, OLDEST), opset)
     model = widen_halves(model)
@@ -87,7 +87,7 @@ def graph_of(
 
 
 def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
-    """What adds other nodes in place of one; ``last``: where polysci has no operator for it."""
+    """Return the expansion of a node, if any; ``last``: where polysci has no operator for it."""
     if last:
         return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
     if counted := expansion_of_counted(reader, proto):
@@ -111,7 +111,7 @@ _CONTROL: Mapping[str, Expansion] = MappingProxyType(
 
 
 def _finish(reader: Reader, graph: Any) -> Graph:
-    """The graph without what no output needs."""
+    """Return the graph without what no output needs."""
     table, outputs = reader.table, [tensor.name for tensor in graph.output]
     counted = {name: reader.counted[name] for name in outputs if name in reader.counted}
     outputs += dict.fromkeys(mark.count for mark in counted.values())
@@ -143,7 +143,7 @@ def _finish(reader: Reader, graph: Any) -> Graph:
 
 
 def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterable[NodeRefusal]:
-    """Of nodes that have no operator, and of those whose results have no type."""
+    """Yield refusals of nodes that have no operator, and of those whose results have no type."""
     types, supported, has = reader.table.types, reader.supported, reader.table.onnx.defs.has
     for node in kept:
         typed = all(name in types for name in node.outputs if name in needed)
@@ -157,7 +157,7 @@ def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterabl
 
 
 def _bindable(reader: Reader, needs: Iterable[str]) -> tuple[str, ...]:
-    """The inputs of the network on which tensors depend; none where one holds real data."""
+    """Return the inputs on which tensors depend; none where one holds real data."""
     makers = {name: node for node in reader.nodes for name in node.outputs}
     table, seen = reader.table, ancestors(needs, makers)
     sources = [name for name in table.types if name in seen and name not in makers]

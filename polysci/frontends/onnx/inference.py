@@ -19,7 +19,7 @@ Types = dict[str, Any]
 
 
 def infer(table: TensorTable, proto: Any, node: Node) -> Types:
-    """Types of a node's results that have one shape. Raises SpecError for a contradiction."""
+    """Infer types of a node's results that have one shape. Raises SpecError for a contradiction."""
     onnx = table.onnx
     names = {name for name in node.inputs if name}
     data = {
@@ -48,7 +48,7 @@ def _fault(table: TensorTable, node: Node, reason: str) -> SpecError:
 
 
 def infer_own(table: TensorTable, node: Node) -> Types:
-    """Types of results of an operator that ONNX lacks, by its row; none without a rule."""
+    """Infer types of results of an operator that ONNX lacks, by its row; none without a rule."""
     kinds: Types = {}
     _apply_rule(table, node, kinds)
     return kinds

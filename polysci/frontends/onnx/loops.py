@@ -16,7 +16,7 @@ FEW_TRIPS = 4  # written out, if possible: constants then differ from iteration 
 
 
 def expand_loop(reader: Reader, proto: Any) -> None:
-    """``Loop``: states go from one iteration to the next, other results are stacked."""
+    """Expand ``Loop``: states go from one iteration to the next, other results are stacked."""
     graph, (trips, going) = _body(proto), proto.input[:2]
     known = reader.table.values
     most = int(known[trips].reshape(-1)[0]) if trips in known else None
@@ -34,12 +34,12 @@ def expand_loop(reader: Reader, proto: Any) -> None:
 
 
 def _outputs(proto: Any, count: int) -> list[str]:
-    """The names of all results, empty where there is none."""
+    """Return the names of all results, empty where there is none."""
     return [*proto.output, *[""] * (count - len(proto.output))]
 
 
 def _expand(reader: Reader, loop: RepeatedBody, unroll: Callable[[], None]) -> None:
-    """The first way that works: written out or repeated, by how many iterations there are."""
+    """Try both ways, writing out or repeating, in an order by how many iterations there are."""
     trips = loop.trips
     ways: list[Callable[[], None]] = [lambda: repeat(reader, loop)]
     if trips is not None:
@@ -83,7 +83,7 @@ def _unroll_loop(reader: Reader, proto: Any) -> None:
 
 
 def expand_scan(reader: Reader, proto: Any) -> None:
-    """``Scan``: iterations read slices of inputs, one after the other."""
+    """Expand ``Scan``: iterations read slices of inputs, one after the other."""
     if reader.table.opset < 9:
         raise ExpansionError("Scan before opset 9")
     graph = _body(proto)
@@ -139,7 +139,7 @@ def _body(proto: Any) -> Any:
 
 
 def _trips(reader: Reader, name: str) -> int | None:
-    """The most iterations; None where there is no such input."""
+    """Return the most iterations; None where there is no such input."""
     if not name:
         return None
     value = reader.table.values.get(name)
@@ -168,7 +168,7 @@ def _axes(reader: Reader, names: list[str], axes: list[int]) -> list[int]:
 
 
 def _slice(reader: Reader, name: str, axis: int, at: int, place: str) -> str:
-    """The part of a tensor at one place of an axis, without that axis."""
+    """Return the part of a tensor at one place of an axis, without that axis."""
     part = reader.fresh(f"{place}/{name}")
     index = reader.constant(f"{part}/index", np.array(at, np.int64))
     reader.emit("Gather", [name, index], [part], axis=axis)
@@ -200,7 +200,7 @@ def stack(reader: Reader, parts: list[str], output: str, axis: int) -> None:
 
 
 def reshape(reader: Reader, name: str, shape: list[int]) -> str:
-    """The same elements in another shape."""
+    """Reshape a tensor."""
     target = reader.fresh(f"{name}/reshaped")
     sizes = reader.constant(f"{target}/shape", np.array(shape, np.int64))
     exact = {"allowzero": 1} if reader.table.opset >= 14 else {}

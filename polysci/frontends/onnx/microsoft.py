@@ -23,7 +23,7 @@ DOMAIN = "com.microsoft"
 
 
 def _activate(call: Call, x: str) -> None:
-    """The activation that a fused operator ends with."""
+    """Add the activation that a fused operator ends with."""
     op = call.attribute("activation", "")
     values = [float(value) for value in call.attribute("activation_params", [])]
     if op in ("", "Relu", "Tanh", "Sigmoid"):
@@ -46,7 +46,7 @@ _FUSED = ("activation", "activation_params", "activation_alpha", "activation_bet
 
 
 def _fused_conv(call: Call) -> None:
-    """``activation(Conv(x, w, b) + z)``."""
+    """Expand to ``activation(Conv(x, w, b) + z)``."""
     inputs = [call.input(at) for at in range(3 if call.input(2) else 2)]
     y = call.make("Conv", inputs, **call.others(*_FUSED))
     _activate(call, call.make("Add", [y, call.input(3)]) if call.input(3) else y)
@@ -57,7 +57,7 @@ def _fused_gemm(call: Call) -> None:
 
 
 def _fused_matmul(call: Call) -> None:
-    """``alpha * A @ B``, either transposed in its last two axes."""
+    """Expand to ``alpha * A @ B``, either transposed in its last two axes."""
     call.refuse("transBatchA", "transBatchB")
     factors = []
     for at, name in enumerate(("transA", "transB")):
@@ -75,14 +75,14 @@ def _fused_matmul(call: Call) -> None:
 
 
 def _gelu(call: Call, approximate: str) -> None:
-    """Of x, or of x and a bias."""
+    """Expand Gelu of x, or of x and a bias."""
     x = call.input(0)
     x = call.make("Add", [x, call.input(1)]) if call.input(1) else x
     call.make("Gelu", [x], call.output(0), approximate=approximate)
 
 
 def _split_gelu(call: Call) -> None:
-    """Of ``x + bias``, half of the last axis times Gelu of the other half."""
+    """Multiply half of the last axis of ``x + bias`` with Gelu of the other half."""
     total = call.make("Add", [call.input(0), call.input(1)])
     size, at = call.shape(total)[-1], call.rank(total) - 1
     halves = []
@@ -94,20 +94,20 @@ def _split_gelu(call: Call) -> None:
 
 
 def _quick_gelu(call: Call) -> None:
-    """``x * sigmoid(alpha * x)``."""
+    """Expand to ``x * sigmoid(alpha * x)``."""
     x = call.input(0)
     scaled = call.make("Mul", [x, call.number(call.attribute("alpha", 1.702), x)])
     call.make("Mul", [x, call.make("Sigmoid", [scaled])], call.output(0))
 
 
 def _layer_norm(call: Call, x: str, gamma: str, beta: str, epsilon: float) -> None:
-    """Over the last axis; without ``beta`` none is added."""
+    """Normalise the last axis; without ``beta`` none is added."""
     inputs = [x, gamma, beta] if beta else [x, gamma]
     call.make("LayerNormalization", inputs, call.output(0), axis=-1, epsilon=epsilon)
 
 
 def _skip_layer_norm(call: Call) -> None:
-    """Of ``x + skip + bias``, which is the fourth output."""
+    """Normalise ``x + skip + bias``, which is the fourth output."""
     total = _skipped(call, 4)
     _layer_norm(call, total, call.input(2), call.input(3), call.attribute("epsilon", 1e-12))
 
@@ -119,7 +119,7 @@ def _skip_rms_norm(call: Call) -> None:
 
 
 def _skipped(call: Call, bias: int) -> str:
-    """``x + skip + bias``, under the name of the fourth output if there is one."""
+    """Add ``x + skip + bias``, under the name of the fourth output if there is one."""
     if call.output(1) or call.output(2):
         raise ExpansionError("the outputs mean and inv_std_var")
     parts = [name for name in (call.input(0), call.input(1), call.input(bias)) if name]
@@ -138,7 +138,7 @@ def _rms_norm(call: Call) -> None:
 
 
 def _embed(call: Call) -> None:
-    """Words, places and segments of a text, added and normalised."""
+    """Add and normalise words, places and segments of a text."""
     if call.output(1) and call.input(7):
         raise ExpansionError("the output mask_index")
     words, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
@@ -181,7 +181,7 @@ _EXPANSIONS: Mapping[str, Callable[[Call], None]] = MappingProxyType(
 
 
 def expansion_of_microsoft(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces an operator of ONNX Runtime's own domain."""
+    """Return the expansion of an operator of ONNX Runtime's own domain."""
     if operator_name(proto) == "SimplifiedLayerNormalization":  # which it has without a domain
         expand: Callable[[Call], None] | None = _rms_norm
     else:

@@ -37,7 +37,7 @@ _FIRST = MappingProxyType(
 
 
 def onnx_module() -> Any:
-    """The onnx package. Raises UnsupportedError where it is not installed."""
+    """Import the onnx package. Raises UnsupportedError where it is not installed."""
     try:
         import onnx
     except ImportError as error:
@@ -46,12 +46,12 @@ def onnx_module() -> Any:
 
 
 def is_implemented(op: str, opset: int) -> int:
-    """The version of the operators by which ONNX defines and computes a node of ``opset``."""
+    """Return the version of operators by which ONNX defines and computes a node of ``opset``."""
     return max(opset, _FIRST.get(op, 0))
 
 
 def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
-    """A model, its graph checked; ``external``: weights may lie in files beside that of a path.
+    """Read and check a model; ``external``: weights may lie in files beside that of a path.
 
     Raises SpecError for a file that cannot be read or a model that breaks ONNX's rules,
     UnsupportedError for what is right but not read here: sparse weights, other opsets; TypeError
@@ -125,7 +125,7 @@ def check_model(model: onnx.ModelProto, where: str) -> None:
 
 
 def opset_of(model: onnx.ModelProto, where: str) -> int:
-    """The version of ONNX's operators that a model follows; those of no node do not matter."""
+    """Return the version of ONNX's operators that a model follows."""
     versions = {int(entry.version) for entry in model.opset_import if entry.domain in DOMAINS}
     if not versions:
         raise SpecError(f"{where}: no ONNX model: it names no version of the operators")
@@ -179,7 +179,7 @@ def check_text(message: Any, where: str, path: str = "") -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model, those of subgraphs and functions too."""
+    """Yield every tensor of a model, those of subgraphs and functions too."""
     yield from model.graph.initializer
     lists = (model.graph.node, *(function.node for function in model.functions))
     for node in chain.from_iterable(map(nodes_below, lists)):

@@ -20,7 +20,7 @@ Conversion = Callable[[Call, list[str], Words], list[str]]
 
 
 def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces a node of a model older than opset 7, where it was written otherwise."""
+    """Return the expansion of a node older than opset 7, where it was written otherwise."""
     known = all(name in reader.table.types for name in proto.input if name)
     if reader.table.file_opset >= OLDEST or not known:
         return None
@@ -36,12 +36,12 @@ def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
 
 
 def _typed(words: Words) -> dict[str, tuple[type, Any]]:
-    """Attributes with their types: 3 and 3.0 are equal."""
+    """Return attributes with their types: 3 and 3.0 are equal."""
     return {name: (type(value), value) for name, value in words.items()}
 
 
 def _along_axis(call: Call, inputs: list[str], words: Words) -> list[str]:
-    """Arithmetic whose second operand lies along some axes of the first, from ``axis`` on."""
+    """Reshape a second operand that lies along axes of the first from ``axis`` on."""
     words.pop("broadcast", None)
     axis = words.pop("axis", None)
     if axis is None:
@@ -52,7 +52,7 @@ def _along_axis(call: Call, inputs: list[str], words: Words) -> list[str]:
 
 
 def _slopes(call: Call, inputs: list[str], words: Words) -> list[str]:
-    """PRelu: one slope a channel, which is axis 1."""
+    """Reshape the slopes of PRelu: one a channel, which is axis 1."""
     rank, own = call.rank(inputs[0]), call.shape(inputs[1])
     if len(own) != 1 or own[0] == 1 or rank < 3:
         return inputs
@@ -71,7 +71,7 @@ def _without_broadcast(call: Call, inputs: list[str], words: Words) -> list[str]
 
 
 def _cast(call: Call, inputs: list[str], words: Words) -> list[str]:
-    """The type was a word."""
+    """Convert the type, which was a word."""
     kinds = call.reader.table.onnx.TensorProto.DataType
     if isinstance(words.get("to"), str):
         words["to"] = kinds.Value(words["to"].upper())
@@ -90,7 +90,7 @@ def _pad(call: Call, inputs: list[str], words: Words) -> list[str]:
 
 
 def _power(call: Call, inputs: list[str], words: Words) -> list[str]:
-    """Of LpPool: a real number."""
+    """Convert p of LpPool from a real number."""
     if "p" in words:
         words["p"] = int(words["p"])
     return inputs
@@ -115,7 +115,7 @@ def _split(call: Call, inputs: list[str], words: Words) -> list[str]:
 
 
 def _tile(call: Call, inputs: list[str], words: Words) -> list[str]:
-    """So many tiles along one axis."""
+    """Convert a number of tiles along one axis to repeats."""
     if len(inputs) < 3:
         return inputs
     (tiles,), (axis,) = (_known(call, name) for name in inputs[1:])

@@ -18,7 +18,7 @@ SINGLE = 1  # ONNX's number of float32
 
 
 def _quantised(call: Call, op: str, factors: int) -> None:
-    """An operator on 8-bit numbers: ``(x, scale, zero)`` each, then those of the result."""
+    """Expand an operator on 8-bit numbers: ``(x, scale, zero)`` each, then those of the result."""
     inputs = [_real(call, 3 * at) for at in range(factors)]
     y = call.make(op, inputs, **call.others("channels_last"))
     call.refuse("channels_last")
@@ -26,7 +26,7 @@ def _quantised(call: Call, op: str, factors: int) -> None:
 
 
 def _softmax(call: Call) -> None:
-    """``opset`` says of which version of Softmax: before 13 all axes from ``axis`` on are one."""
+    """Expand Softmax of version ``opset``: before 13 all axes from ``axis`` on are one."""
     x, axis, old = call.input(0), int(call.attribute("axis", -1)), call.attribute("opset", 13) < 13
     rank = call.rank(x)
     if old != (call.reader.table.opset < 13) and axis % rank != rank - 1:
@@ -35,7 +35,7 @@ def _softmax(call: Call) -> None:
 
 
 def _mean(call: Call) -> None:
-    """ReduceMean, whose axes are an input since version 18."""
+    """Expand ReduceMean, whose axes are an input since version 18."""
     axes, words = call.attribute("axes", None), {"keepdims": call.attribute("keepdims", 1)}
     inputs = [_real(call, 0)]
     if axes is not None and call.reader.table.opset < 18:
@@ -46,12 +46,12 @@ def _mean(call: Call) -> None:
 
 
 def _where(call: Call) -> None:
-    """A condition, then two times ``(x, scale, zero)``."""
+    """Expand Where: a condition, then two times ``(x, scale, zero)``."""
     _narrow(call, call.make("Where", [call.input(0), _real(call, 1), _real(call, 4)]), 7)
 
 
 def _gemm(call: Call) -> None:
-    """``alpha * (A @ B + C)``, C as whole numbers in steps of both scales; with y's scale, 8 bits.
+    """Expand ``alpha * (A @ B + C)``, C in steps of both scales; with y's scale to 8 bits.
 
     A scale of B is one, or one a column of the product.
     """
@@ -75,12 +75,12 @@ def _gemm(call: Call) -> None:
 
 
 def _axis(call: Call, factor: list[str], axis: int) -> dict[str, Any]:
-    """Along which axis a factor has a scale for each place; none where it has one."""
+    """Return the axis along which a factor has a scale for each place; none where it has one."""
     return {"axis": axis} if any(call.rank(name) for name in factor[1:]) else {}
 
 
 def _dynamic_product(call: Call) -> None:
-    """``DynamicQuantizeMatMul``: A is rounded to 8 bits by its own range."""
+    """Expand ``DynamicQuantizeMatMul``: A is rounded to 8 bits by its own range."""
     parts = [call.reader.fresh(f"{call.title}/{word}") for word in ("a", "scale", "zero")]
     call.reader.emit("DynamicQuantizeLinear", [call.input(0)], parts)
     names = [call.input(at) for at in (1, 2, 3) if call.input(at)]
@@ -97,7 +97,7 @@ def _product(call: Call, a: str, b: str, bias: str) -> None:
 
 
 def _quantised_concat(call: Call) -> None:
-    """The scale and zero of the result come first."""
+    """Expand Concat; the scale and zero of the result come first."""
     parts = [_real(call, at) for at in range(2, len(call.proto.input), 3)]
     _narrow(call, call.make("Concat", parts, **call.others()), 0)
 
@@ -113,7 +113,7 @@ def _narrow(call: Call, y: str, at: int) -> None:
 
 
 def _integers_to_real(call: Call) -> None:
-    """``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
+    """Expand ``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
     places = ((0, 2, 4), (1, 3, 5))  # of a factor, its scale and its zero
     names = [[call.input(at) for at in factor if call.input(at)] for factor in places]
     a = call.make("DequantizeLinear", names[0])
@@ -122,7 +122,7 @@ def _integers_to_real(call: Call) -> None:
 
 
 def _quantised_lstm(call: Call) -> None:
-    """``DynamicQuantizeLSTM``, whose weights are constant and fit 8 bits less their zero.
+    """Expand ``DynamicQuantizeLSTM``, whose weights are constant and fit 8 bits less their zero.
 
     Others are converted to f32, and then nothing is rounded.
     """
@@ -145,7 +145,7 @@ def _quantised_lstm(call: Call) -> None:
 
 
 def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | None:
-    """Names of the transposed weights less their zero, and of scales; None if 8 bits lack any."""
+    """Return transposed weights less their zero, and scales; None if 8 bits lack any."""
     values = call.reader.table.values
     names = [call.input(at) for at in (weights, scale, scale + 1) if call.input(at)]
     if not all(name in values for name in names):

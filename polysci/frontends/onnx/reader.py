@@ -39,7 +39,7 @@ UNSIZED: Mapping[str, str] = MappingProxyType(
 
 
 class ExpansionError(Exception):
-    """Why no others can take the place of a node; ``needs``: tensors whose value it would take."""
+    """Reason why a node has no expansion; ``needs``: tensors whose value it would take."""
 
     def __init__(self, reason: str, *needs: str) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ class Reader:
     depth: int = 0
 
     def add(self, proto: Any) -> None:
-        """One node: left out if its results can be known now, or others take its place."""
+        """Add a node: left out if its results can be known now, or others take its place."""
         self.expanded += self.depth > 0
         if self.expanded > MOST_EXPANDED:
             raise SpecError(
@@ -92,7 +92,7 @@ class Reader:
             self._refuse(node, str(error), error.needs)
 
     def node(self, proto: Any) -> Node:
-        """The node with its attributes as Python's and NumPy's values, but for subgraphs."""
+        """Return the node with its attributes as Python's and NumPy's values, but for subgraphs."""
         onnx, attributes = self.table.onnx, dict[str, Any]()
         for attribute in proto.attribute:
             value = onnx.helper.get_attribute_value(attribute)
@@ -122,7 +122,7 @@ class Reader:
         self.made.update(names)
 
     def _expand(self, proto: Any, node: Node, *, last: bool) -> bool:
-        """Whether other nodes took the place of this one."""
+        """Tell whether other nodes took the place of this one."""
         expansion = self.expansion_of(self, proto, last)
         if expansion is None:
             return False
@@ -173,7 +173,7 @@ class Reader:
         self.nodes.append(node)
 
     def _note_numbers(self, node: Node) -> None:
-        """What the constant that a DequantizeLinear makes stands for."""
+        """Note the numbers of which a DequantizeLinear makes a constant."""
         numbers, scale, *zero = (self.table.values[name] for name in node.inputs if name)
         self.dequantised[node.outputs[0]] = QuantisedConstant(
             numbers, scale, zero[0] if zero else np.zeros(1, numbers.dtype),
@@ -181,7 +181,7 @@ class Reader:
         )  # fmt: skip
 
     def _infer_counted(self, proto: Any, node: Node) -> Types:
-        """Types of results, some of whose axes are as long as data decides."""
+        """Infer types of results, some of whose axes are as long as data decides."""
         try:
             kinds = infer(self.table, proto, node)
         except SpecError as error:
@@ -192,7 +192,7 @@ class Reader:
         return kinds
 
     def _telling(self, node: Node) -> tuple[str, ...]:
-        """Inputs that may say a shape: those of TELLING, else lists and numbers of integers.
+        """Return inputs that may say a shape: those of TELLING, else lists and single integers.
 
         Those whose value is known are left out.
         """
@@ -205,7 +205,7 @@ class Reader:
         )  # fmt: skip
 
     def needs_of(self, name: str) -> tuple[str, ...]:
-        """The tensors whose value would say the shape of one that has none."""
+        """Return the tensors whose value would say the shape of one that has none."""
         makers = {output: node for node in self.nodes for output in node.outputs}
         told = [self.refusals.get(id(makers[one])) for one in ancestors([name], makers)
                 if one in makers]  # fmt: skip
@@ -223,7 +223,7 @@ class Reader:
         self.nodes.append(node)
 
     def declare(self, results: Results) -> None:
-        """Tensors that a node will make, by name."""
+        """Declare tensors that a node will make, by name."""
         helper = self.table.onnx.helper
         for name, (dtype, shape) in results.items():
             kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -231,7 +231,7 @@ class Reader:
             self.made.add(name)
 
     def snapshot(self) -> Any:
-        """What is known now, for ``restore``."""
+        """Return what is known now, for ``restore``."""
         known = (self.table.types, self.table.values, self.sequences, self.counted, self.refusals)
         copies = [dict(part) for part in known]
         return len(self.nodes), self.expanded, {*self.made}, {*self.taken}, copies
@@ -265,19 +265,19 @@ class Reader:
             self.emit("Identity", [inner.get(source, source)], [target])
 
     def fresh(self, base: str) -> str:
-        """A name that occurs nowhere."""
+        """Return a name that occurs nowhere."""
         numbered = (f"{base}.{number}" for number in count(1))
         name = next(name for name in chain([base], numbered) if name not in self.taken)
         self.taken.add(name)
         return name
 
     def learn(self, name: str, value: Array) -> None:
-        """A new constant."""
+        """Add a constant."""
         self.made.add(name)
         self.table.learn(name, value)
 
     def constant(self, base: str, value: Array) -> str:
-        """A new constant under a name of its own."""
+        """Add a constant under a name of its own."""
         name = self.fresh(base)
         self.learn(name, value)
         return name
@@ -299,7 +299,7 @@ class Reader:
 
 
 def operator_name(proto: Any) -> str:
-    """The type of a node; with its domain where that is not ONNX's."""
+    """Return the type of a node; with its domain where that is not ONNX's."""
     return proto.op_type if proto.domain in DOMAINS else f"{proto.domain}.{proto.op_type}"
 
 

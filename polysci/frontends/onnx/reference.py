@@ -24,7 +24,7 @@ from polysci.numerics.dtypes import from_bf16
 def run(
     graph: Graph, inputs: Mapping[str, Array], dtype: str = "float64", nudge: Nudge | None = None
 ) -> dict[str, Array]:
-    """All tensors by name, floating point ones computed in ``dtype``.
+    """Compute all tensors by name, floating point ones in ``dtype``.
 
     A ``nudge`` moves what is rounded to 8 bits. Raises as ``run_outputs`` does.
     """
@@ -43,7 +43,7 @@ def run_outputs(
     dtype: str = "float64",
     nudge: Nudge | None = None,
 ) -> dict[str, Array]:
-    """Some tensors by name; all others, and constants in ``dtype``, go after their last use.
+    """Compute some tensors by name; others, and constants in ``dtype``, go after their last use.
 
     Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
     that ONNX's reference does not have.
@@ -90,7 +90,7 @@ def _run_nodes(
 
 
 def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
-    """Nodes one by one, those from the beginning of a loop to its end together."""
+    """Yield nodes one by one, those from the beginning of a loop to its end together."""
     at = 0
     while at < len(nodes):
         end = end_of_loop(nodes, at) + 1 if nodes[at].op == LOOP_BEGIN else at + 1
@@ -101,7 +101,7 @@ def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
 def _run_loop(
     graph: Graph, nodes: Sequence[Node], tensors: dict[str, Array], dtype: str, nudge: Nudge | None
 ) -> None:
-    """The steps of a loop, from the node that begins one to that which ends it."""
+    """Run the steps of a loop, from the node that begins one to that which ends it."""
     begin, *body, end = nodes
     words, stacked = begin.attributes, end.attributes["stacked"]
     trips, going, states = words["count"], True, words["states"]
@@ -137,7 +137,7 @@ def _as(value: Array, dtype: str) -> Array:
 def of_node(
     graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None = None
 ) -> list[Any]:
-    """The results of one node for the values that are known."""
+    """Compute the results of one node for the values that are known."""
     if nudge and node.op in ROUNDINGS:
         known = nudged_inputs(node, known, nudge)
     if node.op == "QLinearConv" or (
@@ -157,7 +157,7 @@ def of_node(
 
 
 def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]:
-    """The results of a node by ONNX's reference. Raises UnsupportedError where it has none."""
+    """Compute a node by ONNX's reference. Raises UnsupportedError where it has none."""
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
 
@@ -179,13 +179,13 @@ def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]
 
 
 def compute_by_own_rules(of: Evaluation) -> Sequence[Array] | None:
-    """The results of a node that ONNX's reference lacks or gets wrong; None for all others."""
+    """Compute a node that ONNX's reference lacks or gets wrong; return None for all others."""
     row = OPERATORS.get(of.node.op)
     return None if row is None or row.reference is None else row.reference(of)
 
 
 def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
-    """A transposed convolution group by group: ONNX's reference takes no more than one."""
+    """Compute a transposed convolution by groups: ONNX's reference takes no more than one."""
     groups = node.attributes["group"]
     group = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
     names = [name for name in node.inputs if name]
@@ -210,7 +210,7 @@ def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
 def _linear_product(
     graph: Graph, node: Node, known: Mapping[str, Array], nudge: Nudge | None
 ) -> Array:
-    """QLinearConv of any number of axes: ONNX's reference has two. QLinearMatMul with a bias."""
+    """Compute QLinearConv of any number of axes (ONNX's reference has two), or QLinearMatMul."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
         known[name] for name in node.inputs if name
     )
@@ -231,7 +231,7 @@ def _linear_product(
 
 
 def _attributes(node: Node) -> dict[str, Any]:
-    """As ``make_node`` takes them."""
+    """Return attributes as ``make_node`` takes them."""
     onnx = onnx_module()
     words = {
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
@@ -250,7 +250,7 @@ _SCALES = "\0scales"  # a name that no tensor of a model has
 def as_newer(
     node: Node, opset: int, known: Mapping[str, Array]
 ) -> tuple[Node, int, Mapping[str, Array]]:
-    """The node, its opset and the tensors that it reads, changed where it is older."""
+    """Return the node, its opset and the tensors that it reads, changed where it is older."""
     if node.op == "Scatter":
         return replace(node, op="ScatterElements"), max(opset, _NEWER_OPSET), known
     if node.op == "ReduceSum" and node.input(1):  # of a gradient, whatever the model's opset

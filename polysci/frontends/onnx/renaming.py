@@ -17,22 +17,22 @@ class Body:
 
     @property
     def made(self) -> dict[str, None]:
-        """What the nodes make, in order."""
+        """Return the results of the nodes, in order."""
         return dict.fromkeys(name for node in self.nodes for name in node.output if name)
 
     @property
     def names(self) -> dict[str, None]:
-        """What is defined inside."""
+        """Return the names that are defined inside."""
         return dict.fromkeys(tensor.name for tensor in self.initializers) | self.made
 
 
 def body_of_graph(graph: Any) -> Body:
-    """The body of a subgraph."""
+    """Return the body of a subgraph."""
     return Body(graph.node, [value.name for value in graph.output], graph.initializer)
 
 
 def rename_nodes(nodes: Iterable[Any], names: Mapping[str, str]) -> list[Any]:
-    """Copies of nodes that read and make tensors of other names, in their subgraphs too."""
+    """Copy nodes with other names of tensors, in their subgraphs too."""
     copies = []
     for node in nodes:
         copy = type(node)()
@@ -72,7 +72,7 @@ def bind_attributes(nodes: Iterable[Any], values: Mapping[str, Any]) -> None:
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
-    """The graphs among a node's attributes."""
+    """Yield the graphs among a node's attributes."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -80,7 +80,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def nodes_below(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Nodes and those of their subgraphs."""
+    """Yield nodes and those of their subgraphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):

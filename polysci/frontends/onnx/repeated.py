@@ -84,7 +84,7 @@ def _repeat(reader: Reader, loop: RepeatedBody) -> None:
 
 
 def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]) -> Node:
-    """The node that begins a step, which is not among the reader's yet."""
+    """Return the node that begins a step, which is not among the reader's yet."""
     table = reader.table
     results: dict[str, tuple[str, tuple[int, ...]]] = {number: ("int64", ())}
     for name, source in zip(inner, loop.states, strict=False):
@@ -104,7 +104,7 @@ def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]
 
 
 def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
-    """The node that ends a step: states and stacked results, and how many steps there were."""
+    """Add the node that ends a step: states and stacked results, and how many steps there were."""
     table, count = reader.table, len(loop.states)
     outputs = [name or reader.fresh(f"{loop.title}/result") for name in loop.outputs]
     results = dict[str, tuple[str, tuple[int, ...]]]()
@@ -135,7 +135,7 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
 
 
 def _scalar(reader: Reader, name: str) -> str:
-    """A tensor of one element without axes."""
+    """Return a tensor of one element without axes."""
     if not reader.table.shape(name):
         return name
     scalar = reader.fresh(f"{name}/scalar")

@@ -13,7 +13,7 @@ from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader
 
 
 def expansion_of_sequence(reader: Reader, proto: Any) -> Expansion | None:
-    """What replaces an operator on sequences."""
+    """Return the expansion of an operator on sequences."""
     if proto.op_type == "Identity" and proto.input[0] in reader.sequences:
         return _copy
     return _OPERATORS.get(proto.op_type)
@@ -26,7 +26,7 @@ def _parts(reader: Reader, proto: Any) -> tuple[str, ...]:
 
 
 def _position(reader: Reader, proto: Any, index: int, default: int, count: int) -> int:
-    """An index into a sequence of ``count`` parts, counted from the front."""
+    """Return an index into a sequence of ``count`` parts, counted from the front."""
     at = default
     if len(proto.input) > index and proto.input[index]:
         value = reader.table.values.get(proto.input[index])
@@ -79,7 +79,7 @@ def _erase(reader: Reader, proto: Any) -> None:
 
 
 def _optional(reader: Reader, proto: Any) -> None:
-    """What an optional value holds is another name for the value."""
+    """Copy an optional value, whose content is another name for it."""
     if proto.input and proto.input[0] in reader.sequences:
         _copy(reader, proto)
     elif proto.input and proto.input[0]:
@@ -104,7 +104,7 @@ def _concat(reader: Reader, proto: Any) -> None:
 
 
 def _split(reader: Reader, proto: Any) -> None:
-    """``SplitToSequence``: by sizes, by one size, or into parts of one element."""
+    """Expand ``SplitToSequence``: by sizes, by one size, or into parts of one element."""
     x = proto.input[0]
     if x not in reader.table.types:
         raise ExpansionError("the shape of its input is not known")

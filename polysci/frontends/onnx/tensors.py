@@ -1,4 +1,4 @@
-"""What is known of a model's tensors while it is read: types of all, values of some."""
+"""Types and values of a model's tensors while it is read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TensorTable:
         self.values[name] = value
 
     def array(self, tensor: Any) -> Array:
-        """The value of a tensor of the file."""
+        """Return the value of a tensor of the file."""
         try:
             if any(size < 0 for size in tensor.dims) or prod(tensor.dims) > MOST_BYTES:
                 raise ValueError(f"shape {list(tensor.dims)}")
@@ -47,14 +47,14 @@ class TensorTable:
         return array
 
     def tensor(self, name: str) -> Tensor:
-        """What is known of a name."""
+        """Return the tensor of a name."""
         return self.tensor_of(name, self.types[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensor(name).shape
 
     def tensor_of(self, name: str, kind: Any) -> Tensor:
-        """A type of one shape as a Tensor."""
+        """Return a type of one shape as a Tensor."""
         shape = tuple(int(dim.dim_value) for dim in kind.tensor_type.shape.dim)
         dtype = self.onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
         self.check(name, shape, dtype)
@@ -68,7 +68,7 @@ class TensorTable:
 
 
 def is_fixed(kind: Any) -> bool:
-    """Whether a type says one shape."""
+    """Tell whether a type says one shape."""
     shape = kind.tensor_type.shape
     sized = all(dim.HasField("dim_value") for dim in shape.dim)
     return bool(kind.tensor_type.HasField("shape") and sized)

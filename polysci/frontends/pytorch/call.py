@@ -29,7 +29,7 @@ class AtenCall:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the first result."""
+        """Return the shape of the first result."""
         return self.results[0].shape
 
     @property
@@ -43,7 +43,7 @@ class AtenCall:
         self, op: str, *inputs: str | None, shape: Sequence[int] | None = None,
         dtype: str | None = None, **attributes: Any,
     ) -> str:  # fmt: skip
-        """A node, by default of the first result's type."""
+        """Add a node, by default of the first result's type."""
         names = [name or "" for name in inputs]
         while names and not names[-1]:
             names.pop()
@@ -51,16 +51,16 @@ class AtenCall:
         return self.graph.add(op, names, shape, dtype or self.dtype, **attributes)
 
     def add_all(self, op: str, *inputs: str, **attributes: Any) -> tuple[str, ...]:
-        """A node that makes all results."""
+        """Add a node that makes all results."""
         types = [(tensor.shape, tensor.dtype) for tensor in self.results]
         return self.graph.add_many(op, inputs, types, **attributes)
 
     def whole(self, numbers: Sequence[int]) -> str:
-        """A constant list of whole numbers."""
+        """Return a constant list of whole numbers."""
         return self.graph.constant(np.array(numbers, np.int64))
 
     def cast(self, x: Operand, dtype: str | None = None) -> str:
-        """A tensor of an element type, by default the result's; of a number a constant."""
+        """Convert a tensor to an element type, by default the result's; a number to a constant."""
         dtype = dtype or self.dtype
         if not isinstance(x, str):
             return self.graph.number(x, dtype)
@@ -72,7 +72,7 @@ class AtenCall:
         return self.graph.add("Cast", (x,), self.graph.shape(x), dtype, to=kind)
 
     def common_dtype(self, *values: Operand | None) -> str:
-        """The element type in which PyTorch computes with tensors and numbers.
+        """Return the element type in which PyTorch computes with tensors and numbers.
 
         Kinds come before widths: a number, or a tensor without axes, decides only where it is of a
         higher kind than all tensors with axes.
@@ -83,24 +83,24 @@ class AtenCall:
                 dtype = self.graph.dtype(value)
                 ranks.append((_kind(dtype), int(bool(self.graph.shape(value))), dtype))
             elif value is not None:
-                own = {bool: "bool", int: "int64", float: "float32"}[type(value)]
-                ranks.append((_kind(own), -1, own))
+                dtype = {bool: "bool", int: "int64", float: "float32"}[type(value)]
+                ranks.append((_kind(dtype), -1, dtype))
         kind = max(rank for rank, *_ in ranks)
         weight = max(weight for rank, weight, _ in ranks if rank == kind)
         same = [dtype for rank, at, dtype in ranks if (rank, at) == (kind, weight)]
         return np.result_type(*same).name
 
     def reshape(self, x: str) -> str:
-        """x in the shape of the first result."""
+        """Reshape x to the shape of the first result."""
         return self.graph.reshape(x, self.shape)
 
     def axis(self, dim: int, x: str | None = None) -> int:
-        """An axis of x, by default of the first result, counted from the front."""
+        """Return an axis of x, by default of the first result, counted from the front."""
         rank = len(self.shape if x is None else self.graph.shape(x))
         return dim % max(1, rank)
 
     def axes(self, dim: int | Sequence[int] | None, x: str) -> list[int]:
-        """Axes of x; all where none is named."""
+        """Return axes of x; all where none is named."""
         rank = len(self.graph.shape(x))
         if dim is None or (not isinstance(dim, int) and not dim):
             return [*range(rank)]
@@ -122,6 +122,6 @@ def _kind(dtype: str) -> int:
 
 
 def per_axis(value: int | Sequence[int], axes: int) -> list[int]:
-    """A number for all axes, or one for each."""
+    """Return a number for each axis, from one for all or a list."""
     values = [value] if isinstance(value, int) else [*value]
     return values * axes if len(values) == 1 else values

@@ -64,7 +64,7 @@ _LOGICAL = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
 
 
 def formula(text: str, call: AtenCall, **arguments: Any) -> str:
-    """Tensors are first converted to the result's type, of a comparison to what they promote to."""
+    """Add a formula of tensors in the result's type, of a comparison in what they promote to."""
     nodes = [*ast.walk(ast.parse(text))]
     called = {id(part.func) for part in nodes if isinstance(part, ast.Call)}
     used = {part.id for part in nodes if isinstance(part, ast.Name) and id(part) not in called}
@@ -76,8 +76,8 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
             parts[name] = call.cast(value, dtype)
     if not any(isinstance(value, str) for value in parts.values()):
         call.refuse("none of its operands is a tensor")
-    made = derive(call.graph, text, **parts)
-    return made if call.graph.shape(made) == call.shape else call.graph.expand(made, call.shape)
+    y = derive(call.graph, text, **parts)
+    return y if call.graph.shape(y) == call.shape else call.graph.expand(y, call.shape)
 
 
 def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **others: Any) -> str:
@@ -86,14 +86,14 @@ def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **othe
 
 
 def with_inputs(op: str, call: AtenCall, **arguments: Operand) -> str:
-    """An operator of the table whose inputs are the call's arguments, in their order."""
+    """Add an operator of the table whose inputs are the call's arguments, in their order."""
     values = [*arguments.values()]
     dtype = call.common_dtype(*values) if call.dtype == "bool" else call.dtype
     return call.add(op, *(call.cast(value, dtype) for value in values))
 
 
 def truth_or(word: str, text: str, call: AtenCall, x: Operand, other: Operand) -> str:
-    """Of truths, a logical operator; a formula of numbers."""
+    """Add a logical operator of booleans, or a formula of numbers."""
     if call.dtype == "bool":
         return logical(word, call, x, other)
     return formula(text, call, x=x, other=other)
@@ -116,7 +116,7 @@ def rsub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
 
 
 def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = None) -> str:
-    """With a rounding mode by the remainder: a quotient may round up to a whole number."""
+    """Divide; with a rounding mode by the remainder, as a quotient may round up to an integer."""
     if rounding_mode is None:
         return formula("x / other", call, x=x, other=other)
     real = "float" in call.dtype
@@ -137,7 +137,7 @@ def floor_divide(call: AtenCall, x: Operand, other: Operand) -> str:
 
 
 def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
-    """Of the sign of the divisor, as in Python."""
+    """Return the remainder of the sign of the divisor, as in Python."""
     x, other = call.cast(x), call.cast(other)
     if "float" not in call.dtype:
         return call.add("Mod", x, other)
@@ -149,13 +149,8 @@ def fmod(call: AtenCall, x: Operand, other: Operand) -> str:
     return call.add("Mod", call.cast(x), call.cast(other), fmod=1)
 
 
-def clamp(
-    call: AtenCall,
-    x: str,
-    min: Operand | None = None,
-    max: Operand | None = None,
-) -> str:
-    """Between two bounds, each of which may be left out; tensors broadcast."""
+def clamp(call: AtenCall, x: str, min: Operand | None = None, max: Operand | None = None) -> str:
+    """Limit x to two bounds, each of which may be left out; tensors broadcast."""
     bounds = {"min": min, "max": max}
     if not any(isinstance(bound, str) for bound in bounds.values()):
         sides = [None if bound is None else call.cast(bound) for bound in bounds.values()]
@@ -171,7 +166,7 @@ def round_values(call: AtenCall, x: str, decimals: int = 0) -> str:
 
 
 def logical(word: str, call: AtenCall, x: Operand, other: Operand | None = None) -> str:
-    """Of whether elements are other than 0."""
+    """Add a logical operator of whether elements are other than 0."""
     return call.add(_LOGICAL[word], *(call.cast(v, "bool") for v in (x, other) if v is not None))
 
 

@@ -28,7 +28,7 @@ _SHARING: Final = frozenset(("einsum",))
 
 
 def decompose(torch: Any, where: str, program: Any) -> Any:
-    """The program with new tensors for changes in place, of calls that have rules where it can be.
+    """Decompose a program: new tensors for changes in place, and calls that have rules.
 
     Where tensors change, what hands on memory has to show it: PyTorch's decomposition copies what
     dropout returns in inference, its operand, and takes results of calls that it keeps as new.
@@ -46,7 +46,7 @@ def decompose(torch: Any, where: str, program: Any) -> Any:
 
 
 def _with_aliases(torch: Any, program: Any) -> Any:
-    """A copy of the program in which dropout that returns its operand is an alias of it."""
+    """Return a copy of the program in which dropout that returns its operand is an alias of it."""
     aten, graph = torch.ops.aten, _copy_of(torch, program.graph)
     for node in graph.find_nodes(op="call_function", target=aten.dropout.default):
         x, share, learns = node.args
@@ -60,7 +60,7 @@ def _with_aliases(torch: Any, program: Any) -> Any:
 
 
 def functional_graph(torch: Any, program: Any) -> Any:
-    """A copy of the graph in which no call changes a tensor; None where some call has no rule.
+    """Return a graph in which no call changes a tensor; None where some call has no rule.
 
     In place is changed only what no other tensor shares memory with: there a result that is new
     takes the place of the tensor in all later calls.
@@ -76,7 +76,7 @@ def functional_graph(torch: Any, program: Any) -> Any:
 
 
 def _copy_of(torch: Any, graph: Any) -> Any:
-    """The same calls, by the same names."""
+    """Copy the calls of a graph, by their names."""
     copy, copies = torch.fx.Graph(), dict[Any, Any]()
     copy.output(copy.graph_copy(graph, copies))
     for node, own in copies.items():  # a name such as ``input`` would become another
@@ -85,7 +85,7 @@ def _copy_of(torch: Any, graph: Any) -> Any:
 
 
 def _changes(node: Any) -> bool:
-    """Whether a call changes a tensor, or may do so."""
+    """Tell whether a call changes a tensor, or may do so."""
     if node.op != "call_function" or node.target is getitem:
         return False
     return not hasattr(node.target, "_schema") or bool(node.target._schema.is_mutable)
@@ -102,7 +102,7 @@ def _has_rule(node: Any) -> bool:
 
 
 def _replace(torch: Any, node: Any, order: Mapping[Any, int]) -> bool:
-    """Whether a call that changes its first operand could become one that makes a new tensor."""
+    """Let a call that changes its first operand make a new tensor; tell whether that worked."""
     name, _, overload = str(node.target).removeprefix("aten.").partition(".")
     x, *others = node.all_input_nodes or [None]
     operator = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
@@ -118,7 +118,7 @@ def _replace(torch: Any, node: Any, order: Mapping[Any, int]) -> bool:
 
 
 def _is_fresh(torch: Any, node: Any) -> bool:
-    """Whether what a call makes shares memory with none of its operands."""
+    """Tell whether what a call makes shares memory with none of its operands."""
     if node.op != "call_function" or not hasattr(node.target, "_schema"):
         return False
     if operator_name(node.target) in _FRESH:

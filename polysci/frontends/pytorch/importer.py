@@ -57,14 +57,14 @@ class AtenImporter:
     shared: dict[Any, str] = field(default_factory=dict)  # by place and type, a constant
 
     def add_input(self, node: Any) -> Tensor:
-        """An input of the graph. Raises SpecError for one without a fixed shape."""
+        """Add an input of the graph. Raises SpecError for one without a fixed shape."""
         tensor = _tensor_of(node.name, node.meta["val"])
         self.graph.tensors[node.name] = tensor
         self.names[node] = node.name
         return tensor
 
     def add(self, node: Any) -> None:
-        """One call, or that its result is known, or why it cannot be expressed."""
+        """Add a call: its nodes, or its result where it is known, or why it is refused."""
         if node.op != "call_function":
             reason = f"{node.op} of {node.target}"
             return self._refuse(node, reason)
@@ -77,33 +77,33 @@ class AtenImporter:
             return self._refuse(node, NO_RULE)
         start = len(self.graph.nodes)
         try:
-            made = rule(AtenCall(self.graph, _results(node)), **_words(node, self.name))
-            _check_results(node, made)
-            self._check_types(node, [made] if isinstance(made, str) else made)
+            results = rule(AtenCall(self.graph, _results(node)), **_arguments(node, self.name))
+            _check_results(node, results)
+            self._check_types(node, [results] if isinstance(results, str) else results)
         except (AtenRefusal, SpecError, UnsupportedError) as error:
             del self.graph.nodes[start:]
             return self._refuse(node, str(error))
         except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # of another kind
             del self.graph.nodes[start:]
             return self._refuse(node, f"arguments that no rule takes ({error})")
-        self.names[node] = self._title(node, start, made)
+        self.names[node] = self._rename(node, start, results)
         return None
 
-    def _check_types(self, node: Any, made: Sequence[str]) -> None:
+    def _check_types(self, node: Any, names: Sequence[str]) -> None:
         """Raise AtenRefusal where a rule makes another type or shape than PyTorch.
 
         Gradients that nobody wants are None to PyTorch, and may be empty names here.
         """
         values = node.meta["val"] if _several(node) else [node.meta["val"]]
-        for value, name in zip(values, made, strict=False):
+        for value, name in zip(values, names, strict=False):
             if not name or not hasattr(value, "dtype"):
                 continue
-            own, result = self.graph.tensors[name], _tensor_of(node.name, value)
-            if (own.shape, own.dtype) != (result.shape, result.dtype):
+            tensor, result = self.graph.tensors[name], _tensor_of(node.name, value)
+            if (tensor.shape, tensor.dtype) != (result.shape, result.dtype):
                 raise AtenRefusal(f"elements of {result.dtype} here")
 
     def name(self, node: Any) -> str:
-        """The tensor of a node; a constant, if it is known."""
+        """Return the tensor of a node; a constant, if it is known."""
         if node not in self.names:
             self.names[node] = self._learn(node.name, self.values[node])
             if node.op == "call_function" and hasattr(node.target, "_schema"):
@@ -114,7 +114,7 @@ class AtenImporter:
         return name
 
     def _learn(self, name: str, value: Any) -> str:
-        """A constant; tensors that share all of their memory are one."""
+        """Add a constant; tensors that share all of their memory are one."""
         memory = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
         if value.numel() and memory in self.shared:
             return self.shared[memory]
@@ -125,13 +125,13 @@ class AtenImporter:
         return name
 
     def _note_numbers(self, node: Any) -> None:
-        """What whole numbers a constant stands for."""
+        """Note the quantised numbers of which a constant is the value."""
         if operator_name(node.target) in quantised.DEQUANTISE:
-            words = _words(node, lambda source: array_of(self.values[source]))
-            self.graph.dequantised[self.names[node]] = quantised.numbers_of(**words)
+            arguments = _arguments(node, lambda source: array_of(self.values[source]))
+            self.graph.dequantised[self.names[node]] = quantised.numbers_of(**arguments)
 
     def _take_part(self, node: Any) -> None:
-        """One result of a call of several."""
+        """Pick one result of a call that has several."""
         source, *place = node.args
         if node.target.__name__ != "getitem" or not isinstance(place[0], int):
             return self._refuse(node, NO_RULE)
@@ -142,7 +142,7 @@ class AtenImporter:
         return None
 
     def _fold(self, node: Any) -> bool:
-        """Whether PyTorch can compute it now, as all of its inputs are known."""
+        """Tell whether PyTorch can compute it now, as all of its inputs are known."""
         sources = node.all_input_nodes
         random = any("nondeterministic" in str(tag) for tag in node.target.tags)
         if random or any(source not in self.values for source in sources):
@@ -150,8 +150,8 @@ class AtenImporter:
         if sum(_bytes_of(value) for value in _leaves(node.meta["val"])) > MOST_FOLDED:
             return False
         self.values[node] = node.target(
-            *_mapped(node.args, self.values.__getitem__),
-            **_mapped(dict(node.kwargs), self.values.__getitem__),
+            *_map_nodes(node.args, self.values.__getitem__),
+            **_map_nodes(dict(node.kwargs), self.values.__getitem__),
         )
         return True
 
@@ -166,13 +166,13 @@ class AtenImporter:
                 self.graph.tensors[name] = _tensor_of(name, part)
         self.names[node] = tuple(names) if _several(node) else names[0]
 
-    def _title(self, node: Any, start: int, made: Any) -> Any:
-        """What a call makes under the names of the program; nodes are called as the call is."""
+    def _rename(self, node: Any, start: int, results: Any) -> Any:
+        """Rename the results of a call as the program does, and its nodes as the call."""
         graph, titles = self.graph, dict[str, str]()
-        own = {name for part in graph.nodes[start:] for name in part.outputs}
-        parts = [made] if isinstance(made, str) else [*made]
+        new = {name for part in graph.nodes[start:] for name in part.outputs}
+        parts = [results] if isinstance(results, str) else [*results]
         for at, name in enumerate(parts):
-            if name in own and name not in titles:
+            if name in new and name not in titles:
                 titles[name] = node.name if not _several(node) else f"{node.name}.{at}"
         for at in range(start, len(graph.nodes)):
             part = graph.nodes[at]
@@ -191,7 +191,7 @@ def import_calls(
     title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
     values: Mapping[Any, Any],
 ) -> tuple[Graph, AtenImporter]:  # fmt: skip
-    """The graph of calls between inputs and outputs, all of them nodes of a program.
+    """Import the calls between inputs and outputs, all of them nodes of a program.
 
     ``values`` are the tensors that are known. What cannot be expressed is in the importer, and its
     results have no maker.
@@ -215,7 +215,7 @@ def graph_of_calls(
     title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
     values: Mapping[Any, Any],
 ) -> Graph:  # fmt: skip
-    """The same; raises RefusedNodesError, which lists all calls that cannot be expressed."""
+    """Import calls; raise RefusedNodesError, which lists all that cannot be expressed."""
     graph, importer = import_calls(title, calls, inputs, outputs, values)
     if importer.refusals:
         raise RefusedNodesError(title, [*importer.refusals.values()])
@@ -223,25 +223,24 @@ def graph_of_calls(
 
 
 def operator_name(target: Any) -> str:
-    """The name of one of ATen's operators without its overload; of others with their library's."""
-    name = str(target._schema.name)
-    return name.removeprefix("aten::")
+    """Return the name of an ATen operator without its overload; of others with the library's."""
+    return str(target._schema.name).removeprefix("aten::")
 
 
 def module_path(node: Any) -> str:
-    """The path of the submodule that calls it; empty for the module, and where none is known."""
+    """Return the path of the submodule that calls it; empty where none is known."""
     stack = [*(node.meta.get("nn_module_stack") or {}).values()]
     return str(stack[-1][0]) if stack else ""
 
 
 def source_place(node: Any) -> str:
-    """Where the source calls it; empty where the program does not say."""
+    """Return where the source calls it; empty where the program does not say."""
     places = _PLACE.findall(node.meta.get("stack_trace") or "")
     return f"{places[-1][0].rsplit('/', 1)[-1]}:{places[-1][1]}" if places else ""
 
 
 def array_of(tensor: Any) -> Array:
-    """The elements of a tensor, shared where they can be.
+    """Return the elements of a tensor, shared where they can be.
 
     Raises UnsupportedError for elements that NumPy lacks, or a tensor that is not in memory.
     """
@@ -258,7 +257,7 @@ def array_of(tensor: Any) -> Array:
 
 
 def _tensor_of(name: str, value: Any) -> Tensor:
-    """Raises SpecError for a shape that is not fixed."""
+    """Raise SpecError for a shape that is not fixed."""
     if not all(isinstance(size, int) for size in value.shape):
         raise SpecError(f"{name}: {_DATA}")
     return Tensor(name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
@@ -268,10 +267,10 @@ def _results(node: Any) -> tuple[Tensor, ...]:
     return tuple(_tensor_of(node.name, value) for value in _leaves(node.meta["val"]))
 
 
-def _check_results(node: Any, made: Any) -> None:
+def _check_results(node: Any, results: Any) -> None:
     """Raise AtenRefusal where somebody reads a result that its rule does not make."""
     if _several(node) and any(
-        reader.users and not made[reader.args[1]]
+        reader.users and not results[reader.args[1]]
         for reader in node.users if getattr(reader.target, "__name__", "") == "getitem"
     ):  # fmt: skip
         raise AtenRefusal("an output of it that is not computed here")
@@ -290,27 +289,27 @@ def _bytes_of(value: Any) -> int:
     return int(np.prod(value.shape, dtype=np.int64)) * int(value.element_size())
 
 
-def _words(node: Any, value_of: Callable[[Any], Any]) -> dict[str, Any]:
-    """Arguments by the names of the schema; ``self`` and ``input`` are ``x``."""
+def _arguments(node: Any, value_of: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return arguments by the names of the schema; ``self`` and ``input`` are ``x``."""
     names = [part.name for part in node.target._schema.arguments]
-    words = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return {
-        "x" if word in ("self", "input") else word: _mapped(value, value_of)
-        for word, value in words.items()
+        "x" if name in ("self", "input") else name: _map_nodes(value, value_of)
+        for name, value in arguments.items()
     }
 
 
-def _mapped(value: Any, function: Any) -> Any:
-    """Arguments with the function of every node in place of it."""
+def _map_nodes(value: Any, function: Any) -> Any:
+    """Apply a function to every node among arguments."""
     if isinstance(value, list | tuple):
-        return [_mapped(part, function) for part in value]
+        return [_map_nodes(part, function) for part in value]
     if isinstance(value, dict):
-        return {name: _mapped(part, function) for name, part in value.items()}
+        return {name: _map_nodes(part, function) for name, part in value.items()}
     return function(value) if hasattr(value, "all_input_nodes") else value
 
 
 def needed_calls(nodes: Sequence[Any], outputs: Iterable[Any]) -> Iterator[Any]:
-    """The calls on which outputs depend, in order."""
+    """Return the calls on which outputs depend, in order."""
     needed, queue = set[Any](), [*outputs]
     while queue:
         node = queue.pop()

@@ -16,7 +16,7 @@ from polysci.numerics.arrays import Array
 
 
 def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
-    """``input @ weight' + bias`` over the last axis."""
+    """Add ``input @ weight' + bias`` over the last axis."""
     *rows, columns = call.graph.shape(x)
     x = call.graph.reshape(x, (prod(rows), columns))
     y = call.add("Gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
@@ -38,7 +38,7 @@ def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
 
 
 def _factor(call: AtenCall, x: str) -> tuple[str, int]:
-    """A matrix, and whether it is to be transposed: one that x is the transpose of, or x."""
+    """Return a matrix, and whether to transpose it: one that x is the transpose of, or x."""
     nodes = call.graph.nodes
     maker = next((node for node in reversed(nodes) if x in node.outputs), None)
     turned = maker is not None and maker.op == "Transpose" and len(call.graph.shape(x)) == 2
@@ -63,7 +63,7 @@ def attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
 ) -> str:  # fmt: skip
-    """``softmax(query @ key' * scale + mask) @ value``."""
+    """Add ``softmax(query @ key' * scale + mask) @ value``."""
     graph = call.graph
     if dropout_p:
         call.refuse("dropout while a model learns; call eval() on the module first")
@@ -95,14 +95,14 @@ def attention(
 
 
 def _may_hide_rows(mask: Array | None) -> bool:
-    """Whether a query may see no key at all, whose result is 0 to PyTorch."""
+    """Tell whether a query may see no key at all, whose result is 0 to PyTorch."""
     if mask is None or not mask.shape[-1]:
         return True
     return not bool((mask if mask.dtype == bool else mask > -np.inf).any(-1).all())
 
 
 def _repeat_heads(call: AtenCall, x: str, heads: int) -> str:
-    """Every head as often as several of queries share it."""
+    """Repeat every head as often as heads of queries share it."""
     *batch, own, length, size = call.graph.shape(x)
     apart = call.graph.reshape(x, (*batch, own, 1, length, size))
     wide = call.graph.expand(apart, (*batch, own, heads // own, length, size))
@@ -125,7 +125,7 @@ def convolve(
     op: str, call: AtenCall, x: str, weight: str, bias: str | None = None,
     stride: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, **words: Any,
 ) -> str:  # fmt: skip
-    """Conv or ConvTranspose of images, or of one without an axis of images."""
+    """Add Conv or ConvTranspose of images, or of one without an axis of images."""
     graph, taps = call.graph, call.graph.shape(weight)[2:]
     dilation, groups = per_axis(words.get("dilation", 1), len(taps)), words.get("groups", 1)
     more = [d * (count - 1) for d, count in zip(dilation, taps, strict=True)]
@@ -147,7 +147,7 @@ def convolution_words(
     taps: Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
     dilation: int | Sequence[int], groups: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Attributes of Conv and ConvTranspose."""
+    """Return the attributes of Conv and ConvTranspose."""
     return {
         "kernel_shape": [*taps], "strides": per_axis(stride, len(taps)),
         "pads": per_axis(padding, len(taps)) * 2, "dilations": per_axis(dilation, len(taps)),
@@ -160,7 +160,7 @@ def pool(
     stride: Sequence[int] = (), padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,),
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
-    """Over windows of the last axes; places of the largest elements only if they are asked for."""
+    """Pool windows of the last axes; places of the largest elements are not computed."""
     if divisor_override:
         call.refuse(f"divisor_override {divisor_override}")
     words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
@@ -179,7 +179,7 @@ def pool_words(
     axes: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     ceil_mode: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Attributes that pools of both kinds have."""
+    """Return the attributes that pools of both kinds have."""
     taps = per_axis(kernel_size, axes)
     return {
         "kernel_shape": taps, "strides": per_axis(stride, axes) if stride else taps,
@@ -188,7 +188,7 @@ def pool_words(
 
 
 def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Sequence[int]) -> Any:
-    """Windows of about the same size: where they are not, a mean is a product along each axis."""
+    """Pool in windows of about one size: a mean of unequal ones is a product along each axis."""
     before, after = call.graph.shape(x)[-axes:], call.shape[-axes:]
     if not any(a % b for a, b in zip(before, after, strict=True)):
         taps = [a // b for a, b in zip(before, after, strict=True)]
@@ -201,7 +201,7 @@ def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Seque
 
 
 def shares_of_windows(size: int, windows: int) -> Array:
-    """(size, windows): what each element is of the mean of each window."""
+    """Return the share of each element in the mean of each window: (size, windows)."""
     shares = np.zeros((size, windows))
     for at in range(windows):
         first, last = at * size // windows, -(-(at + 1) * size // windows)
@@ -210,7 +210,7 @@ def shares_of_windows(size: int, windows: int) -> Array:
 
 
 def multiply_along(call: AtenCall, x: str, axis: int, matrix: Array) -> str:
-    """The product of x along an axis, counted from the last, and a known matrix."""
+    """Multiply x along an axis, counted from the last, with a known matrix."""
     order = [*range(len(call.graph.shape(x)))]
     order[axis], order[-1] = order[-1], order[axis]
     turned = call.graph.transpose(x, order)
@@ -223,7 +223,7 @@ def upsample(
     mode: str, way: str, call: AtenCall, output_size: Sequence[int] | None = None,
     align_corners: bool = False, scale_factors: Sequence[float] | None = None, **words: Any,
 ) -> str:  # fmt: skip
-    """Places in x follow from factors where they are told, else from sizes."""
+    """Add Resize; places in x follow from factors where they are told, else from sizes."""
     x = words["x"]
     told = [words[name] for name in ("scales", "scales_d", "scales_h", "scales_w") if name in words]
     factors = scale_factors or (None if None in told else told)
@@ -261,7 +261,7 @@ def recurrent(
     has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
     batch_first: bool,
 ) -> tuple[str, ...]:  # fmt: skip
-    """Layers one above the other; states as PyTorch has them, (layers * directions, batch, n)."""
+    """Add layers one above the other; states are (layers * directions, batch, n), as PyTorch's."""
     op, order = _CELLS[name]
     graph, count = call.graph, 1 + bidirectional
     if train and dropout and num_layers > 1:
@@ -302,7 +302,7 @@ def recurrent(
 def _stacked_weights(
     call: AtenCall, directions: Sequence[Sequence[str]], has_biases: bool
 ) -> list[str]:
-    """W, R and both biases, behind an axis of directions."""
+    """Return W, R and both biases, behind an axis of directions."""
 
     def stack(names: Sequence[str]) -> Array:
         values = [value for name in names if (value := call.graph.value(name)) is not None]
@@ -317,7 +317,7 @@ def _stacked_weights(
 
 
 def _slice_rows(call: AtenCall, state: str, first: int, count: int) -> str:
-    """The states of a layer; none where all are 0."""
+    """Return the states of a layer; none where all are 0."""
     value = call.graph.value(state)
     if value is not None and not value.any():
         return ""

@@ -41,12 +41,12 @@ class TorchProgram:
 
     @property
     def made(self) -> list[Any]:
-        """The outputs that are tensors."""
+        """Return the outputs that are tensors."""
         return [node for node in self.outputs if hasattr(node, "all_input_nodes")]
 
 
 def torch_module() -> Any:
-    """PyTorch. Raises UnsupportedError where it is not installed."""
+    """Import PyTorch. Raises UnsupportedError where it is not installed."""
     try:
         import torch
         import torch.export
@@ -56,7 +56,7 @@ def torch_module() -> Any:
 
 
 def is_program(model: object) -> bool:
-    """Whether it is an ExportedProgram, or the path of a saved one."""
+    """Tell whether it is an ExportedProgram, or the path of a saved one."""
     if isinstance(model, str | PathLike):
         return str(model).endswith(ENDING)
     return type(model).__name__ == "ExportedProgram"
@@ -65,7 +65,7 @@ def is_program(model: object) -> bool:
 def load_program(
     model: Any, dims: Mapping[str, int] | None = None, values: Mapping[str, Any] | None = None
 ) -> Graph:
-    """The graph of an ExportedProgram, or of the file of one that ``torch.export.save`` wrote.
+    """Return the graph of an ExportedProgram, or of the file that ``torch.export.save`` wrote.
 
     Parameters and buffers are constants. ``dims`` binds dimensions that are free, by their name or
     as ``INPUT.AXIS``, ``values`` inputs to constants. Raises SpecError for a file that is none or a
@@ -81,7 +81,7 @@ def load_program(
 def read_program(
     model: Any, dims: Mapping[str, int] | None = None, values: Mapping[str, Any] | None = None
 ) -> TorchProgram:
-    """The calls of a program of fixed extents, in inference."""
+    """Return the calls of a program of fixed extents, in inference."""
     torch = torch_module()
     where = Path(model).name if isinstance(model, str | PathLike) else IN_MEMORY
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def read_program(
 
 
 def read_file(torch: Any, file: str | PathLike[str] | IO[bytes]) -> Any:
-    """The ExportedProgram that ``torch.export.save`` wrote. Raises SpecError for other files."""
+    """Read what ``torch.export.save`` wrote. Raises SpecError for other files."""
     path = file if isinstance(file, str | PathLike) else None
     if path is not None and not Path(path).is_file():
         raise SpecError(f"{path}: cannot be read: no such file")
@@ -108,7 +108,7 @@ def read_file(torch: Any, file: str | PathLike[str] | IO[bytes]) -> Any:
 
 
 def _hint(path: str | PathLike[str] | None) -> str:
-    """What to do about a file of ``torch.save``; empty for others."""
+    """Return advice for a file of ``torch.save``; empty for others."""
     if path is None or not zipfile.is_zipfile(path):
         return ""
     with zipfile.ZipFile(path) as archive:
@@ -120,7 +120,7 @@ def _hint(path: str | PathLike[str] | None) -> str:
 def program_of(
     torch: Any, where: str, program: Any, values: Mapping[str, Any] | None = None
 ) -> TorchProgram:
-    """What a program computes, in calls that have rules as far as ATen can be expressed in them.
+    """Return the calls of a program, decomposed to ones that have rules as far as possible.
 
     Raises UnsupportedError where it changes a tensor.
     """
@@ -167,7 +167,7 @@ def _program_of(
 
 
 def _value(torch: Any, where: str, node: Any, value: Any) -> Any:
-    """A tensor of an input's type and shape; a number is for all elements."""
+    """Return a tensor of an input's type and shape; a number is for all elements."""
     like = node.meta["val"]
     try:
         array = torch.as_tensor(np.asarray(value)).to(like.dtype)
@@ -192,7 +192,7 @@ def _check_names(where: str, what: str, asked: Mapping[str, Any], known: list[st
 
 
 def fix_extents(torch: Any, where: str, program: Any, dims: Mapping[str, int]) -> Any:
-    """The program for one size of each free dimension."""
+    """Return the program for one size of each free dimension."""
     free = free_dims(program)
     labels = {label for symbol, places in free.items() for label in (symbol, *places)}
     if unused := [name for name in dims if name not in labels]:
@@ -215,7 +215,7 @@ def fix_extents(torch: Any, where: str, program: Any, dims: Mapping[str, int]) -
 
 
 def free_dims(program: Any) -> dict[str, list[str]]:
-    """By symbol, where the dimensions are that it is the size of: ``INPUT.AXIS``."""
+    """Return by symbol the dimensions that it is the size of: ``INPUT.AXIS``."""
     places = dict[str, list[str]]()
     for node in _placeholders(program):
         for axis, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
@@ -232,7 +232,7 @@ def _placeholders(program: Any) -> list[Any]:
 def export_again(
     torch: Any, where: str, program: Any, size_of: Callable[[str, int, Any], int]
 ) -> Any:
-    """The same program traced with inputs of fixed sizes. Raises SpecError for those it refuses."""
+    """Export a program again with inputs of fixed sizes. Raises SpecError for those it refuses."""
     arrays = [
         torch.zeros([size_of(node.name, axis, size) for axis, size in enumerate(value.shape)],
                     dtype=value.dtype)
@@ -250,7 +250,7 @@ def export_again(
 def run_program(
     program: TorchProgram, inputs: Mapping[str, Array], dtype: str = "float64"
 ) -> dict[str, Array]:
-    """All tensors by name, by PyTorch itself; floating point ones are computed in ``dtype``."""
+    """Compute all tensors by PyTorch itself, floating point ones in ``dtype``; return by name."""
     torch = torch_module()
     kind = getattr(torch, dtype)
 

@@ -19,7 +19,7 @@ DEQUANTISE = tuple(f"{LIBRARY}dequantize_per_{what}" for what in ("tensor", "cha
 
 
 def convert(op: str, call: AtenCall, x: str, **words: Any) -> str:
-    """QuantizeLinear or DequantizeLinear, with scales and zeros of a tensor or along an axis."""
+    """Add QuantizeLinear or DequantizeLinear, with scales and zeros of a tensor or an axis."""
     scale, zero = _scale_and_zero(words)
     narrow = call.dtype if op == "QuantizeLinear" else call.graph.dtype(x)
     names = (_parameter(call, scale, "float32"), _parameter(call, zero, narrow))
@@ -32,7 +32,7 @@ def convert(op: str, call: AtenCall, x: str, **words: Any) -> str:
 
 
 def _parameter(call: AtenCall, value: Operand, dtype: str) -> str:
-    """A scale or zero of another type, a constant where it is known."""
+    """Return a scale or zero of another type, a constant where it is known."""
     known = call.graph.value(value) if isinstance(value, str) else np.array(value)
     return call.cast(str(value), dtype) if known is None else call.graph.constant(
         known.astype(dtype)
@@ -40,19 +40,19 @@ def _parameter(call: AtenCall, value: Operand, dtype: str) -> str:
 
 
 def numbers_of(x: Array, **words: Any) -> QuantisedConstant:
-    """What a call dequantises whose arguments are known."""
+    """Return the numbers that a call of known arguments dequantises."""
     scale, zero = (np.asarray(part).reshape(-1) for part in _scale_and_zero(words))
     return QuantisedConstant(x, scale.astype(np.float32), zero, words.get("axis", 0))
 
 
 def _scale_and_zero(words: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Arguments that have other names in calls for a tensor and along an axis."""
+    """Return scale and zero, whose names differ in calls for a tensor and along an axis."""
     zero = words.get("zero_point", words.get("zero_points"))
     return words.get("scale", words.get("scales")), 0 if zero is None else zero
 
 
 def choose(symmetric: bool, call: AtenCall, x: str, **words: Any) -> tuple[str, str]:
-    """The scale and the zero with which the range of x, and 0, take all numbers."""
+    """Choose the scale and the zero with which the range of x, and 0, take all numbers."""
     graph, (scale, zero) = call.graph, call.results
     least, most = (graph.add(f"Reduce{end}", (x,), (), keepdims=0) for end in ("Min", "Max"))
     low, high = words["quant_min"], words["quant_max"]

@@ -19,37 +19,31 @@ Axes = int | Sequence[int] | None
 
 def reduce(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = False,
            **_: Any) -> str:  # fmt: skip
-    """Over some axes, or all; in the result's type."""
-    return _reduced(call, op, call.cast(x), call.axes(dim, x))
+    """Reduce over some axes, or all, in the result's type."""
+    return _reduce_axes(call, op, call.cast(x), call.axes(dim, x))
 
 
-def _reduced(call: AtenCall, op: str, x: str, axes: Sequence[int]) -> str:
+def _reduce_axes(call: AtenCall, op: str, x: str, axes: Sequence[int]) -> str:
     shape = tuple(1 if at in axes else size for at, size in enumerate(call.graph.shape(x)))
     if not axes:
         return call.reshape(x)
     dtype = call.graph.dtype(x)
-    told = call.whole(axes)
-    return call.reshape(call.graph.add(op, (x, told), shape, dtype, keepdims=1))
+    return call.reshape(call.graph.add(op, (x, call.whole(axes)), shape, dtype, keepdims=1))
 
 
 def extreme(word: str, call: AtenCall, x: str, **words: Any) -> Any:
-    """Of two tensors, of all elements, or along an axis with the places."""
+    """Return the extremes of two tensors, of all elements, or along an axis with the places."""
     if "other" in words:
         return formula(f"{word}(x, other)", call, x=x, **words)
     if len(call.results) == 1:
         return reduce(f"Reduce{word}", call, x)
     values = reduce(f"Reduce{word}", call, x, words["dim"])
-    places = replace_first(call)
-    return values, argument(f"Arg{word}", places, x, words["dim"])
-
-
-def replace_first(call: AtenCall) -> AtenCall:
-    """The call of the second result alone."""
-    return AtenCall(call.graph, call.results[1:])
+    second = AtenCall(call.graph, call.results[1:])
+    return values, argument(f"Arg{word}", second, x, words["dim"])
 
 
 def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: bool = False) -> str:
-    """The place of the first largest or smallest element."""
+    """Return the place of the first largest or smallest element."""
     if dim is None:
         x, dim = call.graph.reshape(x, (prod(call.graph.shape(x)),)), 0
     axis = call.axis(dim, x)
@@ -58,49 +52,42 @@ def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: b
 
 
 def truth(op: str, call: AtenCall, x: str, dim: Axes = None, keepdim: bool = False) -> str:
-    """Whether any, or all, are other than 0."""
-    told = call.cast(call.cast(x, "bool"), "int32")
-    return call.cast(_reduced(call, op, told, call.axes(dim, x)))
+    """Tell whether any, or all, are other than 0."""
+    flags = call.cast(call.cast(x, "bool"), "int32")
+    return call.cast(_reduce_axes(call, op, flags, call.axes(dim, x)))
 
 
 def variance(
     root: bool, call: AtenCall, x: str, dim: Axes = None, correction: float | None = None,
     keepdim: bool = False, unbiased: bool = True,
 ) -> Any:  # fmt: skip
-    """The mean of squares around the mean, less ``correction`` elements."""
+    """Return the mean of squares around the mean, less ``correction`` elements."""
     axes = call.axes(dim, x)
     shape = call.graph.shape(x)
     small = tuple(1 if at in axes else size for at, size in enumerate(shape))
     mean = call.graph.add("ReduceMean", (x, call.whole(axes)), small, call.dtype, keepdims=1)
     squares = derive(call.graph, "(d := x - m) * d", x=x, m=mean)
     less = (1.0 if unbiased else 0.0) if correction is None else float(correction)
-    count = prod(shape[at] for at in axes)
-    made = derive(
-        call.graph, "s / n", s=_reduced(call, "ReduceSum", squares, axes), n=max(0, count - less)
-    )
-    made = derive(call.graph, "sqrt(s)", s=made) if root else made
-    return made if len(call.results) == 1 else (made, call.reshape(mean))
+    count = max(0, prod(shape[at] for at in axes) - less)
+    total = _reduce_axes(call, "ReduceSum", squares, axes)
+    y = derive(call.graph, "sqrt(s / n)" if root else "s / n", s=total, n=count)
+    return y if len(call.results) == 1 else (y, call.reshape(mean))
 
 
 def norm(
-    call: AtenCall,
-    x: str,
-    ord: float = 2,
-    dim: Axes = None,
-    keepdim: bool = False,
-    **_: Any,
+    call: AtenCall, x: str, ord: float = 2, dim: Axes = None, keepdim: bool = False, **_: Any
 ) -> str:
     x, axes = call.cast(x), call.axes(dim, x)
     if ord in (1, 2):
-        return _reduced(call, f"ReduceL{int(ord)}", x, axes)
+        return _reduce_axes(call, f"ReduceL{int(ord)}", x, axes)
     if abs(ord) != inf:
         call.refuse(f"norm of order {ord}")
     size = derive(call.graph, "abs(x)", x=x)
-    return _reduced(call, "ReduceMax" if ord > 0 else "ReduceMin", size, axes)
+    return _reduce_axes(call, "ReduceMax" if ord > 0 else "ReduceMin", size, axes)
 
 
 def along(op: str, call: AtenCall, x: str, dim: int, **_: Any) -> str:
-    """Softmax and LogSoftmax."""
+    """Add Softmax or LogSoftmax."""
     return call.add(op, call.cast(x), axis=call.axis(dim))
 
 
@@ -117,19 +104,19 @@ def batch_norm(
     channels = call.shape[1:2]
     scale, shift = scale_and_shift(call, weight, bias, channels)
     y = call.add("BatchNormalization", x, scale, shift, running_mean, running_var, epsilon=eps)
-    return _first(call, y)
+    return _with_empty(call, y)
 
 
 def scale_and_shift(
     call: AtenCall, weight: str | None, bias: str | None, shape: Sequence[int]
 ) -> tuple[str, str]:
-    """Both, or 1 and 0 for each of as many channels."""
+    """Return both, or 1 and 0 for each of as many channels."""
     ones = np.ones(tuple(shape), call.dtype)
     return weight or call.graph.constant(ones), bias or call.graph.constant(0 * ones)
 
 
-def _first(call: AtenCall, y: str) -> Any:
-    """What normalisations make beside y is for training, and empty of batch norm in inference."""
+def _with_empty(call: AtenCall, y: str) -> Any:
+    """Return y, and results for training alone, which are empty of batch norm in inference."""
     others = [
         "" if result.size else call.graph.constant(np.zeros(result.shape, result.dtype))
         for result in call.results[1:]
@@ -142,9 +129,9 @@ def layer_norm(
     bias: str | None = None, eps: float = 1e-5, **_: Any,
 ) -> Any:  # fmt: skip
     scale, shift = scale_and_shift(call, weight, bias, normalized_shape)
-    words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": eps}
-    made = call.add_all("LayerNormalization", x, scale, shift, **words)
-    return made[0] if len(made) == 1 else made
+    axis = -len(normalized_shape)
+    results = call.add_all("LayerNormalization", x, scale, shift, axis=axis, epsilon=eps)
+    return results[0] if len(results) == 1 else results
 
 
 def rms_norm(
@@ -153,8 +140,8 @@ def rms_norm(
 ) -> Any:  # fmt: skip
     scale, _ = scale_and_shift(call, weight, None, normalized_shape)
     epsilon = float(np.finfo(call.dtype).eps) if eps is None else eps
-    words: dict[str, Any] = {"axis": -len(normalized_shape), "epsilon": epsilon}
-    return _first(call, call.add("RMSNormalization", x, scale, **words))
+    axis = -len(normalized_shape)
+    return _with_empty(call, call.add("RMSNormalization", x, scale, axis=axis, epsilon=epsilon))
 
 
 def group_norm(
@@ -162,8 +149,7 @@ def group_norm(
     eps: float = 1e-5, **_: Any,
 ) -> str:  # fmt: skip
     scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
-    words: dict[str, Any] = {"num_groups": num_groups, "epsilon": eps}
-    return call.add("GroupNormalization", x, scale, shift, **words)
+    return call.add("GroupNormalization", x, scale, shift, num_groups=num_groups, epsilon=eps)
 
 
 def instance_norm(

@@ -13,7 +13,7 @@ from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
 
 
 def reshape(call: AtenCall, x: str, **_: Any) -> str:
-    """The same elements, in the shape and of the type of the result."""
+    """Reshape and convert x to the shape and type of the result."""
     return call.reshape(call.cast(x))
 
 
@@ -50,7 +50,7 @@ def repeat(call: AtenCall, x: str, repeats: Sequence[int]) -> str:
 
 
 def cat(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
-    """Lists without elements count for nothing, whatever the others' axes."""
+    """Concatenate; lists without elements count for nothing, whatever the others' axes."""
     parts = [call.cast(x) for x in tensors if call.graph.shape(x) != (0,) or call.shape == (0,)]
     return call.add("Concat", *parts, axis=call.axis(dim))
 
@@ -63,7 +63,7 @@ def stack(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
 
 
 def split(call: AtenCall, x: str, *_: Any, dim: int = 0, **__: Any) -> Sequence[str]:
-    """Parts along an axis; their sizes are those of the results."""
+    """Split along an axis; sizes are those of the results."""
     at = call.axis(dim)
     sizes = [tensor.shape[at] for tensor in call.results]
     return call.add_all("Split", x, call.whole(sizes), axis=at)
@@ -76,7 +76,7 @@ def unbind(call: AtenCall, x: str, dim: int = 0) -> Sequence[str]:
 def cut(
     call: AtenCall, x: str, axis: int, first: int | None, last: int | None, step: int = 1
 ) -> str:
-    """Elements along an axis, named as Python's slices name them."""
+    """Return the elements along an axis that Python's slices name so."""
     shape = list(call.graph.shape(x))
     places = range(shape[axis])[first:last:step]
     if places == range(shape[axis]):
@@ -104,7 +104,7 @@ def slice_scatter(
     call: AtenCall, x: str, src: str, dim: int = 0, start: int | None = None,
     end: int | None = None, step: int = 1,
 ) -> str:  # fmt: skip
-    """x with other elements in a range of an axis."""
+    """Replace the elements in a range of an axis."""
     axis = call.axis(dim)
     places = range(call.shape[axis])[start:end:step]
     if places.step != 1:
@@ -129,7 +129,7 @@ def flip(call: AtenCall, x: str, dims: Sequence[int]) -> str:
 
 
 def roll(call: AtenCall, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> str:
-    """Elements that leave an axis at its end enter at its beginning."""
+    """Roll: elements that leave an axis at its end enter at its beginning."""
     if not dims:
         call.refuse("no dims")
     for shift, dim in zip(shifts, dims, strict=True):
@@ -141,7 +141,7 @@ def roll(call: AtenCall, x: str, shifts: Sequence[int], dims: Sequence[int] = ()
 
 
 def index(call: AtenCall, x: str, indices: Sequence[str | None]) -> str:
-    """Elements by tensors of places, which broadcast; of neighbouring axes."""
+    """Gather elements by tensors of places, which broadcast, of neighbouring axes."""
     first, taken = _neighbours(call, indices)
     if len(taken) == 1:
         return call.add("Gather", x, taken[0], axis=first)
@@ -151,15 +151,15 @@ def index(call: AtenCall, x: str, indices: Sequence[str | None]) -> str:
     if first:
         x = call.graph.transpose(x, moved)
     rest = (shape[at] for at in moved[len(taken) :])
-    made = call.add("GatherND", x, places, shape=(*broad, *rest))
+    y = call.add("GatherND", x, places, shape=(*broad, *rest))
     back = np.argsort(_to_front(first, len(broad), len(call.shape)))
-    return call.graph.transpose(made, [int(at) for at in back]) if first else made
+    return call.graph.transpose(y, [int(at) for at in back]) if first else y
 
 
 def index_put(
     call: AtenCall, x: str, indices: Sequence[str | None], values: str, accumulate: bool = False
 ) -> str:
-    """x with other elements at places, or with these added."""
+    """Replace elements at places, or add to them."""
     first, taken = _neighbours(call, indices)
     places, broad = _vectors(call, taken)
     shape = call.shape
@@ -170,12 +170,12 @@ def index_put(
         x = call.graph.transpose(x, moved)
         values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
     reduction = "add" if accumulate else "none"
-    made = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), reduction=reduction)
-    return call.graph.transpose(made, [int(at) for at in np.argsort(moved)]) if first else made
+    y = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), reduction=reduction)
+    return call.graph.transpose(y, [int(at) for at in np.argsort(moved)]) if first else y
 
 
 def _neighbours(call: AtenCall, indices: Sequence[str | None]) -> tuple[int, list[str]]:
-    """The first of the axes that have tensors of places, and these."""
+    """Return the first of the axes that have tensors of places, and these."""
     axes = [at for at, name in enumerate(indices) if name is not None]
     taken = [name for name in indices if name is not None]
     if any(call.graph.dtype(name) in ("bool", "uint8") for name in taken):
@@ -186,7 +186,7 @@ def _neighbours(call: AtenCall, indices: Sequence[str | None]) -> tuple[int, lis
 
 
 def _vectors(call: AtenCall, places: Sequence[str]) -> tuple[str, tuple[int, ...]]:
-    """Tensors of places as one of vectors, and the shape that they broadcast to."""
+    """Join tensors of places to one of vectors; return it and the shape that they broadcast to."""
     broad = np.broadcast_shapes(*map(call.graph.shape, places))
     columns = [
         call.graph.reshape(call.graph.expand(call.cast(name, "int64"), broad), (*broad, 1))
@@ -197,7 +197,7 @@ def _vectors(call: AtenCall, places: Sequence[str]) -> tuple[str, tuple[int, ...
 
 
 def _to_front(first: int, count: int, rank: int) -> list[int]:
-    """The order of axes in which some from one on are the first."""
+    """Return the order of axes in which ``count`` of them, from ``first`` on, lead."""
     return [*range(first, first + count), *range(first), *range(first + count, rank)]
 
 
@@ -205,7 +205,7 @@ def scatter(
     reduction: str, call: AtenCall, x: str, dim: int, index: str, src: str | None = None,
     value: Operand = 0, reduce: str = "",
 ) -> str:  # fmt: skip
-    """x with other elements, or one number, at places along an axis."""
+    """Replace elements at places along an axis, by others or one number."""
     shape = call.graph.shape(index)
     if src is None:
         src = call.graph.expand(call.cast(value), shape)
@@ -217,13 +217,13 @@ def scatter(
 
 
 def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
-    """Windows along an axis, whose elements are the last axis."""
+    """Return windows along an axis, whose elements are the last axis."""
     axis, rank = call.axis(dimension, x), len(call.shape)
     shape = call.graph.shape(x)
     windows = np.arange(call.shape[axis])[:, None] * step + np.arange(size)
     wide = (*shape[:axis], *windows.shape, *shape[axis + 1 :])
-    made = call.add("Gather", x, call.graph.constant(windows), shape=wide, axis=axis)
-    return call.graph.transpose(made, [*(at for at in range(rank) if at != axis + 1), axis + 1])
+    y = call.add("Gather", x, call.graph.constant(windows), shape=wide, axis=axis)
+    return call.graph.transpose(y, [*(at for at in range(rank) if at != axis + 1), axis + 1])
 
 
 def index_select(call: AtenCall, x: str, dim: int, index: str) -> str:
@@ -243,7 +243,7 @@ def triangle(upper: int, call: AtenCall, x: str, diagonal: int = 0) -> str:
 
 
 def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
-    """Sizes come in pairs, those of the last axis first; negative ones leave elements out."""
+    """Pad by pairs of sizes, those of the last axis first; negative ones leave elements out."""
     sizes = words.get("pad") or words["padding"]
     rank = len(call.shape)
     around = [0] * (2 * rank)
@@ -256,7 +256,7 @@ def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
 
 
 def full_like(call: AtenCall, fill_value: Operand = 0, **_: Any) -> str:
-    """A constant; that of a call without a value is 0."""
+    """Return a constant; that of a call without a value is 0."""
     if isinstance(fill_value, str):
         return call.graph.expand(call.cast(fill_value), call.shape)
     return call.graph.constant(np.full(call.shape, fill_value, call.dtype))
@@ -267,15 +267,11 @@ def ones_like(call: AtenCall, **_: Any) -> str:
 
 
 def top_k(
-    call: AtenCall,
-    x: str,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
+    call: AtenCall, x: str, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Sequence[str]:
-    words = {"axis": call.axis(dim), "largest": int(largest), "sorted": int(sorted)}
-    return call.add_all("TopK", x, call.whole([k]), **words)
+    return call.add_all(
+        "TopK", x, call.whole([k]), axis=call.axis(dim), largest=int(largest), sorted=int(sorted)
+    )
 
 
 def sort(

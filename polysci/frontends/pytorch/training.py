@@ -28,13 +28,6 @@ from polysci.numerics.formulas import gradient_text
 from polysci.numerics.scalar_functions import FUNCTIONS
 
 MAX_POOL_BACKWARD = "polysci::max_pool_backward"  # an operator of polysci.torch: no places
-# Operator -> the gradient of x in the names of ATen's arguments, at kinks as PyTorch has it.
-_FORMULAS = MappingProxyType(
-    {
-        "threshold_backward": "select(x > threshold, grad_output, 0)",
-    }
-)
-
 # Function of PyTorch -> that of the table whose derivative its backward pass is.
 _FUNCTIONS = MappingProxyType(
     {"silu": "silu"}
@@ -43,7 +36,7 @@ _FUNCTIONS = MappingProxyType(
 
 
 def _backward(call: AtenCall, *wanted: str) -> Backward:
-    """The same graph, to which gradient rules add nodes, for gradients of such tensors."""
+    """Let gradient rules add nodes to the graph, for gradients of the wanted tensors."""
     grows = call.graph
     return Backward(
         grows.graph, grows.nodes, grows.constants, grows.tensors, grows.scalars,
@@ -58,7 +51,7 @@ def gelu_backward(call: AtenCall, grad_output: str, x: str, approximate: str = "
 def function_backward(
     function: str, call: AtenCall, grad_output: str, x: str = "", output: str = ""
 ) -> str:
-    """By the derivative of a scalar function of x, or of its output."""
+    """Apply the derivative of a scalar function of x, or of its output."""
     return formula(gradient_text(function), call, x=x, y=output, dy=grad_output)
 
 
@@ -74,7 +67,7 @@ def convolution_backward(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> Sequence[str]:  # fmt: skip
-    """Gradients of x, weight and bias, those that are asked for."""
+    """Return the gradients of x, weight and bias that are asked for."""
     words = convolution_words(call.graph.shape(weight)[2:], stride, padding, dilation, groups)
     op, inputs = "ConvTranspose" if transposed else "Conv", (x, weight, "bias")
     wanted = [name for name, asked in zip(inputs, output_mask, strict=True) if asked]
@@ -87,7 +80,7 @@ def max_pool_backward(
     call: AtenCall, grad_output: str, x: str, kernel_size: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool,
 ) -> str:  # fmt: skip
-    """To the first of the largest elements of each window."""
+    """Return gradients to the first of the largest elements of each window."""
     axes = len(kernel_size)
     words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
     return _pool_gradient(
@@ -108,7 +101,7 @@ def average_pool_backward(
 
 
 def adaptive_average_backward(axes: int, call: AtenCall, grad_output: str, x: str) -> str:
-    """Of windows of about the same size."""
+    """Return the gradient of a mean over windows of about the same size."""
     after, before = call.shape[-axes:], call.graph.shape(grad_output)[-axes:]
     if not any(a % b for a, b in zip(after, before, strict=True)):
         taps = [a // b for a, b in zip(after, before, strict=True)]
@@ -122,7 +115,7 @@ def adaptive_average_backward(axes: int, call: AtenCall, grad_output: str, x: st
 
 
 def _pool_gradient(call: AtenCall, op: str, axes: int, inputs: Sequence[str], **words: Any) -> str:
-    """One image without an axis of images has one here."""
+    """Add a gradient of pools; one image without an axis of images gets one."""
     lead = [1] if len(call.shape) == axes + 1 else []
     images = [call.graph.reshape(name, (*lead, *call.graph.shape(name))) for name in inputs]
     return call.reshape(call.add(op, *images, shape=(*lead, *call.shape), **words))
@@ -133,14 +126,14 @@ def batch_norm_training(
     running_var: str | None = None, training: bool = True, momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Sequence[str]:  # fmt: skip
-    """y, the mean, ``1 / sqrt(variance + eps)``, and running statistics if there are any.
+    """Return y, the mean, ``1 / sqrt(variance + eps)``, and running statistics if there are any.
 
     Running variances are those of a sample: their sums are divided by one element less.
     """
     graph, channels = call.graph, call.shape[1:2]
     if not training:
-        made = batch_norm(call, x, weight, bias, running_mean, running_var, momentum, eps)
-        return (made[0], "", "", running_mean or "", running_var or "")
+        y, *_ = batch_norm(call, x, weight, bias, running_mean, running_var, momentum, eps)
+        return (y, "", "", running_mean or "", running_var or "")
     count = prod(call.shape) // channels[0]
     scale, shift = scale_and_shift(call, weight, bias, channels)
     zeros = graph.constant(np.zeros(channels, call.dtype))
@@ -149,15 +142,15 @@ def batch_norm_training(
         "BatchNormalization", inputs, [(call.shape, call.dtype), *[(channels, call.dtype)] * 2],
         epsilon=eps, momentum=0.0, training_mode=1,
     )  # fmt: skip
-    made = [y, mean, derive(graph, "1 / sqrt(v + e)", v=variance, e=eps)]
+    results = [y, mean, derive(graph, "1 / sqrt(v + e)", v=variance, e=eps)]
     for old, new, share in (
         (running_mean, mean, momentum),
         (running_var, variance, momentum * count / max(1, count - 1)),
     ):
         if old is not None:
             text = "old * kept + new * share"
-            made.append(derive(graph, text, old=old, new=new, kept=1 - momentum, share=share))
-    return made
+            results.append(derive(graph, text, old=old, new=new, kept=1 - momentum, share=share))
+    return results
 
 
 def batch_norm_backward(
@@ -174,8 +167,9 @@ def batch_norm_backward(
         mean, inverse = running_mean, derive(back, "1 / sqrt(v + e)", v=running_var, e=eps)
     g, s, m = (back.reshape(name or "", wide) for name in (scale, inverse, mean))
     normal = Normalised(x, g, s, tuple(at for at in range(len(shape)) if at != 1), m)
-    made = (normal.gradients if train else normal.known_gradients)(back, grad_out, wide)
-    return [made[0], *(back.reshape(name, channels) for name in made[1:])]
+    gradients = normal.gradients if train else normal.known_gradients
+    dx, *others = gradients(back, grad_out, wide)
+    return [dx, *(back.reshape(name, channels) for name in others)]
 
 
 def layer_norm_backward(
@@ -193,7 +187,7 @@ def layer_norm_backward(
 def group_norm_training(
     call: AtenCall, x: str, weight: str | None, bias: str | None, group: int, eps: float, **_: Any
 ) -> Sequence[str]:
-    """y, means and ``1 / sqrt(variance + eps)`` of every image's groups."""
+    """Return y, means and ``1 / sqrt(variance + eps)`` of every image's groups."""
     graph, shape = call.graph, call.shape
     y = group_norm(call, x, group, weight, bias, eps)
     grouped = graph.reshape(x, (shape[0], group, prod(shape[1:]) // group))
@@ -221,7 +215,7 @@ def embedding_backward(
     call: AtenCall, grad_output: str, indices: str, num_weights: int, padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> str:  # fmt: skip
-    """The sum of the rows of each word; that of ``padding_idx`` is 0."""
+    """Sum the rows of each word; that of ``padding_idx`` is 0."""
     if scale_grad_by_freq:
         call.refuse("scale_grad_by_freq")
     graph, count = call.graph, prod(call.graph.shape(indices))
@@ -235,7 +229,7 @@ def embedding_backward(
 
 RULES: AtenRules = MappingProxyType(
     {
-        **{name: partial(formula, text) for name, text in _FORMULAS.items()},
+        "threshold_backward": partial(formula, "select(x > threshold, grad_output, 0)"),
         **{
             f"{name}_backward": partial(function_backward, function)
             for name, function in _FUNCTIONS.items()
