@@ -28,6 +28,7 @@ PS_SMALL int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
 PS_SMALL int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }
 PS_SMALL int64_t ps_floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && x < 0); }
 PS_SMALL int64_t ps_ceil_div(int64_t x, int64_t y) { return x / y + (x % y > 0); }
+PS_SMALL int ps_is_aligned(const void *p, uintptr_t bytes) { return (uintptr_t)p % bytes == 0; }
 
 /* A number below 2^-126 costs an x86 core tens of cycles.  Runs take such numbers for 0, unless
  * PS_KEEP_DENORMALS is defined: bits 15 (results) and 6 (operands) of MXCSR, bit 24 of FPCR. */

@@ -11,9 +11,9 @@ from polysci.cost.traffic_counts import TrafficCounts
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count
-from polysci.space.directives.ahead import RowsAhead
 from polysci.space.enumerate import RegisterTile
 from polysci.space.padding import share_of_work, skips
+from polysci.space.prefetch import RowsAhead
 
 
 def compute_seconds(nest: TrafficCounts) -> Count:

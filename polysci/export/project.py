@@ -11,7 +11,7 @@ from polysci import tune
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import sizes_of
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.lowering import Source, assemble
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface

@@ -19,7 +19,7 @@ from polysci.export.project import (
     project,
     title,
 )
-from polysci.lower.direct.emit import assemble
+from polysci.lower.lowering import assemble
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S
 from polysci.target.host import detect

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from polysci.export.project import Entry, Project, ProjectFile, fill_template
-from polysci.lower.direct.emit import assemble
+from polysci.lower.lowering import assemble
 from polysci.printers.interface import declare, dispatch, refuse
 from polysci.target.isas import ISAS, isa_named
 

@@ -87,7 +87,6 @@ from polysci.loop_ir.routines import ROUTINES
 from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 
 Turns = Generator[None, None, Any]  # a thread, which stops at barriers
-_ADDRESS: Final = "(uintptr_t)"  # in front of a pointer whose address is asked for
 _COMPARE: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__, "==": int.__eq__,
     "!=": int.__ne__,
@@ -553,9 +552,7 @@ class Thread(MemoryUser):
         return ROUTINES[name](self, *map(self.value, value.arguments))
 
     def variable(self, value: Variable) -> int:
-        """Return the integer of a name, or where a pointer leads."""
-        if value.name.startswith(_ADDRESS):
-            return int(self.names[value.name.removeprefix(_ADDRESS)].offset)
+        """Return the integer of a name."""
         return int(self.names[value.name])
 
     def linear(self, index: Linear) -> int:

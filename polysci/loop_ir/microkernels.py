@@ -72,7 +72,7 @@ class Unit:
     @property
     def names(self) -> dict[str, Any]:
         """The constants that generated code reads, and the functions of finished sums."""
-        constants = {"PS_WORD": self.word, "PS_FLIP": self.flip, "PS_CPU_OK()": True}
+        constants = {"PS_WORD": self.word, "PS_FLIP": self.flip}
         return constants | {f"ps_each_{name}": name for name in FUNCTIONS}
 
     @property

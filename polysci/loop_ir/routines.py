@@ -320,6 +320,7 @@ ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_winograd_output": _winograd_output,
     "ps_tiles_configure": _configure,
     "ps_tiles_release": _release,
+    "ps_is_aligned": lambda user, pointer, size: int(pointer.offset % size == 0),
     "ps_hilbert": _hilbert,
     "ps_column_at": lambda user, at, width: user.unit.column_at(at, width),
     "ps_b_of": _b_of,

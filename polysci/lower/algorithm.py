@@ -1,4 +1,4 @@
-"""What an algorithm is: its schedules and their cost, its code, its numerics, its explanation."""
+"""The interface of algorithms: schedules and their cost, loop IR, numerics, explanation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from polysci.text.tables import pairs, paragraph, time_text
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.cost import Context
     from polysci.explain import Explanation, MeasuredTime
-    from polysci.lower.direct.emit import Source
+    from polysci.lower.lowering import Source
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
     from polysci.space.schedule import Schedule
     from polysci.space.summation import SummationOrder
 
 SYMBOL: Final = "primitive"
-Lowered = TypeVar("Lowered")
+Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SpaceLimits:
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """What code depends on beside its schedule: ``direct.emit`` explains ``team`` and ``by_rows``.
+    """Options of code beside its schedule; ``lower_nest`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
     than the problem says; ``adds``: the residual is y itself, to which sums are added. With
@@ -90,7 +90,7 @@ class ErrorTerms:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Which schedule to explain, where it comes from (``origin``) and its time, if measured.
+    """The schedule to explain, where it comes from (``origin``) and its time, if measured.
 
     ``ranker`` orders the rivals that it is compared with; None: the schedule alone.
     """
@@ -124,7 +124,7 @@ class ExplainRequest:
         )
 
     def members(self, seconds: float) -> dict[str, Any]:
-        """The same as JSON members; times in seconds."""
+        """Return the explanation as JSON members; times are in seconds."""
         from polysci.explain.measured_time import quality_members
 
         return {
@@ -147,11 +147,11 @@ class ScheduleExplanation(Protocol):
     def members(self) -> dict[str, Any]: ...
 
 
-class Algorithm(Protocol[Lowered]):
+class Algorithm(Protocol[Plan]):
     """A way to compute problems; ``registry`` has one row for each.
 
     All schedules of an algorithm but the default one hold a transform of its name,
-    ``name(numbers)``; what the numbers and the loops mean is its own affair. ``Lowered`` is a
+    ``name(numbers)``; what the numbers and the loops mean is its own affair. ``Plan`` is a
     schedule resolved for one problem.
     """
 
@@ -160,7 +160,7 @@ class Algorithm(Protocol[Lowered]):
         """Inputs for which results equal the reference bit for bit."""
 
     def refusal(self, problem: Problem) -> str:
-        """Why it does not compute the problem; empty where it does."""
+        """Return why it does not compute the problem; empty where it does."""
 
     def candidates(
         self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
@@ -171,7 +171,7 @@ class Algorithm(Protocol[Lowered]):
         """
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
-        """Predicted seconds of one schedule. Raises as ``lower`` does."""
+        """Predicted seconds of one schedule. Raises as ``resolve`` does."""
 
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
@@ -179,14 +179,17 @@ class Algorithm(Protocol[Lowered]):
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
 
-    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> Lowered:
+    def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> Plan:
         """The schedule resolved for the problem.
 
         Raises IllegalScheduleError, SpecError or UnsupportedError for one that does not fit.
         """
 
-    def emit(self, lowered: Lowered, options: EmitOptions) -> Source:
-        """C source with the interface of every primitive. Raises SpecError, UnsupportedError."""
+    def lower(self, plan: Plan, options: EmitOptions) -> Source:
+        """Return loop IR with the interface of every primitive.
+
+        Raises SpecError or UnsupportedError for options that do not fit.
+        """
 
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
@@ -194,4 +197,4 @@ class Algorithm(Protocol[Lowered]):
         """The error bound for these operands; ``numbers`` are those of the transform."""
 
     def explain(self, request: ExplainRequest) -> ScheduleExplanation:
-        """Why this schedule. Raises as ``lower`` does."""
+        """Explain a schedule. Raises as ``resolve`` does."""

@@ -1,4 +1,4 @@
-"""Which algorithms a search may choose, and their schedules in one order by predicted seconds."""
+"""The algorithms of a search, and their schedules in one order by predicted seconds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
 
 
 def key_of(problem: Problem, algorithm: str, *, reproducible: bool = False) -> str:
-    """Under which records of a search are kept: those of direct searches hold direct schedules."""
+    """Return the key of a search's records: those of direct searches hold direct schedules."""
     chosen = resolve_algorithm(problem, algorithm)
     words = [problem.key, *[chosen] * (chosen != DEFAULT), *[REPRODUCIBLE] * reproducible]
     return " ".join(words)
@@ -122,7 +122,7 @@ def _in_order(
     count: int | None,
     limits: SpaceLimits,
 ) -> Sequence[Candidate]:
-    """Of one algorithm; with an order of sums those that have it, which may be none."""
+    """Return candidates of one algorithm; with an order of sums those that have it, maybe none."""
     order = limits.order
     if order is None:
         return algorithm.candidates(problem, context, count, limits)
@@ -171,5 +171,5 @@ def other_form(problem: Problem, context: Context, schedule: Schedule) -> Schedu
 
 
 def predict_seconds(problem: Problem, context: Context, schedule: Schedule) -> float:
-    """Predicted seconds of one schedule of any algorithm. Raises as ``Algorithm.lower`` does."""
+    """Predicted seconds of one schedule of any algorithm. Raises as ``Algorithm.resolve`` does."""
     return algorithm_of(schedule).predict_seconds(problem, context, schedule)

@@ -10,8 +10,7 @@ import numpy as np
 
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.lower.algorithm import SYMBOL, EmitOptions
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -60,7 +59,7 @@ def calls_of(
     shares: ThreadShares = SHARED,
     layers: SharedLayers | None = None,
 ) -> dict[Spot, LayerCall]:
-    """By position of the stage, and inside it; layers that share code share a symbol.
+    """Return calls by position of the stage, and inside it; layers of equal code share a symbol.
 
     ``layers`` are those of other programs of the same library.
     """
@@ -84,7 +83,7 @@ def calls_of(
 
 @dataclass(frozen=True, slots=True)
 class LayerCode:
-    """What the code of a layer depends on in its program; passes ask ``refuse_code`` first.
+    """All that the code of a layer depends on in its program; passes ask ``refuse_code`` first.
 
     ``fused``: it computes some rows at a time, in one thread.
     """
@@ -128,7 +127,7 @@ class LayerCode:
 def refuse_code(
     layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False
 ) -> str:
-    """Why there is no code of a layer as it stands in a program; empty where there is.
+    """Return why a layer has no code as it stands in a program; empty where it has some.
 
     What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
     """
@@ -203,7 +202,7 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
 
 
 def serial(schedule: Schedule) -> Schedule:
-    """The same schedule for one thread; private copies stay, so that sums are the same."""
+    """Return the schedule for one thread; private copies stay, so that sums are the same."""
     if schedule.has(Private):
         return schedule
     steps = tuple(
@@ -213,7 +212,7 @@ def serial(schedule: Schedule) -> Schedule:
 
 
 def by_rows(schedule: Schedule, row: str) -> Schedule:
-    """The same schedule with the loop over rows, ``row``, around all others, in one thread.
+    """Return the schedule with the loop over rows, ``row``, around all others, in one thread.
 
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
@@ -236,7 +235,7 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
 
 
 def plain(schedule: Schedule) -> Schedule:
-    """Without stores past the caches: the next layer reads what this one writes."""
+    """Return the schedule without stores past the caches: the next layer reads the result."""
     return schedule.without(Stream)
 
 
@@ -247,17 +246,17 @@ def adds_to_y(layer: LayerStage, placed: PlacedProgram) -> bool:
 
 
 def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
-    """Why some layer of a problem, by its key, has no code under a schedule; empty where all have.
+    """Return why a layer of a problem, by its key, has no code under a schedule; empty: all have.
 
     A search knows the problem alone: its schedules have code where that says how arrays are stored.
     """
     layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
-    other = (it for it in layers if strides_of(it, placed) or adds_to_y(it, placed))
+    other = (own for own in layers if strides_of(own, placed) or adds_to_y(own, placed))
     return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
-    """How the arrays of a layer are stored, where its problem does not say so."""
+    """Return the strides of a layer's arrays, where these are not as its problem says."""
     x, w, y = operands_of(layer.problem)
     stored: Strides = {}
     for operand, window in ((x, layer.x), (y, layer.y)):

@@ -58,7 +58,7 @@ def algorithm_named(name: str) -> Algorithm[Any]:
 
 
 def name_of(schedule: Schedule) -> str:
-    """Whose schedule it is. Raises SpecError for a transform that no algorithm has."""
+    """Return the algorithm of a schedule. Raises SpecError for a transform that none has."""
     transform = schedule.transform
     if transform is None:
         return DEFAULT
@@ -74,7 +74,7 @@ def algorithm_of(schedule: Schedule) -> Algorithm[Any]:
 
 
 def location_of(schedule: Schedule) -> str:
-    """Where the schedule's algorithm is, for another process. Raises as ``name_of`` does."""
+    """Return where an algorithm is, for another process. Raises as ``name_of`` does."""
     return ALGORITHMS[name_of(schedule)].location
 
 
@@ -84,11 +84,11 @@ def names() -> tuple[str, ...]:
 
 
 def options() -> tuple[str, ...]:
-    """What a search may be asked for."""
+    """Return the names that a search takes."""
     return (*names(), AUTO)
 
 
 def help_text() -> str:
-    """The rows as the command line tells of them."""
+    """Return the rows as the command line shows them."""
     rows = [f"{name} {row.summary}" for name, row in ALGORITHMS.items()]
     return f"{'; '.join(rows)}; {AUTO} takes the faster one ({DEFAULT})"

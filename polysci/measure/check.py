@@ -9,8 +9,7 @@ from typing import Final
 
 from polysci.errors import BuildError, NoCompilerError, SpecError
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend

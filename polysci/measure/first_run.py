@@ -16,7 +16,7 @@ from typing import Final
 from polysci.border.files import read_stored, replace_file
 from polysci.errors import CheckError
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import Verdict, time_limit
 from polysci.ops.problem import Problem

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
 from polysci.lower.algorithm import PLAIN, SYMBOL, EmitOptions
-from polysci.lower.direct.emit import Source, assemble
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, assemble, emit
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction, LoopModule
-from polysci.lower.direct.emit import Source, assemble
 from polysci.lower.layer_calls import LayerCall, SharedLayers, Spot, calls_of, serial
+from polysci.lower.lowering import Source, assemble
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import (
     WeightsFile,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -50,7 +51,7 @@ LINE: Final = 4  # parameters of a long list that stand beside the function's na
 
 @dataclass(frozen=True, slots=True)
 class CPrinter:
-    """How C shares work: which threads run a piece of code.
+    """The printer of C for a team, the threads that run a piece of code.
 
     ``member`` is C text of the team of a pool, as the thread sees it.
     """
@@ -62,10 +63,6 @@ class CPrinter:
         """Return all functions and tables."""
         return "\n".join(f"{c.text(self.part(part))}\n" for part in module.parts)
 
-    def text(self, function: LoopFunction) -> str:
-        """Return the definition of a function."""
-        return c.text(self.function(function))
-
     def part(self, part: LoopFunction | Table | Let | Declare) -> c.Generable:
         """Return a function, a table, a constant or static memory as a C tree."""
         if isinstance(part, LoopFunction):
@@ -74,9 +71,9 @@ class CPrinter:
             return _declare(part)
         return c.Statement(_table(part) if isinstance(part, Table) else _line(part))
 
-    def function(self, function: LoopFunction) -> c.Generable:
-        """Return the definition of a function as a C tree."""
-        definition = c.function(_head(function), self.body(function.body))
+    def function(self, function: LoopFunction, first: Sequence[c.Generable] = ()) -> c.Generable:
+        """Return the definition of a function as a C tree; its body begins with ``first``."""
+        definition = c.function(_head(function), [*first, *self.body(function.body)])
         if not function.comment:
             return definition
         return c.Collection([c.remark(function.comment), definition])
@@ -155,7 +152,7 @@ class CPrinter:
 
 
 def _head(function: LoopFunction) -> str:
-    """What a definition begins with; entry points of many parameters take two lines."""
+    """Return the head of a definition; entry points of many parameters take two lines."""
     words = [parameter_text(part) for part in function.parameters]
     lines = [words] if "static" in function.attributes else [words[:LINE], words[LINE:]]
     parameters = ",\n        ".join(", ".join(line) for line in lines if line) or "void"

@@ -58,12 +58,12 @@ def reach(header: Sequence[Definition], text: str) -> list[Definition]:
 
 
 def trim(headers: Sequence[str], text: str) -> str:
-    """Of C headers what a text needs."""
+    """Return what a text needs of C headers."""
     return _join(reach(_all_in(headers), f"PS_TARGET {text}"))
 
 
 def arrange(headers: Sequence[str], text: str) -> str:
-    """Of C headers what a text needs, and the text: what is not static as early as C allows.
+    """Return what a text needs of C headers, and the text: what is not static as early as C allows.
 
     Ahead of it stand the types, macros and prototypes that it uses; behind it the static functions.
     """
@@ -81,7 +81,7 @@ def arrange(headers: Sequence[str], text: str) -> str:
 
 
 def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
-    """What must be declared before a text, in the order of the parts."""
+    """Return what must be declared before a text, in the order of the parts."""
     directives = [part for part in parts if not part.names and _code(part.text).startswith("#")]
     kept = {id(part) for part in directives}
     pending = [words(text), *(part.uses for part in directives)]
@@ -161,7 +161,7 @@ def _definition(piece: str) -> Definition:
 
 
 def _types(head: str) -> frozenset[str]:
-    """What a type, a constant or a declaration defines: its tags, enumerators and last names."""
+    """Return the names that a type, a constant or a declaration defines."""
     names = set(re.findall(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", head))
     for body in re.findall(r"enum\b[^{};]*\{([^{}]*)\}", head):
         names |= {part.split("=")[0].strip() for part in body.split(",")} - {""}

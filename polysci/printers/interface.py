@@ -13,11 +13,13 @@ from polysci.errors import SpecError
 from polysci.loop_ir.nodes import Block, Buffer, LoopFunction, ScalarParameter
 from polysci.numerics.dtypes import PRECISIONS, Precision
 
-Role = Literal["workspace_size", "packed_size", "pack_weights", "run"]
+Role = Literal["workspace_size", "packed_size", "pack_weights", "pack_columns", "run"]
 
 OK: Final = 0
 NO_ISA: Final = 1  # the CPU lacks the instruction set that the code was generated for
 ALIGNMENT: Final = 64  # bytes; of packed weights and workspace
+KEEP: Final = "PS_KEEP_DENORMALS"  # the macro of C that computes with denormal numbers
+KEEP_FLAG: Final = f"-D{KEEP}"
 
 STRUCT = """\
 typedef struct {
@@ -47,6 +49,7 @@ _SUFFIXES: Mapping[Role, str] = MappingProxyType(
         "workspace_size": "_workspace_size",
         "packed_size": "_packed_size",
         "pack_weights": "_pack_weights",
+        "pack_columns": "_pack_columns",
         "run": "",
     }
 )
@@ -103,7 +106,7 @@ class Function:
         return self.result != "void"
 
     def head(self, symbol: str, *, restrict: Collection[str] = ()) -> str:
-        """What a declaration and a definition begin with.
+        """Return the text that a declaration and a definition begin with.
 
         ``restrict`` names the parameters that a definition alone marks so.
         """
@@ -171,6 +174,17 @@ def functions(
 def function(role: Role, precision: Precision) -> Function:
     """The function of this role."""
     return next(row for row in functions(precision) if row.role == role)
+
+
+def columns_function(precision: Precision) -> Function:
+    """The function that packs columns first..last-1 of large weights; ``w`` begins with these."""
+    parameters = (
+        Parameter(f"const {precision.w.c_type} *", "w"),
+        Parameter("void *", "panels"),
+        Parameter("int64_t", "first"),
+        Parameter("int64_t", "last"),
+    )
+    return Function("pack_columns", "void", parameters)
 
 
 def check_symbol(symbol: str) -> None:

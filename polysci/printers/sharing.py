@@ -1,4 +1,4 @@
-"""How threads share generated loops: by OpenMP's pragmas, or as members of a team that C names.
+"""Loops that threads share: by OpenMP's pragmas, or as members of a team that C names.
 
 A member of a team knows its number and how many there are (``polysci_team``), takes its part of
 each loop, and waits for the others where the code says so.
@@ -78,7 +78,7 @@ def wait_for_all(team: Team, member: str = "team") -> c.Body:
 
 
 def _first(member: str, count: int) -> str:
-    """Where the run of turns begins that is a member's."""
+    """Return the first turn of a member's share."""
     return f"{count} * {member}->thread / {member}->threads"
 
 

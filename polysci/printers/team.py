@@ -1,4 +1,4 @@
-"""Which threads run a piece of generated code."""
+"""The threads that run a piece of generated code."""
 
 from enum import Enum
 

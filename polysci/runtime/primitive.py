@@ -13,9 +13,7 @@ from polysci.border.guard import guard, is_expected, report_of
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.direct.denormals import KEEP_FLAG
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.numerics import arrays
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
@@ -23,7 +21,7 @@ from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, input_shapes
 from polysci.ops.registry import parse_problem
 from polysci.printers import interface
-from polysci.printers.interface import NO_ISA, OK
+from polysci.printers.interface import KEEP_FLAG, NO_ISA, OK
 from polysci.runtime import arguments
 from polysci.runtime import measurement as measurements
 from polysci.runtime.backend import DeviceLibrary, bind

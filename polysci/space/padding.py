@@ -90,7 +90,7 @@ def cut_axes(contraction: Contraction) -> dict[str, tuple[int, str | None]]:
 def masks_of(
     contraction: Contraction, dim: Dim, step: int, axis: int, tap: str | None
 ) -> dict[int, tuple[int, ...]]:
-    """For every tile origin of ``dim``: the mask of valid positions for each value of ``tap``."""
+    """Return by tile origin of ``dim`` the mask of valid positions for each value of ``tap``."""
     affine, limit = contraction.a.index[axis], contraction.a.shape[axis]
     taps = next((d.extent for d in contraction.dims if d.name == tap), 1)
     along, across = affine.coef(dim.name), affine.coef(tap) if tap else 0

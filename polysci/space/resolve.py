@@ -1,29 +1,19 @@
-"""Plans: a schedule resolved for one problem, with tiles, strides, packed layouts and calls."""
+"""The plan of a schedule for one problem, after checks of roles, tiles and kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 from polysci.errors import UnsupportedError
-from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
-from polysci.polyhedral.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, columns_of
+from polysci.numerics.dtypes import COMPUTES, computes
+from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of
 from polysci.space import group_views
-from polysci.space.checks import check_compute, check_kernel, check_taps
 from polysci.space.directives import Plain, Swap
-from polysci.space.directives.ahead import PanelReuse
-from polysci.space.directives.private import PrivateCopies, copies_of
-from polysci.space.packed_copy import (
-    PackedCopy,
-    packed_coef,
-    packed_copy_in,
-    round_up,
-    swapped_copy_of,
-)
-from polysci.space.padding import Piece, cut, skips
+from polysci.space.directives.private import copies_of
+from polysci.space.packed_copy import packed_coef, packed_copy_in, swapped_copy_of
+from polysci.space.padding import cut
+from polysci.space.plan import Plan
 from polysci.space.schedule import Schedule
 from polysci.space.stencil_roles import (
     check_window,
@@ -31,199 +21,7 @@ from polysci.space.stencil_roles import (
     stencil_roles,
     taps_of,
 )
-from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.microkernels import Microkernel, find
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A contraction, its storage and a schedule, resolved to what the emitter needs.
-
-    ``coef`` maps operand ("x", "C", a "B" that is not packed) and dimension to the storage stride
-    in elements; ``rows`` are the dimensions of the register tile's rows, outer first; ``column``
-    its columns; ``depth`` the reduction inside a run; ``taps`` the filter dimensions, whole inside
-    a call. Contraction and schedule are those that the kernel takes (``group_views``): of
-    ``merged`` groups, rotated, or swapped. ``copied`` is what ``box`` is a copy of. With
-    ``private`` copies C is one of them. ``panels`` are the extents of what is packed of B at a
-    time.
-    """
-
-    contraction: Contraction
-    schedule: Schedule
-    kernel: Microkernel
-    tile: Mapping[str, int]
-    rows: tuple[str, ...]
-    column: str
-    depth: str | None
-    taps: tuple[str, ...]
-    coef: Mapping[str, Mapping[str, int]]
-    base: int
-    box: PackedCopy | None
-    pieces: Mapping[str, tuple[Piece, ...]]
-    ranges: Mapping[str, str]
-    copied: Operand
-    panels: Mapping[str, int]
-    merged: int = 1
-    ahead: PanelReuse | None = None
-    private: PrivateCopies | None = None
-
-    def extent(self, dim: str) -> int:
-        return next(d.extent for d in self.contraction.dims if d.name == dim)
-
-    def classes(self) -> list[dict[str, Piece]]:
-        """Every combination of pieces: one microkernel instantiation each."""
-        names = list(self.pieces)
-        return [dict(zip(names, combo, strict=True)) for combo in product(*self.pieces.values())]
-
-    def columns_padded(self, size: int) -> int:
-        """Columns of a register tile: whole vectors."""
-        return round_up(size, self.kernel.lanes)
-
-    @property
-    def packs_b(self) -> bool:
-        """Whether calls pack B themselves."""
-        return self.contraction.packs_b and not self.schedule.has(Plain)
-
-    @property
-    def panel_dim(self) -> str:
-        """The dimension along panels of w: columns, rows if swapped, channels of a stencil."""
-        if self.kernel.stencil:
-            return self.contraction.channels
-        return self.contraction.by_role("m")[0].name if self.contraction.swapped else self.column
-
-    @property
-    def panel_lanes(self) -> int:
-        """A number that divides the width of a panel of w."""
-        return 1 if self.contraction.swapped or self.kernel.stencil else self.kernel.lanes
-
-    @property
-    def channel_axis(self) -> int:
-        """The axis of the result that a bias runs along."""
-        index = self.contraction.out.index
-        return next(axis for axis, at in enumerate(index) if at.coef(self.panel_dim))
-
-    @property
-    def channel(self) -> Affine:
-        """Its subscript."""
-        return self.contraction.out.index[self.channel_axis]
-
-    @property
-    def channels(self) -> int:
-        """Positions of the result that have a bias of their own."""
-        return self.contraction.out.shape[self.channel_axis]
-
-    @property
-    def batches(self) -> dict[str, int]:
-        """Groups of integer w whose channels share a bias: from one's offsets to the next one's."""
-        apart, size = dict[str, int](), self.channels
-        for group in reversed(self.groups if self.precision.integer else ()):
-            if group.extent > 1 and not self.channel.coef(group.name):
-                apart[group.name] = size
-                size *= group.extent
-        return apart
-
-    @property
-    def offsets(self) -> int:
-        """Count the corrections for a zero point of x: one a channel and batch."""
-        return self.channels * prod(self.extent(batch) for batch in self.batches)
-
-    @property
-    def gaps(self) -> FlatImage | None:
-        """The image of which some positions that are columns are no pixels of C, if any."""
-        image = self.contraction.image
-        return image if image and image.gaps else None
-
-    @property
-    def compute(self) -> Compute:
-        return COMPUTES[self.kernel.compute]
-
-    @property
-    def precision(self) -> Precision:
-        contraction = self.contraction
-        y = self.private.y if self.private else DTYPES[contraction.out.dtype]
-        return Precision(DTYPES[contraction.a.dtype], DTYPES[contraction.b.dtype], y)
-
-    @property
-    def header_set(self) -> HeaderSet:
-        """The headers that its code needs."""
-        contraction = self.contraction
-        return header_set_of(
-            self.kernel, contraction.a.dtype, contraction.out.dtype, packed=self.box is not None
-        )
-
-    @property
-    def paired(self) -> bool:
-        """Whether columns may be in the order of even and odd ones (``ps_paired``)."""
-        return self.kernel.family == "depthwise" and not self.header_set.packed_copy
-
-    @property
-    def filled(self) -> bool:
-        """Whether rows in the padding take part: what x holds for zero need not be 0."""
-        return self.precision.integer and self.contraction.padded and self.box is None
-
-    @property
-    def stacked(self) -> str | None:
-        """The tap of which a word holds several values, of a stacked kernel."""
-        return self.taps[0] if self.kernel.stacked else None
-
-    @property
-    def joined(self) -> str | None:
-        """The tap whose runs lie behind each other in the copy of A: one run of all its words.
-
-        Only where words would end inside a tap: then one is saved for every tap.
-        """
-        if self.box is None or self.depth is None or self.blocked or not self.taps:
-            return None
-        if self.contraction.swapped or skips(self.contraction, packed=True):
-            return None
-        depth, tap, a = self.extent(self.depth), self.taps[-1], self.coef["x"]
-        touch = a[tap] == depth and a[self.depth] == (depth > 1)  # of one position it is 0
-        brgemm = self.kernel.family == "brgemm"
-        return tap if touch and brgemm and depth % self.compute.vnni_factor else None
-
-    def words(self, steps: int) -> int:
-        """Elements of B for so many reduction steps: whole words."""
-        return round_up(steps, self.compute.vnni_factor)
-
-    @property
-    def groups(self) -> tuple[Dim, ...]:
-        """Dimensions of w outside one panel: the batch dimensions that do not run along it."""
-        batch, w = self.contraction.by_role("batch"), self.contraction.w
-        return tuple(d for d in batch if w.uses(d.name) and d.name != self.panel_dim)
-
-    @property
-    def reduction(self) -> int:
-        """Elements of packed B below a column: the whole reduction, whole words below every tap."""
-        depth, taps = self.panels[self.depth] if self.depth else 1, self.taps
-        if self.joined:
-            depth, taps = depth * self.panels[self.joined], taps[:-1]
-        around = prod(self.panels[tap] for tap in taps if tap != self.stacked)
-        if self.stacked:
-            depth *= self.panels[self.stacked]
-        return self.words(depth) * around * self.kernel.shifts
-
-    @property
-    def group_size(self) -> int:
-        """Packed elements of B of one group."""
-        extent, tile = self.panels[self.panel_dim], self.tile[self.panel_dim]
-        last = (extent - 1) // tile * tile
-        return (last + round_up(extent - last, self.panel_lanes)) * self.reduction
-
-    @property
-    def packed_size(self) -> int:
-        """Elements of packed B, groups included."""
-        return self.group_size * prod(self.panels[d.name] for d in self.groups)
-
-    @property
-    def split(self) -> tuple[str, ...]:
-        """The reductions of which one call leaves a part to later calls."""
-        reductions = (*([self.depth] if self.depth else []), *self.taps)
-        return tuple(dim for dim in reductions if self.tile[dim] < self.extent(dim))
-
-    @property
-    def blocked(self) -> bool:
-        """Whether one call leaves part of the reduction to later calls."""
-        return bool(self.split)
 
 
 def storage(operand: Operand, strides: tuple[int, ...], dims: tuple[Dim, ...]) -> dict[str, int]:
@@ -323,3 +121,99 @@ def row_dims(
             f"schedule {schedule}: one call may span at most two row dimensions, not {rows}"
         )
     return rows
+
+
+def check_taps(
+    contraction: Contraction, schedule: Schedule, kernel: Microkernel, tile: Mapping[str, int]
+) -> None:
+    """Raise UnsupportedError unless every loop over a tap splits it and may leave its sums in C."""
+    looped = {loop.dim for loop in schedule.loops}
+    for dim in contraction.by_role("br"):
+        if tile[dim.name] == dim.extent:
+            if dim.name in looped:
+                raise UnsupportedError(
+                    f"schedule {schedule}: the loop over {dim.name!r} runs once: leave it out"
+                )
+            continue
+        if kernel.family != "brgemm" or contraction.swapped:
+            raise UnsupportedError(
+                f"schedule {schedule}: {'swapped ' * contraction.swapped}{kernel} takes "
+                f"{dim.name!r} whole: it must stay inside the call"
+            )
+        if contraction.out.dtype != COMPUTES[kernel.compute].sum.name:
+            raise UnsupportedError(
+                f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, "
+                f"which cannot keep partial sums: {dim.name!r} must stay inside the call"
+            )
+
+
+def check_kernel(
+    contraction: Contraction,
+    schedule: Schedule,
+    kernel: Microkernel,
+    tile: Mapping[str, int],
+    rows: tuple[str, ...],
+    column: Dim,
+    a: Mapping[str, int],
+) -> None:
+    """Raise UnsupportedError unless the tile fits the microkernel it names."""
+    count, width = prod(tile[dim] for dim in rows), tile[column.name]
+    if count > kernel.rows or width > kernel.cols:
+        raise UnsupportedError(
+            f"schedule {schedule}: a call of {count} rows x {width} columns does not fit {kernel}"
+        )
+    if width % kernel.lanes and width != column.extent:
+        raise UnsupportedError(
+            f"schedule {schedule}: {column.name}:{width} is neither whole vectors of "
+            f"{kernel.lanes} nor all {column.extent} columns"
+        )
+    stride = a[column.name]
+    if (stride != 0) != kernel.diagonal or stride not in (0, kernel.every):
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} cannot read {contraction.a.array} with stride "
+            f"{stride} along {column.name!r}"
+        )
+
+
+def check_compute(
+    contraction: Contraction,
+    schedule: Schedule,
+    kernel: Microkernel,
+    tile: Mapping[str, int],
+    depth: str | None,
+    a: Mapping[str, int],
+    *,
+    in_words: bool,
+) -> None:
+    """Raise UnsupportedError unless the kernel multiplies these types in this order.
+
+    ``in_words``: its words lie in a copy of A, whatever its strides ``a`` are.
+    """
+    x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
+    if kernel.compute not in computes(x, kernel.family):
+        expected = " or ".join(computes(x, kernel.family))
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} computes {kernel.compute}, but products of {x} "
+            f"are computed as {expected}"
+        )
+    if depth is None:
+        return
+    apart = contraction.extent(depth) > 1 and a[depth] != 1
+    if compute.vnni_factor > 1 and apart and not in_words:
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} reads {compute.vnni_factor} neighbours along "
+            f"{depth!r}, which lie {a[depth]} elements apart in {contraction.a.array}; pack(A) "
+            "brings them together"
+        )
+    if tile[depth] == contraction.extent(depth):
+        return
+    if contraction.out.dtype != compute.sum.name:
+        raise UnsupportedError(
+            f"schedule {schedule}: {contraction.out.array} holds {contraction.out.dtype}, which "
+            f"cannot keep partial sums of {compute.sum}: {depth!r} must stay inside the call"
+        )
+    if tile[depth] % compute.vnni_factor:
+        raise UnsupportedError(
+            f"schedule {schedule}: {depth}:{tile[depth]} is no multiple of the "
+            f"{compute.vnni_factor} steps that {kernel} takes at once"
+        )

@@ -12,7 +12,7 @@ from math import log
 from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.lower import lowering
 from polysci.lower.choice import admits, parse_record_key
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, host_of

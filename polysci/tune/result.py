@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_named

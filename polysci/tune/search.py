@@ -16,8 +16,7 @@ from polysci.cost.shortlist import vectors_of
 from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named

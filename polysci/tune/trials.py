@@ -14,8 +14,7 @@ from polysci.cost import Context
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import algorithm_of
 from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
 from polysci.ops.problem import Problem

@@ -25,6 +25,9 @@ int conv3x3(const float *x, const float *packed, float *y, const float *bias,
 
 void conv3x3_pack_weights(const float *restrict w, float *restrict packed)
 {
+    if (!PS_CPU_OK()) {
+        return;
+    }
     for (int64_t k0 = 0; k0 < 20; k0 += 16) {
         const int64_t width = ps_least(16 * ((-k0 + 35) / 16), 16);
         for (int64_t c0 = 0; c0 < 16; c0 += 16) {

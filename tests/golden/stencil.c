@@ -35,6 +35,9 @@ int stencil(const float *x, const float *packed, float *y, const float *bias,
 
 void stencil_pack_weights(const float *restrict w, float *restrict packed)
 {
+    if (!PS_CPU_OK()) {
+        return;
+    }
     for (int64_t k0 = 0; k0 < 1; ++k0) {
         for (int64_t g0 = 0; g0 < 3; ++g0) {
             const int64_t width = ps_least(-g0 + 3, 1);

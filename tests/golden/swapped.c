@@ -36,6 +36,9 @@ int swapped(const float *x, const float *packed, float *y, const float *bias,
 
 void swapped_pack_weights(const float *restrict w, float *restrict packed)
 {
+    if (!PS_CPU_OK()) {
+        return;
+    }
     for (int64_t k0 = 0; k0 < 11; k0 += 4) {
         const int64_t width = ps_least(-k0 + 11, 4);
         for (int64_t c0 = 0; c0 < 40; c0 += 20) {

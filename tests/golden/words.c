@@ -25,6 +25,9 @@ int words(const uint16_t *x, const void *packed, uint16_t *y, const float *bias,
 
 void words_pack_weights(const uint16_t *restrict w, void *packed)
 {
+    if (!PS_CPU_OK()) {
+        return;
+    }
     ps_b *restrict to = packed;
     for (int64_t k0 = 0; k0 < 20; k0 += 16) {
         const int64_t width = ps_least(16 * ((-k0 + 35) / 16), 16);

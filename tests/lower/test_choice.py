@@ -13,12 +13,9 @@ from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
-from polysci.lower.winograd import bound
-from polysci.lower.winograd.cost import estimate
-from polysci.lower.winograd.integers import EXACT
-from polysci.lower.winograd.plan import resolve
-from polysci.lower.winograd.rules import SIZES, refusal
-from polysci.lower.winograd.space import rank_schedules, schedules
+from polysci.lower.winograd.algorithm import EXACT, FILTER, INPUT, OUTPUT, bound_sizes
+from polysci.lower.winograd.cost import estimate, rank_schedules, schedules
+from polysci.lower.winograd.plan import SIZES, refusal, resolve
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import exact_weights
@@ -113,7 +110,7 @@ def test_an_unknown_algorithm_is_refused() -> None:
 def test_the_matrices_are_a_convolution(m: int) -> None:
     random = np.random.default_rng(m)
     x, w = random.integers(-9, 10, (m + 2, m + 2)), 576 * random.integers(-9, 10, (3, 3))
-    into, g, back = bound.INPUT[m], bound.FILTER[m], bound.OUTPUT[m]
+    into, g, back = INPUT[m], FILTER[m], OUTPUT[m]
     y = back @ ((g @ w @ g.T) * (into @ x @ into.T)) @ back.T
     expected = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(m)] for i in range(m)]
     assert np.array_equal(np.rint(y), expected)
@@ -126,11 +123,11 @@ def test_sizes_are_those_of_plain_loops(m: int, layout: str) -> None:
     problem = Conv2d(N=2, C=3, H=6, W=5, K=2, R=3, S=3, pad=(1, 2), layout=layout)
     random = np.random.default_rng(m)
     x, w = (random.standard_normal(s) for s in (problem.x_shape, problem.w_shape))
-    got = bound.sizes(problem, x, w, m)
+    got = bound_sizes(problem, x, w, m)
     assert got.shape == problem.y_shape
     got = got if layout == "nchw" else got.transpose(0, 3, 1, 2)
     x = x if layout == "nchw" else x.transpose(0, 3, 1, 2)
-    into, g, back = (abs(matrix[m]) for matrix in (bound.INPUT, bound.FILTER, bound.OUTPUT))
+    into, g, back = (abs(matrix[m]) for matrix in (INPUT, FILTER, OUTPUT))
     for n, k, p, q in np.ndindex(2, 2, problem.P, problem.Q):
         tile = np.zeros((3, m + 2, m + 2))
         for i, j in np.ndindex(m + 2, m + 2):
@@ -285,8 +282,7 @@ def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
     assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
     assert (exact_weights(w[:, :5], EXACT) == 576).all()
     largest = [
-        (abs(bound.OUTPUT[m]) @ (abs(bound.FILTER[m]).sum(1) * abs(bound.INPUT[m]).sum(1))).max()
-        for m in SIZES
+        (abs(OUTPUT[m]) @ (abs(FILTER[m]).sum(1) * abs(INPUT[m]).sum(1))).max() for m in SIZES
     ]
     assert EXACT.channels * EXACT.scale * max(largest) ** 2 + 2 < 2**24
 

@@ -15,8 +15,8 @@ import pytest
 
 from polysci.errors import CheckError
 from polysci.export import ExportedLayer, export_c
-from polysci.lower.direct.emit import Source, assemble
-from polysci.lower.winograd.integers import EXACT
+from polysci.lower.lowering import Source, assemble
+from polysci.lower.winograd.algorithm import EXACT
 from polysci.measure.bench import bound_of
 from polysci.ops.convolutions import Conv2d
 from polysci.polyhedral.tile_schedule import Loop

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache as cache_of_calls
 from math import prod
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.convolutions import Conv2d
@@ -18,6 +17,7 @@ from polysci.runtime.build import cache
 from polysci.space.schedule import Schedule, parse
 from polysci.tune import EmitOptions, emit
 from tests.support.flags import QUICK
+from tests.support.naive import with_text
 
 PROBLEM = Conv2d(N=1, C=6, H=5, W=4, K=9, R=3, S=3, pad=1)
 # C before the entry point's last statement; @x and the like are bytes of operands.
@@ -77,7 +77,7 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
         for right, wrong in CHANGES[fault].items():
             text = text.replace(right, wrong)
         assert text != source.text
-        return replace(source, text=text)
+        return with_text(source, text)
     statement, row = FAULTS[fault][0] if fault else "", source.precision
     sizes = {"x": problem.x_shape, "y": problem.y_shape}
     for name, shape in sizes.items():
@@ -85,7 +85,7 @@ def faulty(problem: Conv2d, plan: Schedule, fault: str) -> Source:
     statement = statement.replace("@item", str(row.y.bytes))
     head, end, tail = source.text.partition("return 0;")
     assert end and "}" in tail
-    return replace(source, text=f"{head}{statement}\n  {end}{tail}")
+    return with_text(source, f"{head}{statement}\n  {end}{tail}")
 
 
 def build(dtype: str, fault: str) -> Path:

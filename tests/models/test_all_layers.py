@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
 from polysci.ops.convolutions import Conv2d

@@ -14,7 +14,7 @@ from polysci.errors import CheckError, PolysciError, SpecError
 from polysci.export.networks.c_project import check_project, write_project
 from polysci.export.networks.python_package import check_package, write_package
 from polysci.frontends.onnx import reference
-from polysci.lower.direct import weight_pieces
+from polysci.lower.direct import panels
 from polysci.network.code import SizedProgram, code_of
 from polysci.network.compiled import Network
 from polysci.network.prepare import graph_of
@@ -385,8 +385,8 @@ def test_large_weights_are_packed_some_columns_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From arrays, memory and a file: never all raw ones of a layer beside the packed ones."""
-    monkeypatch.setattr(weight_pieces, "LARGE", 1 << 10)
-    monkeypatch.setattr(weight_pieces, "PIECE", 1 << 9)
+    monkeypatch.setattr(panels, "LARGE", 1 << 10)
+    monkeypatch.setattr(panels, "PIECE", 1 << 9)
     made = model([node("Gemm", "x w", "y", transB=1)], {"x": (1, 64)}, {"y": None},
                  {"w": reals(300, 64)})  # fmt: skip
     path = saved(made, tmp_path / "wide.onnx")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from polysci.cost import Context
 from polysci.errors import IllegalScheduleError, SpecError
-from polysci.lower.direct.loops import origins, tile_schedule
-from polysci.lower.lowering import swapped_model_of
+from polysci.lower.direct.algorithm import swapped_model_of
+from polysci.lower.direct.loops import origins
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
@@ -154,7 +154,7 @@ def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:
 def tiles_cover(context: Context, plan: Schedule) -> None:
     resolved = resolve(context.contraction, context.strides, plan)
     extents = resolved.contraction.extents
-    order, names = tile_schedule(resolved), list(extents)
+    order, names = resolved.tile_schedule, list(extents)
     starts = [f"{dim}_" for dim in order.looped]
     whole = " and ".join(f"0 <= {dim} < {extent}" for dim, extent in extents.items())
     box, union = isl.Set(f"{{ [{', '.join(names)}] : {whole} }}"), None
@@ -184,7 +184,7 @@ def test_the_generated_loops_run_in_the_order_that_was_judged(data: st.DataObjec
     extents = context.contraction.extents
     for schedule in samples.members(context, 2, data.draw(st.integers(0, 99)), merge_groups=False):
         plan = resolve(context.contraction, context.strides, schedule)
-        order = tile_schedule(plan)
+        order = plan.tile_schedule
         assert order == schedule.tile_schedule(extents)
         starts = ", ".join(f"{dim} - {dim} mod {order.tile[dim]}" for dim in order.looped)
         judged = isl.Map(f"{{ {order.time()} }}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polysci
-from polysci.lower.direct.denormals import KEEP
+from polysci.printers.interface import KEEP
 from polysci.target.host import detect
 from tests.support.fpmode import flush, modes
 

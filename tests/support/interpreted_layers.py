@@ -14,8 +14,7 @@ from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct.emit import Source
-from polysci.lower.lowering import emit
+from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import algorithm_of
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import Precision, precision_named

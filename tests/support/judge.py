@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.lowering import Source, assemble
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import bound_of
 from polysci.ops.problem import Problem

@@ -1,8 +1,10 @@
 """Plain loops in C behind the primitive's C interface, and faulty variants of them: real binaries
 for tests of whatever checks, times, wraps or caches binaries."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from polysci.lower.lowering import Source
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build.cache import build
 
@@ -122,3 +124,10 @@ def text(problem: Conv2d, symbol: str = "naive", fault: str | None = None) -> st
 def compiled(problem: Conv2d, symbol: str = "naive", fault: str | None = None) -> Path:
     """The shared object of that text."""
     return build(text(problem, symbol, fault))
+
+
+def with_text(source: Source, text: str) -> Source:
+    """Return the source with C that is not printed from its loops."""
+    other = replace(source)
+    vars(other)["text"] = text
+    return other

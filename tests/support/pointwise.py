@@ -23,7 +23,7 @@ from polysci.lower.algorithm import (
     SpaceLimits,
 )
 from polysci.lower.direct.algorithm import Direct, LegalSchedule
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
@@ -71,14 +71,14 @@ class Pointwise(Algorithm[LegalSchedule]):
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         return DIRECT.lower_bound(context, _unmark(schedule))
 
-    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
+    def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
         if reason := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm pointwise: {reason}")
-        return DIRECT.lower(problem, _unmark(schedule), threads)
+        return DIRECT.resolve(problem, _unmark(schedule), threads)
 
-    def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:
-        source = DIRECT.emit(lowered, options)
-        return replace(source, schedule=_mark(lowered.schedule))
+    def lower(self, plan: LegalSchedule, options: EmitOptions) -> Source:
+        source = DIRECT.lower(plan, options)
+        return replace(source, schedule=_mark(plan.schedule))
 
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles

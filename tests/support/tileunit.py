@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
 from polysci.target import microkernels

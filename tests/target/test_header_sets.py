@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
-from polysci.lower.direct.emit import Source
-from polysci.lower.winograd.emit import HEADERS as WINOGRAD
+from polysci.lower.lowering import Source
+from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface

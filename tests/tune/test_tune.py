@@ -17,7 +17,7 @@ import pytest
 from polysci import tune
 from polysci.cost.shortlist import choices
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.convolutions import Conv2d
@@ -192,8 +192,8 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
             if not fault:
                 return source
             if fault in naive.FAULTS:
-                return replace(source, text=naive.text(problem, source.symbol, fault))
-            return replace(source, text=f"{fault}\n{source.text}")
+                return naive.with_text(source, naive.text(problem, source.symbol, fault))
+            return naive.with_text(source, f"{fault}\n{source.text}")
 
         monkeypatch.setattr("polysci.lower.lowering.emit", emit)
         monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))

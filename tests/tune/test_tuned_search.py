@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from polysci import tune
 from polysci.errors import SpecError
 from polysci.lower.direct.algorithm import Direct
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import host_of
@@ -63,7 +62,9 @@ def test_crashes_and_hangs_fall_out(wisdom: Wisdom, monkeypatch: pytest.MonkeyPa
         if len(broken) < 3:
             broken.setdefault(schedule, next(faults))
         fault = broken.get(schedule)
-        return replace(source, text=naive.text(problem, source.symbol, fault)) if fault else source
+        return (
+            naive.with_text(source, naive.text(problem, source.symbol, fault)) if fault else source
+        )
 
     monkeypatch.setattr("polysci.lower.lowering.emit", emit)
     monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))

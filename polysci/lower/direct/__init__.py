@@ -1,1 +1,1 @@
-"""isl AST -> cgen -> C source."""
+"""Loops of a problem's own nest around a microkernel."""

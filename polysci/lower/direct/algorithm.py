@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from polysci import explain
@@ -22,20 +23,32 @@ from polysci.lower.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.lower.direct.emit import Source
-from polysci.lower.direct.emit import emit as emit_nest
-from polysci.lower.lowering import swapped_model_of
+from polysci.lower.direct.nest import lower_nest
+from polysci.lower.lowering import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolution_gradients import BackwardData
-from polysci.ops.model import model_of
+from polysci.ops.model import model_of, scop_of
 from polysci.ops.problem import Problem
+from polysci.ops.textbook import nest_of
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction, Strides
+from polysci.polyhedral.scop import Scop
 from polysci.space.directives import Hilbert, Swap
+from polysci.space.group_views import GroupView
 from polysci.space.schedule import Schedule
 
 FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
 GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing is measured
+
+
+@lru_cache(maxsize=256)
+def swapped_model_of(contraction: Contraction) -> tuple[Scop, Contraction]:
+    """Return Scop and roles with the factors swapped: a nest over the pixels of whole images.
+
+    Raises UnsupportedError where the roles forbid it.
+    """
+    roles = GroupView(swapped=True).of(contraction)
+    return scop_of(nest_of(roles)), roles
 
 
 def _seconds_to_beat(candidate: Candidate) -> float:
@@ -54,7 +67,7 @@ class LegalSchedule:
 
 @dataclass(frozen=True, slots=True)
 class NestExplanation:
-    """What the model counts of the nest's loops."""
+    """The model's counts of the nest's loops."""
 
     nest: Explanation
 
@@ -97,7 +110,7 @@ class Direct(Algorithm[LegalSchedule]):
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
         others = map(Candidate, forms, shortlist.predict_all(context, forms))
-        best = sorted([*chosen, *others], key=lambda each: each.seconds)[:kept]
+        best = sorted([*chosen, *others], key=lambda candidate: candidate.seconds)[:kept]
         curve = (
             Candidate(*near)
             for first in best[:1]
@@ -114,7 +127,7 @@ class Direct(Algorithm[LegalSchedule]):
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         return float(lower_bound(*shortlist.as_family(context, schedule))[0])
 
-    def lower(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
+    def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> LegalSchedule:
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm direct: {why}")
         scop, roles, strides = model_of(problem)
@@ -122,20 +135,10 @@ class Direct(Algorithm[LegalSchedule]):
         legality.check(*model, schedule.tile_schedule(model[1].extents))
         return LegalSchedule(roles, strides, schedule, threads)
 
-    def emit(self, lowered: LegalSchedule, options: EmitOptions) -> Source:
-        return emit_nest(
-            lowered.contraction,
-            {**lowered.strides, **options.strides},
-            lowered.schedule,
-            symbol=options.symbol,
-            threads=lowered.threads,
-            team=options.team,
-            by_rows=options.by_rows,
-            adds=options.adds,
-            comments=explain.loop_comments(lowered.contraction, lowered.schedule, options.caches)
-            if options.caches
-            else (),
-        )
+    def lower(self, plan: LegalSchedule, options: EmitOptions) -> Source:
+        contraction, schedule = plan.contraction, plan.schedule
+        strides = {**plan.strides, **options.strides}
+        return lower_nest(contraction, strides, schedule, plan.threads, options)
 
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
@@ -145,10 +148,11 @@ class Direct(Algorithm[LegalSchedule]):
         return ErrorTerms(abs(problem.reference(abs(x), abs(w))), problem.terms + scaled)
 
     def explain(self, request: ExplainRequest) -> NestExplanation:
-        it, scop = request, model_of(request.problem)[0]
-        told: dict[str, Any] = {"origin": it.origin, "measured": it.measured}
-        if it.ranker is None:
-            return NestExplanation(explain.account(it.title, scop, it.context, it.schedule, **told))
+        title, schedule, context = request.title, request.schedule, request.context
+        scop, *_ = model_of(request.problem)
+        source: dict[str, Any] = {"origin": request.origin, "measured": request.measured}
+        if request.ranker is None:
+            return NestExplanation(explain.account(title, scop, context, schedule, **source))
         return NestExplanation(
-            explain.explain(it.title, scop, it.context, it.schedule, ranker=it.ranker, **told)
+            explain.explain(title, scop, context, schedule, ranker=request.ranker, **source)
         )

@@ -1,4 +1,4 @@
-"""The loops around the register tiles: isl schedule tree -> isl AST -> loop IR."""
+"""The loops around register tiles, out of isl's syntax tree, and the calls of tiles in them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import islpy as isl
 
 from polysci.loop_ir.index import (
+    FALSE,
     Condition,
     Index,
     Variable,
@@ -33,15 +34,18 @@ from polysci.loop_ir.nodes import (
     Comment,
     For,
     If,
+    Invoke,
     Let,
     LoopStatement,
+    Named,
     Scoped,
+    Value,
     block,
     names_in,
 )
-from polysci.lower.direct.tiles import Tile
 from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
-from polysci.space.resolve import Plan
+from polysci.space.packed_copy import origin_coef
+from polysci.space.plan import Plan, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +57,8 @@ class TileCall:
     origin: Mapping[str, Index]
 
 
-def tile_schedule(plan: Plan) -> TileSchedule:
-    """The loops of a plan as isl takes them."""
-    return plan.schedule.tile_schedule({dim.name: dim.extent for dim in plan.contraction.dims})
-
-
 def origins(plan: Plan) -> list[dict[str, range]]:
-    """Where the register tiles of every class start, by dimension."""
+    """Return where the register tiles of every class start, by dimension."""
     return [{dim: piece.origins for dim, piece in pieces.items()} for pieces in plan.classes()]
 
 
@@ -75,7 +74,7 @@ def nest(
     The first ``parameters`` loops are left out: their iterators are variables of the caller.
     ``comments`` are of loops, by iterator.
     """
-    order = tile_schedule(plan)
+    order = plan.tile_schedule
     names = order.names[parameters:]
     build = isl.AstBuild.from_context(order.context(parameters))
     ids = isl.IdList.alloc(build.get_ctx(), len(names))
@@ -113,6 +112,78 @@ def tap_range(plan: Plan, tile: Tile, tap: str, at: Index, start: Index) -> list
     return [first, least(tile.taps_of(tap), last)]
 
 
+def tile_call(symbol: str, plan: Plan, call: TileCall) -> Invoke:
+    """Return the call of a tile function: offsets in elements, and what else changes by tile."""
+    origin, zero = call.origin, as_index(0)
+    n = {d.name: plan.channel.coef(d.name) for d in plan.contraction.dims}
+    factors = [
+        _offset_of_x(plan, origin),
+        linear(call.tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
+    ]
+    operands: list[Value] = [
+        *(reversed(factors) if plan.contraction.swapped else factors),
+        _result_offset(plan, origin),
+        linear(n, origin),
+    ]
+    if plan.batches:
+        operands.append(linear(plan.batches, origin))
+    if plan.blocked:
+        operands += _ends(plan, call)
+    for tap, row in plan.ranges.items():
+        at, start = origin.get(row, zero), origin.get(tap, zero)
+        operands += tap_range(plan, call.tile, tap, at, start)
+    if plan.gaps:
+        operands.append(_column(plan, origin) % plan.gaps.pitch)
+    for directive in plan.schedule.directives:
+        operands += directive.tile_operands(call.tile, origin)
+    return Invoke(f"{symbol}_t{call.index}", (Named("g"), *operands))
+
+
+def _ends(plan: Plan, call: TileCall) -> tuple[Condition, Condition]:
+    """Return whether a call is the first one that adds to its sums, and whether it is the last.
+
+    None is the last one of private copies: the epilogue is that of their sum.
+    """
+    turns = plan.private.turns if plan.private else {}
+    starts, ends = list[Condition](), list[Condition]()
+    for dim in plan.split:
+        at, (step, _) = call.origin[dim], turns.get(dim, (0, 0))
+        if step != plan.tile[dim]:
+            starts.append(compare(at % step if step else at, "==", 0))
+        ends.append(compare(at + call.tile.size(dim), "==", plan.extent(dim)))
+    return every(starts), FALSE if plan.private else every(ends)
+
+
+def _result_offset(plan: Plan, origin: Mapping[str, Index]) -> Index:
+    """Return where in C a tile starts: its columns may be positions of which C lacks some."""
+    if plan.gaps is None:
+        return linear(plan.coef["C"], origin)
+    around = {dim: at for dim, at in origin.items() if dim != plan.column}
+    at, (pitch, columns) = _column(plan, origin), (plan.gaps.pitch, plan.gaps.columns)
+    pixels = columns * (at // pitch) + least(at % pitch, columns)
+    return linear(plan.coef["C"], around) + pixels
+
+
+def _column(plan: Plan, origin: Mapping[str, Index]) -> Index:
+    return origin.get(plan.column, as_index(0))
+
+
+def _offset_of_x(plan: Plan, origin: Mapping[str, Index]) -> Index:
+    """Return where in x, or in its copy, a call begins."""
+    if plan.box is None:
+        return linear(plan.coef["x"], origin, plan.base)
+    coef = origin_coef(plan.coef["x"], plan.contraction.x, plan.box)
+    return linear(coef, _inside(plan, origin, plan.schedule.pack_depth), plan.base)
+
+
+def _inside(plan: Plan, origin: Mapping[str, Index], depth: int) -> dict[str, Index]:
+    """Return a call's origin inside the tile of the outermost ``depth`` loops, which is packed."""
+    moved = dict(origin)
+    for dim, step in {loop.dim: loop.step for loop in plan.schedule.loops[:depth]}.items():
+        moved[dim] = as_index(0) if step == plan.tile[dim] else origin[dim] % step
+    return moved
+
+
 _KIND: Any = isl.ast_node_type  # its members are not declared
 _TYPE: Any = isl.ast_expr_type
 _OPERATION: Any = isl.ast_expr_op_type
@@ -138,7 +209,7 @@ _COMPARE: Mapping[int, str] = {
 
 
 def _index(expr: isl.AstExpr) -> Index:
-    """An integer expression of isl."""
+    """Return an integer expression of isl as an index."""
     kind = expr.get_type()
     if kind == _TYPE.id:
         return Variable(expr.get_id().get_name())
@@ -158,7 +229,7 @@ def _index(expr: isl.AstExpr) -> Index:
 
 
 def _condition(expr: isl.AstExpr) -> Condition:
-    """A condition of isl."""
+    """Return a condition of isl."""
     if expr.get_type() == _TYPE.int:
         return compare(_index(expr), "!=", 0)
     operation, parts = (
@@ -174,7 +245,7 @@ def _condition(expr: isl.AstExpr) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """isl AST -> loop IR."""
+    """Turns a syntax tree of isl into loop IR."""
 
     order: TileSchedule
     parameters: int
@@ -205,7 +276,7 @@ class _Reader:
         return block(Comment(self.comments[name]), loop) if name in self.comments else loop
 
     def _end(self, condition: isl.AstExpr) -> Index:
-        """The first value of an iterator for which it is not below or at its last one."""
+        """Return the first value of an iterator that is behind its last one."""
         last = _index(condition.get_op_arg(1))
         return last if condition.get_op_type() == _OPERATION.lt else last + 1
 
@@ -233,6 +304,6 @@ class _Reader:
         return self.call(TileCall(int(name[1:]), tile, origin))
 
     def _pack_origin(self, arguments: list[Index]) -> dict[str, Index]:
-        """Origin of the packed tile: the innermost value of every dimension looped around it."""
+        """Return where the packed tile starts: the innermost value of each dimension around it."""
         around = [*map(Variable, self.order.names[: self.parameters]), *arguments]
         return {loop.dim: value for loop, value in zip(self.order.loops, around, strict=False)}

@@ -24,8 +24,7 @@ from polysci.loop_ir.nodes import (
     block,
     loop,
 )
-from polysci.lower.direct.tiles import iterator
-from polysci.space.resolve import Plan
+from polysci.space.plan import Plan, iterator
 
 
 def box_rows(plan: Plan) -> int:
@@ -68,8 +67,9 @@ def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunctio
 def _source_row(
     plan: Plan, strides: tuple[int, ...], outer: Sequence[int]
 ) -> tuple[list[LoopStatement], Condition, Index]:
-    """Where row ``row`` of the box lies on the axes ``outer``: statements that define it, what must
-    hold for x to have it, and its offset in x.
+    """Return where row ``row`` of the box lies on the axes ``outer``.
+
+    That is statements, the condition that x has it, and its offset in x.
     """
     box, a = plan.box, plan.copied
     assert box

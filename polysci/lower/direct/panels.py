@@ -1,15 +1,16 @@
-"""Functions that rearrange weights, or B in every call, into panels."""
+"""Functions that rearrange weights, or B or parts of it in every call, into panels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import (
     Bits,
     Condition,
-    Flag,
     Index,
     IndexLike,
     Mapped,
@@ -19,7 +20,6 @@ from polysci.loop_ir.index import (
     every,
     least,
     linear,
-    negate,
 )
 from polysci.loop_ir.nodes import (
     Address,
@@ -41,7 +41,6 @@ from polysci.loop_ir.nodes import (
     Named,
     Point,
     Result,
-    Return,
     ScalarParameter,
     Scope,
     Store,
@@ -49,33 +48,17 @@ from polysci.loop_ir.nodes import (
     block,
     loop,
 )
-from polysci.lower.direct.tiles import iterator
 from polysci.numerics.dtypes import DTYPES
+from polysci.polyhedral.affine import Affine
 from polysci.printers import interface
+from polysci.printers.team import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
-from polysci.space.resolve import Plan
-
-
-def packed_bytes(plan: Plan) -> int:
-    """Of what a call takes for B: of panels packed ahead, or of B as it lies."""
-    w = plan.contraction.w
-    return w.bytes * prod(w.shape) if plan.contraction.packs_b else panel_bytes(plan)
-
-
-def panel_bytes(plan: Plan) -> int:
-    """Of panels; behind those of whole numbers stand the offsets and what x holds for 0."""
-    tail = 4 * (plan.offsets + 1) if plan.precision.integer else 0
-    return offsets_at(plan) + tail if tail else plan.compute.bytes * plan.packed_size
-
-
-def offsets_at(plan: Plan) -> int:
-    """Byte at which the offsets start: a cache line of their own."""
-    return -(-plan.compute.bytes * plan.packed_size // ALIGNMENT) * ALIGNMENT
-
+from polysci.space.plan import Plan, iterator
 
 FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
-CPU_LACKS: Final = negate(Flag("PS_CPU_OK()"))  # the instructions of the code's ISA
+LARGE = 16 << 20  # bytes of weights that are packed some columns at a time
+PIECE = 4 << 20  # about so many bytes at a time
 
 
 def target_of(plan: Plan) -> str:
@@ -96,8 +79,6 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopF
     body: list[LoopStatement] = []
     if str(plan.precision) != "f32":
         body.append(Point(Buffer("to", "ps_b", restrict=True), Named("packed")))
-    if vector_copy(plan, strides):  # a call refuses such a CPU
-        body.append(If(CPU_LACKS, block(Return())))
     body.append(_panels(plan, strides))
     if plan.precision.integer:
         body += _offsets(plan, strides)
@@ -153,7 +134,7 @@ def _plain_copy(plan: Plan) -> LoopStatement:
     """The copy of a B that calls pack themselves: they take it as it lies."""
     at = Variable("i")
     to, start = (Address(Named(name), dtype="char", const=name == "w") for name in ("packed", "w"))
-    return loop("i", packed_bytes(plan), Store(to, at, Element(start, at)))
+    return loop("i", plan.packed_bytes, Store(to, at, Element(start, at)))
 
 
 def panel_count(plan: Plan) -> int:
@@ -319,7 +300,7 @@ def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
 def _by_vectors(
     plan: Plan, strides: tuple[int, ...], copy: str, origin: IndexLike
 ) -> list[LoopStatement]:
-    """``_panel`` by one of the functions that copy vectors."""
+    """Return the statements of ``_panel`` by a function that copies vectors."""
     column, width = iterator(plan.panel_dim), Variable("width")
     offset = plan.contraction.w.offset(strides)
     taps, deepest = plan.taps, plan.depth or ""
@@ -375,9 +356,9 @@ def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[LoopStatement]:
     body = loop(column.name, plan.extent(plan.column), body)
     for group in reversed(plan.groups):
         body = loop(iterator(group.name).name, group.extent, body)
-    behind = Address(Named("packed"), as_index(offsets_at(plan)), "char")
+    behind = Address(Named("packed"), as_index(plan.offsets_at), "char")
     return [
-        *clear_bytes(plan.compute.bytes * plan.packed_size, offsets_at(plan)),
+        *clear_bytes(plan.compute.bytes * plan.packed_size, plan.offsets_at),
         Point(Buffer("offset", "int32_t", restrict=True), Address(behind, dtype="int32_t")),
         body,
         Store("offset", as_index(plan.offsets), Named("x_zero")),
@@ -394,7 +375,7 @@ def integer_arguments(plan: Plan) -> list[LoopStatement]:
     """Return the statements of an entry that take what integers need: offsets, zero, scales."""
     if not plan.precision.integer:
         return []
-    behind = Address(Named("packed"), as_index(offsets_at(plan)), "char", const=True)
+    behind = Address(Named("packed"), as_index(plan.offsets_at), "char", const=True)
     offset = Member("args", "offset")
     lines: list[LoopStatement] = [
         Assign(offset, Address(behind, dtype="int32_t", const=True)),
@@ -408,3 +389,177 @@ def integer_arguments(plan: Plan) -> list[LoopStatement]:
             Assign(Member("args", "clamp"), limits),
         ]
     return lines
+
+
+def columns_at_a_time(plan: Plan, strides: tuple[int, ...], team: Team) -> tuple[int, int] | None:
+    """Return the elements of a column and how many columns of large weights are packed at a time.
+
+    That is for networks, so that weights need not be in memory as a whole. The elements of a column
+    lie side by side, column after column, and so many columns fill whole lines. None for others.
+    """
+    w, columns = plan.contraction.w, plan.extent(plan.panel_dim)
+    whole, tile = prod(w.shape), plan.tile[plan.panel_dim]
+    offset = w.offset(strides)
+    refused = (
+        team is Team.OWN
+        or plan.contraction.packs_b
+        or plan.contraction.swapped
+        or plan.precision.integer
+    )
+    if refused or plan.groups or plan.merged > 1 or shift_of(plan.contraction) or offset.const:
+        return None
+    row = whole // columns
+    step = tile * max(1, PIECE // (tile * row * w.bytes))
+    apart = offset.coef(plan.panel_dim) == row and step * row * w.bytes % ALIGNMENT == 0
+    return (row, step) if apart and whole * w.bytes >= LARGE else None
+
+
+def columns_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
+    """Return ``SYMBOL_pack_columns(w, panels, first, last)``, which packs columns first..last-1.
+
+    ``w`` begins with column ``first``, which is the first one of a panel.
+    """
+    first, last = Variable("first"), Variable("last")
+    panels = Address(Named("panels"), dtype="ps_b")
+    start = Address(panels, plan.reduction * first)
+    body = block(
+        Point(Buffer(target_of(plan), "ps_b", restrict=True), start),
+        columns_loop(plan, strides, first, last, first),
+    )
+    return interface.columns_function(plan.precision).define(symbol, body)
+
+
+def part_origins(plan: Plan) -> list[str]:
+    """Dimensions whose tile origin the function takes."""
+    around = plan.schedule.loops[: plan.schedule.panels_depth]
+    dims = dict.fromkeys(loop.dim for loop in around)
+    return [dim for dim in dims if plan.contraction.w.uses(dim)]
+
+
+def part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
+    """Return ``SYMBOL_pack_b(w, panels, origins...)``: the part of B from these origins on.
+
+    Its panels are laid out as those of a B that ends with the part.
+    """
+    copy = vector_copy(plan, strides)
+    if not copy:
+        raise UnsupportedError(
+            f"schedule {plan.schedule}: pack(B) copies vectors: columns or steps of the reduction "
+            f"must be neighbours in {plan.contraction.w.array}"
+        )
+    part = _PartOfB(plan, strides)
+    copies = {
+        "ps_panel_rows": part.rows,
+        "ps_panel_turned": part.turned,
+        "ps_panel_pairs": part.pairs,
+    }
+    parameters: tuple[Buffer | ScalarParameter, ...] = (
+        Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
+        Buffer("panels", "ps_b", restrict=True),
+        *(ScalarParameter(iterator(dim).name) for dim in part.origins),
+    )
+    return LoopFunction(f"{symbol}_pack_b", parameters, block(copies[copy]()))
+
+
+@dataclass(frozen=True, slots=True)
+class _PartOfB:
+    """The part of B from the origins of loops on; its copies are loops over what it holds."""
+
+    plan: Plan
+    strides: tuple[int, ...]
+
+    @property
+    def origins(self) -> list[str]:
+        return part_origins(self.plan)
+
+    @property
+    def offset(self) -> Affine:
+        """The offset in B of its elements."""
+        return self.plan.contraction.w.offset(self.strides)
+
+    @property
+    def width(self) -> int:
+        """Columns of a whole panel, in whole vectors."""
+        lanes = self.plan.panel_lanes
+        return -(-self.plan.tile[self.plan.panel_dim] // lanes) * lanes
+
+    def rows(self) -> LoopStatement:
+        """Return the copy row by row of B, each of which gives every panel a row."""
+        plan = self.plan
+        *around, deepest = [plan.depth] if plan.depth else plan.taps
+        columns = self.count(plan.panel_dim)
+        body: LoopStatement = Invoke("ps_part_rows", (
+            Named("panels"), self.source(around), self.row(around), self.offset.coef(deepest),
+            self.count(deepest), columns, self.width, plan.reduction,
+        ))  # fmt: skip
+        for tap in reversed(around):
+            body = self.loop(tap, 1, body)
+        return body
+
+    def pairs(self) -> LoopStatement:
+        """Return the copy of two rows of B at a time, which give every panel words, tap by tap."""
+        plan = self.plan
+        assert plan.depth
+        depth, columns = plan.depth, self.count(plan.panel_dim)
+        body: LoopStatement = Invoke("ps_part_pair", (
+            Named("panels"), self.source([depth, *plan.taps]), self.row(plan.taps),
+            self.offset.coef(depth), self.count(depth), _within(depth), columns, self.width,
+            plan.reduction,
+        ))  # fmt: skip
+        for name in reversed(plan.taps):
+            body = self.loop(name, 1, body)
+        return self.loop(depth, 2, body)
+
+    def turned(self) -> LoopStatement:
+        """Return the copy panel by panel, where steps of the reduction are neighbours in B."""
+        plan, panel, width = self.plan, self.plan.panel_dim, Variable("width")
+        assert plan.depth
+        rest = self.count(panel) - _within(panel)
+        deep = least(self.count(plan.depth) - _within(plan.depth), plan.tile[plan.depth])
+        to = Address(Named("panels"), plan.reduction * _within(panel) + width * _within(plan.depth))
+        operands = (
+            to,
+            self.source([panel, plan.depth]),
+            self.offset.coef(panel),
+            deep,
+            width,
+            rest,
+        )
+        body = self.loop(plan.depth, plan.tile[plan.depth], Invoke("ps_panel_turned", operands))
+        return self.loop(panel, plan.tile[panel], block(panel_width(plan, rest), body))
+
+    def row(self, taps: Sequence[str]) -> Index:
+        """Return the number of the row of B that loops over ``taps`` have reached."""
+        steps = {
+            tap: prod(self.plan.panels[t] for t in self.plan.taps[at + 1 :])
+            for at, tap in enumerate(taps)
+        }
+        return linear(steps, {tap: _within(tap) for tap in taps})
+
+    def source(self, looped: Sequence[str]) -> Address:
+        """Return the place in B that the loops over ``looped`` dimensions have reached."""
+        offset, at = self.offset, dict[str, Index]()
+        for dim in dict.fromkeys([*self.origins, *looped]):
+            at[dim] = as_index(0)
+            if dim in self.origins:
+                at[dim] = at[dim] + iterator(dim)
+            if dim in looped:
+                at[dim] = at[dim] + _within(dim)
+        coef = {d.name: offset.coef(d.name) for d in self.plan.contraction.dims}
+        return Address(Named("w"), linear(coef, at, offset.const))
+
+    def count(self, dim: str) -> Index:
+        """Return the number of positions of a dimension in the part."""
+        extent, size = self.plan.extent(dim), self.plan.panels[dim]
+        if dim not in self.origins or extent % size == 0:
+            return as_index(size)
+        return least(extent - iterator(dim), size)
+
+    def loop(self, dim: str, step: int, body: LoopStatement) -> LoopStatement:
+        """Return a loop over a dimension of the part."""
+        return loop(_within(dim).name, self.count(dim), body, step=step)
+
+
+def _within(dim: str) -> Variable:
+    """Return the variable that counts positions of a dimension inside the part."""
+    return Variable(f"{iterator(dim)}_at")

@@ -1,19 +1,22 @@
-"""What one call accumulates: runs of the microkernel over the filter taps and the depth."""
+"""The sums of one call: runs of the microkernel over the filter's taps and the depth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import prod
 from typing import Final
 
+from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import ZERO, Index, IndexLike, Variable, as_index, least, most
 from polysci.loop_ir.nodes import (
     Address,
     Arithmetic,
+    Fields,
     If,
     Invoke,
+    Let,
     LoopStatement,
     Mask,
     Member,
@@ -22,11 +25,13 @@ from polysci.loop_ir.nodes import (
     block,
     loop,
 )
-from polysci.lower.direct.tiles import Tile, iterator
-from polysci.space.resolve import Plan
+from polysci.space.padding import Piece
+from polysci.space.plan import Plan, Tile, iterator
+from polysci.space.stencil_roles import FilterAxis, windows_of
 
 MOST_PIXELS = 64  # that a mask can tell of
 MOST_UNROLLED = 16  # values of a tap: filters have fewer, images that are reduced over have more
+MOST_MULTIPLIED = 768  # multiplications of vectors in one call, or in a row of them without a loop
 
 
 # Of integers: what rows in the padding take part with is not 0.
@@ -68,7 +73,7 @@ class Step:
         return Invoke(name, (Named("acc"), Named("t"), rows, *zero, *self.places, *operands))
 
     def run(self, length: int, stride: int, width: int | None = None) -> Invoke:
-        """``length`` steps of ``width`` elements, by default a whole word."""
+        """Return ``length`` steps of ``width`` elements, by default a whole word."""
         rows = Mask(self.rows)
         if self.filled:
             return self.call(self.function, rows, length, stride, width or Variable("PS_WORD"))
@@ -82,7 +87,7 @@ class Step:
 
 
 def reduction(tile: Tile) -> list[LoopStatement]:
-    """Everything one call accumulates: loops and unrolled steps over the taps, runs inside."""
+    """Return all sums of one call: loops and unrolled steps over the taps, runs inside."""
     function = "ps_run_grouped" if tile.plan.kernel.shifts > 1 else "ps_run"
     start = Step(tile.masks(None)[0], function=function)
     plain = list(_taps(tile, tile.plan.taps, start))
@@ -161,7 +166,7 @@ def _unrolled(
 
 
 def line_pixels(tile: Tile, tap: str, masks: tuple[int, ...], step: Step) -> int | None:
-    """Which pixels the taps of a depthwise tile read, if its rows share some (``ps_slide``)."""
+    """Return the pixels that a depthwise tile's taps read, if rows share some (``ps_slide``)."""
     plan, a = tile.plan, tile.plan.coef["x"]
     if not plan.kernel.slides or not plan.rows or tap in plan.ranges:
         return None
@@ -193,12 +198,6 @@ def loop_ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[Index
     return [(zero, least(first, extent), 0), inside, (most(first, last), as_index(extent), 0)]
 
 
-def reads_on(plan: Plan) -> bool:
-    """Whether the last word of a run is read whole: in a copy, what is behind meets zeros of B."""
-    packed = plan.box is not None and plan.kernel.family == "brgemm"
-    return packed and plan.precision.integer and plan.compute.vnni_factor > 1
-
-
 def in_words(plan: Plan) -> bool:
     """Whether words lie ``coef["x"]`` of k apart for each of their elements."""
     return plan.box is not None and plan.box.word > 1
@@ -213,7 +212,7 @@ def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[LoopStat
         yield step.run(length, stride, 1)
     elif in_words(tile.plan):  # the last one is whole too
         yield step.run(-(-length // word), stride * word)
-    elif reads_on(tile.plan):
+    elif tile.plan.reads_on:
         yield step.run(-(-length // word), word)
     else:
         whole = length // word
@@ -235,3 +234,177 @@ def _merged(
         place = step.at(mask, values[0] * by_a, values[0] * by_b)
         if not place.idle:
             yield from _runs(tile, place, len(values) * tile.depth, stride)
+
+
+def stacked_calls(tile: Tile) -> list[LoopStatement]:
+    """Return all sums of one call: a line of taps for every four rows of the filter.
+
+    Raises UnsupportedError where a tile has several rows of the image, or padding cuts its lines.
+    """
+    plan = tile.plan
+    pieces = [piece for dim, piece in tile.pieces.items() if tile.tap_of(dim) == plan.stacked]
+    if len(plan.rows) > 1 or any(piece.masks for piece in pieces):
+        raise UnsupportedError(
+            f"schedule {plan.schedule}: {plan.kernel} computes one row of the image a call"
+        )
+    plain = list(_lines(tile, filled=False))
+    if not (plan.filled and tile.cut):
+        return plain
+    return [If(PADDING_COUNTS, block(*_lines(tile, filled=True)), block(*plain))]
+
+
+def _lines(tile: Tile, *, filled: bool) -> Iterator[LoopStatement]:
+    plan, a = tile.plan, tile.plan.coef["x"]
+    rows, across = plan.taps
+    word, taps = plan.compute.vnni_factor, plan.extent(across)
+    for first in range(0, plan.extent(rows), word):
+        count = min(word, plan.extent(rows) - first)
+        ends = (as_index(0), as_index(count))
+        if rows in plan.ranges:
+            ends = (Variable(f"{rows}_first") - first, Variable(f"{rows}_last") - first)
+        step = Step(tile.masks(None)[0], filled=filled).at(
+            tile.masks(None)[0], first * a[rows], first // word * taps * word * tile.width
+        )
+        pixels = line_pixels(tile, across, tile.masks(across), step)
+        if pixels is not None:
+            yield _line(step, (taps, count, a[across], a[rows]), pixels, ends)
+            continue
+        shape = (1, count, a[plan.rows[-1]] if plan.rows else 1, a[rows])
+        yield from _apart(tile, step, shape, ends)
+
+
+def _apart(
+    tile: Tile, step: Step, stack: tuple[int, int, int, int], ends: tuple[Index, Index]
+) -> Iterator[LoopStatement]:
+    """Every tap of a line by itself, where rows share no pixels."""
+    across = tile.plan.taps[1]
+    by_a, by_b = tile.plan.coef["x"][across], tile.plan.compute.vnni_factor * tile.width
+    if across not in tile.plan.ranges:
+        for tap, mask in enumerate(tile.masks(across)):
+            place = step.at(mask, tap * by_a, tap * by_b)
+            if not place.idle:
+                yield _line(place, stack, place.rows, ends)
+        return
+    at = iterator(across)
+    for first, last, mask in loop_ranges(tile, across, step.rows, step):
+        place = step.at(mask, by_a, by_b, at)
+        yield loop(at.name, last, _line(place, stack, place.rows, ends), start=first)
+
+
+def _line(
+    step: Step, stack: tuple[int, int, int, int], pixels: int, ends: tuple[Index, Index]
+) -> LoopStatement:
+    """One call; ``stack`` holds taps, rows of the image, and the distances of both in A."""
+    fields = zip(("taps", "count", "step", "pitch"), stack, strict=True)
+    rows = Mask(pixels, 64)
+    name = f"ps_slide_stacked{'_filled' * step.filled}"
+    zero = [Member("g", "x_zero", pointed=True)] * step.filled
+    operands = (Fields(tuple(fields), "ps_stack"), rows, *zero, *step.places, *ends)
+    return Invoke(name, (Named("acc"), Named("t"), *operands))
+
+
+Columns = tuple[int, int, int, int]  # taps: the first, how many; elements of x: the first, the end
+
+
+def stencil_calls(plan: Plan, pieces: Mapping[str, Piece]) -> list[LoopStatement]:
+    """Return the statements that accumulate one tile; none if all of it lies in the padding.
+
+    Which rows of x lie inside the image, and which elements of a row a call reads, are constants:
+    ``pieces`` says which pixels of a tile every tap reads inside.
+    """
+    rows, columns = windows_of(plan.contraction)
+    lanes, size = plan.kernel.lanes, pieces[plan.column].size
+    work = rows.taps * prod(pieces[dim].size for dim in plan.rows) * -(-size // lanes)
+    top, bottom = _real_rows(rows, pieces)
+    calls = list(_columns(columns, pieces, _together(plan, columns, work)))
+    if top >= bottom or not calls:
+        return []
+    fields = {
+        "taps": rows.taps,
+        "apart": rows.apart,
+        "step": rows.step,
+        "every": columns.step,
+        "across": columns.apart,
+        "top": top,
+        "bottom": bottom,
+        "row": plan.coef["x"][rows.dim] // rows.step if rows.dim else 0,
+        "b_row": columns.taps,
+    }
+    return [
+        Let("f", Fields(tuple(fields.items())), "ps_window", static=True),
+        *_statements(columns.apart, calls, work),
+    ]
+
+
+def _together(plan: Plan, columns: FilterAxis, work: int) -> int:
+    """Columns of taps a call: all that a vector and its neighbour hold, or those one load brings.
+
+    ``work`` are the multiplications of one column.
+    """
+    neighbours = columns.step if columns.apart == 1 else 1
+    if not plan.kernel.shifts_pixels:
+        return neighbours
+    reach = (plan.kernel.lanes - 1) * columns.step // columns.apart + 1
+    most = max(1, min(reach, MOST_MULTIPLIED // work))
+    even = -(-columns.taps // -(-columns.taps // most))
+    return max(neighbours, even // neighbours * neighbours)
+
+
+def _statements(apart: int, calls: list[Columns], work: int) -> Iterator[LoopStatement]:
+    """The calls, with loops over many that read alike; ``work`` as in ``_together``."""
+    for (count, left, right), group in groupby(calls, key=lambda call: call[1:]):
+        taps = [call[0] for call in group]
+        if len(taps) > 1 and len(taps) * count * work > MOST_MULTIPLIED:
+            s = Variable("s")
+            body = _call(apart * s, s, count, left, right)
+            yield loop("s", taps[-1] + 1, body, start=taps[0], step=count)
+            continue
+        for tap in taps:
+            yield _call(apart * tap, tap, count, left, right)
+
+
+def _call(a: IndexLike, b: IndexLike, count: int, left: int, right: int) -> LoopStatement:
+    """The call for some columns of taps, at offsets ``a`` and ``b`` of A and B."""
+    places = (Address(Named("A"), as_index(a)), Address(Named("B"), as_index(b)))
+    operands: list[Value] = [*map(Named, ("acc", "t", "f")), *places, count, left, right]
+    return Invoke("ps_run_window", tuple(operands))
+
+
+def _real_rows(rows: FilterAxis, pieces: Mapping[str, Piece]) -> tuple[int, int]:
+    """Rows of x under a tile that lie inside the image: the first and the end."""
+    real = [
+        pixel * rows.step + tap * rows.apart
+        for tap, mask in enumerate(_masks(rows, pieces))
+        for pixel in _pixels(mask)
+    ]
+    return (min(real), max(real) + 1) if real else (0, 0)
+
+
+def _columns(columns: FilterAxis, pieces: Mapping[str, Piece], together: int) -> Iterator[Columns]:
+    """Columns of taps, so many at a time, and the elements that they read inside the image.
+
+    Elements count from the one that the first of them reads for the tile's first pixel.
+    """
+    masks = _masks(columns, pieces)
+    for first in range(0, columns.taps, together):
+        taps = range(first, min(first + together, columns.taps))
+        real = [
+            pixel * columns.step + (tap - first) * columns.apart
+            for tap in taps
+            for pixel in _pixels(masks[tap])
+        ]
+        if real:
+            yield first, len(taps), min(real), max(real) + 1
+
+
+def _pixels(mask: int) -> list[int]:
+    """The bits that are set."""
+    return [pixel for pixel in range(mask.bit_length()) if mask >> pixel & 1]
+
+
+def _masks(window: FilterAxis, pieces: Mapping[str, Piece]) -> tuple[int, ...]:
+    """Return for every tap the pixels that read inside the image."""
+    piece = pieces.get(window.dim) if window.dim else None
+    every = (1 << (piece.size if piece else 1)) - 1
+    masks = (piece.masks if piece else ()) or (every,)
+    return masks if len(masks) == window.taps else masks * window.taps

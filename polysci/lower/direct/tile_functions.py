@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from polysci.loop_ir.index import (
-    FALSE,
-    TRUE,
-    Condition,
-    Flag,
-    Variable,
-    as_index,
-    choose,
-    compare,
-    every,
-    negate,
-)
+from polysci.loop_ir.index import FALSE, TRUE, Condition, Flag, Variable, as_index, negate
 from polysci.loop_ir.nodes import (
     INTEGER,
     Address,
     AddressOf,
     Alternative,
     Buffer,
-    Comment,
     Constant,
     Declare,
     Fields,
@@ -40,37 +30,27 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
 )
-from polysci.lower.direct.activation_calls import activation_function
-from polysci.lower.direct.reduction import reduction
-from polysci.lower.direct.stacked import stacked_calls
-from polysci.lower.direct.stencil import stencil_calls
-from polysci.lower.direct.swapped_tiles import (
-    begin,
-    end,
-    gaps,
-    reduce_plain,
-    reduce_swapped,
-    result_place,
-)
-from polysci.lower.direct.tiles import Tile
-from polysci.space.directives import Plain
-from polysci.space.directives.ahead import (
-    LEAST_SWAPPED,
-    LINE,
-    STEPS,
-    PanelReuse,
-    RowsAhead,
-    share_lines,
-)
-from polysci.space.resolve import Plan
+from polysci.lower.direct.reduction import reduction, stacked_calls, stencil_calls
+from polysci.space.directives import TilePart
+from polysci.space.plan import Plan, Tile
+from polysci.space.prefetch import RowsAhead
 from polysci.target.isa import TileRegisters
 
-# What a tile function says of `next`.
-PREFETCH = "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
+HEADERS = ("functions", "functions_exponential", "activations")
+
+
+def activation_function(name: str) -> str:
+    """Return the C function that applies a row of ACTIVATIONS to vectors; empty for none."""
+    return name and f"ps_each_{name}"
+
+
+def activation_headers(name: str) -> tuple[str, ...]:
+    """Return the headers of an activation, of which a file holds what it uses."""
+    return HEADERS if name else ()
 
 
 def _operands(plan: Plan) -> list[LoopStatement]:
-    """The definitions of A and B: x, and panels of w."""
+    """Return the definitions of A and B: x, and panels of w."""
     packed, x = (Member("g", name, pointed=True) for name in ("packed", "a"))
     places = Variable("a"), Variable("b")
     if not plan.contraction.swapped:
@@ -108,30 +88,44 @@ def _epilogue(plan: Plan) -> Value:
     return place
 
 
-def _beginning(plan: Plan, first: Condition) -> LoopStatement:
-    """The first step: accumulators of zeros, of earlier sums, or of offset and bias."""
+def _beginning(plan: Plan, first: Condition) -> Invoke:
+    """Return the first step: sums begin with zeros, what C holds, or offset and bias."""
     if _begins_with_offset(plan):
-        operands = (Named("acc"), Named("t"), AddressOf("e"))
-        return Invoke("ps_begin_offset", operands)
-    return begin(plan, first)
+        return Invoke("ps_begin_offset", (Named("acc"), Named("t"), AddressOf("e")))
+    if plan.gaps:
+        return Invoke("ps_begin_gaps", (*_result_place(), first, Named("gaps")))
+    return Invoke("ps_begin", (*_result_place(), first))
 
 
-def _ending(plan: Plan, last: Value) -> LoopStatement:
-    """The last step."""
-    if plan.kernel.stencil:
-        return Invoke("ps_end_channel", (*result_place(), last))
-    return end(plan, last)
+def _ending(plan: Plan, last: Value) -> Invoke:
+    """Return the last step: a bias runs along the columns, down the rows, or is a channel's."""
+    if plan.gaps:
+        return Invoke("ps_end_gaps", (*_result_place(), last, Named("gaps")))
+    name = "ps_end_rows" if plan.contraction.swapped else "ps_end"
+    return Invoke("ps_end_channel" if plan.kernel.stencil else name, (*_result_place(), last))
 
 
-def _reduction(tile: Tile) -> list[LoopStatement]:
-    """The statements between them, which accumulate."""
+def _result_place() -> tuple[Value, ...]:
+    """Return the operands of the first and the last step: sums, tile, where in C it lies."""
+    y = Member("g", "y", pointed=True)
+    return Named("acc"), Named("t"), Address(y, Variable("c"))
+
+
+def _gaps(plan: Plan) -> list[LoopStatement]:
+    """Return the definition of which columns C has, if it lacks some."""
+    if plan.gaps is None:
+        return []
+    fields = (
+        ("pitch", plan.gaps.pitch), ("columns", plan.gaps.columns), ("phase", Variable("phase")),
+    )  # fmt: skip
+    return [Let("gaps", Fields(fields), "ps_gaps")]
+
+
+def _sums(tile: Tile) -> list[LoopStatement]:
+    """Return the statements between them, which accumulate, where no directive has its own."""
     if tile.plan.kernel.stencil:
         return stencil_calls(tile.plan, tile.pieces)
-    if tile.plan.stacked:
-        return stacked_calls(tile)
-    if tile.plan.schedule.has(Plain):
-        return reduce_plain(tile)
-    return reduce_swapped(tile) if tile.plan.contraction.swapped else reduction(tile)
+    return stacked_calls(tile) if tile.plan.stacked else reduction(tile)
 
 
 def step_words(tile: Tile, most: int) -> int:
@@ -147,7 +141,7 @@ def step_words(tile: Tile, most: int) -> int:
     return fits if words // fits <= 1.25 * -(-words // most) else most
 
 
-def parameters(plan: Plan) -> tuple[ScalarParameter, ...]:
+def _parameters(plan: Plan, parts: Sequence[TilePart]) -> tuple[ScalarParameter, ...]:
     """Return the parameters of a tile function behind ``g``, in order."""
     names = ["a", "b", "c", "n", *["batch"] * bool(plan.batches)]
     kinds = dict.fromkeys(names, INTEGER)
@@ -157,84 +151,71 @@ def parameters(plan: Plan) -> tuple[ScalarParameter, ...]:
         kinds |= {f"{tap}_first": INTEGER, f"{tap}_last": INTEGER}
     if plan.gaps is not None:
         kinds["phase"] = INTEGER
-    if plan.ahead is not None:
-        kinds |= {"call": INTEGER, "panel": INTEGER}
+    for part in parts:
+        kinds |= dict.fromkeys(part.parameters, INTEGER)
     return tuple(ScalarParameter(name, kind) for name, kind in kinds.items())
 
 
-def _prefetch(tile: Tile, reuse: PanelReuse) -> tuple[int, list[LoopStatement]]:
-    """Lines that a step prefetches, and the definition of the distance at which they lie."""
-    item, call = tile.plan.compute.bytes, Variable("call")
-    lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
-    count, first, end = share_lines(lines, reuse.calls)
-    when: list[Condition] = [Flag("panel")]
-    when += [compare(call, ">=", first)] * (first > 0)
-    when += [compare(call, "<", end)] * (end < reuse.calls)
-    place = item * Variable("panel") + count * LINE * (call - first)
-    return count, [Comment(PREFETCH), Let("next", choose(every(when), place, 0))]
-
-
 def _steps_ahead(tile: Tile) -> int:
-    """How many steps ahead the rows of x are asked for."""
+    """Return how many steps ahead the rows of x are asked for."""
     plan, item, x = tile.plan, tile.plan.contraction.x.bytes, tile.plan.coef["x"]
     if not plan.depth:
         return 0
-    step = item * x[plan.depth]
-    if plan.contraction.swapped:
-        single = all(plan.extent(tap) == 1 for tap in plan.taps)
-        return STEPS if single and tile.depth >= LEAST_SWAPPED and step >= LINE else 0
-    if plan.schedule.has(Plain):
-        return STEPS if tile.depth >= LEAST_SWAPPED else 0
     rows = [(tile.size(dim), item * x[dim]) for dim in plan.rows]
-    ahead = RowsAhead.of(plan.kernel, rows, step, tile.depth)
+    ahead = RowsAhead.of(plan.kernel, rows, item * x[plan.depth], tile.depth)
     return ahead.steps if ahead else 0
 
 
 def tile_function(name: str, tile: Tile, *, adds: bool = False) -> LoopFunction:
-    """Return the function of a register tile; a, b, c, n are offsets in elements."""
+    """Return the function of a register tile; a, b, c, n are offsets in elements.
+
+    ``adds``: sums are added to what C holds.
+    """
     plan = tile.plan
-    fields: dict[str, Value] = dict(_shape(tile))
-    before: list[LoopStatement] = []
-    if plan.ahead:
-        lines, before = _prefetch(tile, plan.ahead)
-        fields |= {"ahead": lines, "next": Variable("next")}
+    parts = [directive.tile_part(tile) for directive in plan.schedule.directives]
+    own = [part.sums for part in parts if part.sums is not None]
+    fields, sums = dict[str, Value](_shape(tile)), [*own[-1]] if own else _sums(tile)
+    if not own and (soon := _steps_ahead(tile)):
+        fields["soon"] = soon
+    for part in parts:
+        fields |= part.fields
+    if not sums:  # every tap of this tile lies in the padding
+        ends = (f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))
+        sums = [Unused(("A", "B", *ends))]
     first: Condition = FALSE
     last: Value = AddressOf("e")
     if plan.blocked:
         first, last = negate(Flag("first")), Alternative(Flag("last"), AddressOf("e"), 0)
-    steps = _reduction(tile)
-    if not steps:  # every tap of this tile lies in the padding
-        ends = (f"{tap}_{end}" for tap in plan.ranges for end in ("first", "last"))
-        steps = [Unused(("A", "B", *ends))]
-    registers, sums = plan.kernel.tile_registers, tile.rows * tile.step // plan.kernel.lanes
+    registers, vectors = plan.kernel.tile_registers, tile.rows * tile.step // plan.kernel.lanes
     begins = TRUE if adds and not plan.private else first
+    constant = all(isinstance(value, int) for value in fields.values())
     body = [
-        *before,
-        Let("t", Fields(tuple(fields.items())), "ps_tile", static=not plan.ahead),
+        *(statement for part in parts for statement in part.statements),
+        Let("t", Fields(tuple(fields.items())), "ps_tile", static=constant),
         *_operands(plan),
         Let("e", _epilogue(plan), "ps_epilogue"),
-        Declare(Buffer("acc", "ps_acc", as_index(sums), Scope.REGISTER)),
+        Declare(Buffer("acc", "ps_acc", as_index(vectors), Scope.REGISTER)),
         *([_configuration(registers)] if registers else []),
-        *gaps(plan),
+        *_gaps(plan),
         *[Unused(("first",))] * (plan.blocked and begins != first),
         _beginning(plan, begins),
         Invoke("ps_ahead", (Named("t"), Member("e", "residual"))),
-        *steps,
+        *sums,
         *[Invoke("ps_unshift", (Named("acc"), Named("t")))] * (plan.kernel.shifts > 1),
         *[Invoke("ps_unpair", (Named("acc"), Named("t")))] * plan.paired,
         _ending(plan, last),
     ]
     g = Buffer("g", "ps_args", const=True, restrict=True)
-    return LoopFunction(name, (g, *parameters(plan)), block(*body))
+    return LoopFunction(name, (g, *_parameters(plan, parts)), block(*body))
 
 
 def _configuration(registers: TileRegisters) -> LoopStatement:
-    """The statement before a register tile that needs its shape configured."""
+    """Return the statement that configures the shape of a tile in tile registers."""
     return Invoke(registers.configure, (Member("g", registers.state, pointed=True), Named("t")))
 
 
 def _shape(tile: Tile) -> dict[str, int]:
-    """What the microkernel takes as constants of the tile."""
+    """Return what the microkernel takes as constants of the tile."""
     plan = tile.plan
     size, lanes = tile.size(plan.column), plan.kernel.lanes
     inner = plan.rows[-1] if plan.rows else None
@@ -255,12 +236,8 @@ def _shape(tile: Tile) -> dict[str, int]:
         fields |= {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}
     if plan.kernel.shifts > 1:
         fields["shifts"] = plan.kernel.shifts
-    for directive in plan.schedule.directives:
-        fields |= directive.tile_fields(plan)
     if _begins_with_offset(plan):
         fields["begun"] = 1
-    if soon := _steps_ahead(tile):
-        fields["soon"] = soon
     registers = plan.kernel.tile_registers
     if registers and (words := step_words(tile, registers.words)) < registers.words:
         fields["words"] = words

@@ -78,41 +78,45 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> ResiduePl
     classes = classes_of(problem)
     direct = schedule.with_nest((*around, *inside))
     direct.check(_most(classes))
-    own = tuple(_fit(direct, it, it.strides(strides), keep=len(around)) for it in classes)
-    for it, fitting in zip(classes, own, strict=True):
-        legality.check(it.scop, it.contraction, fitting.tile_schedule(it.contraction.extents))
+    own = tuple(
+        _fit(direct, residue, residue.strides(strides), keep=len(around)) for residue in classes
+    )
+    for residue, fitting in zip(classes, own, strict=True):
+        legality.check(
+            residue.scop, residue.contraction, fitting.tile_schedule(residue.contraction.extents)
+        )
     return ResiduePlan(problem, schedule, threads, classes, own, strides, bool(around))
 
 
 def _most(classes: tuple[ResidueClass, ...]) -> dict[str, int]:
     """The most iterations that any class has along each dimension."""
     most: dict[str, int] = {}
-    for it in classes:
-        for dim in it.contraction.dims:
+    for residue in classes:
+        for dim in residue.contraction.dims:
             most[dim.name] = max(most.get(dim.name, 0), dim.extent)
     return most
 
 
-def _fit(schedule: Schedule, it: ResidueClass, strides: Strides, keep: int) -> Schedule:
+def _fit(schedule: Schedule, residue: ResidueClass, strides: Strides, keep: int) -> Schedule:
     """The schedule for one class: steps no longer than it is, no loops that run once.
 
     The first ``keep`` loops stay. A class without taps packs nothing, but for kernels that need
     words of several channels; weights are prefetched where there are panels that follow.
     """
-    steps = tuple(_steps(schedule, it, keep))
+    steps = tuple(_steps(schedule, residue, keep))
     loops = tuple(step for step in steps if isinstance(step, Loop))
     bare = schedule.with_nest(steps).without(Ahead)
-    first = schedule.with_nest(steps) if it.taps else bare.with_nest(loops)
+    first = schedule.with_nest(steps) if residue.taps else bare.with_nest(loops)
     fitting = [*dict.fromkeys([first, bare])]
     for other in fitting[:-1]:
         with suppress(UnsupportedError):
-            resolve_nest(it.contraction, strides, other)
+            resolve_nest(residue.contraction, strides, other)
             return other
     return fitting[-1]
 
 
-def _steps(schedule: Schedule, it: ResidueClass, keep: int) -> Iterator[Loop | Pack]:
-    around = {dim.name: dim.extent for dim in it.contraction.dims}
+def _steps(schedule: Schedule, residue: ResidueClass, keep: int) -> Iterator[Loop | Pack]:
+    around = {dim.name: dim.extent for dim in residue.contraction.dims}
     for number, step in enumerate(schedule.nest):
         if isinstance(step, Pack):
             yield step
@@ -126,12 +130,12 @@ def _steps(schedule: Schedule, it: ResidueClass, keep: int) -> Iterator[Loop | P
 def representative(classes: tuple[ResidueClass, ...]) -> ResidueClass:
     """The class with most products, with as many pixels as any class has along each axis.
 
-    What fits it, fits all.
+    All classes take the schedules that it takes.
     """
     most, first = _most(classes), classes[0]
     roles = first.contraction
     dims = tuple(replace(dim, extent=most[dim.name]) for dim in roles.dims)
-    shapes = zip(*(it.contraction.out.shape for it in classes), strict=True)
+    shapes = zip(*(residue.contraction.out.shape for residue in classes), strict=True)
     out = replace(roles.out, shape=tuple(map(max, shapes)))
-    padded = any(it.contraction.padded for it in classes if it.taps)
+    padded = any(residue.contraction.padded for residue in classes if residue.taps)
     return replace(first, contraction=replace(roles, dims=dims, out=out, padded=padded))

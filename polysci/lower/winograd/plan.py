@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.winograd.rules import SIZES, convolution
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -17,11 +16,12 @@ from polysci.target.microkernels import Microkernel
 
 SPREAD = 512  # bytes: rows of V or M a multiple of this apart crowd into few cache sets
 LINE = 16  # elements of a cache line
+SIZES = (2, 4)  # outputs of a tile along each edge
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradPlan:
-    """What code and cost are made of; distances and sizes count elements.
+    """A Winograd schedule resolved for a convolution; distances and sizes count elements.
 
     ``tiles`` of m x m outputs, ``across`` by ``down`` of an image; a block is ``t`` tiles by ``k``
     filters. ``fused``: V holds the tiles of one block, not of all images.
@@ -71,12 +71,12 @@ class WinogradPlan:
 
     @property
     def v_size(self) -> int:
-        """Of one copy of V; every thread has its own where it is fused."""
+        """Elements of one copy of V; every thread has its own where it is fused."""
         return self.points * self.v_tiles * self.v_tile
 
     @property
     def m_size(self) -> int:
-        """Of one thread's M."""
+        """Elements of one thread's M."""
         return self.points * self.t * self.m_tile
 
     @property
@@ -109,8 +109,31 @@ class WinogradPlan:
         return sorted(rests - {0}, reverse=True)
 
 
+def refusal(problem: Problem) -> str:
+    """Return the field, its value and the rule that exclude a problem; empty for none."""
+    if not isinstance(problem, Conv2d):
+        return "it is a loop nest: only convolutions have a transform"
+    rules = (
+        ("dtype", problem.dtype, "f32"),
+        ("filter", (problem.R, problem.S), (3, 3)),
+        ("stride", problem.stride, (1, 1)),
+        ("dilation", problem.dilation, (1, 1)),
+        ("groups", problem.groups, 1),
+    )
+    wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
+    return "; ".join(wrong)
+
+
+def convolution(problem: Problem) -> Conv2d:
+    """Return the problem. Raises UnsupportedError for one without a Winograd transform."""
+    if why := refusal(problem):
+        raise UnsupportedError(f"{problem}: algorithm winograd: {why}")
+    assert isinstance(problem, Conv2d)
+    return problem
+
+
 def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> WinogradPlan:
-    """The plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
+    """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     conv = convolution(problem)
     transform = schedule.transform
     if transform is None:
@@ -164,5 +187,5 @@ def _up(value: int, multiple: int) -> int:
 
 
 def _pitch(length: int) -> int:
-    """A distance of rows that spreads them over the cache sets."""
+    """Return a distance of rows that spreads them over the cache sets."""
     return length + LINE if length * 4 % SPREAD == 0 else length

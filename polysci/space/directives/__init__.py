@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polysci.space.directives.ahead import Ahead
-from polysci.space.directives.directive import Directive, Place
+from polysci.space.directives.directive import Directive, EntryPoint, Place, TilePart
 from polysci.space.directives.hilbert import Hilbert
 from polysci.space.directives.pack import Pack
 from polysci.space.directives.plain import Plain
@@ -17,6 +17,7 @@ __all__ = [
     "DIRECTIVES",
     "Ahead",
     "Directive",
+    "EntryPoint",
     "Hilbert",
     "Pack",
     "Place",
@@ -24,6 +25,7 @@ __all__ = [
     "Private",
     "Stream",
     "Swap",
+    "TilePart",
     "standing",
 ]
 

@@ -1,37 +1,53 @@
 """``ahead(B)``: calls prefetch lines of the panel of weights that follows the one they read.
 
-With swapped factors the panels are columns of x. ``RowsAhead`` are prefetches of x.
+With swapped factors the panels are columns of x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
+from polysci.loop_ir.index import (
+    FALSE,
+    Condition,
+    Flag,
+    Index,
+    Variable,
+    as_index,
+    choose,
+    compare,
+    every,
+    linear,
+    number_in,
+)
+from polysci.loop_ir.nodes import Comment, Let
+from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, columns_of
-from polysci.space.directives.directive import Directive, Place
-from polysci.space.directives.swap import has_window
+from polysci.space.directives.directive import Directive, Place, TilePart
+from polysci.space.directives.swap import has_window, run_rows
+from polysci.space.prefetch import LINE
 from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
     from polysci.space.enumerate import LoopOrder
-    from polysci.space.resolve import Plan
+    from polysci.space.plan import Plan, Tile
     from polysci.space.schedule import Schedule
 
-LINE = 64  # bytes of a cache line
 LEAST_ROWS = prior_of("ahead_rows")
 PANELS = prior_of("ahead_cache")
-STEPS = int(prior_of("ahead_steps"))
-LEAST_DEPTH = 2 * STEPS  # of a run, for half of which its prefetches come in time
-LEAST_SWAPPED = 16 * STEPS  # with few loads a product: longer runs, of more lines than L1 has
+# The remark at ``next`` in the function of a tile.
+PREFETCH: Final = (
+    "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,16 @@ class Ahead(Directive):
             _check_pixels(plan.contraction, plan.schedule)
             return plan
         return replace(plan, ahead=PanelReuse.of(plan.contraction, plan.schedule, plan.kernel))
+
+    def tile_part(self, tile: Tile) -> TilePart:
+        reuse = tile.plan.ahead
+        return _pixels_part(tile) if reuse is None else _panels_part(tile, reuse)
+
+    def tile_operands(self, tile: Tile, origin: Mapping[str, Index]) -> Sequence[Index]:
+        reuse = tile.plan.ahead
+        if reuse is None:
+            return ()
+        return call_number(reuse, origin), next_panel(reuse, tile, origin)
 
     def remark(self, contraction: Contraction, schedule: Schedule, names: Sequence[str]) -> str:
         return f"while one panel of {names[1]} is used, the next one comes into L2"
@@ -83,7 +109,7 @@ class PanelReuse:
 
     @classmethod
     def of(cls, contraction: Contraction, schedule: Schedule, kernel: Microkernel) -> Self:
-        """Raises UnsupportedError where no panel follows another."""
+        """Find the loops of a schedule. Raises UnsupportedError where no panel follows another."""
         if kernel.family != "brgemm" or kernel.tile_registers:
             raise UnsupportedError(
                 f"schedule {schedule}: ahead(B) needs a brgemm kernel on vector registers, "
@@ -152,7 +178,7 @@ class Panels:
         steps: NDArray[np.int64],
         l2: float,
     ) -> Self:
-        """``steps[i, j]`` is the step of loop ``dims[j]`` in schedule i; ``l2`` is in bytes."""
+        """Count panels; ``steps[i, j]`` is of loop ``dims[j]`` in schedule i, ``l2`` in bytes."""
         compute = COMPUTES[kernel.compute]
         inside = {dim.name: np.full(len(steps), dim.extent) for dim in contraction.dims}
         of_b = [dim.name for dim in contraction.dims if contraction.b.uses(dim.name)]
@@ -243,35 +269,89 @@ def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
     return in_place and prod(x.shape) * x.bytes > l2
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAhead:
-    """``steps`` ahead of its use a step of the reduction asks for ``lines`` of x.
+def _panels_part(tile: Tile, reuse: PanelReuse) -> TilePart:
+    """Return what a tile function adds: lines a step, and the distance at which they lie."""
+    item, call = tile.plan.compute.bytes, Variable("call")
+    lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
+    count, first, end = share_lines(lines, reuse.calls)
+    when: list[Condition] = [Flag("panel")]
+    when += [compare(call, ">=", first)] * (first > 0)
+    when += [compare(call, "<", end)] * (end < reuse.calls)
+    place = item * Variable("panel") + count * LINE * (call - first)
+    return TilePart(
+        ("call", "panel"),
+        (Comment(PREFETCH), Let("next", choose(every(when), place, 0))),
+        {"ahead": count, "next": Variable("next")},
+    )
 
-    Kernels do that in any schedule, as no prefetcher of the CPU does: neighbouring pixels of a
-    channel share lines, while steps of the reduction, channels, lie lines or pages apart. Every
-    load of a line that is on its way is issued twice. Measured on an Intel core, a load for every
-    product and steps a page apart in L2: 10.0 ns a step, with prefetches 5.6, from L1 5.2; the same
-    on huge pages.
+
+def _pixels_part(tile: Tile) -> TilePart:
+    """Return the reduction of swapped factors: its first calls prefetch the next columns of x."""
+    call, line = Variable("n") // tile.plan.tile[tile.plan.panel_dim], LINE // 4
+    lines = tile.width // line + 1
+    following = choose(compare(call, "<", lines), tile.width + line * call, 0)
+    return TilePart(sums=run_rows(tile, following))
+
+
+def call_number(reuse: PanelReuse, origin: Mapping[str, Index]) -> Index:
+    """Return how many calls that read the same panel of B came before this one."""
+    positions, strides, inside = dict[str, Index](), dict[str, int](), 1
+    for level, loop in reversed([*enumerate(reuse.inner)]):
+        positions[str(level)] = _position(loop, origin) // loop.step
+        strides[str(level)] = inside
+        inside *= loop.trips
+    return linear(strides, positions)
+
+
+def next_panel(reuse: PanelReuse, tile: Tile, origin: Mapping[str, Index]) -> Index:
+    """Return the elements of packed B from this call's panel to the one that is read next.
+
+    The innermost loop that goes on moves by its step; the loops inside it start again. In a network
+    the next layer's weights lie behind the last panel.
     """
+    strides, outer = tile.panel_strides(), reuse.outer
+    distance = _behind(tile, origin)
+    for level, loop in enumerate(outer):
+        step = strides.get(loop.dim, 0) * loop.step
+        moved = as_index(step) - _returns(outer[level + 1 :], strides, origin)
+        distance = choose(_goes_on(loop, origin, tile.plan.extent(loop.dim)), moved, distance)
+    return distance
 
-    steps: int
-    lines: int
 
-    @classmethod
-    def of(
-        cls, kernel: Microkernel, rows: Sequence[tuple[int, int]], step: int, depth: int
-    ) -> Self | None:
-        """Return what a kernel asks for; None where it need not.
+def _behind(tile: Tile, origin: Mapping[str, Index]) -> Index:
+    """Return the elements from this call's panel to the end of what was packed ahead."""
+    plan = tile.plan
+    if plan.contraction.packs_b:
+        return as_index(0)
+    strides = {dim: -stride for dim, stride in tile.panel_strides().items()}
+    return linear(strides, origin, round_up(plan.packed_bytes) // plan.compute.bytes)
 
-        ``rows`` are the size of each dimension of the tile's rows, innermost last, and the bytes in
-        x from one to the next; ``step`` bytes lie between steps, ``depth`` steps make a run.
-        """
-        if kernel.family != "brgemm" or kernel.tile_registers or not rows or depth < LEAST_DEPTH:
-            return None
-        *around, (size, apart) = rows
-        if not 0 < apart < LINE <= step:
-            return None
-        lines = -(-size * apart // LINE) + 1
-        for count, _ in around:
-            lines *= count
-        return cls(STEPS, lines)
+
+def _returns(
+    loops: Sequence[NestedLoop], strides: Mapping[str, int], origin: Mapping[str, Index]
+) -> Index:
+    """Return what loops over B subtract that start again."""
+    outermost = {loop.dim: loop for loop in reversed(loops) if loop.dim in strides}
+    positions = {dim: _position(loop, origin) for dim, loop in outermost.items()}
+    return linear(strides, positions)
+
+
+def _goes_on(loop: NestedLoop, origin: Mapping[str, Index], whole: int) -> Condition:
+    """Whether a loop has another iteration."""
+    bounds = {origin[loop.dim]: whole} | {_position(loop, origin): loop.extent}
+    conditions = list[Condition]()
+    for at, extent in bounds.items():
+        known = number_in(at)
+        rounds = known is not None or loop.step != loop.inmost
+        start = at // loop.step * loop.step if rounds else at
+        if known is None:
+            conditions.append(compare(start + loop.step, "<", extent))
+        elif known // loop.step * loop.step + loop.step >= extent:
+            return FALSE
+    return every(conditions)
+
+
+def _position(loop: NestedLoop, origin: Mapping[str, Index]) -> Index:
+    """Return where a call's tile starts inside the block that a loop divides."""
+    at = origin[loop.dim]
+    return at % loop.extent if loop.nested or number_in(at) is not None else at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -10,22 +11,53 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.loop_ir.index import Index
+from polysci.loop_ir.nodes import LoopFunction, LoopStatement, Value
 from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
     from polysci.polyhedral.tile_schedule import Loop
     from polysci.space.enumerate import Family, LoopOrder
-    from polysci.space.resolve import Plan
+    from polysci.space.plan import Plan, Tile
     from polysci.space.schedule import Schedule
 
 
 class Place(Enum):
-    """Where a directive stands: before all loops, among them, or behind them."""
+    """The place of a directive: before all loops, among them, or behind them."""
 
     FIRST = "first"
     AMONG = "among"
     LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class TilePart:
+    """The part of a register tile's function that a directive adds.
+
+    ``parameters`` are integers behind those of every tile, which take the values that
+    ``tile_operands`` gives. ``statements`` stand first, and ``fields`` are of ``ps_tile``, by which
+    microkernels know of the directive. ``sums`` take the place of the statements that accumulate.
+    """
+
+    parameters: tuple[str, ...] = ()
+    statements: tuple[LoopStatement, ...] = ()
+    fields: Mapping[str, Value] = field(default_factory=dict)
+    sums: tuple[LoopStatement, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """The entry point whose loops are lowered: what statements of directives refer to.
+
+    ``threads`` share its loops. ``kept_at`` is the byte of the workspace at which memory of
+    directives begins.
+    """
+
+    symbol: str
+    plan: Plan
+    threads: int
+    kept_at: int
 
 
 class Directive:
@@ -36,6 +68,10 @@ class Directive:
     and measures the best of both. ``headers`` are files of ``microkernels/`` that its C needs,
     ``sentence`` what reports say of a schedule that has it, ``field_types`` those of its numbers.
     ``features`` are rows of ``cost.features.FEATURES`` that count where a schedule has it.
+
+    Of its lowering, ``ordered_loops`` is the number of outermost loops whose turns it orders.
+    ``own_turns``: whatever threads there are, each turn of the parallel loops has ``begin_turn``,
+    and ``finish`` is behind all. ``all_rows``: no call can compute some rows alone.
     """
 
     __slots__ = ()
@@ -46,6 +82,9 @@ class Directive:
     sentence: ClassVar[str] = ""
     field_types: ClassVar[Mapping[str, type]] = MappingProxyType({})
     features: ClassVar[tuple[str, ...]] = ()
+    ordered_loops: ClassVar[int] = 0
+    own_turns: ClassVar[bool] = False
+    all_rows: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.word
@@ -98,6 +137,45 @@ class Directive:
         """Return what a comment of the C says of it; ``names`` are those of x, w and y there."""
         return ""
 
-    def tile_fields(self, plan: Plan) -> Mapping[str, int]:
-        """Return fields of ``ps_tile`` by which microkernels know of it."""
-        return {}
+    # Its lowering: what it adds to the loop IR that a plan becomes, at points of it in this order.
+
+    def enter(self, plan: Plan) -> Sequence[LoopStatement]:
+        """Return what a call does before all loops, whose arguments are in ``args``."""
+        return ()
+
+    def order_turns(self, turn: Index, counts: Sequence[int]) -> Index:
+        """Return the number of the turn of the ``ordered_loops`` that comes at place ``turn``.
+
+        They have so many turns each, and turn like the digits of a number.
+        """
+        return turn
+
+    def begin_turn(self, entry: EntryPoint, origin: Mapping[str, Index]) -> Sequence[LoopStatement]:
+        """Return what a turn of the parallel loops does first, whose arguments are in ``local``.
+
+        ``origin`` is where it starts, by dimension.
+        """
+        return ()
+
+    def tile_operands(self, tile: Tile, origin: Mapping[str, Index]) -> Sequence[Index]:
+        """Return the operands of a tile's call for ``TilePart.parameters``.
+
+        ``origin`` is where the tile starts along the dimensions that have loops.
+        """
+        return ()
+
+    def leave(self, plan: Plan) -> Sequence[LoopStatement]:
+        """Return what each thread does behind all loops."""
+        return ()
+
+    def finish(self, entry: EntryPoint) -> Sequence[LoopStatement]:
+        """Return what each thread does when all have left the loops."""
+        return ()
+
+    def tile_part(self, tile: Tile) -> TilePart:
+        """Return what it adds to the function of a register tile."""
+        return TilePart()
+
+    def functions(self, entry: EntryPoint) -> Sequence[LoopFunction]:
+        """Return functions that its statements call."""
+        return ()

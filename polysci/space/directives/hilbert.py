@@ -5,9 +5,11 @@ Where both loops are parallel, each thread has a piece of the curve.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from polysci.loop_ir.index import Index, Mapped, as_index
 from polysci.space.directives.ahead import Ahead
 from polysci.space.directives.directive import Directive
 from polysci.space.directives.private import Private
@@ -22,12 +24,17 @@ class Hilbert(Directive):
 
     word = "hilbert(C)"
     headers = ("hilbert",)
+    ordered_loops = 2
+    all_rows = True
 
     def fault(self, schedule: Schedule) -> str:
         if why := _loops_fault(schedule):
             return f"{self} orders blocks of C: {why}"
         other = next((row.word for row in (Ahead, Private) if schedule.has(row)), "")
         return f"{self} orders blocks of C: {other} follows the order of loops" if other else ""
+
+    def order_turns(self, turn: Index, counts: Sequence[int]) -> Index:
+        return Mapped("ps_hilbert", (turn, *map(as_index, counts)))
 
 
 def _loops_fault(schedule: Schedule) -> str:

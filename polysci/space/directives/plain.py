@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from polysci.loop_ir.nodes import Invoke
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.space.directives.ahead import Ahead
-from polysci.space.directives.directive import Directive
-from polysci.space.directives.swap import Swap
+from polysci.space.directives.directive import Directive, TilePart
+from polysci.space.directives.swap import OPERANDS, Swap
+from polysci.space.prefetch import LONG_DEPTH, STEPS
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
+    from polysci.space.plan import Tile
     from polysci.space.schedule import Schedule
 
 
@@ -31,6 +34,17 @@ class Plain(Directive):
         if not why and (schedule.has(Swap) or schedule.has(Ahead)):
             why = f"{Swap.word} and {Ahead.word} are of panels"
         return f"cannot read B where it lies: {why}" if why else ""
+
+    def tile_part(self, tile: Tile) -> TilePart:
+        """Return the reduction by vectors along the columns of B, or along k where none has any."""
+        plan = tile.plan
+        a_k, b_k = (plan.coef[of][plan.depth] if plan.depth else 0 for of in ("x", "B"))
+        b_col = plan.coef["B"][plan.column]
+        sums = Invoke("ps_run_plain", (*OPERANDS, tile.depth, a_k, b_k))
+        if b_col != 1 or plan.extent(plan.column) == 1:
+            sums = Invoke("ps_run_dots", (*OPERANDS, tile.depth, b_col))
+        soon = plan.depth is not None and tile.depth >= LONG_DEPTH
+        return TilePart(fields={"soon": STEPS} if soon else {}, sums=(sums,))
 
 
 def plain_roles(contraction: Contraction) -> Contraction:

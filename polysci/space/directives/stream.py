@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
+from polysci.loop_ir.nodes import Assign, Invoke, LoopStatement, Member, Named, Result
 from polysci.polyhedral.contraction import columns_of
-from polysci.space.directives.directive import Directive, Place
+from polysci.space.directives.directive import Directive, Place, TilePart
 from polysci.target.isas import isa_named
 
 if TYPE_CHECKING:
     from polysci.space.enumerate import LoopOrder
-    from polysci.space.resolve import Plan
+    from polysci.space.plan import Plan, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,15 @@ class Stream(Directive):
         whole = [step > 0 and tile.sizes[0][1] % step == 0 for tile in order.tiles]
         return none, np.array(whole)[order.which]
 
-    def tile_fields(self, plan: Plan) -> Mapping[str, int]:
-        return {"stream": 1}
+    def enter(self, plan: Plan) -> Sequence[LoopStatement]:
+        aligned = Result("ps_is_aligned", (Named("y"), 4 * plan.kernel.lanes))
+        return (Assign(Member("args", "aligned"), aligned),)
+
+    def leave(self, plan: Plan) -> Sequence[LoopStatement]:
+        return (Invoke("ps_fence"),)  # others see the stores before the caller goes on
+
+    def tile_part(self, tile: Tile) -> TilePart:
+        return TilePart(fields={"stream": 1})
 
 
 def _may_stream(order: LoopOrder) -> bool:

@@ -15,16 +15,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from polysci.errors import UnsupportedError
+from polysci.loop_ir.index import Index, as_index
+from polysci.loop_ir.nodes import (
+    Buffer,
+    Declare,
+    Fields,
+    Invoke,
+    LoopStatement,
+    Named,
+    Scope,
+    Value,
+)
 from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, Strides
-from polysci.space.directives.directive import Directive
+from polysci.space.directives.directive import Directive, TilePart
+from polysci.space.prefetch import LINE, LONG_DEPTH, STEPS
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
+    from polysci.space.plan import Tile
     from polysci.space.schedule import Schedule
+
+OPERANDS: Final[tuple[Value, ...]] = tuple(map(Named, ("acc", "t", "A", "B")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,30 @@ class Swap(Directive):
     ) -> str:
         why = swap_refusal(contraction, strides)
         return f"cannot swap the factors: {why}" if why else ""
+
+    def tile_part(self, tile: Tile) -> TilePart:
+        """Return the reduction: A by panels of its rows, B from x by vectors."""
+        plan, x = tile.plan, tile.plan.coef["x"]
+        taps = [tap for tap in plan.taps if plan.extent(tap) > 1]
+        if taps:
+            pairs = [(1, 0)] * (2 - len(taps)) + [(plan.extent(tap), x[tap]) for tap in taps]
+            values = tuple(Fields((("", count), ("", step))) for count, step in pairs)
+            buffer = Buffer("taps", "ps_tap", as_index(2), Scope.CONSTANT)
+            run = Invoke("ps_run_taps", (*OPERANDS, tile.depth, _step(tile), Named("taps")))
+            return TilePart(sums=(Declare(buffer, values), run))
+        soon = tile.depth >= LONG_DEPTH and plan.contraction.x.bytes * _step(tile) >= LINE
+        return TilePart(fields={"soon": STEPS} if soon else {}, sums=run_rows(tile))
+
+
+def run_rows(tile: Tile, following: Index | int = 0) -> tuple[LoopStatement, ...]:
+    """Return the reduction over k alone; ``following``: elements to what a call prefetches of x."""
+    operands = (*OPERANDS, tile.depth, _step(tile), following)
+    return (Invoke("ps_run_rows", operands),)
+
+
+def _step(tile: Tile) -> int:
+    """Return the elements of x from one step of the reduction to the next."""
+    return tile.plan.coef["x"][tile.plan.depth] if tile.plan.depth else 0
 
 
 def swap_roles(contraction: Contraction) -> Contraction:
@@ -57,7 +96,7 @@ def swap_roles(contraction: Contraction) -> Contraction:
     x, out = contraction.a, contraction.out
     if row:
         pitch = image.pitch if image else 0
-        x, out = (_join(contraction, each, row, column, pitch, length) for each in (x, out))
+        x, out = (_join(contraction, own, row, column, pitch, length) for own in (x, out))
     return replace(
         contraction, dims=dims, a=contraction.b, b=x, out=out, padded=False, swapped=True,
         image=image,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
 from polysci.ops.matmul import Matmul

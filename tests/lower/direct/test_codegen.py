@@ -12,7 +12,7 @@ import pytest
 
 from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.lowering import Source, assemble
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load

@@ -14,7 +14,7 @@ from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.export import ExportedLayer, export_c, export_python
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.measure.integer_reference import Arrays
 from polysci.ops import Nest, parse_problem
 from polysci.ops.convolutions import Conv2d

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polysci.cost.shortlist import choices
-from polysci.lower.direct.emit import Source, assemble
+from polysci.lower.lowering import Source, assemble
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.lower.direct.emit import Source
+from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS
 from polysci.ops.convolutions import Conv2d
 from polysci.space.schedule import parse

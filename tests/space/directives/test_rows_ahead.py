@@ -7,7 +7,7 @@ import pytest
 from polysci.cost.shortlist import estimate_of
 from polysci.lower.lowering import emit
 from polysci.ops import Conv2d, parse_problem
-from polysci.space.directives.ahead import STEPS, RowsAhead
+from polysci.space.prefetch import STEPS, RowsAhead
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 from tests.support.samples import fixed_context

@@ -10,7 +10,7 @@ from polysci.cost.shortlist import as_family, choices, cost_of, other_form, view
 from polysci.cost.traffic import lower_bound, work
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
-from polysci.lower.lowering import swapped_model_of
+from polysci.lower.direct.algorithm import swapped_model_of
 from polysci.measure.bench import Bench
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul

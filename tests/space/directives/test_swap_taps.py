@@ -12,7 +12,7 @@ from polysci.cost.traffic import lower_bound
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.explain import explain, render
-from polysci.lower.lowering import swapped_model_of
+from polysci.lower.direct.algorithm import swapped_model_of
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.ops import Nest

@@ -1,21 +1,17 @@
-"""From a plan of residue classes to loop IR: a nest each, and the function that runs them all."""
+"""The loop IR of residue classes: a nest each, and the function that runs them all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from polysci import explain
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.index import ZERO, Variable, as_index, least
+from polysci.loop_ir.index import Variable, as_index, least
 from polysci.loop_ir.nodes import (
     Address,
     Alternative,
-    For,
-    If,
     Invoke,
     LoopFunction,
-    LoopKind,
     LoopModule,
     LoopStatement,
     Named,
@@ -26,21 +22,19 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct import denormals
-from polysci.lower.direct.emit import THREAD, Source
-from polysci.lower.direct.emit import emit as emit_nest
-from polysci.lower.direct.panels import CPU_LACKS, clear_bytes
+from polysci.lower.direct.nest import THREAD, flush_denormals, lower_nest, run_threads, thread_share
+from polysci.lower.direct.panels import clear_bytes
+from polysci.lower.lowering import Source
 from polysci.lower.residues.plan import ResiduePlan
 from polysci.polyhedral.contraction import Strides
 from polysci.printers import interface
-from polysci.printers.c import CPrinter
 from polysci.printers.team import Team
 from polysci.space.packed_copy import ALIGNMENT, round_up
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A class's code, and where its pixels, weights and workspace start; the latter in bytes."""
+    """A class's source, and where its pixels, weights and workspace start; the latter in bytes."""
 
     source: Source
     start: int
@@ -48,8 +42,8 @@ class _Part:
     workspace: int
 
 
-def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
-    """C source of a problem by residue classes; the interface is every primitive's.
+def lower_residues(plan: ResiduePlan, options: EmitOptions) -> Source:
+    """Return a problem by residue classes; the interface is every primitive's.
 
     Raises SpecError or UnsupportedError for options that do not fit.
     """
@@ -58,51 +52,45 @@ def emit(plan: ResiduePlan, options: EmitOptions) -> Source:
     interface.check_symbol(options.symbol)
     strides = {**plan.strides, **options.strides}
     parts = _parts(plan, options, strides)
-    whole, team = parts[0].source, options.team
-    pool = team is Team.POOL
+    whole, pool = parts[0].source, options.team is Team.POOL
     copies = plan.threads if plan.shared and plan.schedule.parallel else 1
     own = max(round_up(part.source.workspace, ALIGNMENT) for part in parts)
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
-    rows = interface.functions(whole.precision, team=pool)
-    runs = _by_images(plan, parts, own, team) if plan.shared else _one_by_one(parts)
-    body = [If(CPU_LACKS, block(Return(interface.NO_ISA))), *runs, Return(interface.OK)]
-    if pool and not copies > 1 and plan.shared:
-        body.insert(0, Unused(("team",)))
     packed = parts[-1].packed + parts[-1].source.packed
+    runs = _by_images(plan, parts, own, options.team) if plan.shared else _one_by_one(parts)
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "packed_size": [Return(packed)],
         "workspace_size": [Return(workspace)],
         "pack_weights": _packing(parts),
-        "run": body,
+        "run": [
+            *[Unused(("team",))] * (pool and copies == 1 and plan.shared),
+            *runs,
+            Return(interface.OK),
+        ],
     }
-    entries = [row.define(options.symbol, block(*bodies[row.role])) for row in reversed(rows)]
-    entries[0] = replace(entries[0], comment=f"{options.symbol}: {plan.schedule}")
-    local = [_local(part) for part in parts]
-    text = interface.declare(rows, options.symbol) + CPrinter(team).module(LoopModule((*entries,)))
-    inside = CPrinter(Team.OWN if plan.shared else team)
-    text += "\n".join(inside.module(LoopModule(functions)) for functions in local)
-    functions = (*entries, *(function for part in local for function in part))
+    rows = reversed(interface.functions(whole.precision, team=pool))
+    run, *others = (row.define(options.symbol, block(*bodies[row.role])) for row in rows)
+    entries = [replace(run, comment=f"{options.symbol}: {plan.schedule}"), *others]
+    local = (function for part in parts for function in _local(part))
     return replace(
-        whole, text=text, symbol=options.symbol, schedule=plan.schedule, workspace=workspace,
-        packed=packed, by_rows=False, pool=pool, columns=None, module=LoopModule(functions),
+        whole, module=LoopModule((*entries, *local)), symbol=options.symbol,
+        schedule=plan.schedule, team=options.team, workspace=workspace, packed=packed,
+        by_rows=False, columns=None, packing="",
     )  # fmt: skip
 
 
 def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_Part]:
-    """The code of all classes; those that run one by one in a team have a workspace each."""
+    """Return all classes; those that run one by one in a team have a workspace each."""
     parts, packed, workspace = list[_Part](), 0, 0
     inside = Team.OWN if plan.shared else options.team
-    for number, (it, schedule) in enumerate(zip(plan.classes, plan.schedules, strict=True)):
-        caches = options.caches
-        source = emit_nest(
-            it.contraction, it.strides(strides), schedule,
-            symbol=f"{options.symbol}_residue{number}",
-            threads=1 if plan.shared else plan.threads, team=inside, by_rows=plan.shared,
-            adds=options.adds,
-            comments=explain.loop_comments(it.contraction, schedule, caches) if caches else (),
-        )  # fmt: skip
-        parts.append(_Part(source, it.start(strides), packed, workspace))
+    for number, (residue, schedule) in enumerate(zip(plan.classes, plan.schedules, strict=True)):
+        own = replace(
+            options, symbol=f"{options.symbol}_residue{number}", team=inside, by_rows=plan.shared
+        )
+        threads = 1 if plan.shared else plan.threads
+        source = lower_nest(residue.contraction, residue.strides(strides), schedule, threads, own)
+        parts.append(_Part(source, residue.start(strides), packed, workspace))
         packed += round_up(source.packed, ALIGNMENT)
         if inside is not Team.OWN:
             workspace += round_up(source.workspace, ALIGNMENT)
@@ -110,7 +98,7 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
 
 
 def _packing(parts: Sequence[_Part]) -> list[LoopStatement]:
-    """Calls of the classes' functions, and zeros between what they write."""
+    """Return calls of the classes' functions, and zeros between what they write."""
     body: list[LoopStatement] = []
     for at, part in enumerate(parts):
         body.append(_call(part, "pack_weights", {}))
@@ -120,22 +108,23 @@ def _packing(parts: Sequence[_Part]) -> list[LoopStatement]:
 
 
 def _local(part: _Part) -> tuple[LoopFunction, ...]:
-    """A class's functions, which other files do not see, before those that call them.
+    """Return a class's functions, which other files do not see, those that call others last.
 
     Those of sizes are left out: they are numbers of the whole.
     """
     symbol = part.source.symbol
     sizes = {interface.function_name(role, symbol) for role in ("packed_size", "workspace_size")}
-    functions = [it for name, it in part.source.module.functions.items() if name not in sizes]
-    entries = [it for it in functions if not it.attributes]
-    inlined = [replace(it, attributes=("static", "inline")) for it in entries]
-    return (*(it for it in functions if it.attributes), *inlined)
+    functions = [row for row in part.source.module.functions.values() if row.name not in sizes]
+    inlined = [
+        replace(row, attributes=("static", "inline")) for row in functions if not row.attributes
+    ]
+    return (*(row for row in functions if row.attributes), *inlined)
 
 
 def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invoke:
-    """A call of a class's function: its pixels, weights and workspace start behind those of all."""
+    """Return a call of a class's function: its operands are parts of those of the whole."""
     source = part.source
-    row = next(it for it in source.functions if it.role == role)
+    row = next(function for function in source.functions if function.role == role)
     moved: dict[str, Value] = {
         "workspace": _moved("workspace", part.workspace, "char"),
         "packed": _moved("packed", part.packed, "char"),
@@ -152,19 +141,19 @@ def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invok
 
 
 def _moved(name: str, at: int, dtype: str = "") -> Value:
-    """A place in a buffer of the caller's; ``at`` counts elements of a type."""
+    """Return a place in a buffer of the caller's; ``at`` counts elements of a type."""
     return Address(Named(name), as_index(at), dtype) if at else Named(name)
 
 
 def _one_by_one(parts: Sequence[_Part]) -> list[LoopStatement]:
-    """All classes, whose loops threads share."""
+    """Return calls of all classes, whose loops threads share."""
     return [_call(part, "run", {}) for part in parts]
 
 
 def _by_images(
     plan: ResiduePlan, parts: Sequence[_Part], own: int, team: Team
 ) -> list[LoopStatement]:
-    """A loop over images around all classes; threads share its turns."""
+    """Return a loop over images around all classes, whose turns threads share."""
     outermost = plan.schedules[0].loops[0]
     images = plan.classes[0].contraction.extent(outermost.dim)
     several = plan.threads > 1 and outermost.parallel
@@ -176,13 +165,11 @@ def _by_images(
     calls = [_call(part, "run", more) for part in parts]
     if not several:
         return _flush([loop("image", images, *calls, step=step)], team)
-    turns = -(-images // step)
-    first, last = (turns * at // plan.threads * step for at in (THREAD, THREAD + 1))
+    first, last = (at * step for at in thread_share(-(-images // step), plan.threads))
     tasks = loop("image", last, *calls, start=first, step=step)
-    body, threads = block(*_flush([tasks], team)), as_index(plan.threads)
-    return [For("thread", ZERO, threads, body, kind=LoopKind.THREADS)]
+    return [run_threads(plan.threads, _flush([tasks], team), last=True)]
 
 
 def _flush(body: Sequence[LoopStatement], team: Team) -> list[LoopStatement]:
-    """One thread's statements; a network flushes denormals itself."""
-    return denormals.flush(body) if team is Team.OWN else [*body]
+    """Return one thread's statements; a network flushes denormals itself."""
+    return flush_denormals(body) if team is Team.OWN else [*body]

@@ -1,4 +1,4 @@
-"""From a Winograd schedule to loop IR: transforms around a register tile, loops over blocks."""
+"""The loop IR of a Winograd schedule: transforms around a register tile, loops over blocks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ from polysci.loop_ir.nodes import (
     Comment,
     Declare,
     Fields,
-    For,
     If,
     Invoke,
     Let,
     LoopFunction,
-    LoopKind,
     LoopModule,
     LoopStatement,
     Mask,
@@ -46,17 +44,15 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct import denormals
-from polysci.lower.direct.activation_calls import activation_function, activation_headers
-from polysci.lower.direct.emit import THREAD, Source
-from polysci.lower.direct.panels import CPU_LACKS
-from polysci.lower.direct.tiles import iterator
+from polysci.lower.direct.nest import THREAD, flush_denormals, run_threads, thread_share
+from polysci.lower.direct.tile_functions import activation_function, activation_headers
+from polysci.lower.lowering import Source
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers import interface
-from polysci.printers.c import CPrinter
 from polysci.printers.team import Team
 from polysci.space.directives import Ahead
+from polysci.space.plan import iterator
 from polysci.target.header_sets import HeaderSet
 from polysci.text.tables import bytes_text
 
@@ -64,8 +60,8 @@ HEADERS = ("winograd", "winograd_back")
 Strides = Mapping[str, tuple[int, ...]]
 
 
-def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
-    """C source of a convolution under a Winograd schedule; the interface is every primitive's.
+def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> Source:
+    """Return a convolution under a Winograd schedule; the interface is every primitive's.
 
     Raises SpecError or UnsupportedError for options that do not fit.
     """
@@ -77,9 +73,6 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
     interface.check_symbol(symbol)
     if plan.threads < 1:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")
-    unit, precision = HeaderSet(plan.kernel.isa), PRECISIONS["f32"]
-    pool = options.team is Team.POOL
-    beside = (*HEADERS, *activation_headers(plan.problem.activation))
     rows = dict.fromkeys([plan.kernel.rows, *plan.rests])
     module = LoopModule((
         _shape(plan, symbol, options.strides),
@@ -90,15 +83,15 @@ def emit(plan: WinogradPlan, options: EmitOptions) -> Source:
         _multiply(plan, symbol),
         _block(plan, symbol),
     ))  # fmt: skip
-    head = Source("", symbol, unit, schedule, precision, beside, pool=pool)
-    return replace(
-        head, text=head.declarations + CPrinter(options.team).module(module),
-        workspace=4 * plan.workspace, packed=4 * plan.packed, module=module,
+    return Source(
+        module, symbol, HeaderSet(plan.kernel.isa), schedule, PRECISIONS["f32"], options.team,
+        (*HEADERS, *activation_headers(plan.problem.activation)),
+        4 * plan.workspace, 4 * plan.packed,
     )  # fmt: skip
 
 
 def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
-    """The constant that the transforms take."""
+    """Return the constant that the transforms take."""
     conv = plan.problem
     fields = {
         "m": plan.m, "across": plan.across, "down": plan.down,
@@ -124,7 +117,7 @@ def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
 def _function(
     name: str, buffers: Mapping[str, str], numbers: Sequence[str], *body: LoopStatement
 ) -> LoopFunction:
-    """A function that other files do not see; ``buffers`` are types of its pointers by name."""
+    """Return a function of this file alone; ``buffers`` are types of its pointers by name."""
     pointers = (
         Buffer(name, kind.removeprefix("const "), const=kind.startswith("const "))
         for name, kind in buffers.items()
@@ -134,7 +127,7 @@ def _function(
 
 
 def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
-    """One register tile of one point: rows of tiles by columns of filters."""
+    """Return the function of a register tile of one point: rows of tiles by columns of filters."""
     kernel, ahead = plan.kernel, plan.schedule.has(Ahead)
     fields: dict[str, Value] = {
         "rows": rows, "vecs": kernel.vecs, "wrap": rows, "lanes": kernel.lanes,
@@ -157,7 +150,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
 
 
 def _steps(symbol: str, activation: str) -> list[LoopFunction]:
-    """The transforms, each a function of its own."""
+    """Return the transforms, each a function of its own."""
     shape, function = Named(f"{symbol}_shape"), activation_function(activation)
     places = [Variable(name) for name in ("t0", "t1", "k0", "count")]
     return [
@@ -176,7 +169,7 @@ def _steps(symbol: str, activation: str) -> list[LoopFunction]:
 
 
 def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
-    """M = V U of one block, point by point."""
+    """Return the function of M = V U of one block, point by point."""
     kernel, tiles, whole = plan.kernel, Variable("tiles"), Variable("whole")
     point, k, row = Variable("point"), Variable("k"), Variable("row")
 
@@ -204,7 +197,7 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
 
 
 def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
-    """The operand that says how far behind u the next panel's lines lie; 0: nothing new."""
+    """Return the operand that says how far behind u the next panel lies; 0: nothing new."""
     if not plan.schedule.has(Ahead):
         return []
     lines, first, end = plan.prefetch
@@ -218,7 +211,7 @@ def _next(plan: WinogradPlan, row: Variable) -> list[Index]:
 
 
 def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
-    """Products of tiles t0.. by filters k0.., and what leaves them."""
+    """Return the function of products of tiles t0.. by filters k0.., and of what leaves them."""
     conv, t0, k0 = plan.problem, Variable("t0"), Variable("k0")
     t1, width = Variable("t1"), Variable("width")
     factors = Address(Member("g", "packed", pointed=True), k0 * (plan.points * conv.C))
@@ -259,14 +252,13 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunctio
         steps += [_floats("v", ZERO), *transform]
     steps += _share(plan, blocks, team, last=True)
     if plan.teams == 1 and team is Team.OWN:
-        steps = denormals.flush(steps)
+        steps = flush_denormals(steps)
     pool = team is Team.POOL
     *_, run = interface.functions(PRECISIONS["f32"], team=pool)
     fields: dict[str, Value] = {"a": Named("x")}
     fields |= {name: Named(name) for name in ("packed", "y", "bias", "residual", "clamp")}
     body = block(
         *[Unused(("team",))] * (pool and plan.teams == 1),
-        If(CPU_LACKS, block(Return(interface.NO_ISA))),
         Let("args", Fields(tuple(fields.items())), "ps_args"),
         Let("g", AddressOf("args"), "const ps_args *", const=False),
         *steps,
@@ -276,12 +268,12 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunctio
 
 
 def _floats(name: str, at: Index) -> Point:
-    """The definition of floats in the workspace."""
+    """Return the definition of floats in the workspace."""
     return Point(Buffer(name, "float"), Address(Named("workspace"), at, "float"))
 
 
 def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
-    """What the products of one block read and write."""
+    """Return a comment: the bytes that the products of one block read and write."""
     inputs = plan.points * plan.t * plan.problem.C
     filters = plan.points * min(plan.k, plan.filters) * plan.problem.C
     x, w, sums = (bytes_text(4 * size) for size in (inputs, filters, plan.m_size))
@@ -289,13 +281,14 @@ def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:
 
 
 def _transform(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
-    """All of V before the loops; threads share it."""
+    """Return the transform of all of V before the loops, which threads share."""
     x, v, t0, t1 = Named("x"), Named("v"), Variable("t0"), Variable("t1")
     if plan.teams == 1:
         return [Invoke(f"{symbol}_input", (x, v, 0, plan.tiles))]
+    first, end = thread_share(plan.tiles, plan.teams)
     return [
-        Let("t0", plan.tiles * THREAD // plan.teams),
-        Let("t1", plan.tiles * (THREAD + 1) // plan.teams),
+        Let("t0", first),
+        Let("t1", end),
         Invoke(f"{symbol}_input", (x, Address(v, t0 * plan.v_tile), t0, t1)),
     ]
 
@@ -303,16 +296,15 @@ def _transform(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
 def _share(
     plan: WinogradPlan, body: Sequence[LoopStatement], team: Team, *, last: bool
 ) -> list[LoopStatement]:
-    """Statements once a thread."""
+    """Return statements once a thread."""
     if plan.teams == 1:
         return [*body]
-    body = denormals.flush(body) if team is Team.OWN else body
-    threads = as_index(plan.teams)
-    return [For("thread", ZERO, threads, block(*body), kind=LoopKind.THREADS, wait=not last)]
+    body = flush_denormals(body) if team is Team.OWN else body
+    return [run_threads(plan.teams, body, last=last)]
 
 
 def _loops(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
-    """Loops over blocks, the parallel ones as one loop over tasks."""
+    """Return loops over blocks, the parallel ones as one loop over tasks."""
     dims = [loop.dim for loop in plan.schedule.loops]
     parallel = len(plan.schedule.parallel) if plan.teams > 1 else 0
     shared, inner = dims[:parallel], dims[parallel:]
@@ -337,7 +329,7 @@ def _loops(plan: WinogradPlan, symbol: str) -> list[LoopStatement]:
 def _tasks(
     plan: WinogradPlan, dims: Sequence[str], body: Sequence[LoopStatement]
 ) -> list[LoopStatement]:
-    """One loop over a thread's share of all blocks of some dimensions."""
+    """Return one loop over a thread's share of all blocks of some dimensions."""
     counts = {"t": -(-plan.tiles // plan.t), "k": -(-plan.filters // plan.k)}
     steps, task = {"t": plan.t, "k": plan.k}, Variable("task")
     origins, below = list[LoopStatement](), 1
@@ -345,5 +337,5 @@ def _tasks(
         at = task // below % counts[dim] * steps[dim]
         origins.insert(0, Let(iterator(dim).name, at))
         below *= counts[dim]
-    first, last = (below * at // plan.teams for at in (THREAD, THREAD + 1))
+    first, last = thread_share(below, plan.teams)
     return [loop("task", last, *origins, *body, start=first)]
