@@ -13,7 +13,7 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.polyhedral.tile_schedule import Loop, TileSchedule
 from polysci.space import directives
-from polysci.space.directives import Directive, Hilbert, Pack, Place, Private
+from polysci.space.directives import Directive, Pack, Place, Private
 
 MOST_WORDS = 100  # loops and directives; what is made of a schedule takes time for each
 _LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
@@ -176,8 +176,8 @@ class Schedule:
         self.check(extents)
         depths = {"A": self.pack_depth if self.pack else 0, "B": self.panels_depth}
         packings = {operand: depth for operand, depth in depths.items() if depth}
-        on_curve = 2 * self.has(Hilbert)
-        return TileSchedule(extents, self.loops, packings, str(self), on_curve, self.has(Private))
+        ordered = max((directive.ordered_loops for directive in self.directives), default=0)
+        return TileSchedule(extents, self.loops, packings, str(self), ordered, self.has(Private))
 
     def check(self, extents: Mapping[str, int]) -> None:
         """Raise SpecError unless the loops nest properly over dimensions that exist."""
