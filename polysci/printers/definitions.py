@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -32,7 +32,7 @@ class Definition:
 
     @property
     def internal(self) -> bool:
-        """Whether it is a function that other files do not see."""
+        """Return whether it is a function that other files do not see."""
         return "static" in self.prototype.split()
 
 
@@ -42,28 +42,55 @@ def definitions(text: str) -> tuple[Definition, ...]:
     return tuple(_definition(piece) for piece in _pieces(text))
 
 
-def reach(header: Sequence[Definition], text: str) -> list[Definition]:
-    """The definitions that a text uses, those that these use, and so on, in their order."""
-    places: dict[str, list[int]] = {}
-    for place, definition in enumerate(header):
-        for name in definition.names:
-            places.setdefault(name, []).append(place)
-    kept = {place for place, definition in enumerate(header) if not definition.names}
-    pending = [words(text), *(header[place].uses for place in sorted(kept))]
-    while pending:
-        used = {place for name in pending.pop() for place in places.get(name, ())} - kept
-        kept |= used
-        pending += [header[place].uses for place in used]
-    return [definition for place, definition in enumerate(header) if place in kept]
+@dataclass(slots=True)
+class _Headers:
+    """The definitions of headers, and by name all that its use needs, as places among them."""
+
+    all: list[Definition]
+    places: dict[str, list[int]] = field(default_factory=dict)
+    needed: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place, definition in enumerate(self.all):
+            for name in definition.names or [""]:
+                self.places.setdefault(name, []).append(place)
+
+    def need(self, name: str) -> frozenset[int]:
+        """Return the places of what defines a name, of what that uses, and so on."""
+        if name not in self.needed:
+            reached, pending = set[int](), [*self.places.get(name, ())]
+            while pending:
+                place = pending.pop()
+                if place not in reached:
+                    reached.add(place)
+                    uses = self.all[place].uses
+                    pending += [other for use in uses for other in self.places.get(use, ())]
+            self.needed[name] = frozenset(reached)
+        return self.needed[name]
+
+
+@cache
+def _headers(texts: tuple[str, ...]) -> _Headers:
+    return _Headers([definition for text in texts for definition in definitions(text)])
+
+
+def reach(headers: Sequence[str], text: str) -> list[Definition]:
+    """Return the definitions that a text uses, those that these use, and so on, in their order."""
+    known = _headers(tuple(headers))
+    names = [name for name in words(text) if name in known.places]
+    kept = frozenset[int]().union(*map(known.need, ("", *names)))
+    return [known.all[place] for place in sorted(kept)]
 
 
 def trim(headers: Sequence[str], text: str) -> str:
-    """Return what a text needs of C headers."""
-    return _join(reach(_all_in(headers), f"PS_TARGET {text}"))
+    """Return the parts of C headers that a text needs."""
+    return _join(reach(headers, f"PS_TARGET {text}"))
 
 
 def arrange(headers: Sequence[str], text: str) -> str:
-    """Return what a text needs of C headers, and the text: what is not static as early as C allows.
+    """Return the parts of C headers that a text needs, and the text.
+
+    What is not static stands as early as C allows.
 
     Ahead of it stand the types, macros and prototypes that it uses; behind it the static functions.
     """
@@ -72,7 +99,7 @@ def arrange(headers: Sequence[str], text: str) -> str:
     heads = words(" ".join(part.prototype for part in internal))
     types = [part for part in pieces if part.text.startswith("#") and part.names & heads]
     code = _join(part for part in pieces if not part.internal and part not in types)
-    behind = [*reach(_all_in(headers), f"PS_TARGET {text}"), *types, *internal]
+    behind = [*reach(headers, f"PS_TARGET {text}"), *types, *internal]
     ahead = _ahead(behind, code)
     whole = {id(part) for part in ahead if not part.prototype}
     lines = [part.prototype or part.text for part in ahead]
@@ -81,7 +108,7 @@ def arrange(headers: Sequence[str], text: str) -> str:
 
 
 def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
-    """Return what must be declared before a text, in the order of the parts."""
+    """Return the parts that must be declared before a text, in their order."""
     directives = [part for part in parts if not part.names and _code(part.text).startswith("#")]
     kept = {id(part) for part in directives}
     pending = [words(text), *(part.uses for part in directives)]
@@ -92,10 +119,6 @@ def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
                 kept.add(id(part))
                 pending.append(words(part.prototype) if part.prototype else part.uses)
     return [part for part in parts if id(part) in kept]
-
-
-def _all_in(headers: Sequence[str]) -> list[Definition]:
-    return [definition for text in headers for definition in definitions(text)]
 
 
 def _join(parts: Iterable[Definition]) -> str:
@@ -131,7 +154,7 @@ def _code(piece: str) -> str:
 
 
 def _closed(piece: str) -> bool:
-    """Whether there is code, and no comment, line, conditional or brace is open."""
+    """Return whether there is code, and no comment, line, conditional or brace is open."""
     code = _code(piece)
     if not code or piece.endswith("\\\n") or piece.rfind("/*") > piece.rfind("*/"):
         return False
@@ -161,7 +184,7 @@ def _definition(piece: str) -> Definition:
 
 
 def _types(head: str) -> frozenset[str]:
-    """Return the names that a type, a constant or a declaration defines."""
+    """Return the tags, enumerators and last names that a type or a declaration defines."""
     names = set(re.findall(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", head))
     for body in re.findall(r"enum\b[^{};]*\{([^{}]*)\}", head):
         names |= {part.split("=")[0].strip() for part in body.split(",")} - {""}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -100,6 +101,7 @@ def machine_path(target: Target, x: str = "f32") -> Path:
     return cache_dir() / _file_name(target, x)
 
 
+@lru_cache(maxsize=64)
 def _file_name(target: Target, x: str) -> str:
     kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
     units = "".join(headers(unit) for unit in header_sets_for(target.isa.name, x))

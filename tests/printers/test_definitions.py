@@ -44,7 +44,7 @@ int declared(handler h, int x);
 
 def names(text: str) -> list[str]:
     """Of the definitions that a text needs, those that have names."""
-    return [name for one in reach(definitions(HEADER), text) for name in sorted(one.names)]
+    return [name for one in reach([HEADER], text) for name in sorted(one.names)]
 
 
 def test_a_header_is_cut_into_its_definitions() -> None:

@@ -1,15 +1,28 @@
-"""Where elements lie in memory: forms in loop iterators, tables, subscripts out of data."""
+"""Where elements lie in memory, and what that says of loops: constant parts, transpositions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from polysci.loop_ir.expressions import Computed
+from polysci.loop_ir.expressions import (
+    Computed,
+    Expr,
+    Load,
+    Position,
+    Where,
+    children,
+    loads,
+    walk,
+)
 from polysci.loop_ir.index import Entry, Index, IndexLike, Variable, linear
 from polysci.polyhedral.affine import Affine
 
 Places = Mapping[str, IndexLike]  # iterators that stand for other integers
+TURNED: Final = 64  # elements along each axis from which on a transposition goes by blocks
+BLOCK: Final = 16  # of elements along both: a cache line of floats
+ALIASED: Final = 256  # lines so many floats apart share few sets of an L1 of 8 ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +50,62 @@ def affine_index(form: Affine, places: Places) -> Index:
     """Return the value of an affine form."""
     terms = dict(form.terms)
     return linear(terms, {name: places.get(name, Variable(name)) for name in terms}, form.const)
+
+
+def unchanged_parts(
+    exprs: Iterable[Expr], name: str, accesses: Mapping[Load, MemoryAccess], written: Container[str]
+) -> list[Expr]:
+    """Return the largest parts that read tensors, none of them ``written``, and no iterator."""
+    parts = [part for expr in exprs for part in _unchanged(expr, name, accesses)]
+    return [
+        part for part in dict.fromkeys(parts)
+        if not any(load.tensor in written for load in loads(part))
+    ]  # fmt: skip
+
+
+def _unchanged(expr: Expr, name: str, accesses: Mapping[Load, MemoryAccess]) -> Iterator[Expr]:
+    parts = [*walk(expr)]
+    if not any(isinstance(part, Load) for part in parts):
+        return
+    if not any(_depends(part, name, accesses) for part in parts):
+        yield expr
+    elif not isinstance(expr, Where):  # whose parts are not computed everywhere
+        for part in children(expr):
+            yield from _unchanged(part, name, accesses)
+
+
+def _depends(part: Expr, name: str, accesses: Mapping[Load, MemoryAccess]) -> bool:
+    match part:
+        case Load():
+            access = accesses[part]
+            return name in access.terms or any(at.coef(name) for _, at, _ in access.tables)
+        case Position(at):
+            return at.coef(name) != 0
+        case Where(guards, _, _):
+            return any(guard.at.coef(name) for guard in guards)
+        case _:
+            return False
+
+
+def turn_iterator(
+    accesses: Collection[MemoryAccess], extents: Mapping[str, int], outer: Sequence[str], last: str
+) -> str:
+    """Return the iterator along which a tensor runs on that jumps from element to element of y.
+
+    Empty where there is none, or a row of y reads few cache lines.
+    """
+    if extents[last] < TURNED:
+        return ""
+    across = [
+        name
+        for access in accesses
+        for name in outer
+        if access.terms.get(name) == 1 and abs(access.terms.get(last, 0)) >= TURNED
+    ]
+    return across[0] if across and extents[across[0]] >= TURNED else ""
+
+
+def block_size(accesses: Collection[MemoryAccess], turned: str, last: str) -> int:
+    """Return the extent of a block along both loops, so that its lines stay in the cache."""
+    jumps = [access.terms.get(last, 0) for access in accesses if access.terms.get(turned) == 1]
+    return BLOCK if any(jump % ALIASED for jump in jumps) else BLOCK // 2

@@ -61,11 +61,16 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
 )
-from polysci.lower.stages.access import MemoryAccess, Places, affine_index
+from polysci.lower.stages.access import (
+    MemoryAccess,
+    Places,
+    affine_index,
+    block_size,
+    turn_iterator,
+    unchanged_parts,
+)
 from polysci.lower.stages.accumulators import Accumulator, Statements, choose
-from polysci.lower.stages.invariants import unchanged_parts
 from polysci.lower.stages.rows_ahead import rows_ahead
-from polysci.lower.stages.transpositions import block_size, turn_iterator
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.polyhedral.affine import Affine
@@ -417,6 +422,36 @@ class LoopLowering:
             value = self.value(index.at, kind, places, gathered)
             at += stride * Subscript(value, kind, index.extent)
         return at
+
+
+@dataclass(slots=True)
+class UpdateLowering(LoopLowering):
+    """An update on its way to loop IR."""
+
+    def target(self, member: LoopStage | UpdateStage) -> Load:
+        assert isinstance(member, UpdateStage)
+        return Load(member.output, member.index)
+
+    def reads(self) -> list[Load]:
+        assert isinstance(self.stage, UpdateStage)
+        return self.stage.reads
+
+    def body(self, names: Sequence[str]) -> Statements:
+        """Return loops in whose turns different elements change, and in order those that may meet.
+
+        The last one of the former is the innermost: threads share it the same way in every turn of
+        the loops around it, so that each element is one thread's.
+        """
+        apart = [name for name in names if self.out.terms.get(name)]
+        ordered = sorted(set(names) - set(apart), key=lambda name: int(name[1:]))
+        store = self.stores({})
+        if not apart:
+            return self.alone(self.nest(ordered, store))
+        *outer, last = apart
+        if not outer:
+            return self.nest(ordered, self.share([last], store, simd=True))
+        inner = self.nest([last], store, simd=True)
+        return self.share(outer, self.nest(ordered, inner))
 
 
 def vector_loop(name: str, end: int, body: Statements, lanes: int = 0) -> LoopStatement:
