@@ -169,7 +169,7 @@ def _time(
     target = shared.target_of(arguments)
     backend = backend_of(target)
     source, rounds = result.source, arguments.rounds or ROUNDS
-    path = backend.build(source.file, symbols=source.symbols)
+    path = backend.build(source.file, symbols=source.symbols, module=source.module)
     x = precision_named(problem.dtype).x.name
     units = peak_units(target.isa.name, x)
     best = units[max(units, key=machine_of(target, x=x).fastest)]

@@ -146,16 +146,19 @@ class Reference:
 class Interpreter:
     """The functions and tables of a module, and the threads that run them.
 
-    ``unit`` says what the headers of the functions' C file are: element types and vectors. A run
-    by one thread starts the threads of loops over thread numbers; several threads share them.
+    ``unit`` says what the headers of the functions' C file are: element types and vectors;
+    ``routines`` are called by name where the module has no such function. A run by one thread
+    starts the threads of loops over thread numbers; several threads share them.
     """
 
     module: LoopModule
     threads: int = 1
     seed: int = 0
     unit: Unit | None = None
+    routines: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: ROUTINES)
     span: int = 0  # barriers until now
     names: dict[str, Any] = field(default_factory=dict)  # that all functions know
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of tables
     types: dict[str, np.dtype[Any]] = field(default_factory=dict)
     functions: dict[str, LoopFunction] = field(default_factory=dict)
     chosen: dict[int, int] = field(default_factory=dict)  # who runs which statement once
@@ -173,6 +176,7 @@ class Interpreter:
                 dtype = self.types[part.dtype]
                 memory = Memory.of(part.name, np.array(part.values, dtype))
                 self.names[part.name] = Pointer(memory, 0, dtype)
+                self.shapes[part.name] = part.shape
             elif isinstance(part, Let | Declare):
                 Thread(0, True, self, self.names).execute(part)
 
@@ -437,7 +441,8 @@ class Thread(MemoryUser):
             casts = _POINTERS.get(record.kind, {}) if isinstance(record, Record) else {}
             record[node.to.field] = self.cast(value, casts.get(node.to.field))
         elif isinstance(value, Pointer):
-            self.names[node.to] = value.cast(self.names[node.to].dtype)
+            known = self.names[node.to]
+            self.names[node.to] = value.cast(known.dtype) if known else value
         else:
             dtype = np.asarray(self.names[node.to]).dtype
             with np.errstate(all="ignore"):
@@ -458,7 +463,7 @@ class Thread(MemoryUser):
         """Run a function of the module, or a routine."""
         values, function = map(self.value, node.operands), self.program.functions.get(node.function)
         if function is None:
-            ROUTINES[node.function](self, *values)
+            self.program.routines[node.function](self, *values)
         else:
             self.call(function, _bind(function, values))
 
@@ -549,7 +554,7 @@ class Thread(MemoryUser):
     def result(self, value: Result | Mapped) -> Any:
         """Return the result of a routine."""
         name = value.routine if isinstance(value, Result) else value.function
-        return ROUTINES[name](self, *map(self.value, value.arguments))
+        return self.program.routines[name](self, *map(self.value, value.arguments))
 
     def variable(self, value: Variable) -> int:
         """Return the integer of a name."""
@@ -576,10 +581,12 @@ class Thread(MemoryUser):
 
     def entry(self, index: Entry) -> int:
         """Return an integer of a table."""
-        pointer, at = self.names[index.buffer], 0
-        for place in index.places:
-            at = at * (3 if len(index.places) > 1 else 1) + self.index(place)
-        return int(self.read(pointer, at))
+        at = 0
+        for size, place in zip(
+            self.program.shapes.get(index.buffer, (0,)), index.places, strict=True
+        ):
+            at = at * size + self.index(place)
+        return int(self.read(self.names[index.buffer], at))
 
     def subscripts(self, index: Subscripts) -> int:
         """Return the place of an element of an array. Raises MemoryFaultError."""

@@ -6,7 +6,7 @@ where it is read or written; its ``Buffer`` is a parameter, a table or stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Final
@@ -565,6 +565,16 @@ class LoopModule:
     def functions(self) -> dict[str, LoopFunction]:
         """The functions by name."""
         return {part.name: part for part in self.parts if isinstance(part, LoopFunction)}
+
+
+EMPTY: Final = LoopModule(())
+
+
+def join(modules: Iterable[LoopModule]) -> LoopModule:
+    """Return the parts and types of several modules as one."""
+    modules = [*modules]
+    types = {name: dtype for module in modules for name, dtype in module.types.items()}
+    return LoopModule(tuple(part for module in modules for part in module.parts), types)
 
 
 def block(*statements: LoopStatement) -> Block:

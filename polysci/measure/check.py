@@ -97,7 +97,7 @@ def check(
 def _verdict(bench: Bench, source: Source, request: Verdict) -> Verdict:
     what = (request.problem, request.schedule, request.threads, request.mode, request.seed)
     try:
-        path = bench.backend.build(source.file, symbols=source.symbols)
+        path = bench.backend.build(source.file, symbols=source.symbols, module=source.module)
         if request.mode == "bound":
             return Verdict(*what, worst=bench.bound(path, SYMBOL, request.schedule))
         bench.check(path, SYMBOL, request.schedule)

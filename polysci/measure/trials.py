@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
+from polysci.loop_ir.nodes import join
 from polysci.lower.algorithm import PLAIN, SYMBOL, EmitOptions
 from polysci.lower.lowering import Source, assemble, emit
 from polysci.measure.bench import Bench
@@ -97,6 +98,7 @@ def _compile(
             jobs=jobs,
             meanwhile=meanwhile,
             symbols=[[name for at in text for name in sources[at].symbols] for text in texts],
+            modules=[join(sources[at].module for at in text) for text in texts],
         )
     except NoCompilerError:  # it is gone or hangs, and would for each of them
         raise
@@ -115,7 +117,7 @@ def _texts(sources: Mapping[int, Source], share: int) -> Iterator[list[int]]:
 
 def _compile_alone(source: Source, backend: Backend) -> Path | BuildError:
     try:
-        return backend.build(source.file, symbols=source.symbols)
+        return backend.build(source.file, symbols=source.symbols, module=source.module)
     except NoCompilerError:
         raise
     except BuildError as error:

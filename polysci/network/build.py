@@ -31,7 +31,9 @@ def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
     """The library of a network, built or found in the cache."""
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
     texts = [*include_header(code.files, code.name).values()]
-    return backend_named(code.backend).build(texts, flags=flags, symbols=symbols)
+    return backend_named(code.backend).build(
+        texts, flags=flags, symbols=symbols, module=code.module
+    )
 
 
 def assembly_of(code: Code, flags: Sequence[str] | None = None) -> dict[str, str]:

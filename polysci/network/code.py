@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.nodes import LoopFunction, LoopModule
+from polysci.loop_ir.nodes import Let, LoopFunction, LoopModule, join
 from polysci.lower.layer_calls import LayerCall, SharedLayers, Spot, calls_of, serial
 from polysci.lower.lowering import Source, assemble
 from polysci.lower.stages.program import StageLowering
@@ -217,7 +217,10 @@ def code_of(
     return Code(
         name, isa, files, values, values["CDEF"], weights_file, arena,
         programs[0].placed, uses[0].calls, pool,
-        module=_join([*stages.modules, *(source.module for source in sources.values())]),
+        module=join([
+            _memory_module(arena, weights_file), *stages.modules, stages.packing,
+            *(source.module for source in sources.values()),
+        ]),
     )  # fmt: skip
 
 
@@ -248,10 +251,12 @@ def _stages_module(lowering: StageLowering) -> LoopModule:
     return LoopModule((*lowering.tables, *lowering.functions, stages))
 
 
-def _join(modules: Sequence[LoopModule]) -> LoopModule:
-    """Return the parts and types of several modules as one."""
-    types = {name: dtype for module in modules for name, dtype in module.types.items()}
-    return LoopModule(tuple(part for module in modules for part in module.parts), types)
+def _memory_module(arena: Arena, weights: WeightsFile) -> LoopModule:
+    """Return the bytes of a network's memory, as constants of the names that C has for them."""
+    sizes = {
+        "ARENA": arena.size, "CONSTANTS": weights.constants_size, "PACKED": weights.packed_size,
+    }  # fmt: skip
+    return LoopModule(tuple(Let(name, size, static=True) for name, size in sizes.items()))
 
 
 def _memory_values(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from polysci.errors import BuildError
+from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
 from polysci.printers.interface import Role, function_name
@@ -111,10 +112,12 @@ class Backend(Protocol):
         flags: Sequence[str] | None = None,
         symbols: Sequence[str] = (),
         timeout: float | None = None,
+        module: LoopModule = EMPTY,
     ) -> Path:
         """Return the file that a source text, or several linked, compile to; built at most once.
 
-        It defines the functions ``symbols``. The compiler may take ``timeout`` seconds.
+        It defines the functions ``symbols``. The compiler may take ``timeout`` seconds. ``module``
+        is the loop IR that the C texts were printed from, for a device with another language.
         """
 
     def build_many(
@@ -124,11 +127,12 @@ class Backend(Protocol):
         jobs: int = 2,
         symbols: Sequence[Sequence[str]] = (),
         meanwhile: Callable[[], None] = lambda: None,
+        modules: Sequence[LoopModule] = (),
     ) -> list[Path]:
         """Build every text, ``jobs`` compilers at a time; paths in the texts' order.
 
         ``symbols``: the functions that each of them defines; ``meanwhile``: what this process does
-        while compilers run.
+        while compilers run; ``modules``: the loop IR of each, as ``build`` takes it.
         """
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:

@@ -415,7 +415,9 @@ def build_primitive(source: Source, *, flush_denormals: bool = True, backend: st
     """Return the file of a source, built by a backend or found in the cache."""
     check_type("flush_denormals", flush_denormals, bool)
     flags = _flags(flush_denormals)
-    return backend_named(backend).build(source.file, flags=flags, symbols=source.symbols)
+    return backend_named(backend).build(
+        source.file, flags=flags, symbols=source.symbols, module=source.module
+    )
 
 
 def assemble_primitive(source: Source, *, flush_denormals: bool = True, backend: str = HOST) -> str:

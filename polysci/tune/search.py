@@ -284,7 +284,7 @@ class _Search:
             try:
                 source = emit(self.problem, schedule, self.options.threads)
                 if not self.options.machine and not self.options.quick:
-                    path = backend.build(source.file, symbols=source.symbols)
+                    path = backend.build(source.file, symbols=source.symbols, module=source.module)
                     if self.options.verify:
                         check_first_run(path, self.problem, source, self.options.threads, backend)
             except UnsupportedError as error:

@@ -9,13 +9,14 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import polysci
-from polysci.errors import UnsupportedError
+from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.loop_ir.memory import MemoryFaultError
 from polysci.network.compiled import compile_network
 from polysci.ops import parse_problem
 from polysci.runtime import backends
 from polysci.target.target import Target
 from tests.support.onnxmodels import model, node, reals
-from tests.support.remote_device import NAME, RemoteBackend
+from tests.support.remote_device import NAME, Buffer, RemoteBackend
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,6 @@ def remote() -> Iterator[RemoteBackend]:
     backends.BACKENDS = {**table, NAME: backend}
     yield backend
     backends.BACKENDS = table
-    backend.device.close()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,8 @@ def test_layers_run_on_the_device(
 ) -> None:
     problem = parse_problem(text, layout)
     before = remote.device.launches
-    primitive = polysci.compile(problem, "estimate", target=target)
+    threads = 1 + (layout == "nchw")
+    primitive = polysci.compile(problem, "estimate", threads, target=target)
     assert primitive.backend == NAME and "portable" in str(primitive.schedule)
     x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
     bias, residual = (
@@ -75,6 +76,26 @@ def test_pickles_come_back_to_the_device(target: Target) -> None:
     assert np.array_equal(again(x, packed), problem.reference(x, w))
 
 
+def test_the_device_checks_its_memory(remote: RemoteBackend, target: Target) -> None:
+    """A result that is too short, weights that nobody packed."""
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    source = polysci.compile(problem, "estimate", target=target).source
+    path = remote.build(source.file, module=source.module)
+    library = remote.load(path, source.declarations)
+    x, packed, y = (Buffer.of(np.zeros(size, np.float32)) for size in (100, 32, 200))
+    run = library.function(source.symbol)
+    assert run(x, packed, y, None, None, None, None) == 0
+    assert remote.time(run, [(x, packed, y, None, None, None, None)] * 2) > 0
+    with pytest.raises(MemoryFaultError, match="lies outside"):
+        run(x, packed, Buffer.empty(796), None, None, None, None)
+    with pytest.raises(MemoryFaultError, match="before anything wrote it"):
+        run(x, Buffer.empty(128), y, None, None, None, None)
+    with pytest.raises(PolysciError, match="elements without values"):
+        library.copy_out(Buffer.empty(800), np.empty(200, np.float32))
+    with pytest.raises(BuildError, match="nothing was built"):
+        remote.load(path / "other", source.declarations)
+
+
 def small_network() -> onnx.ModelProto:
     """Two convolutions, a sum with the input of the second, a mean and a softmax."""
     nodes = [
@@ -84,7 +105,7 @@ def small_network() -> onnx.ModelProto:
         node("Softmax", "f", "y", axis=1),
     ]  # fmt: skip
     weights = {"w1": reals(8, 3, 3, 3), "b1": reals(8, seed=1), "w2": reals(8, 8, 3, 3, seed=2)}
-    return model(nodes, {"x": (1, 3, 9, 9)}, {"y": (1, 8)}, weights)
+    return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
 
 
 def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> None:
@@ -92,7 +113,7 @@ def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> 
     reference = ReferenceEvaluator(small_network())
     before = remote.device.launches
     for seed in (3, 4):
-        x = reals(1, 3, 9, 9, seed=seed)
+        x = reals(1, 3, 6, 6, seed=seed)
         y = network(x)
         (expected,) = reference.run(None, {"x": x})
         assert np.allclose(y, expected, rtol=1e-5)
@@ -105,8 +126,8 @@ def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> 
         network.runner.run_at([0, 0])
 
 
-def test_a_kept_network_comes_back_to_the_device(remote: RemoteBackend, target: Target) -> None:
-    x = reals(1, 3, 9, 9, seed=5)
+def test_a_network_is_compiled_again(remote: RemoteBackend, target: Target) -> None:
+    x = reals(1, 3, 6, 6, seed=5)
     first, second = (
         compile_network(small_network(), "estimate", target=target)(x) for _ in range(2)
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import PolysciError
+from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.runtime.build import cache, library
 from polysci.runtime.build.library import Library
@@ -37,8 +38,9 @@ class Host:
         flags: Sequence[str] | None = None,
         symbols: Sequence[str] = (),
         timeout: float | None = None,
+        module: LoopModule = EMPTY,
     ) -> Path:
-        """Return the shared object, as ``cache.build`` makes it. Raises BuildError."""
+        """Return the shared object, as ``cache.build`` makes it of C. Raises BuildError."""
         return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
 
     def build_many(
@@ -48,6 +50,7 @@ class Host:
         jobs: int = 2,
         symbols: Sequence[Sequence[str]] = (),
         meanwhile: Callable[[], None] = lambda: None,
+        modules: Sequence[LoopModule] = (),
     ) -> list[Path]:
         """Return the shared objects. Raises BuildError of the first text that fails."""
         return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)

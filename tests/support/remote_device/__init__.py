@@ -1,105 +1,139 @@
-"""A device in another process: memory that the host cannot address, copies, launches.
+"""A device that is the interpreter of loop IR: memory of its own, launches, events.
 
 It stands for any device: nothing outside this folder knows it but the row that a test adds to
-``runtime.backends.BACKENDS``. Its code is C for the portable instruction set.
+``runtime.backends.BACKENDS``. Its language is loop IR itself, so that it compiles nothing; what it
+runs is checked for races, reads of memory without values and places outside of it.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from polysci.errors import PolysciError, UnsupportedError
-from polysci.numerics.arrays import Array
+from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.loop_ir.interpreter import Interpreter
+from polysci.loop_ir.memory import Memory, MemoryUser, Pointer
+from polysci.loop_ir.microkernels import Unit
+from polysci.loop_ir.nodes import EMPTY, LoopModule
+from polysci.loop_ir.routines import ROUTINES
+from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.quantization import Scales
-from polysci.runtime.build import cache
-from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.isas import ISAS
-from polysci.target.target import KIB, MIB, Memory, Target
+from polysci.target.target import KIB, MIB, Target
+from polysci.target.target import Memory as DeviceMemory
 
-NAME = "remote"
-MEMORIES = (
-    Memory("L1", 32 * KIB),
-    Memory("L2", 256 * KIB),
-    Memory("L3", 2 * MIB, cores=0),
-    Memory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
+NAME: Final = "remote"
+ISA: Final = ISAS["portable"]
+MEMORIES: Final = (
+    DeviceMemory("L1", 32 * KIB),
+    DeviceMemory("L2", 256 * KIB),
+    DeviceMemory("L3", 2 * MIB, cores=0),
+    DeviceMemory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
 )
+BYTE: Final = np.dtype(np.int8)
 
 
+@dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes of the device's memory, freed with the last reference to it."""
+    """Bytes of the device's memory, which the host cannot address."""
 
-    def __init__(self, device: RemoteDevice, size: int) -> None:
-        self._device = device
-        self.handle = int(device.ask("allocate", size=size)["handle"])
+    memory: Memory
 
-    def __del__(self) -> None:
-        if self._device.alive:
-            self._device.ask("free", handle=self.handle)
+    @classmethod
+    def empty(cls, size: int) -> Buffer:
+        """Reserve bytes without values."""
+        return cls(Memory.empty("buffer", size))
+
+    @classmethod
+    def of(cls, array: Array) -> Buffer:
+        """Copy an array to the device."""
+        return cls(Memory.of("buffer", np.array(array, order="C", copy=True)))
+
+    def place(self) -> Pointer:
+        """Return where the buffer begins."""
+        return Pointer(self.memory, 0, BYTE)
 
 
-class RemoteDevice(WorkerProcess):
-    """The process whose memory is that of the device."""
+@dataclass(eq=False, slots=True)
+class Event:
+    """The end of a launch: its result, and the seconds that the device took."""
 
-    def __init__(self) -> None:
-        module = f"{__package__}.service"
-        super().__init__(module, threads=1, env={}, timeout=60.0, name="the remote device")
-        self.start()
-        self.launches = 0
+    run: Callable[[], Any]
+    done: bool = False
+    result: Any = None
+    seconds: float = 0.0
 
-    def ask(self, op: str, **words: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return the device's answer to an operation of ``service.Device``."""
-        return super().ask({"op": op, **words})
+    def finish(self) -> None:
+        """Do the work of the launch."""
+        start = time.perf_counter()
+        self.result = self.run()
+        self.seconds, self.done = time.perf_counter() - start, True
 
-    def copy_in(self, array: Array) -> Buffer:
-        """Copy an array to a new buffer."""
-        buffer = Buffer(self, array.nbytes)
-        data = b64encode(np.ascontiguousarray(array).tobytes()).decode()
-        self.ask("copy_in", handle=buffer.handle, data=data)
-        return buffer
 
-    def copy_out(self, buffer: Buffer, array: Array) -> None:
-        """Copy a buffer to the array that it was made for."""
-        data = b64decode(self.ask("copy_out", handle=buffer.handle)["data"])
-        array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
+@dataclass(slots=True)
+class RemoteDevice:
+    """A queue of launches, and the loop IR of files that were built for it.
 
-    def launch(self, op: str, arguments: Sequence[Buffer | int | None], **words: Any) -> Any:
-        """Run a function of the device and wait for its end; return its result."""
+    ``seconds`` are those of all launches until now.
+    """
+
+    files: dict[Path, LoopModule] = field(default_factory=dict)
+    queue: deque[Event] = field(default_factory=deque)
+    launches: int = 0
+    seconds: float = 0.0
+
+    def launch(self, run: Callable[[], Any]) -> Event:
+        """Put work at the end of the queue; return its event."""
         self.launches += 1
-        handles = [
-            {"handle": argument.handle} if isinstance(argument, Buffer) else argument
-            for argument in arguments
-        ]
-        return self.ask(op, arguments=handles, **words)["result"]
+        self.queue.append(Event(run))
+        return self.queue[-1]
+
+    def wait(self, event: Event | None = None) -> Any:
+        """Work on the queue until an event has happened, or on all of it; return its result."""
+        while self.queue and not (event and event.done):
+            first = self.queue.popleft()
+            first.finish()
+            self.seconds += first.seconds
+        return event and event.result
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteLibrary:
-    """Code that the device's process has loaded."""
+    """Loop IR that the device has loaded."""
 
     path: Path
     device: RemoteDevice
-    number: int
+    interpreter: Interpreter
     null: None = None
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """Return what launches a function of the library."""
+    def run(self, name: str, arguments: Sequence[Any]) -> Any:
+        """Run a function; a buffer stands for its place, None for the null pointer."""
+        function = self.interpreter.functions[name]
+        places = (it.place() if isinstance(it, Buffer) else it or 0 for it in arguments)
+        names = [parameter.name for parameter in function.parameters]
+        return self.interpreter.run(function, dict(zip(names, places, strict=True)))
 
-        def launch(*arguments: Buffer | int | None) -> Any:
-            return self.device.launch("call", arguments, library=self.number, name=name)
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return what launches a function and waits for its end. BuildError where it lacks."""
+        if name not in self.interpreter.functions:
+            raise BuildError(f"{self.path}: no function {name}")
+
+        def launch(*arguments: Any) -> Any:
+            return self.device.wait(self.device.launch(lambda: self.run(name, arguments)))
 
         return launch
 
     def copy_in(self, c_type: str) -> Callable[[Array], Buffer]:
         """Return what copies arrays to the device, whatever their elements are."""
-        return self.device.copy_in
+        return Buffer.of
 
     def allocator(
         self, shape: tuple[int, ...], dtype: Any, c_type: str
@@ -108,14 +142,16 @@ class RemoteLibrary:
 
         def allocate(_: object) -> tuple[Array, Buffer]:
             array: Array = np.empty(shape, dtype)
-            return array, Buffer(self.device, array.nbytes)
+            return array, Buffer.empty(array.nbytes)
 
         return allocate
 
-    @property
-    def copy_out(self) -> Callable[[Buffer, Array], None]:
-        """Return what copies a result to its array."""
-        return self.device.copy_out
+    def copy_out(self, buffer: Buffer, array: Array) -> None:
+        """Copy a result to its array, when all launches before have ended."""
+        self.device.wait()
+        if not buffer.memory.written.all():
+            raise PolysciError(f"{self.path}: a result has elements without values")
+        array[...] = buffer.memory.data.view(array.dtype).reshape(array.shape)
 
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Raise UnsupportedError: the device has no integer results."""
@@ -123,37 +159,101 @@ class RemoteLibrary:
 
 
 @dataclass(slots=True)
+class WeightsSource:
+    """Arrays in the memory of the device, from which packing takes bytes in order."""
+
+    buffers: Sequence[Buffer]
+    fields: dict[str, Any] = field(default_factory=lambda: {"more": 0})  # a column follows
+    at: int = 0
+    done: int = 0
+
+    def take(self, size: int) -> Pointer:
+        """Return the place of the next bytes."""
+        place = self.buffers[self.at].place().move(self.done)
+        self.done = self.done + size if self.fields["more"] else 0
+        self.at += not self.fields["more"]
+        return place
+
+    def routines(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the routines that packing calls."""
+
+        def take(user: MemoryUser, source: Any, size: int) -> Pointer:
+            return self.take(int(size))
+
+        def fill(user: MemoryUser, source: Any, to: Pointer, size: int) -> int:
+            lines = np.zeros(round_up(int(size)), np.int8)
+            lines[:size] = user.read(self.take(int(size)), np.arange(size))
+            user.write(to, np.arange(len(lines)), lines)
+            return 1
+
+        return {"take": take, "fill": fill}
+
+
+@dataclass(slots=True)
 class RemoteNetwork:
-    """A network that the device's process has loaded."""
+    """A network that the device has loaded: constants and packed weights in one buffer each."""
 
     library: RemoteLibrary
-    number: int
-    model_bytes: int
-    context_bytes: int
+    name: str
+    inputs: int
+    constants: Buffer
+    packed: Buffer
     run_at: None = None
 
-    def run(self, context: int, *arguments: Buffer) -> None:
-        """Run the network in a context."""
-        device = self.library.device
-        device.launch("run", arguments, network=self.number, context=context)
+    @classmethod
+    def load(
+        cls, library: RemoteLibrary, name: str, declarations: str, weights: Sequence[Array]
+    ) -> RemoteNetwork:
+        """Copy weights to the device and pack them there."""
+        run = re.search(rf"{name}_run\(([^)]*)\)", declarations)
+        assert run
+        sizes = library.interpreter.names
+        constants, packed = (Buffer.empty(sizes[size]) for size in ("CONSTANTS", "PACKED"))
+        source = WeightsSource([Buffer.of(array) for array in weights])
+        library.interpreter.routines = {**ROUTINES, **source.routines()}
+        if not library.run("pack_all", (source.fields, constants, packed)):
+            raise PolysciError(f"{name}: the weights are cut short")
+        library.interpreter.routines = ROUTINES
+        return cls(library, name, run[1].count("const "), constants, packed)
 
-    def context(self) -> int:
-        """Return the number of a new context."""
-        return int(self.library.device.ask("context", network=self.number)["context"])
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of constants and packed weights."""
+        return len(self.constants.memory.data) + len(self.packed.memory.data)
+
+    @property
+    def context_bytes(self) -> int:
+        """Bytes of the tensors of a run."""
+        return int(self.library.interpreter.names["ARENA"])
+
+    def context(self) -> dict[str, Any]:
+        """Return what stages read and write but for inputs and outputs."""
+        arena = Buffer.empty(self.context_bytes)
+        buffers = {"arena": arena, "constants": self.constants, "packed": self.packed}
+        return {name: buffer.place() for name, buffer in buffers.items()}
+
+    def run(self, context: dict[str, Any], *arguments: Buffer) -> None:
+        """Launch all stages and wait for their end."""
+        ports = [
+            *(f"in[{at}]" for at in range(self.inputs)),
+            *(f"out[{at}]" for at in range(len(arguments) - self.inputs)),
+        ]
+        context |= {port: it.place() for port, it in zip(ports, arguments, strict=True)}
+        device, stages = self.library.device, f"{self.name}_stages"
+        device.wait(device.launch(lambda: self.library.run(stages, [context])))
 
     def packed_weights(self) -> memoryview:
         """Return a copy of constants and packed weights."""
-        data = self.library.device.ask("packed_weights", network=self.number)["data"]
-        return memoryview(b64decode(data))
+        parts = (self.constants.memory.data, self.packed.memory.data)
+        return memoryview(np.concatenate(parts).tobytes())
 
-    def tensors(self, context: int, size: int) -> Array | None:
+    def tensors(self, context: Any, size: int) -> Array | None:
         """Return nothing: tensors stay on the device."""
         return None
 
-    def stage_times(self, context: int, stages: int) -> list[float]:
+    def stage_times(self, context: dict[str, Any], stages: int) -> list[float]:
         """Return the marks of the context's last run."""
-        words = {"network": self.number, "context": context, "stages": stages}
-        return list(self.library.device.ask("stage_times", **words)["times"])
+        return [float(context[f"times[{at}]"]) for at in range(-1, stages)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,44 +266,44 @@ class RemoteBackend:
 
     def targets(self) -> tuple[Target, ...]:
         """Return the one device."""
-        return (Target(ISAS["portable"], (), MEMORIES, 1, "a remote device", backend=NAME),)
+        return (Target(ISA, (), MEMORIES, 2, "a remote device", backend=NAME),)
 
     def build(
         self, text: str | Sequence[str], *, flags: Sequence[str] | None = None,
-        symbols: Sequence[str] = (), timeout: float | None = None,
+        symbols: Sequence[str] = (), timeout: float | None = None, module: LoopModule = EMPTY,
     ) -> Path:  # fmt: skip
-        """Return the shared object of a text."""
-        return cache.build(text, flags=flags, symbols=symbols, timeout=timeout)
+        """Keep the loop IR of a text under a name."""
+        texts = [text] if isinstance(text, str) else text
+        path = Path("remote") / sha256("\n".join(texts).encode()).hexdigest()
+        self.device.files[path] = module
+        return path
 
     def build_many(
         self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
     ) -> list[Path]:  # fmt: skip
-        """Return the shared objects of some texts."""
-        return cache.build_many(texts, jobs=jobs, symbols=symbols, meanwhile=meanwhile)
+        """Keep the loop IR of some texts."""
+        meanwhile()
+        return [self.build(text, module=own) for text, own in zip(texts, modules, strict=True)]
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
-        """Return the assembly of some texts."""
-        return cache.assemble(texts, flags=flags)
+        """Raise UnsupportedError: loop IR is the device's language."""
+        raise UnsupportedError("the remote device: no assembly")
 
     def load(self, path: Path, declarations: str) -> RemoteLibrary:
-        """Load a shared object on the device."""
-        answer = self.device.ask("load", path=str(path), declarations=declarations)
-        return RemoteLibrary(path, self.device, int(answer["library"]))
+        """Load what was built."""
+        if path not in self.device.files:
+            raise BuildError(f"{path}: nothing was built for the remote device")
+        module = self.device.files[path]
+        return RemoteLibrary(path, self.device, Interpreter(module, unit=Unit(ISA.lanes_f32)))
 
     def load_network(
         self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
     ) -> RemoteNetwork:
-        """Load a network on the device, with weights that are copied there."""
+        """Load a network, with weights that are packed on the device."""
         if isinstance(weights, Path):
             raise PolysciError(f"{weights}: the remote device reads no files")
-        buffers = [self.device.copy_in(array) for array in weights]
-        answer = self.device.ask(
-            "load_network", path=str(path), name=name, declarations=declarations,
-            weights=[buffer.handle for buffer in buffers],
-        )  # fmt: skip
-        library = RemoteLibrary(path, self.device, -1)
-        return RemoteNetwork(library, **answer)
+        return RemoteNetwork.load(self.load(path, declarations), name, declarations, weights)
 
     def is_argument(self, argument: object) -> bool:
         """Return whether it is a buffer."""
@@ -211,15 +311,11 @@ class RemoteBackend:
 
     def restore(self, array: Array) -> Buffer:
         """Copy packed weights to the device."""
-        return self.device.copy_in(array)
+        return Buffer.of(array)
 
     def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
-        """Return the mean seconds of a launch, from the host's clock."""
-        start = time.perf_counter()
-        for each in map(partial(_apply, run), arguments):
-            assert each is None or each == 0
-        return (time.perf_counter() - start) / len(arguments)
-
-
-def _apply(run: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return run(*arguments)
+        """Return the mean seconds of a launch, as the events say."""
+        before = self.device.seconds
+        for own in arguments:
+            run(*own)
+        return (self.device.seconds - before) / len(arguments)
