@@ -11,6 +11,7 @@ from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
+from polysci.printers.c_values import parameter
 from polysci.printers.definitions import trim
 from polysci.printers.interface import SCALES, Function, Role, function
 
@@ -52,7 +53,7 @@ def _signatures(whole: Project) -> dict[str, str]:
     for prefix, role in roles.items():
         rows = {_word(precision): function(role, precision) for precision in precisions}
         values[f"{prefix}_TYPES"] = "\n".join(
-            f"        {row.result} (*{word})({', '.join(map(str, row.parameters))});"
+            f"        {row.result} (*{word})({', '.join(map(parameter, row.parameters))});"
             for word, row in rows.items()
         )
         values[f"{prefix}_CALLS"] = "\n".join(

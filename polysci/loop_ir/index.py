@@ -212,6 +212,14 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class Supported:
+    """Whether the processor has the instructions that the code is for."""
+
+    def __str__(self) -> str:
+        return "supported"
+
+
+@dataclass(frozen=True, slots=True)
 class Every:
     """All of some conditions, two at least."""
 
@@ -241,7 +249,7 @@ class Negation:
         return f"not {_nested(self.part)}"
 
 
-Condition = Comparison | Within | Flag | Every | Either | Negation
+Condition = Comparison | Within | Flag | Supported | Every | Either | Negation
 
 ATOMS: Final = (Variable, Extreme, Mapped, Entry, Choice)  # whose text needs no parentheses
 ZERO: Final = Linear()
@@ -421,6 +429,8 @@ def variables(expr: Index | Condition) -> set[str]:
     match expr:
         case Variable(name) | Flag(name):
             return {name}
+        case Supported():
+            return set()
         case Linear(terms, _):
             return {name for term, _ in terms for name in variables(term)}
         case Mapped(_, parts) | Subscripts(parts, _):

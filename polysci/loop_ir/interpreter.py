@@ -8,7 +8,6 @@ that nothing has written, and elements outside of their memory. What the C heade
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -34,6 +33,7 @@ from polysci.loop_ir.index import (
     Product,
     Quotient,
     Subscripts,
+    Supported,
     Variable,
     Within,
 )
@@ -49,6 +49,7 @@ from polysci.loop_ir.nodes import (
     Arithmetic,
     Assign,
     Barrier,
+    Before,
     Block,
     Break,
     Comment,
@@ -72,6 +73,7 @@ from polysci.loop_ir.nodes import (
     Once,
     Opaque,
     Point,
+    Prefetch,
     Result,
     Return,
     ScalarParameter,
@@ -506,12 +508,15 @@ class Thread(MemoryUser):
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(dtype)[()]
 
-    def record(self, name: str) -> Any:
-        """Return a record by its name, or one of several: ``r[2]``."""
-        if name in self.names:
-            return self.names[name]
-        match = re.fullmatch(r"(\w+)\[(\d+)\]", name)
-        return self.names[match[1]][int(match[2])] if match else self.names[name]
+    def record(self, record: str | Element) -> Any:
+        """Return a record, or one of several."""
+        return self.names[record] if isinstance(record, str) else self.value(record)
+
+    def element(self, value: Element) -> Any:
+        """Return an element of memory, or an item of an array of records or buffers."""
+        buffer, at = value.buffer, self.index(value.at)
+        items = self.names[buffer] if isinstance(buffer, str) else self.value(buffer)
+        return items[at] if isinstance(items, list) else self.read(items, at)
 
     def fields(self, value: Fields) -> Any:
         """Return a record, or a pointer to constants."""
@@ -635,16 +640,19 @@ _STATEMENTS: Final[Mapping[type, Callable[[Thread, Any], None]]] = {
     **{Once: Thread.inside, Let: Thread.let, Point: Thread.point, Declare: Thread.declare},
     **{Assign: Thread.assign, Store: Thread.store, Append: Thread.append, Advance: Thread.advance},
     **{Invoke: Thread.invoke, Break: Thread.leave_loop, Return: Thread.leave},
-    **dict.fromkeys((Barrier, Comment, Unused, Opaque), Thread.skip),
+    **dict.fromkeys((Barrier, Comment, Unused, Opaque, Prefetch), Thread.skip),
 }
 _VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
     int: lambda _, value: value,
     Mask: lambda _, value: value.value,
     Named: lambda thread, value: thread.names[value.name],
     Constant: lambda thread, value: thread.of_kind(value.value, value.kind),
-    Element: lambda thread, value: thread.read(thread.buffer(value.buffer), thread.index(value.at)),
+    Element: Thread.element,
     Member: lambda thread, value: thread.record(value.record)[value.field],
     Convert: lambda thread, value: thread.of_kind(thread.value(value.value), value.kind),
+    Before: lambda thread, value: thread.value(value.buffer).move_bytes(
+        -value.size * int(thread.value(value.count))
+    ),
     **{Address: Thread.address, AddressOf: Thread.reference, Fields: Thread.fields},
     **{Compute: Thread.compute, Arithmetic: Thread.arithmetic, Alternative: Thread.choose},
     **{Result: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
@@ -661,6 +669,7 @@ _VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
     ),
     Within: lambda thread, value: 0 <= thread.index(value.at) < value.extent,
     Flag: Thread.flag,
+    Supported: lambda *_: True,
     Every: lambda thread, value: all(map(thread.value, value.parts)),
     Either: lambda thread, value: any(map(thread.value, value.parts)),
     Negation: lambda thread, value: not thread.value(value.part),

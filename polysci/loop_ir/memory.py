@@ -82,6 +82,10 @@ class Pointer:
         """Return the pointer to the element so many behind."""
         return Pointer(self.memory, self.offset + count * self.dtype.itemsize, self.dtype)
 
+    def move_bytes(self, count: int) -> Pointer:
+        """Return the pointer so many bytes behind, as elements of the same type."""
+        return Pointer(self.memory, self.offset + count, self.dtype)
+
     def cast(self, dtype: np.dtype[Any]) -> Pointer:
         """Return the pointer to the same place, read as elements of another type."""
         return self if dtype is self.dtype else Pointer(self.memory, self.offset, dtype)

@@ -101,7 +101,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The element of a buffer at an index."""
+    """The element of a buffer at an index, or an item of an array of records or buffers."""
 
     buffer: str | Member | Address
     at: Index
@@ -114,7 +114,7 @@ class Element:
 class Member:
     """A field of a record; ``pointed``: the name is that of a pointer to the record."""
 
-    record: str
+    record: str | Element
     field: str
     pointed: bool = False
 
@@ -129,7 +129,7 @@ class Address:
     ``at`` counts elements of that type.
     """
 
-    buffer: Named | Member | Address
+    buffer: Named | Member | Address | Element | Before
     at: Index = ZERO
     dtype: str = ""
     const: bool = False
@@ -141,6 +141,21 @@ class Address:
         if self.at == ZERO:
             return f"{self.buffer}{kind}"
         return f"&({self.buffer})[{self.at}]{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The address ``count`` items of ``size`` bytes before a buffer's.
+
+    It may lie outside of the memory, as long as nothing is read or written there.
+    """
+
+    buffer: Member
+    count: Member
+    size: int
+
+    def __str__(self) -> str:
+        return f"&{self.buffer} - {self.count} * {self.size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +222,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A record of some type: values by field, or several of them in order."""
+    """A record of some type: values by field, or several of them in order; or an array of it."""
 
     members: tuple[tuple[str, Value], ...]
     dtype: str = ""
+    array: bool = False
 
     def __str__(self) -> str:
         return f"{{{', '.join(self.items)}}}"
@@ -258,9 +274,8 @@ class Subscript(Index):
 
 
 Value = (
-    int | Index | Condition | Named | Constant | Element | Member | Address | Convert | Compute
-    | Arithmetic | Alternative | Result | Fields | Mask
-    | AddressOf
+    int | Index | Condition | Named | Constant | Element | Member | Address | Before | Convert
+    | Compute | Arithmetic | Alternative | Result | Fields | Mask | AddressOf
 )  # fmt: skip
 
 
@@ -350,7 +365,7 @@ class Point:
     """The definition of a buffer that is part of another one: a pointer into it."""
 
     buffer: Buffer
-    address: Address | Named | Member | Alternative
+    address: Address | Named | Member | Alternative | int
 
     def __str__(self) -> str:
         buffer = self.buffer
@@ -422,6 +437,16 @@ class Invoke:
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A request for the cache line at an address, which is read later."""
+
+    address: Address
+
+    def __str__(self) -> str:
+        return f"prefetch {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,8 +529,8 @@ class Break:
 
 
 LoopStatement = (
-    Block | For | If | Let | Point | Assign | Declare | Store | Append | Advance | Invoke | Unused
-    | Barrier | Once | Scoped | Comment | Return | Opaque | Break
+    Block | For | If | Let | Point | Assign | Declare | Store | Append | Advance | Invoke
+    | Prefetch | Unused | Barrier | Once | Scoped | Comment | Return | Opaque | Break
 )  # fmt: skip
 
 

@@ -9,18 +9,19 @@ from typing import Self
 import numpy as np
 
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.loop_ir.nodes import Invoke, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import Source, emit
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.printers.team import Team
-from polysci.program.passes.buffers import BufferPlace, PlacedProgram
+from polysci.printers.interface import Role
+from polysci.printers.openmp import Team
+from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.weights_ahead import keeps_weights
-from polysci.program.stages import LayerStage, Program, RowFusion, Window, members_of
-from polysci.program.windows import start_of, stretch
+from polysci.program.stages import LayerStage, Program, RowFusion, members_of
 from polysci.space.directives import Private, Stream
 from polysci.space.schedule import Schedule
 
@@ -46,8 +47,13 @@ class LayerCall:
 
     @property
     def packs(self) -> bool:
-        """Whether weights are packed on every run, before calls; other calls read them."""
+        """Return whether weights are packed on every run, before calls; other calls read them."""
         return self.packed_at is None and self.layer.problem.w_kind == "constant"
+
+    def invoke(self, role: Role, operands: Mapping[str, Value]) -> Invoke:
+        """Return the call of a function of the layer's code; operands by parameter."""
+        row = next(row for row in self.source.functions if row.role == role)
+        return row.invoke(self.source.symbol, operands)
 
 
 def calls_of(
@@ -59,7 +65,7 @@ def calls_of(
     shares: ThreadShares = SHARED,
     layers: SharedLayers | None = None,
 ) -> dict[Spot, LayerCall]:
-    """Return calls by position of the stage, and inside it; layers of equal code share a symbol.
+    """Return calls by position of the stage, and inside it; layers share code and its symbol.
 
     ``layers`` are those of other programs of the same library.
     """
@@ -127,7 +133,7 @@ class LayerCode:
 def refuse_code(
     layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False
 ) -> str:
-    """Return why a layer has no code as it stands in a program; empty where it has some.
+    """Return why there is no code of a layer as it stands in a program; empty where there is.
 
     What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
     """
@@ -172,7 +178,7 @@ class SharedLayers:
     places: dict[tuple[str, ...], list[tuple[Array, int]]] = field(default_factory=dict)
 
     def place(self, layer: LayerStage, source: Source, weights: Array) -> int:
-        """Bytes before the packed weights of a layer."""
+        """Return how many bytes lie before the packed weights of a layer."""
         own = (source.key, source.packing) if source.packing else (
             layer.problem.key, str(source.schedule), str(layer.w)
         )  # fmt: skip
@@ -186,7 +192,7 @@ class SharedLayers:
 
 
 def is_same(array: Array, other: Array) -> bool:
-    """Whether the elements of two arrays are the same, in order."""
+    """Return whether the elements of two arrays are the same, in order."""
     if array is other:
         return True
     a, b = array.reshape(-1), other.reshape(-1)
@@ -194,7 +200,7 @@ def is_same(array: Array, other: Array) -> bool:
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
-    """Every layer, where it stands, and whether that is inside a row fusion."""
+    """Yield every layer, where it stands, and whether that is inside a row fusion."""
     for position, stage in enumerate(program.stages):
         for inside, member in enumerate(members_of(stage)):
             if isinstance(member, LayerStage):
@@ -202,7 +208,7 @@ def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
 
 
 def serial(schedule: Schedule) -> Schedule:
-    """Return the schedule for one thread; private copies stay, so that sums are the same."""
+    """Return a schedule for one thread; private copies stay, so that sums are the same."""
     if schedule.has(Private):
         return schedule
     steps = tuple(
@@ -212,7 +218,7 @@ def serial(schedule: Schedule) -> Schedule:
 
 
 def by_rows(schedule: Schedule, row: str) -> Schedule:
-    """Return the schedule with the loop over rows, ``row``, around all others, in one thread.
+    """Return a schedule with the loop over rows, ``row``, around all others, in one thread.
 
     What was packed once before all loops is packed once for every few rows. Raises
     UnsupportedError where a call takes all rows.
@@ -235,18 +241,18 @@ def by_rows(schedule: Schedule, row: str) -> Schedule:
 
 
 def plain(schedule: Schedule) -> Schedule:
-    """Return the schedule without stores past the caches: the next layer reads the result."""
+    """Return a schedule without stores past the caches: the next layer reads the results."""
     return schedule.without(Stream)
 
 
 def adds_to_y(layer: LayerStage, placed: PlacedProgram) -> bool:
-    """Whether the residual of a layer lies where its result does."""
+    """Return whether the residual of a layer lies where its result does."""
     places = placed.places
     return bool(layer.residual) and places[layer.residual] == places[layer.output]
 
 
 def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
-    """Return why a layer of a problem, by its key, has no code under a schedule; empty: all have.
+    """Return why a layer of a problem, by its key, has no code under a schedule; or nothing.
 
     A search knows the problem alone: its schedules have code where that says how arrays are stored.
     """
@@ -256,12 +262,12 @@ def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
-    """Return the strides of a layer's arrays, where these are not as its problem says."""
+    """Return the strides of a layer's arrays that are stored otherwise than its problem says."""
     x, w, y = operands_of(layer.problem)
     stored: Strides = {}
     for operand, window in ((x, layer.x), (y, layer.y)):
         value, place = placed.program.values[window.tensor], placed.places[window.tensor]
-        steps = stretch(window, value.shape, place.strides)
+        steps = window.strides(value.shape, place.strides)
         if steps is None:
             raise PolysciError(f"{layer.name}: {operand.array} does not run on")
         strides = tuple(
@@ -273,8 +279,3 @@ def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:
     if layer.w:
         stored[w.array] = layer.w
     return stored
-
-
-def first_of(window: Window, place: BufferPlace) -> int:
-    """Elements of the buffer before a window."""
-    return place.first + start_of(window, place.strides)

@@ -18,7 +18,7 @@ from polysci.network.runner import Runner, inputs_of
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
 from polysci.program.passes.arena import lives
-from polysci.program.passes.fusion import Fusion
+from polysci.program.passes.row import Fusion
 from polysci.program.passes.thread_shares import ThreadShares
 from polysci.program.stages import (
     JointLoops,

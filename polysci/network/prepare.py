@@ -31,8 +31,7 @@ from polysci.program.control import BranchStage
 from polysci.program.passes import table
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
-from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.row import Pass, PassWatch, plain
+from polysci.program.passes.row import Fusion, Pass, PassWatch, plain
 from polysci.program.passes.row_fusion import Setting
 from polysci.program.passes.table import (
     AS_COSTS_SAY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from typing import Any, Final
 
 from polysci.loop_ir.functions import number
@@ -16,7 +17,6 @@ from polysci.loop_ir.nodes import (
     Barrier,
     Block,
     Break,
-    Buffer,
     Comment,
     Declare,
     For,
@@ -31,8 +31,8 @@ from polysci.loop_ir.nodes import (
     Once,
     Opaque,
     Point,
+    Prefetch,
     Return,
-    ScalarParameter,
     Scope,
     Scoped,
     Store,
@@ -42,16 +42,13 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.printers.c_values import element, text, texts
-from polysci.printers.sharing import Loop, nest, run_once, share_loops, share_threads, wait_for_all
-from polysci.printers.team import Team
-
-LINE: Final = 4  # parameters of a long list that stand beside the function's name
+from polysci.printers.c_values import definition, element, head, pointer, text, texts
+from polysci.printers.openmp import Team
 
 
 @dataclass(frozen=True, slots=True)
 class CPrinter:
-    """The printer of C for a team, the threads that run a piece of code.
+    """The printer of C, for the threads that run a piece of code.
 
     ``member`` is C text of the team of a pool, as the thread sees it.
     """
@@ -73,10 +70,10 @@ class CPrinter:
 
     def function(self, function: LoopFunction, first: Sequence[c.Generable] = ()) -> c.Generable:
         """Return the definition of a function as a C tree; its body begins with ``first``."""
-        definition = c.function(_head(function), [*first, *self.body(function.body)])
+        whole = c.function(head(function), [*first, *self.body(function.body)])
         if not function.comment:
-            return definition
-        return c.Collection([c.remark(function.comment), definition])
+            return whole
+        return c.Collection([c.remark(function.comment), whole])
 
     def body(self, block: Block) -> c.Body:
         """Return the statements of a block as C trees."""
@@ -101,7 +98,7 @@ class CPrinter:
             case Declare():
                 return [_declare(node)]
             case Barrier():
-                return wait_for_all(self.team, self.member)
+                return self.wait()
             case Once():
                 return self.once(node)
             case _:
@@ -109,70 +106,87 @@ class CPrinter:
 
     def once(self, node: Once) -> c.Body:
         """Return statements that one thread executes."""
-        body = self.body(node.body)
+        body, inside = self.body(node.body), node.body.body
         if self.team is Team.POOL:
-            return run_once(self.team, body, wait=node.wait, member=self.member)
-        if len(node.body.body) != 1 or not isinstance(node.body.body[0], Assign | Invoke):
+            own = c.when(f"{self.member}->thread == 0", c.Block(body))
+            return [own, *(self.wait() if node.wait else [])]
+        if len(inside) != 1 or not isinstance(inside[0], Assign | Invoke | Store):
             body = [c.Block(body)]
-        if node.first:
-            return [c.Line(openmp.MASTER), *body]
-        return run_once(self.team, body, wait=node.wait)
+        return [c.Line(openmp.MASTER if node.first else openmp.single(wait=node.wait)), *body]
+
+    def wait(self) -> c.Body:
+        """Return a barrier."""
+        if self.team is Team.POOL:
+            return [c.Statement(f"{self.member}->wait({self.member})")]
+        return [c.Line(openmp.BARRIER)]
 
     def loop(self, node: For) -> c.Body:
         """Return a loop as C trees."""
         if node.kind is LoopKind.THREADS:
-            body, threads = c.Block(self.body(node.body)), number_in(node.end)
-            assert threads is not None
-            return share_threads(self.team, threads, body, last=not node.wait)
+            return self.threads(node)
         if node.kind is LoopKind.PARALLEL:
             return self.share(node)
-        update = f"++{node.variable}" if node.step == 1 else f"{node.variable} += {node.step}"
-        start, end = f"int64_t {node.variable} = {text(node.start)}", text(node.end)
-        turns = c.loop(start, f"{node.variable} < {end}", update, c.Block(self.body(node.body)))
+        turns = _loop(node, text(node.start), text(node.end), self.body(node.body))
         if not node.simd:
             return [turns]
         return [c.Line(openmp.SIMD_OF.format(node.lanes) if node.lanes else openmp.SIMD), turns]
 
+    def threads(self, node: For) -> c.Body:
+        """Return a loop over thread numbers; without OpenMP it is serial."""
+        body, threads = c.Block(self.body(node.body)), number_in(node.end)
+        assert threads is not None
+        if self.team is Team.POOL:
+            start, update = f"{self.member}->thread", f"thread += {self.member}->threads"
+            turns = c.loop(f"int64_t thread = {start}", f"thread < {threads}", update, body)
+            return [turns, *(self.wait() if node.wait else [])]
+        shared = self.team is Team.OPENMP
+        pragma = openmp.loop(wait=node.wait) if shared else openmp.parallel_loop(threads)
+        turns = c.loop("int64_t thread = 0", f"thread < {threads}", "++thread", body)
+        return [*map(c.Line, openmp.guard(pragma)), turns]
+
     def share(self, node: For) -> c.Body:
-        """Return parallel loops, nested ones as one, whose turns threads share."""
-        loops, inner = list[Loop](), node
-        while True:
-            extent = number_in(inner.end)
-            assert extent is not None and number_in(inner.start) == 0
-            loops.append((inner.variable, extent, inner.step))
-            first = inner.body.body[0] if len(inner.body.body) == 1 else None
-            if not (isinstance(first, For) and first.kind is LoopKind.PARALLEL):
+        """Return parallel loops, nested ones as one, of which each thread has a run of turns."""
+        loops = [node]
+        while len(loops[-1].body.body) == 1:
+            inner = loops[-1].body.body[0]
+            if not (isinstance(inner, For) and inner.kind is LoopKind.PARALLEL):
                 break
-            inner = first
-        body = self.body(inner.body)
-        if node.chunk and self.team is not Team.POOL:
-            return [c.Line(openmp.loop(len(loops), chunk=node.chunk)), *nest(loops, body)]
-        shared = share_loops(self.team, loops, body, simd=inner.simd, member=self.member)
-        return [*shared, *(wait_for_all(self.team, self.member) if node.wait else [])]
+            loops.append(inner)
+        body = self.body(loops[-1].body)
+        if self.team is Team.POOL:
+            turns = self.run_of_turns(loops, body)
+        else:
+            pragma = openmp.loop(len(loops), simd=loops[-1].simd, chunk=node.chunk)
+            for loop in reversed(loops):
+                body = [_loop(loop, "0", text(loop.end), body)]
+            turns = [c.Line(pragma), *body]
+        return [*turns, *(self.wait() if node.wait else [])]
+
+    def run_of_turns(self, loops: Sequence[For], body: c.Body) -> c.Body:
+        """Return the run of turns that a member of a team has of nested loops."""
+        if len(loops) == 1 and loops[0].step == 1:
+            turns = _loop(loops[0], *self.ends(number_in(loops[0].end)), body)
+            return [*[c.Line(openmp.SIMD)] * loops[0].simd, turns]
+        counts = [-(-(number_in(loop.end) or 0) // loop.step) for loop in loops]
+        total, below, origins = prod(counts), prod(counts), c.Body()
+        for loop, count in zip(loops, counts, strict=True):
+            below //= count
+            at = f"task / {below} % {count} * {loop.step}"
+            origins.append(c.Statement(f"const int64_t {loop.variable} = {at}"))
+        first, end = self.ends(total)
+        inside = c.Block([*origins, *body])
+        return [c.loop(f"int64_t task = {first}", f"task < {end}", "++task", inside)]
+
+    def ends(self, count: int | None) -> tuple[str, str]:
+        """Return the first turn of a member's run of so many, and its end."""
+        member, of = f"{self.member}->thread", f"/ {self.member}->threads"
+        return f"{count} * {member} {of}", f"{count} * ({member} + 1) {of}"
 
 
-def _head(function: LoopFunction) -> str:
-    """Return the head of a definition; entry points of many parameters take two lines."""
-    words = [parameter_text(part) for part in function.parameters]
-    lines = [words] if "static" in function.attributes else [words[:LINE], words[LINE:]]
-    parameters = ",\n        ".join(", ".join(line) for line in lines if line) or "void"
-    return " ".join([*function.attributes, function.result, f"{function.name}({parameters})"])
-
-
-def parameter_text(part: Buffer | ScalarParameter) -> str:
-    """Return a parameter as a function's head lists it."""
-    if isinstance(part, ScalarParameter):
-        between = "" if part.kind.endswith("*") else " "
-        return f"{part.kind}{between}{part.name}"
-    if part.shape:
-        axes = "".join(f"[{extent}]" for extent in part.shape)
-        return f"{'const ' * part.const}{part.dtype} {part.name}{axes}"
-    return _pointer(part)
-
-
-def _pointer(buffer: Buffer) -> str:
-    const, restrict = "const " * buffer.const, "restrict " * buffer.restrict
-    return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
+def _loop(node: For, start: str, end: str, body: c.Body) -> c.Generable:
+    name = node.variable
+    update = f"++{name}" if node.step == 1 else f"{name} += {node.step}"
+    return c.loop(f"int64_t {name} = {start}", f"{name} < {end}", update, c.Block(body))
 
 
 def _declare(node: Declare) -> c.Generable:
@@ -205,8 +219,8 @@ def _line(node: LoopStatement) -> str:
 
 
 def _let(node: Let) -> str:
-    words = "static " * node.static + "const " * node.const + node.kind
-    return f"{words}{' ' * (node.kind[-1] != '*')}{node.name} = {text(node.value)}"
+    words = "static " * node.static + "const " * node.const
+    return f"{words}{definition(node.kind, node.name)} = {text(node.value)}"
 
 
 def _assign(node: Assign) -> str:
@@ -216,12 +230,13 @@ def _assign(node: Assign) -> str:
 
 _LINES: Final[dict[type, Any]] = {
     Let: _let,
-    Point: lambda node: f"{_pointer(node.buffer)} = {text(node.address)}",
+    Point: lambda node: f"{pointer(node.buffer)} = {text(node.address)}",
     Assign: _assign,
     Store: lambda node: f"{element(node.buffer, node.at)} = {text(node.value)}",
     Append: lambda node: f"*{node.buffer}++ = {text(node.value)}",
     Advance: lambda node: f"{node.buffer} += {text(node.count)}",
     Invoke: lambda node: f"{node.function}({texts(node.operands)})",
+    Prefetch: lambda node: f"__builtin_prefetch({text(node.address)})",
     Unused: lambda node: ", ".join(f"(void){name}" for name in node.names),
     Return: lambda node: "return" if node.value is None else f"return {text(node.value)}",
     Break: lambda node: "break",

@@ -1,4 +1,4 @@
-"""Values and conditions of loop IR as C text."""
+"""Values, conditions and heads of functions of loop IR as C text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from polysci.loop_ir.index import (
     Product,
     Quotient,
     Subscripts,
+    Supported,
     Variable,
     Within,
 )
@@ -31,20 +32,25 @@ from polysci.loop_ir.nodes import (
     AddressOf,
     Alternative,
     Arithmetic,
+    Before,
+    Buffer,
     Compute,
     Constant,
     Convert,
     Element,
     Fields,
+    LoopFunction,
     Mask,
     Member,
     Named,
     Result,
+    ScalarParameter,
     Subscript,
     Value,
 )
 
 _ROUNDED: Final = {"floor": "ps_floor_div", "ceil": "ps_ceil_div"}
+FIRST_LINE: Final = 4  # parameters of a long list that stand beside the function's name
 _EXTREMES: Final = {"min": "ps_least", "max": "ps_most"}
 
 
@@ -68,7 +74,7 @@ def texts(values: Iterable[Value]) -> str:
     return ", ".join(map(text, values))
 
 
-def place(buffer: str | Member | Address) -> str:
+def place(buffer: str | Member | Address | Element) -> str:
     """Return the buffer whose elements are read or written, as C text."""
     return buffer if isinstance(buffer, str) else operand(buffer)
 
@@ -77,6 +83,39 @@ def element(buffer: str | Member | Address, at: Index) -> str:
     """Return an element of a buffer as C text."""
     places = at.places if isinstance(at, Subscripts) else (at,)
     return place(buffer) + "".join(f"[{text(part)}]" for part in places)
+
+
+def head(function: LoopFunction) -> str:
+    """Return the head of a definition; entry points of many parameters take two lines."""
+    words = [parameter(part) for part in function.parameters]
+    first = len(words) if "static" in function.attributes else FIRST_LINE
+    parameters = ",\n        ".join(
+        ", ".join(line) for line in (words[:first], words[first:]) if line
+    )
+    return " ".join(
+        [*function.attributes, function.result, f"{function.name}({parameters or 'void'})"]
+    )
+
+
+def parameter(part: Buffer | ScalarParameter) -> str:
+    """Return a parameter as a function's head lists it."""
+    if isinstance(part, ScalarParameter):
+        return definition(part.kind, part.name)
+    if part.shape:
+        axes = "".join(f"[{extent}]" for extent in part.shape)
+        return f"{'const ' * part.const}{part.dtype} {part.name}{axes}"
+    return pointer(part)
+
+
+def definition(kind: str, name: str) -> str:
+    """Return a name behind its type."""
+    return f"{kind}{' ' * (kind[-1] != '*')}{name}"
+
+
+def pointer(buffer: Buffer) -> str:
+    """Return a buffer behind its type."""
+    const, restrict = "const " * buffer.const, "restrict " * buffer.restrict
+    return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
 
 
 def _linear(value: Linear) -> str:
@@ -150,12 +189,12 @@ def _arithmetic(value: Arithmetic) -> str:
 
 
 def _member(value: Member) -> str:
-    return f"{value.record}{'->' if value.pointed else '.'}{value.field}"
+    return f"{place(value.record)}{'->' if value.pointed else '.'}{value.field}"
 
 
 def _fields(value: Fields) -> str:
     words = [f".{name} = {text(part)}" if name else text(part) for name, part in value.members]
-    kind = f"({value.dtype})" if value.dtype else ""
+    kind = f"({value.dtype}{'[]' * value.array})" if value.dtype else ""
     return f"{kind}{{{', '.join(words)}}}"
 
 
@@ -183,6 +222,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     Comparison: _comparison,
     Within: lambda value: f"(uint64_t)({text(value.at)}) < {value.extent}",
     Flag: lambda value: value.name,
+    Supported: lambda value: "PS_CPU_OK()",
     Every: _all,
     Either: _any,
     Negation: lambda value: f"!{operand(value.part)}",
@@ -192,6 +232,9 @@ _PRINTERS: Final[dict[type, Any]] = {
     Arithmetic: _arithmetic,
     Member: _member,
     Address: _address,
+    Before: lambda value: (
+        f"(uintptr_t){text(value.buffer)} - (uintptr_t)({text(value.count)} * {value.size})"
+    ),
     Convert: lambda value: f"(({value.kind})({text(value.value)}))",
     Compute: _compute,
     Alternative: _choice,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cgen
@@ -19,43 +19,18 @@ __all__ = [
     "Generable",
     "Line",
     "Statement",
-    "counting_loop",
     "function",
-    "items",
-    "linear",
     "local_array",
     "loop",
     "remark",
     "text",
-    "variable",
     "when",
-    "while_loop",
 ]
-
-
-def variable(dim: str) -> str:
-    """The C variable that runs over a dimension: generated code's own names end in no digit."""
-    return f"{dim}0"
 
 
 def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     """``for (start; condition; update) body``."""
     node: Generable = _cgen.For(start, condition, update, body)
-    return node
-
-
-def counting_loop(
-    dim: str, extent: int | str, body: Generable, *, step: int = 1, first: int | str = 0
-) -> Generable:
-    """``for (int64_t dim0 = first; dim0 < extent; dim0 += step) body``."""
-    name = variable(dim)
-    update = f"++{name}" if step == 1 else f"{name} += {step}"
-    return loop(f"int64_t {name} = {first}", f"{name} < {extent}", update, body)
-
-
-def while_loop(condition: str, body: Generable) -> Generable:
-    """``while (condition) body``."""
-    node: Generable = _cgen.While(condition, body)
     return node
 
 
@@ -81,11 +56,6 @@ def when(condition: str, then: Generable, otherwise: Generable | None = None) ->
     """``if (condition) then else otherwise``."""
     node: Generable = _cgen.If(condition, then, otherwise)
     return node
-
-
-def items(part: Generable) -> Sequence[Generable]:
-    """The statements of a block, or the statement itself."""
-    return list(part.contents) if isinstance(part, Block) else [part]
 
 
 def text(part: Generable, depth: int = 0) -> str:
@@ -136,18 +106,3 @@ def _print_inside(part: Block, indent: str, lines: list[str]) -> None:
     for inner in part.contents:
         _print(inner, f"{indent}    ", lines)
     lines.append(f"{indent}}}")
-
-
-def linear(coef: Mapping[str, int], at: Mapping[str, str], constant: int = 0) -> str:
-    """C text of ``constant + sum coef * at``, constants folded."""
-    terms: list[str] = []
-    for dim, value in at.items():
-        factor = coef.get(dim, 0)
-        if value.lstrip("-").isdigit():
-            constant += factor * int(value)
-        elif factor:
-            value = value if value.isidentifier() else f"({value})"
-            terms.append({1: value, -1: f"-{value}"}.get(factor, f"{factor} * {value}"))
-    if constant or not terms:
-        terms.append(str(constant))
-    return " + ".join(terms).replace("+ -", "- ")

@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from polysci.errors import SpecError
-from polysci.loop_ir.nodes import Block, Buffer, LoopFunction, ScalarParameter
+from polysci.loop_ir.nodes import Block, Buffer, Invoke, LoopFunction, ScalarParameter, Value
 from polysci.numerics.dtypes import PRECISIONS, Precision
+from polysci.printers.c_values import FIRST_LINE, head
 
 Role = Literal["workspace_size", "packed_size", "pack_weights", "pack_columns", "run"]
 
@@ -43,7 +44,6 @@ SCALES = f"#ifndef PS_SCALES\n#define PS_SCALES\n{STRUCT}#endif\n"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _F32 = PRECISIONS["f32"]
-_FIRST_LINE = 4  # parameters of a long list that stand beside the function's name
 _SUFFIXES: Mapping[Role, str] = MappingProxyType(
     {
         "workspace_size": "_workspace_size",
@@ -56,35 +56,12 @@ _SUFFIXES: Mapping[Role, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a C function; ``type`` ends in ``*`` for a pointer."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return self.declare()
-
-    def declare(self, *, restrict: bool = False) -> str:
-        """The parameter as a prototype lists it."""
-        between = "" if self.type.endswith("*") else " "
-        return f"{self.type}{between}{'restrict ' * restrict}{self.name}"
-
-    def node(self, *, restrict: bool = False) -> Buffer | ScalarParameter:
-        """The parameter in loop IR."""
-        if not self.type.endswith("*"):
-            return ScalarParameter(self.name, self.type)
-        dtype, const = self.type.removeprefix("const ").rstrip(" *"), self.type.startswith("const ")
-        return Buffer(self.name, dtype, const=const, restrict=restrict)
-
-
-@dataclass(frozen=True, slots=True)
 class Function:
     """One function of a primitive, whatever its symbol; ``role`` says what it is for."""
 
     role: Role
     result: str
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[Buffer | ScalarParameter, ...] = ()
 
     def name(self, symbol: str) -> str:
         """The C identifier of the function for the primitive ``symbol``."""
@@ -96,29 +73,35 @@ class Function:
         return [parameter.name for parameter in self.parameters]
 
     @property
-    def long(self) -> bool:
-        """Whether the parameters take two lines."""
-        return len(self.parameters) > _FIRST_LINE
-
-    @property
     def returns(self) -> bool:
-        """Whether the function returns a value."""
+        """Return whether the function returns a value."""
         return self.result != "void"
 
-    def head(self, symbol: str, *, restrict: Collection[str] = ()) -> str:
-        """Return the text that a declaration and a definition begin with.
+    def head(self, symbol: str) -> str:
+        """Return the text that a declaration and a definition begin with."""
+        return head(self.define(symbol, Block()))
+
+    def define(self, symbol: str, body: Block, *, restrict: Collection[str] = ()) -> LoopFunction:
+        """Return the definition of the function for ``symbol``.
 
         ``restrict`` names the parameters that a definition alone marks so.
         """
-        words = [part.declare(restrict=part.name in restrict) for part in self.parameters]
-        lines = [words[:_FIRST_LINE], words[_FIRST_LINE:]]
-        text = ",\n        ".join(", ".join(line) for line in lines if line)
-        return f"{self.result} {self.name(symbol)}({text or 'void'})"
-
-    def define(self, symbol: str, body: Block, *, restrict: Collection[str] = ()) -> LoopFunction:
-        """Return the definition of the function for ``symbol``; ``restrict`` as in ``head``."""
-        parameters = tuple(part.node(restrict=part.name in restrict) for part in self.parameters)
+        parameters = tuple(
+            replace(part, restrict=True)
+            if isinstance(part, Buffer) and part.name in restrict else part
+            for part in self.parameters
+        )  # fmt: skip
         return LoopFunction(self.name(symbol), parameters, body, self.result, ())
+
+    def invoke(self, symbol: str, operands: Mapping[str, Value]) -> Invoke:
+        """Return the call of the function for ``symbol``, with an operand for every parameter.
+
+        ``operands`` are by the names of parameters; others than it has are left out.
+        """
+        missing = [name for name in self.names if name not in operands]
+        if missing:
+            raise ValueError(f"{self.name(symbol)}: no operand for {', '.join(missing)}")
+        return Invoke(self.name(symbol), tuple(operands[name] for name in self.names))
 
     def call(self, symbol: str) -> str:
         """A call with the parameters as they are named here."""
@@ -149,24 +132,25 @@ def functions(
     x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
     packed = "float" if precision == _F32 else "void"
-    pack = [Parameter(f"const {w} *", "w"), Parameter(f"{packed} *", "packed")]
-    pack += [Parameter("int32_t", "x_zero")] * precision.integer
-    run = [
-        Parameter(f"const {x} *", "x"),
-        Parameter(f"const {packed} *", "packed"),
-        Parameter(f"{y} *", "y"),
-        Parameter(f"const {sums} *", "bias"),
-        Parameter(f"const {y} *", "residual"),
-        Parameter("const float *", "clamp"),
-        *[Parameter("const polysci_scales *", "to")] * precision.scaled,
-        Parameter("void *", "workspace"),
-        *(Parameter("int64_t", name) for name in ("first", "last") if by_rows),
-        *[Parameter("const polysci_team *", "team")] * team,
+    zero = [ScalarParameter("x_zero", "int32_t")] * precision.integer
+    run: list[Buffer | ScalarParameter] = [
+        Buffer("x", x, const=True),
+        Buffer("packed", packed, const=True),
+        Buffer("y", y),
+        Buffer("bias", sums, const=True),
+        Buffer("residual", y, const=True),
+        Buffer("clamp", "float", const=True),
+        *[Buffer("to", "polysci_scales", const=True)] * precision.scaled,
+        Buffer("workspace", "void"),
+        *(ScalarParameter(name) for name in ("first", "last") if by_rows),
+        *[Buffer("team", "polysci_team", const=True)] * team,
     ]
     return (
         Function("workspace_size", "int64_t"),
         Function("packed_size", "int64_t"),
-        Function("pack_weights", "void", tuple(pack)),
+        Function(
+            "pack_weights", "void", (Buffer("w", w, const=True), Buffer("packed", packed), *zero)
+        ),
         Function("run", "int", tuple(run)),
     )
 
@@ -179,10 +163,10 @@ def function(role: Role, precision: Precision) -> Function:
 def columns_function(precision: Precision) -> Function:
     """The function that packs columns first..last-1 of large weights; ``w`` begins with these."""
     parameters = (
-        Parameter(f"const {precision.w.c_type} *", "w"),
-        Parameter("void *", "panels"),
-        Parameter("int64_t", "first"),
-        Parameter("int64_t", "last"),
+        Buffer("w", precision.w.c_type, const=True),
+        Buffer("panels", "void"),
+        ScalarParameter("first", "int64_t"),
+        ScalarParameter("last", "int64_t"),
     )
     return Function("pack_columns", "void", parameters)
 
@@ -200,7 +184,7 @@ def declare(rows: Sequence[Function], symbol: str) -> str:
 
 
 def declarations(symbol: str, precision: Precision = _F32, *, addresses: bool = False) -> str:
-    """All that a caller must be told of the primitive ``symbol``, types included.
+    """Return all declarations of the primitive ``symbol``, types included.
 
     With ``addresses`` pointers are integers, as another library's arrays have them.
     """
@@ -211,8 +195,10 @@ def declarations(symbol: str, precision: Precision = _F32, *, addresses: bool = 
     return (STRUCT if precision.scaled else "") + declare(rows, symbol)
 
 
-def _address(parameter: Parameter) -> Parameter:
-    return replace(parameter, type="uintptr_t") if parameter.type.endswith("*") else parameter
+def _address(parameter: Buffer | ScalarParameter) -> ScalarParameter:
+    if isinstance(parameter, ScalarParameter):
+        return parameter
+    return ScalarParameter(parameter.name, "uintptr_t")
 
 
 def forward(rows: Sequence[Function], symbol: str, to: str) -> str:
@@ -222,7 +208,7 @@ def forward(rows: Sequence[Function], symbol: str, to: str) -> str:
 
 def _define(row: Function, symbol: str, expression: str) -> str:
     body = row.finish(expression)
-    if row.long:
+    if len(row.parameters) > FIRST_LINE:
         return f"{row.head(symbol)}\n{{\n    {body}\n}}"
     return f"{row.head(symbol)} {{ {body} }}"
 

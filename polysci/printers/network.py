@@ -17,7 +17,7 @@ from polysci.printers.c import CPrinter
 from polysci.printers.definitions import trim
 from polysci.printers.headers import target_lines
 from polysci.printers.interface import SCALES, TEAM
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.target.isa import Isa
 from polysci.target.microkernels import header
 from polysci.text import templates

@@ -1,14 +1,25 @@
-"""The OpenMP pragmas of generated C; without OpenMP the code is serial."""
+"""Which threads run generated C, and the OpenMP pragmas that share work among them.
+
+Without OpenMP the code is serial.
+"""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 BARRIER: Final = "#pragma omp barrier"
 MASTER: Final = "#pragma omp master"
 SIMD: Final = "#pragma omp simd"
 SIMD_OF: Final = "#pragma omp simd simdlen({})"  # elements of a vector, where the ISA has such
-SIMD_SUM: Final = "#pragma omp simd reduction(+ : {})"  # of variables
+
+
+class Team(Enum):
+    """The threads that share the work of a piece of code."""
+
+    OWN = "those of a parallel region of its own"
+    OPENMP = "those of the parallel region around its call"
+    POOL = "those of a team, of which the caller tells"
 
 
 def parallel(threads: int) -> str:
@@ -36,14 +47,6 @@ def loop(
 def single(*, wait: bool = True) -> str:
     """One thread of the region executes what follows."""
     return "#pragma omp single" + " nowait" * (not wait)
-
-
-def team(threads: int, *, joined: bool, last: bool) -> str:
-    """A loop over thread numbers: a region of its own, or a share of the caller's.
-
-    In the caller's region nobody waits after the ``last`` one.
-    """
-    return loop(wait=not last) if joined else parallel_loop(threads)
 
 
 def guard(pragma: str) -> list[str]:

@@ -11,7 +11,7 @@ from polysci.printers.c import CPrinter
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
 from polysci.printers.interface import NO_ISA, Function, Role, declare
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.target import microkernels
 from polysci.target.header_sets import HeaderSet
 

@@ -21,7 +21,7 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTensor:
-    """What a step leaves to the next one: ``inner`` is read, ``following`` is made.
+    """A tensor that a step leaves to the next one: ``inner`` is read, ``following`` is made.
 
     Both lie in ``state``, which holds the first value before all steps and the last one after.
     """
@@ -51,7 +51,7 @@ class ChoiceStage:
 
 @dataclass(frozen=True, slots=True)
 class BranchStage:
-    """Where stages that run only sometimes begin and end: ``part`` is IF, ELSE, END or BREAK.
+    """A mark where stages that run only sometimes begin or end: IF, ELSE, END or BREAK.
 
     From IF to ELSE are those that run where the only element of ``condition`` is true, from ELSE to
     END those that run else; both may write the same tensors. Where it is false at BREAK, the steps

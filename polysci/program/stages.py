@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 from types import MappingProxyType
 
-from polysci.loop_ir.expressions import Expr, Index, Load, loads
+from polysci.loop_ir.expressions import Expr, Index, Load, axis, loads
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
 from polysci.numerics.quantization import Scales
@@ -44,14 +45,27 @@ class Value:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements, of a buffer of its own."""
+        """The strides of a buffer of its own, in elements."""
         strides, step = [0] * len(self.shape), 1
         for at in reversed(self.order or range(len(self.shape))):
             strides[at], step = step, step * self.shape[at]
         return tuple(strides)
 
+    @property
+    def elements(self) -> Load:
+        """The expression of every element, in its place."""
+        return Load(self.name, tuple(axis(at) for at in range(len(self.shape))))
+
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+def fresh_name(base: str, taken: Container[str], word: str = "") -> str:
+    """Return the first name of ``base.word``, ``base.word1``, ... that is not taken."""
+    name, number = f"{base}.{word}" if word else base, 1
+    while name in taken:
+        name, number = f"{base}.{word}{number}", number + 1
+    return name
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -71,6 +85,25 @@ class Window:
     axes: tuple[tuple[int, ...], ...]
     start: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     step: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def strides(self, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the strides of a problem's axes in a tensor; None where merged axes do not run on.
+
+        ``shape`` and ``strides`` are those of the tensor.
+        """
+        steps = []
+        for axes in self.axes:
+            real = [at for at in axes if shape[at] > 1]
+            for outer, inner in pairwise(real):
+                if strides[outer] != shape[inner] * strides[inner]:
+                    return None
+            last = real[-1] if real else (axes[-1] if axes else None)
+            steps.append(strides[last] * self.step.get(last, 1) if last is not None else 0)
+        return tuple(steps)
+
+    def first(self, strides: Sequence[int]) -> int:
+        """Return how many elements of a tensor with these strides lie before the first one."""
+        return sum(first * strides[at] for at, first in self.start.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +148,7 @@ class LayerStage:
 
 @dataclass(frozen=True, slots=True)
 class StageOfOne:
-    """What makes one tensor."""
+    """A stage that makes one tensor."""
 
     name: str
     output: str
@@ -272,7 +305,7 @@ class RepeatStage:
 
     @property
     def breaks(self) -> bool:
-        """Whether data may end it before ``count`` steps."""
+        """Return whether data may end it before ``count`` steps."""
         return any(isinstance(part, BranchStage) and part.part == BREAK for part in self.members)
 
     @property
@@ -307,7 +340,7 @@ class RepeatStage:
         ))  # fmt: skip
 
     def as_program(self, around: Program) -> Program:
-        """One step as a program by itself, with the tensors of the one around it."""
+        """Return one step as a program by itself, with the tensors of the one around it."""
         return replace(
             around, name=self.name, inputs=self.arguments, outputs=self.results,
             titles=self.results, stages=self.members,
@@ -405,7 +438,7 @@ class Program:
         return makers
 
     def layers(self) -> list[LayerStage]:
-        """All layers, those inside row fusions and repeated stages included, in order."""
+        """Return all layers, those inside row fusions and repeated stages included, in order."""
         parts = (part for stage in self.stages for part in members_of(stage))
         return [part for part in parts if isinstance(part, LayerStage)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from polysci.loop_ir.index import Flag, Index, Variable, as_index, negate
+from polysci.loop_ir.index import Flag, Index, Supported, Variable, as_index, negate
 from polysci.loop_ir.nodes import (
     Address,
     AddressOf,
@@ -286,7 +286,7 @@ def _configuration(registers: TileRegisters) -> list[LoopStatement]:
     """Return what an entry does before its first register tile on tile registers."""
     return [
         Let(registers.state, 0, "int", const=False),
-        If(negate(Flag("PS_CPU_OK()")), block(Return(0))),
+        If(negate(Supported()), block(Return(0))),
         Invoke(registers.configure, (AddressOf(registers.state), Named("t"))),
     ]
 

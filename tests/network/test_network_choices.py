@@ -34,6 +34,7 @@ from tests.support.flags import QUICK
 from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, network_of, read
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import set_coefficients
 
 pytestmark = pytest.mark.sampled
 
@@ -207,9 +208,8 @@ class Case:
 @pytest.fixture
 def all_beyond_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fusions by rows are considered for whatever lies between layers."""
-    monkeypatch.setattr(row_fusion, "SHARE", 5e-4)
+    set_coefficients(monkeypatch, row_fusion_cache=5e-4)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
-    monkeypatch.setattr(row_fusion, "RISK", 0.0)
 
 
 @pytest.fixture

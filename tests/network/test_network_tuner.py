@@ -31,6 +31,7 @@ from polysci.tune.wisdom import Wisdom
 from tests.network.test_row_fusion import SMALL, inverted_bottleneck
 from tests.support.flags import QUICK
 from tests.support.networks import bounds, fault, given
+from tests.support.rates import set_coefficients
 
 FEW = TunerOptions("genetic", 6, 2, elites=1)
 GRAPH = inverted_bottleneck(13, 1)
@@ -39,9 +40,8 @@ GRAPH = inverted_bottleneck(13, 1)
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tensors of this small network are beyond the cache, and may lie in row fusions."""
-    monkeypatch.setattr(row_fusion, "SHARE", SMALL)
+    set_coefficients(monkeypatch, row_fusion_cache=SMALL, row_fusion_risk=0.0)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
-    monkeypatch.setattr(row_fusion, "RISK", 0.0)
     monkeypatch.setattr(tuning, "state_path", lambda _: tmp_path / "state.jsonl")
     return tmp_path / "state.jsonl"
 

@@ -10,6 +10,7 @@ from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import Shape, model, node, reals
+from tests.support.rates import set_coefficients
 
 
 def agrees(
@@ -100,8 +101,7 @@ def test_clamps_one_after_the_other(first: tuple, second: tuple) -> None:
 
 @pytest.fixture
 def everything_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_fusion, "SHARE", 1e-6)
-    monkeypatch.setattr(row_fusion, "RISK", 0.0)
+    set_coefficients(monkeypatch, row_fusion_cache=1e-6)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
 
 

@@ -13,13 +13,13 @@ from polysci.lower.stages import row_fusion as row_fusion_stages
 from polysci.network import compiled, prepare
 from polysci.polyhedral.affine import Affine
 from polysci.program.passes import row_fusion
-from polysci.program.passes.operands import RowWindow
-from polysci.program.passes.row_windows import rows_read
+from polysci.program.passes.operands import RowWindow, rows_read
 from polysci.program.stages import LoopStage, RowFusion
 from polysci.space import schedule
 from polysci.target.host import detect
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import set_coefficients
 
 SMALL = 5e-4  # of the L2 cache: every tensor of these tests is beyond it
 
@@ -59,9 +59,8 @@ def test_results(
 ) -> None:
     """Rings that move after every call, threads that begin in the middle, both precisions."""
     monkeypatch.setattr(row_fusion_stages, "RING", ring)
-    monkeypatch.setattr(row_fusion, "SHARE", SMALL)
+    set_coefficients(monkeypatch, row_fusion_cache=SMALL, row_fusion_risk=0.0)
     monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
-    monkeypatch.setattr(row_fusion, "RISK", 0.0)
     graph, target = inverted_bottleneck(size, stride), detect()
     options = prepare.PlanOptions("estimate", threads, dtype, "direct", target)
     net = compiled.build_network(

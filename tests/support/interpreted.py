@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -56,19 +57,21 @@ class InterpretedNetwork:
     def run(self, inputs: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
         """Return the outputs. Raises MemoryFaultError."""
         program, byte = self.lowering.placed.program, np.dtype(np.int8)
-        memory = {
+        memory: dict[str, Any] = {
+            "in": [],
+            "out": [],
             "arena": Pointer(Memory.empty("arena", self.lowering.arena.size), 0, byte),
             "constants": Pointer(Memory.of("constants", self.constants), 0, byte),
         }
-        for at, name in enumerate(program.arguments):
+        for name in program.arguments:
             value = program.values[name]
             array = np.ascontiguousarray(inputs[name].astype(array_type(value.dtype)))
-            memory[f"in[{at}]"] = Pointer(Memory.of(name, array), 0, byte)
+            memory["in"].append(Pointer(Memory.of(name, array), 0, byte))
         results = dict[str, Memory]()
-        for at, name in enumerate(program.outputs):
+        for name in program.outputs:
             value = program.values[name]
             results[name] = Memory.empty(name, prod(value.shape) * value.item)
-            memory[f"out[{at}]"] = Pointer(results[name], 0, byte)
+            memory["out"].append(Pointer(results[name], 0, byte))
         interpreter = Interpreter(self.module, self.lowering.threads, seed)
         interpreter.run(self.module.functions["stages"], {"m": memory})
         outputs = dict[str, np.ndarray]()

@@ -19,7 +19,7 @@ from polysci.lower.registry import algorithm_of
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import Precision, precision_named
 from polysci.ops.problem import Problem
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.space.schedule import Schedule
 from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from polysci.ops import Nest
 from polysci.ops.problem import Problem
+from polysci.printers import ctree
 from polysci.printers.c import CPrinter
 
 
@@ -141,7 +142,7 @@ def nest(name: str) -> Nest:
 
 def textbook_c(problem: Problem, name: str = "nest") -> str:
     """Return the textbook nest of a problem as a C file; its region is marked."""
-    text = CPrinter().text(replace(problem.nest(), name=name))
+    text = ctree.text(CPrinter().function(replace(problem.nest(), name=name)))
     head, _, body = text.partition("{\n")
     inside = body.removesuffix("}")
     return f"#include <stdint.h>\n{head}{{\n#pragma scop\n{inside}#pragma endscop\n}}\n"

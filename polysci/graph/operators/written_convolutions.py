@@ -14,7 +14,6 @@ from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.ops.problem import row_strides
 from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage, Window
-from polysci.program.windows import stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def _layer(
         [it.span for it in windows], prod(own[name] for name in groups), "f32",
     )  # fmt: skip
     window = Window(weights, w_axes)
-    steps = stretch(window, build.shape(weights), row_strides(build.shape(weights)))
+    steps = window.strides(build.shape(weights), row_strides(build.shape(weights)))
     return LayerStage(
         str(node), problem, Window(tensor, x_axes), Window(node.outputs[0], y_axes), weights,
         w=steps or (), w_axes=() if steps else w_axes,

@@ -54,7 +54,7 @@ from polysci.lower.direct.tile_functions import activation_headers, tile_functio
 from polysci.lower.lowering import Source
 from polysci.polyhedral.contraction import Contraction
 from polysci.printers import interface
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.space.directives import Directive, EntryPoint
 from polysci.space.plan import Plan, Tile, Workspace
 from polysci.space.resolve import resolve

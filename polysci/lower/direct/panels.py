@@ -51,7 +51,7 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.affine import Affine
 from polysci.printers import interface
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT
 from polysci.space.plan import Plan, iterator

@@ -28,7 +28,7 @@ from polysci.lower.lowering import Source
 from polysci.lower.residues.plan import ResiduePlan
 from polysci.polyhedral.contraction import Strides
 from polysci.printers import interface
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.space.packed_copy import ALIGNMENT, round_up
 
 

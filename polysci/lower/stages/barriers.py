@@ -24,7 +24,7 @@ def stage_at(program: Program, spot: Spot) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """What stages touch. ``loops`` are those of repeated loop stages without reductions.
+    """The memory that stages touch; ``loops`` are of repeated loop stages without reductions.
 
     ``users`` and ``sizes`` are of memory in the arena that single layers use. The first thread
     computes the stages at ``alone``.
@@ -40,7 +40,7 @@ class Barriers:
     spaces: dict[Spot, tuple[list[Space], list[Space]]] = field(default_factory=dict)  # by stage
 
     def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
-        """Whether all wait before each of some stages, run in order behind ``pending``."""
+        """Return whether all wait before each of some stages, run in order behind ``pending``."""
         waits = list[bool]()
         for spot in spots:
             stage = stage_at(self.placed.program, spot)
@@ -56,7 +56,10 @@ class Barriers:
         return waits
 
     def turn(self, stage: BranchStage, pending: list[Spot]) -> bool:
-        """One side of a branch follows what came before both; both come before what follows."""
+        """Turn to the other side of a branch, or end it; nobody waits there.
+
+        Each side follows what came before both; both come before what follows.
+        """
         side = self.paths.pop()
         if stage.part == ELSE:
             self.paths.append([*pending])
@@ -66,7 +69,7 @@ class Barriers:
         return False
 
     def conflicts(self, spot: Spot, other: Spot) -> bool:
-        """Whether a thread may use, in one stage, memory that another writes in the other one."""
+        """Return whether a thread may use memory in one stage that another writes in the other."""
         if {spot[0], other[0]} <= self.alone or self.keeps_to_itself(spot, other):
             return False
         mine, others = self.memory(spot), self.memory(other)
@@ -104,7 +107,7 @@ class Barriers:
         return "", first, first + self.placed.program.values[buffer].bytes
 
     def keeps_to_itself(self, spot: Spot, other: Spot) -> bool:
-        """Whether every thread finds in one stage what it made itself in the other one.
+        """Return whether every thread finds in one stage what it made itself in the other one.
 
         So it is where both share the same loops in the same way, and an element of one needs no
         more of the other than the element of its own place.
@@ -116,7 +119,7 @@ class Barriers:
         return self.reads_own(first, second) and self.reads_own(second, first)
 
     def reads_own(self, writer: Stage, reader: Stage) -> bool:
-        """Whether a loop touches of what another one writes only the element of its own place."""
+        """Return whether a loop touches only the element of its own place of another's results."""
         assert isinstance(writer, LoopStage) and isinstance(reader, LoopStage)
         made, place = self.space(writer.output), self.placed.places[writer.output]
         shape = self.placed.program.values[writer.output].shape
@@ -135,7 +138,7 @@ class Barriers:
 
 
 def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
-    """Whether any two of them have bytes in common."""
+    """Return whether any two of them have bytes in common."""
     return any(
         space[0] == other[0] and space[1] < other[2] and other[1] < space[2]
         for space in some

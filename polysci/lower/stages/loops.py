@@ -37,6 +37,7 @@ from polysci.loop_ir.index import (
 )
 from polysci.loop_ir.nodes import (
     Address,
+    Before,
     Buffer,
     Compute,
     Constant,
@@ -76,17 +77,18 @@ from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
-from polysci.program.stages import ROW_AXIS, JointLoops, LoopStage, UpdateStage, members_of
+from polysci.program.passes.operands import ROW_ITERATOR
+from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
 
-ROW = f"i{ROW_AXIS}"
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 _ATTRIBUTES: Final = ("static", "PS_LOOP")
+MEMORY: Final = Buffer("m", "ps_memory", const=True)
 _ROW_PARAMETERS: Final = (
-    ScalarParameter("in", "const void *"), ScalarParameter("out", "void *"),
+    Buffer("in", "void", const=True), Buffer("out", "void"),
     ScalarParameter("first"), ScalarParameter("last"),
 )  # fmt: skip
-Pointer = Address | Member | Named  # where a buffer of the program begins
+Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
 Chunk = tuple[str, int, int]  # iterator, extent, step
 
 
@@ -103,6 +105,9 @@ class LoopLowering:
     rows: bool = False  # only those from `first` to `last` of axis 2
     steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
+    members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
+    reductions: list[Reduce] = field(init=False)
+    idle: set[str] = field(init=False)  # iterators that are always 0
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
@@ -111,6 +116,9 @@ class LoopLowering:
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
+        parts = members_of(self.stage)
+        self.members = tuple(it for it in parts if isinstance(it, LoopStage | UpdateStage))
+        self.reductions = [part for it in self.members for part in reductions(it.expr)[:1]]
         for at, member in enumerate(self.members):
             self.buffers[self.places[member.output].buffer] = f"y{at or ''}"
         reduced = {name for reduction in self.reductions for name, _ in reduction.over}
@@ -120,22 +128,10 @@ class LoopLowering:
             self.accesses[load] = self.access(load)
         self.merge(reduced)
 
-    idle: set[str] = field(default_factory=set)
-
-    @property
-    def members(self) -> tuple[LoopStage | UpdateStage, ...]:
-        """What is defined, by element in this order."""
-        parts = members_of(self.stage)
-        return tuple(part for part in parts if isinstance(part, LoopStage | UpdateStage))
-
     @property
     def out(self) -> MemoryAccess:
-        """Where the first of them is written; the others are as far apart."""
+        """The access of the first one's results; those of the others are as far apart."""
         return self.outs[0]
-
-    @property
-    def reductions(self) -> list[Reduce]:
-        return [part for member in self.members for part in reductions(member.expr)[:1]]
 
     def target(self, member: LoopStage | UpdateStage) -> Load:
         """The element that is written."""
@@ -147,7 +143,7 @@ class LoopLowering:
         return self.buffers[self.places[load.tensor].buffer]
 
     def reads(self) -> list[Load]:
-        """All elements that are read."""
+        """Return all elements that are read."""
         return [load for member in self.members for load in loads(member.expr)]
 
     def access(self, load: Load) -> MemoryAccess:
@@ -171,7 +167,7 @@ class LoopLowering:
         return MemoryAccess(terms, const, tuple(tables), tuple(computed))
 
     def busy(self, form: Affine) -> Affine:
-        """Without iterators that are always 0."""
+        """Return a form without iterators that are always 0."""
         kept = tuple([term for term in form.terms if term[0] not in self.idle])
         return form if len(kept) == len(form.terms) else Affine(kept, form.const)
 
@@ -183,7 +179,7 @@ class LoopLowering:
 
     def merge(self, reduced: set[str]) -> None:
         """Neighbouring loops that walk all tensors as one."""
-        fixed = set(reduced) | ({ROW} if self.rows else set())
+        fixed = set(reduced) | ({ROW_ITERATOR} if self.rows else set())
         for form in self.forms():
             fixed |= {name for name, _ in form.terms}
         order = self.outer_first([n for n in self.extents if n not in self.idle and n not in fixed])
@@ -197,7 +193,7 @@ class LoopLowering:
                     access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
     def forms(self) -> list[Affine]:
-        """What guards, tables and positions say of iterators: these loops stay as they are."""
+        """Return the forms of guards, tables and positions: the loops of their iterators stay."""
         forms = [at for access in self.accesses.values() for _, at, _ in access.tables]
         for part in (part for member in self.members for part in walk(member.expr)):
             if isinstance(part, Where | Reduce):
@@ -211,18 +207,16 @@ class LoopLowering:
 
     def loop(
         self, name: str, end: IndexLike, body: Statements, start: IndexLike = 0, step: int = 1,
-        *, simd: bool = False, lanes: int = 0,
+        kind: LoopKind = LoopKind.SERIAL, *, simd: bool = False,
     ) -> LoopStatement:  # fmt: skip
-        if self.rows and name == ROW:
+        if self.rows and name == ROW_ITERATOR:
             start, end = Variable("first"), Variable("last")
-        ends = as_index(start), as_index(end)
-        return For(name, *ends, block(*body), step, simd=simd, lanes=lanes)
+        return For(name, as_index(start), as_index(end), block(*body), step, kind, simd)
 
     def nest(self, names: Sequence[str], body: Statements, *, simd: bool = False) -> Statements:
         """Return loops over iterators, the first one outermost; ``simd``: the last a vector's."""
         for name in reversed(names):
-            body = [self.loop(name, self.extents[name], body, simd=simd)]
-            simd = False
+            body, simd = [self.loop(name, self.extents[name], body, simd=simd)], False
         return body
 
     def share(
@@ -230,16 +224,10 @@ class LoopLowering:
         *, simd: bool = False,
     ) -> Statements:  # fmt: skip
         """Return loops over iterators, and inside them ``chunks``, whose turns threads share."""
+        kind = LoopKind.PARALLEL if self.threads > 1 and not self.rows else LoopKind.SERIAL
         loops = [*((name, self.extents[name], 1) for name in names), *chunks]
-        if self.threads > 1 and not self.rows:
-            for name, extent, step in reversed(loops):
-                ends = as_index(0), as_index(extent)
-                body = [For(name, *ends, block(*body), step, LoopKind.PARALLEL, simd)]
-                simd = False
-            return body
         for name, extent, step in reversed(loops):
-            body = [self.loop(name, extent, body, step=step, simd=simd)]
-            simd = False
+            body, simd = [self.loop(name, extent, body, 0, step, kind, simd=simd)], False
         return body
 
     @property
@@ -253,7 +241,7 @@ class LoopLowering:
         body = self.body([name for name, _ in self.order])
         rows = (*_ROW_PARAMETERS,) if self.rows else ()
         steps = (ScalarParameter(STEP),) if self.steps else ()
-        parameters = (ScalarParameter("m", "const ps_memory *"), *rows, *steps)
+        parameters = (MEMORY, *rows, *steps)
         tables = [
             Table(name, "int32_t", (len(values),), values) for name, values in self.tables.items()
         ]
@@ -300,7 +288,7 @@ class LoopLowering:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether it is a transposition whose blocks threads share."""
+        """Return whether it is a transposition whose blocks threads share."""
         *outer, last = [name for name, _ in self.order] or [""]
         return bool(last and self.turn_iterator(outer, last))
 

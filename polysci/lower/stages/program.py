@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.expressions import reductions
@@ -20,13 +21,13 @@ from polysci.loop_ir.index import (
 )
 from polysci.loop_ir.nodes import (
     Address,
-    Assign,
     Barrier,
     Block,
     Break,
     Buffer,
     Comment,
     Constant,
+    Element,
     Fields,
     For,
     If,
@@ -39,19 +40,18 @@ from polysci.loop_ir.nodes import (
     Once,
     Point,
     Result,
+    Store,
     Table,
     Value,
     block,
     loop,
 )
-from polysci.lower.layer_calls import LayerCall, Spot, first_of, packed_ahead
+from polysci.lower.layer_calls import LayerCall, Spot, packed_ahead
 from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.barriers import Barriers
 from polysci.lower.stages.loops import LoopLowering, Pointer
 from polysci.lower.stages.reduction_loops import lowering_of
 from polysci.lower.stages.row_fusion import RowFusionLowering
-from polysci.lower.stages.serial_stages import serial_stage
-from polysci.lower.stages.updates import UpdateLowering
 from polysci.numerics.arrays import round_up
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import REAL
@@ -69,7 +69,6 @@ from polysci.program.stages import (
     Stage,
     UpdateStage,
 )
-from polysci.program.windows import start_of
 from polysci.target.isa import Isa
 from polysci.text.names import remark
 
@@ -134,10 +133,10 @@ class StageLowering:
         self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
         for name, at in self.constants.items():
             self.pointers[name] = Address(CONSTANTS, as_index(at))
-        for position, name in enumerate(program.arguments):
-            self.pointers[name] = Member("m", f"in[{position}]", pointed=True)
-        for position, name in enumerate(program.outputs):
-            self.pointers[name] = Member("m", f"out[{position}]", pointed=True)
+        for field_name, names in (("in", program.arguments), ("out", program.outputs)):
+            buffers = Member("m", field_name, pointed=True)
+            for position, name in enumerate(names):
+                self.pointers[name] = Element(buffers, as_index(position))
         for name, at in self.arena.offsets.items():
             self.pointers[name] = Address(ARENA, as_index(at))
         sizes = {name: size for name, (size, _) in self.extra.items()}
@@ -151,7 +150,7 @@ class StageLowering:
             lines.append(_clock(-1))
         for at, stage in enumerate(self.placed.program.stages):
             if self.shares.serial(at):
-                lines += serial_stage(self, at, pending)
+                lines += self.serial(at, pending)
             elif isinstance(stage, RepeatStage):
                 lines += self.repeat(at, stage, pending)
             else:
@@ -164,11 +163,38 @@ class StageLowering:
                 pending.clear()
         return close_branches(lines)
 
-    def lower(self, at: int, stage: Stage) -> Block:
-        """Return the statements of a stage without those that wait before it."""
+    def serial(self, at: int, pending: list[Spot]) -> Statements:
+        """Return a stage that one thread computes, or with the first of neighbours all of them."""
+        neighbours = self.shares.neighbours(at)
+        if neighbours and at > neighbours.start:
+            return []
+        stages = neighbours or range(at, at + 1)
+        spots = [spot for other in stages for spot in self.spots(other)]
+        waits = any(self.barriers.conflicts(spot, other) for spot in spots for other in pending)
+        if waits:
+            pending.clear()
+        pending.extend(spots)
+        wait = Statements([Barrier()] * waits)
+        if neighbours is None:
+            return [*wait, Once(self.in_one_thread(at), first=True)]
+        part = Variable("part")
+        parts = [If(compare(part, "==", other - at), self.in_one_thread(other)) for other in stages]
+        turns = loop("part", len(stages), *parts)
+        return [*wait, replace(turns, kind=LoopKind.PARALLEL, chunk=1)]
+
+    def in_one_thread(self, at: int) -> Block:
+        """Return all of a stage by one thread, as in a network that has no more."""
+        alone, stage = copy(self), self.placed.program.stages[at]
+        alone.threads = 1
         if isinstance(stage, RepeatStage):
-            return block(*self.repeat(at, stage, []))
-        return close_branches(self.statements((at, 0), stage))
+            return block(*alone.repeat(at, stage, []))
+        return close_branches(alone.statements((at, 0), stage))
+
+    def spots(self, at: int) -> list[Spot]:
+        """Return a stage, or those that it repeats."""
+        stage = self.placed.program.stages[at]
+        count = len(stage.members) if isinstance(stage, RepeatStage) else 1
+        return [(at, inside) for inside in range(count)]
 
     def statements(self, spot: Spot, stage: Stage) -> Sequence[LoopStatement | BranchMark]:
         """Return the statements of one stage; of branches, where they begin and end."""
@@ -217,7 +243,7 @@ class StageLowering:
             pending.clear()
         for spot in ahead:
             packing += self.pack_weights(spot, self.calls[spot], ZERO)
-        spots, before = [(at, inside) for inside in range(len(stage.members))], list(pending)
+        spots, before = self.spots(at), list(pending)
         self.waits(spots, pending)  # what is pending when the next step begins
         pending[:] = dict.fromkeys((*before, *pending))
         waits, body = self.waits(spots, pending), Lines()
@@ -257,9 +283,9 @@ class StageLowering:
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
         steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        kind = UpdateLowering if isinstance(stage, UpdateStage) else lowering_of(stage)
-        words = stage, self.symbol(spot), places, self.pointers, self.threads, extents
-        return kind(*words, steps=steps)
+        return lowering_of(stage)(
+            stage, self.symbol(spot), places, self.pointers, self.threads, extents, steps=steps
+        )
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
         """Keep what a stage has outside of the function of all stages."""
@@ -267,7 +293,7 @@ class StageLowering:
         self.functions += [*tables, replace(function, comment=remark(stage.name))]
 
     def symbol(self, spot: Spot) -> str:
-        """What the C names of a stage begin with."""
+        """Return the prefix of the names of a stage in C."""
         repeated = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
         return f"{self.name}_s{spot[0]}" + (f"_{spot[1]}" if repeated else "")
 
@@ -348,9 +374,12 @@ class StageLowering:
         if not call.packs:
             return []
         packed = Address(self.scratch(spot, "packed"), dtype="void")
-        zero: list[Value] = [call.layer.x_zero] * call.source.precision.integer
-        operands = (self.weights(call, moved), packed, *zero)
-        packing = Invoke(f"{call.source.symbol}_pack_weights", operands)
+        operands: dict[str, Value] = {
+            "w": self.weights(call, moved),
+            "packed": packed,
+            "x_zero": call.layer.x_zero,
+        }
+        packing = call.invoke("pack_weights", operands)
         if spot[0] in self.shares.split:
             return [packing]
         return self.call_once(False, packing, wait=True)
@@ -368,7 +397,7 @@ class StageLowering:
 
     @property
     def barrier(self) -> Statements:
-        """Where all threads wait for each other."""
+        """The barrier at which all threads wait for each other, if there are several."""
         return [Barrier()] if self.threads > 1 else []
 
     def scratch(self, spot: Spot, use: str) -> Address:
@@ -384,42 +413,41 @@ class StageLowering:
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
-        x_first = first_of(layer.x, self.places(layer.x.tensor)) + x_moved
-        y_first = first_of(layer.y, self.places(layer.y.tensor)) + y_moved
+        x_place, y_place = self.places(layer.x.tensor), self.places(layer.y.tensor)
+        x_first = x_place.first + layer.x.first(x_place.strides) + x_moved
+        y_first = y_place.first + layer.y.first(y_place.strides) + y_moved
         packed = (
             self.scratch(spot, "packed") if call.packs
             else Address(Member("m", "packed", pointed=True), as_index(call.packed_at))
             if call.packed_at is not None
             else self.weights(call, as_index(w_moved))
         )  # fmt: skip
-        bias: Value = 0
-        residual: Value = 0
-        clamp: Value = 0
-        workspace: Value = 0
+        operands: dict[str, Value] = {
+            "x": self.address(layer.x.tensor, x_kind, x_first),
+            "packed": Address(packed, dtype="void", const=True),
+            "y": self.address(layer.y.tensor, y_kind, y_first, const=False),
+            **dict.fromkeys(("bias", "residual", "clamp", "workspace"), 0),
+            "first": Variable("first"),
+            "last": Variable("last"),
+            "team": Member("m", "team", pointed=True),
+        }
         if layer.bias:
             first = self.places(layer.bias).first
-            bias = self.address(layer.bias, source.precision.sum.c_type, first)
+            operands["bias"] = self.address(layer.bias, source.precision.sum.c_type, first)
         if layer.residual:
             place = self.places(layer.residual)
-            first = place.first + start_of(layer.y, place.strides)
-            residual = self.address(layer.residual, y_kind, first)
+            first = place.first + layer.y.first(place.strides)
+            operands["residual"] = self.address(layer.residual, y_kind, first)
         if layer.clamp:
             bounds = tuple(("", Constant(bound, REAL)) for bound in layer.clamp)
-            clamp = Fields(bounds, "const float[]")
+            operands["clamp"] = Fields(bounds, "const float", array=True)
+        if source.precision.scaled:
+            operands["to"] = self.scales(spot, layer)
         if source.by_rows:
-            workspace = Named("work")
+            operands["workspace"] = Named("work")
         elif source.workspace:
-            workspace = self.scratch(spot, "workspace")
-        scales: list[Value] = [self.scales(spot, layer)] if source.precision.scaled else []
-        rows: list[Value] = [Member("m", "team", pointed=True)] * source.pool
-        if source.by_rows:
-            rows = [Variable("first"), Variable("last")]
-        return Invoke(source.symbol, (
-            self.address(layer.x.tensor, x_kind, x_first),
-            Address(packed, dtype="void", const=True),
-            self.address(layer.y.tensor, y_kind, y_first, const=False),
-            bias, residual, clamp, *scales, workspace, *rows,
-        ))  # fmt: skip
+            operands["workspace"] = self.scratch(spot, "workspace")
+        return call.invoke("run", operands)
 
     def scales(self, spot: Spot, layer: LayerStage) -> Fields:
         """Return the scales of a layer's results, as an array of one record."""
@@ -432,7 +460,7 @@ class StageLowering:
             ("", Named(name)), ("", Constant(scales.residual_scale, REAL)),
             ("", as_index(scales.residual_zero)), ("", as_index(scales.y_zero)),
         ))  # fmt: skip
-        return Fields((("", record),), "const polysci_scales[]")
+        return Fields((("", record),), "const polysci_scales", array=True)
 
     def places(self, name: str) -> BufferPlace:
         return self.placed.places[name]
@@ -464,9 +492,9 @@ def _side(lines: Iterator[LoopStatement | BranchMark]) -> tuple[Block, str]:
     return block(*body), ""
 
 
-def _clock(at: int) -> Assign:
+def _clock(at: int) -> Store:
     """Return the statement that keeps the time when a stage ended."""
-    return Assign(Member("m", f"times[{at}]", pointed=True), Result("ps_now", ()))
+    return Store(Member("m", "times", pointed=True), as_index(at), Result("ps_now", ()))
 
 
 def scratch_name(spot: Spot, use: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
 from polysci.loop_ir.functions import PLACES, kind_of
 from polysci.loop_ir.index import TRUE, ZERO, Index, Variable, as_index, least, most
-from polysci.loop_ir.nodes import Address, Invoke, Let, Named, Opaque, loop
+from polysci.loop_ir.nodes import Address, Let, Named, Opaque, Prefetch, loop
 from polysci.lower.stages.access import MemoryAccess, Places, affine_index
 from polysci.lower.stages.accumulators import (
     MOST_TERMS,
@@ -19,10 +19,16 @@ from polysci.lower.stages.accumulators import (
     bounds_of,
     place_in,
 )
-from polysci.lower.stages.loops import ROW, LoopLowering, converted, vector_loop
-from polysci.lower.stages.rows_ahead import PREFETCH, rows_ahead
+from polysci.lower.stages.loops import (
+    LoopLowering,
+    UpdateLowering,
+    converted,
+    vector_loop,
+)
+from polysci.lower.stages.rows_ahead import rows_ahead
 from polysci.numerics.scalar_functions import EXACT, REAL
-from polysci.program.stages import JointLoops, LoopStage, Value, members_of
+from polysci.program.passes.operands import ROW_ITERATOR
+from polysci.program.stages import JointLoops, LoopStage, UpdateStage, Value, members_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
@@ -45,23 +51,20 @@ Bounds = Mapping[str, tuple[Index, Index]]  # iterator -> first value and end
 class ReductionLowering(LoopLowering):
     """A stage with reductions, over the same iterators, on its way to loop IR."""
 
+    bodies: list[MemoryAccess] = field(init=False)  # of what reductions read
+
     def body(self, names: Sequence[str]) -> Statements:
-        """The loops over iterators."""
+        """Return the loops over iterators."""
+        self.bodies = [self.accesses[load] for it in self.reductions for load in loads(it.body)]
         several = self.merge_reduced(self.reductions)
         if names and self.by_columns(names[-1]):
             return self.columns(several, names, names[-1])
         return self.scalars(several, names)
 
-    def bodies(self) -> list[MemoryAccess]:
-        """What reductions read."""
-        return [
-            self.accesses[load] for reduction in self.reductions for load in loads(reduction.body)
-        ]
-
     def merge_reduced(self, several: Sequence[Reduce]) -> list[Reduce]:
-        """The same over fewer iterators: neighbours that walk all tensors as one are one."""
+        """Return reductions whose neighbouring iterators are one where they walk all tensors so."""
         fixed = {name for form in self.forms() for name, _ in form.terms}
-        every, whole = self.bodies(), several[0].over
+        every, whole = self.bodies, several[0].over
         over = [item for item in whole if item[1] != 1 or item[0] in fixed]
         merged = over[:1] or [*whole[:1]]
         for name, size in over[1:]:
@@ -79,19 +82,19 @@ class ReductionLowering(LoopLowering):
         return [replace(reduction, over=tuple(merged)) for reduction in several]
 
     def by_columns(self, inner: str) -> bool:
-        """Whether neighbouring results are reduced side by side in a vector."""
-        if self.rows and inner == ROW:
+        """Return whether neighbouring results are reduced side by side in a vector."""
+        if self.rows and inner == ROW_ITERATOR:
             return False
-        steps = {access.terms.get(inner, 0) for access in self.bodies()}
+        steps = {access.terms.get(inner, 0) for access in self.bodies}
         least = 4 if steps <= {0, 1} else PAIRS if self.in_pairs(inner) else inf
         return self.out.terms.get(inner) == 1 and self.extents[inner] >= least
 
     def in_pairs(self, inner: str) -> bool:
-        """Whether neighbours that read every second element are no faster one after the other.
+        """Return whether neighbours that read every second element are no slower side by side.
 
-        These are, as whole windows in registers, unless windows end at the border or have places.
+        One by one, windows are whole in registers, unless they end at the border or have places.
         """
-        steps = {access.terms.get(inner, 0) for access in self.bodies()}
+        steps = {access.terms.get(inner, 0) for access in self.bodies}
         first = self.reductions[0]
         at_border = any(self.busy(guard.at).coef(inner) for guard in first.guards)
         with_places = any(reduction.function in PLACES for reduction in self.reductions)
@@ -135,7 +138,7 @@ class ReductionLowering(LoopLowering):
         return [self.loop("j", length, body, simd=True)]
 
     def scalars(self, several: Sequence[Reduce], names: Sequence[str]) -> Statements:
-        """One result after the other; the last loop is a vector's where all lies side by side."""
+        """Reduce one result after the other, in vectors where all that is read is contiguous."""
         bounds, guards = bounds_of(several[0], set(), self.busy)
         gathered = self.accumulators(several)
         if last := self.last_of(several[0]):
@@ -151,7 +154,7 @@ class ReductionLowering(LoopLowering):
         return self.share(names, body) if names else self.alone(body)
 
     def runs_forwards(self, reduction: Reduce) -> bool:
-        """Whether no step of what is reduced goes back in memory.
+        """Return whether no step of what is reduced goes back in memory.
 
         Where one does, GCC 12 sums wrong elements if it unrolls a short loop and makes vectors of
         the loop around that: its permutation of them is lost when it adds them in order.
@@ -159,14 +162,14 @@ class ReductionLowering(LoopLowering):
         names = [name for name, _ in reduction.over]
         return not any(
             access.tables or access.computed or any(access.terms.get(name, 0) < 0 for name in names)
-            for access in self.bodies()
+            for access in self.bodies
         )
 
     def lanes(
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator],
         within: tuple[Bounds, Sequence[Guard]], last: str,
     ) -> Statements:  # fmt: skip
-        """Every so many neighbours of ``last`` side by side, then all of these as one.
+        """Reduce every so many neighbours of ``last`` side by side, then all of these as one.
 
         The text says which terms meet in what order: all compilers and ISAs give the same bits.
         """
@@ -197,7 +200,7 @@ class ReductionLowering(LoopLowering):
     def parts(
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator]
     ) -> list[Accumulator]:
-        """What gathers so few terms that f32 is enough: of others, they themselves."""
+        """Return accumulators in f32 of few terms for those in double; the others as they are."""
         pairs = zip(several, gathered, strict=True)
         return [
             sums.part if sums.kind == EXACT != kind_of(reduction.body, self.dtypes) else sums
@@ -205,7 +208,7 @@ class ReductionLowering(LoopLowering):
         ]
 
     def reads_from_memory(self, reduction: Reduce) -> bool:
-        """Whether the elements that are read come from beyond L2."""
+        """Return whether the elements that are read come from beyond L2."""
         turns = prod(self.extents.values()) * prod(size for _, size in reduction.over)
         reduced = {name for name, _ in reduction.over}
         read = {load.tensor for load, it in self.accesses.items() if reduced & {*it.terms}}
@@ -229,11 +232,11 @@ class ReductionLowering(LoopLowering):
             at = access.index({last: Variable("j0")})
             starts = range(AHEAD // size, AHEAD // size + count, LINE // size)
             name = Named(self.pointer(load))
-            lines += [Invoke(PREFETCH, (Address(name, at + start),)) for start in starts]
+            lines += [Prefetch(Address(name, at + start)) for start in starts]
         return lines
 
     def accumulators(self, several: Sequence[Reduce]) -> list[Accumulator]:
-        """What reductions gather in."""
+        """Return the accumulators of reductions."""
         pairs = enumerate(zip(self.members, several, strict=True))
         return [
             accumulator_of(
@@ -247,7 +250,7 @@ class ReductionLowering(LoopLowering):
         self, several: Sequence[Reduce], gathered: Sequence[Accumulator], guards: Sequence[Guard],
         places: Places,
     ) -> Statements:  # fmt: skip
-        """One more value of every reduction, where guards hold."""
+        """Add one more value to every reduction, where guards hold."""
         condition = self.condition(guards, places)
         statements = Statements()
         for reduction, sums in zip(several, gathered, strict=True):
@@ -266,7 +269,7 @@ class ReductionLowering(LoopLowering):
         good = [
             name for name, size in over
             if size >= shortest
-            and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in self.bodies())
+            and all(a.terms.get(name, 0) in (0, 1) and not a.tables for a in self.bodies)
         ]  # fmt: skip
         guarded = {name for guard in reduction.guards for name, _ in guard.at.terms}
         return next((name for name in good if name not in guarded), "")
@@ -280,14 +283,14 @@ class ReductionLowering(LoopLowering):
 
 
 def width_of(several: Sequence[Reduce], extent: int) -> int:
-    """How many neighbours along a loop are side by side, a power of 2."""
+    """Return how many neighbours along a loop are side by side, a power of 2."""
     sums = all(reduction.function == "add" for reduction in several)
     most = CHUNK if not sums else LANES if len(several) <= FEW else LANES // 2
     return min(most, 1 << extent.bit_length() - 1)
 
 
 def start(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements:
-    """So many of each side by side, with their first values."""
+    """Define so many of each accumulator side by side, with their first values."""
     lines = [line for sums in gathered for line in sums.declare(width)]
     firsts = [line for sums in gathered for line in sums.at(LANE).start()]
     return [*lines, vector_loop("j", width, firsts, lanes)]
@@ -315,7 +318,7 @@ def in_parts(
 
 
 def join(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements:
-    """All lanes in the first: each of one half takes one of the other half, until one is left.
+    """Join all lanes in the first: each of one half takes one of the other, until one is left.
 
     ``width`` is a power of 2.
     """
@@ -328,8 +331,10 @@ def join(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements:
     return lines
 
 
-def lowering_of(stage: LoopStage | JointLoops) -> type[LoopLowering]:
-    """Return the class that writes a loop: one that reduces, or one that does not."""
+def lowering_of(stage: LoopStage | JointLoops | UpdateStage) -> type[LoopLowering]:
+    """Return the class that lowers a loop: an update, one that reduces, or one that does not."""
     first = members_of(stage)[0]
+    if isinstance(first, UpdateStage):
+        return UpdateLowering
     assert isinstance(first, LoopStage)
     return ReductionLowering if reductions(first.expr) else LoopLowering

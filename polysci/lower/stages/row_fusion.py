@@ -14,9 +14,11 @@ from polysci.loop_ir.index import Variable, as_index, compare, divide, least, mo
 from polysci.loop_ir.nodes import (
     Address,
     Assign,
+    Before,
     Buffer,
     Convert,
     Declare,
+    Element,
     Fields,
     For,
     If,
@@ -27,6 +29,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
+    Point,
     ScalarParameter,
     Scope,
     Unused,
@@ -36,19 +39,18 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.lower.layer_calls import LayerCall
 from polysci.lower.stages.accumulators import Statements
-from polysci.lower.stages.loops import Pointer
+from polysci.lower.stages.loops import MEMORY, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import RowWindow
-from polysci.program.passes.row_windows import rows_read
+from polysci.program.passes.operands import RowWindow, rows_read
 from polysci.program.stages import ROW_AXIS, RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 _STATIC: Final = ("static",)
 _PARAMETERS: Final = (
-    ScalarParameter("m", "const ps_memory *"), ScalarParameter("r", "ps_ring *"),
-    ScalarParameter("work", "char *"), ScalarParameter("from"), ScalarParameter("upto"),
+    MEMORY, Buffer("r", "ps_ring"), Buffer("work", "char"), ScalarParameter("from"),
+    ScalarParameter("upto"),
 )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ class RowFusionLowering:
     calls_to: dict[int, LoopStatement] = field(default_factory=dict)
 
     def rows(self, inside: int) -> RowWindow:
-        """What member ``inside`` reads of the one before it."""
+        """Return which rows member ``inside`` reads of the one before it."""
         tensor = self.stage.members[inside - 1].output
         values = self.placed.program.values
         made = values[self.stage.members[inside].output].shape
@@ -98,12 +100,12 @@ class RowFusionLowering:
 
     @property
     def work_bytes(self) -> int:
-        """Of packed copies, for a thread."""
+        """The bytes of packed copies, for a thread."""
         most = max((call.source.workspace for call in self.calls.values()), default=0)
         return round_up(most)
 
     def memory(self) -> dict[str, int]:
-        """Bytes in the arena, by the names of ``text``."""
+        """Return the bytes of rings and of packed copies, by their names in the arena."""
         sizes = {
             f"{self.symbol} ring{inside}": self.threads * self.ring_bytes(inside)
             for inside in range(len(self.stage.members) - 1)
@@ -115,24 +117,25 @@ class RowFusionLowering:
     def pointers(self) -> dict[str, Pointer]:
         """Return, by internal tensor, where its first row would lie."""
         return {
-            name: Named(
-                f"((uintptr_t)r[{inside}].at - (uintptr_t)(r[{inside}].base * "
-                f"{self.row_bytes(inside)}))"
-            )
+            name: Before(Member(ring, "at"), Member(ring, "base"), self.row_bytes(inside))
             for inside, name in enumerate(self.stage.internal)
+            for ring in [_ring(inside)]
         }
 
     def local(self, inside: int) -> dict[str, Pointer]:
-        """The same inside a function of loops, which gets them as arguments."""
+        """Return pointers in a function of loops, which gets them as arguments."""
         names = self.stage.internal
         pointers: dict[str, Pointer] = {names[inside - 1]: Named("in")} if inside else {}
         return pointers | ({names[inside]: Named("out")} if inside < len(names) else {})
 
     def ends(self, inside: int) -> tuple[Value, Value]:
-        """Return those arguments."""
-        mine, every = self.local(inside), self.pointers()
-        addresses = {str(where): Address(every[name], dtype="void") for name, where in mine.items()}
-        return addresses.get("in", 0), addresses.get("out", 0)
+        """Return those arguments; 0 for a tensor that is not internal."""
+        rows: list[Value] = [
+            0,
+            *(Address(row, dtype="void") for row in self.pointers().values()),
+            0,
+        ]
+        return rows[inside], rows[inside + 1]
 
     def functions(self, offsets: Mapping[str, int]) -> list[LoopFunction]:
         """Return the functions of all members, then the row fusion's own."""
@@ -145,7 +148,7 @@ class RowFusionLowering:
 
         Rows ``from`` on are still needed; those before ``done`` are made.
         """
-        ring, step = f"r[{inside}]", self.step(inside)
+        ring, step = _ring(inside), self.step(inside)
         first, begin = Variable("first"), divide(Variable("from"), step) * step
         turn = block(
             Let("last", least(first + step, self.height(inside))),
@@ -169,7 +172,7 @@ class RowFusionLowering:
 
     def make_room(self, inside: int) -> If:
         """Return the move of rows that are still needed to the beginning of a ring that is full."""
-        ring, size = f"r[{inside}]", self.row_bytes(inside)
+        ring, size = _ring(inside), self.row_bytes(inside)
         keep, base, done = Variable("keep"), Variable("base"), Variable("first")
         rows = Address(Member(ring, "at"), (keep - base) * size)
         count = Convert("size_t", (done - keep) * size)
@@ -195,7 +198,7 @@ class RowFusionLowering:
         step, height = self.step(last), self.height(last)
         blocks, thread, first = -(-height // step), Variable("thread"), Variable("first")
         arena = Member("m", "arena", pointed=True)
-        work: Value = 0
+        work: Address | int = 0
         if self.work_bytes:
             work = Address(arena, offsets[f"{self.symbol} work"] + self.work_bytes * thread)
         rings = tuple(
@@ -215,10 +218,15 @@ class RowFusionLowering:
         turns = loop(
             "thread", self.threads,
             Declare(Buffer("r", "ps_ring", as_index(last), Scope.STACK), rings),
-            Let("work", work, "char *", const=False),
+            Point(Buffer("work", "char"), work),
             Unused(("work",)),
             For("first", start, end, turn, step),
         )  # fmt: skip
         if self.threads > 1:
             turns = replace(turns, kind=LoopKind.PARALLEL)
         return LoopFunction(self.symbol, _PARAMETERS[:1], block(turns), attributes=_STATIC)
+
+
+def _ring(inside: int) -> Element:
+    """Return the record of the ring of a member's rows."""
+    return Element("r", as_index(inside))

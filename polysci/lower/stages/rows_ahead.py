@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from polysci.loop_ir.expressions import Load, loads
 from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, least
-from polysci.loop_ir.nodes import Address, Buffer, Invoke, Named, Point
+from polysci.loop_ir.nodes import Address, Buffer, Named, Point, Prefetch
 from polysci.lower.stages.access import MemoryAccess, Places
 from polysci.lower.stages.accumulators import Statements
 from polysci.numerics.dtypes import C_TYPES
@@ -23,7 +23,6 @@ DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is re
 MOST_TURNS: Final = 16
 MOST_LINES: Final = 17  # of a row, 1 KiB from any place: the hardware foresees the others
 LINE: Final = 64  # bytes
-PREFETCH: Final = "__builtin_prefetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,8 @@ def rows_ahead(
     """
     lines, known = Statements(), lowering.accesses
     for load, access in known.items():
+        if not access.computed:
+            continue
         dtype = lowering.dtypes[load.tensor]
         item = Value(load.tensor, (), dtype).item
         if later := _later(access, item, known, extents, loops):
@@ -77,7 +78,7 @@ def _later(
     access: MemoryAccess, item: int, accesses: Mapping[Load, MemoryAccess],
     extents: Mapping[str, int], loops: tuple[str, str],
 ) -> Mapping[Load, MemoryAccess]:  # fmt: skip
-    """What subscripts out of data are made of, as later turns of a loop read it.
+    """Return the loads inside subscripts out of data, as later turns of a loop read them.
 
     ``loops`` are that one and the one inside. Empty where the latter does not read a row of a
     large table of elements of ``item`` bytes that the former chooses.
@@ -102,7 +103,7 @@ def _later(
 
 
 def _turns(row: int) -> int:
-    """How many turns that read rows of so many bytes lie in between."""
+    """Return how many turns that read rows of so many bytes lie in between."""
     return max(1, min(MOST_TURNS, DISTANCE // row))
 
 
@@ -116,5 +117,5 @@ def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Stat
         starts.append(count - 1)
     return [
         Point(Buffer(name, kind, const=True), address),
-        *(Invoke(PREFETCH, (Address(Named(name), as_index(start)),)) for start in starts),
+        *(Prefetch(Address(Named(name), as_index(start))) for start in starts),
     ]

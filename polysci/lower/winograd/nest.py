@@ -50,7 +50,7 @@ from polysci.lower.lowering import Source
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers import interface
-from polysci.printers.team import Team
+from polysci.printers.openmp import Team
 from polysci.space.directives import Ahead
 from polysci.space.plan import iterator
 from polysci.target.header_sets import HeaderSet

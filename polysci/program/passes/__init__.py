@@ -1,1 +1,1 @@
-"""What changes a network's stages or places them; each is from program to program."""
+"""Passes, which change the stages of a program or place its tensors in memory."""

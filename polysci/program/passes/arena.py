@@ -30,7 +30,7 @@ class Life:
         return self.first <= other.last and other.first <= self.last
 
     def widen(self, stages: Sequence[range]) -> Life:
-        """As long as all of some stages run at the same time."""
+        """Return a life as long as all stages that run at the same time as it."""
         for beside in stages:
             if self.meets(Life(beside.start, beside.stop - 1)):
                 return Life(min(self.first, beside.start), max(self.last, beside.stop - 1)).widen(
@@ -40,7 +40,7 @@ class Life:
 
 
 def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
-    """By buffer, without those in ``kept``."""
+    """Return the lives of buffers, without those in ``kept``."""
     alive: dict[str, Life] = {}
     for at, stage in enumerate(placed.program.stages):
         names = [*stage.outputs, *stage.inputs]
@@ -59,7 +59,7 @@ def arrange(
     apart: bool = False,
     beside: Sequence[range] = (),
 ) -> Arena:
-    """Every buffer at the lowest offset that is free while it lives, the largest ones first.
+    """Place every buffer at the lowest offset that is free while it lives, the largest first.
 
     ``extra`` are further buffers: size in bytes, and the stage that uses it. ``apart``: nothing is
     shared, so that all tensors are still there after a run. ``beside`` are stages that run at the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from polysci.loop_ir.expressions import Apply, Expr, Load, axis, constant, reductions
+from polysci.loop_ir.expressions import Apply, Expr, Load, constant, reductions
 from polysci.program.control import ELSE, END, IF, BranchStage, ChoiceStage
 from polysci.program.stages import LoopStage, Program, RepeatStage, Stage, ViewStage
 from polysci.target.coefficients import prior_of
@@ -59,7 +59,7 @@ class _Brancher:
         for part, stages, names in zip((IF, ELSE), moved, sides, strict=True):
             block += [BranchStage(choice.name, choice.condition, part), *self.expand(stages)]
             block += [
-                LoopStage(choice.name, output, self.whole(name))
+                LoopStage(choice.name, output, self.program.values[name].elements)
                 for output, name in zip(choice.outputs, names, strict=True)
             ]
         return kept, [*block, BranchStage(choice.name, choice.condition, END)]
@@ -84,7 +84,7 @@ class _Brancher:
         return moved[::-1]
 
     def few(self, stages: Iterable[Stage]) -> bool:
-        """Whether stages are so few elements that both sides are computed."""
+        """Return whether stages are so few elements that both sides are computed."""
         sizes = 0
         for stage in stages:
             if isinstance(stage, ViewStage):
@@ -97,7 +97,5 @@ class _Brancher:
     def select(self, choice: ChoiceStage, then: str, otherwise: str) -> Expr:
         shape = self.program.values[choice.condition].shape
         condition = Load(choice.condition, tuple(constant(0) for _ in shape))
-        return Apply("select", (condition, self.whole(then), self.whole(otherwise)))
-
-    def whole(self, name: str) -> Expr:
-        return Load(name, tuple(axis(at) for at in range(len(self.program.values[name].shape))))
+        values = self.program.values
+        return Apply("select", (condition, values[then].elements, values[otherwise].elements))

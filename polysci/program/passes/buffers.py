@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from polysci.loop_ir.expressions import Expr, Load, axis
+from polysci.loop_ir.expressions import Load
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import ELSE, END, IF, STEP, BranchStage
-from polysci.program.passes.carried import replaces_in_place
 from polysci.program.passes.concat import ConcatPart, hosts
+from polysci.program.passes.in_place import replaces_in_place
 from polysci.program.passes.operands import operands_of
 from polysci.program.stages import (
     ConcatStage,
@@ -27,8 +27,8 @@ from polysci.program.stages import (
     Value,
     ViewStage,
     Window,
+    fresh_name,
 )
-from polysci.program.windows import stretch
 
 _WIDE = {"bf16": "float32"}  # element types that routines do not take, and what they take instead
 
@@ -67,7 +67,7 @@ class PlacedProgram:
 
 
 def place_buffers(program: Program) -> PlacedProgram:
-    """Every tensor's place; copies where a view, a concatenation or a layer's operand needs one."""
+    """Return every tensor's place, with copies where a view, a concat or an operand needs one."""
     placer = _Placer(program, hosts(program))
     for stage in program.stages:
         placer.add(stage)
@@ -140,7 +140,7 @@ class _Placer:
         self.stages.append(stage)
 
     def repeat(self, stage: RepeatStage) -> None:
-        """What a step works on lies in the tensors around it, and is written there."""
+        """Place what a step reads and writes in the tensors around it."""
         for view in (*stage.reads, *stage.writes):
             rank = len(self.values[view.inner].shape)
             self.places[view.inner] = resolve_view(view.index, self.place_of(view.outer), rank)
@@ -152,7 +152,7 @@ class _Placer:
             else:
                 made = self.fresh(held.inner, self.values[held.inner])
                 self.places[made] = place
-                copied.append(LoopStage(f"carry {held.inner}", made, self.whole(held.following)))
+                copied.append(self.moved(f"carry {held.inner}", made, held.following))
         self.written |= {*stage.results}
         outside = dict(self.copies)
         around, self.stages = self.stages, list[Stage]()
@@ -166,22 +166,20 @@ class _Placer:
             self.copies = outside
 
     def fresh(self, base: str, like: Value, **changes: object) -> str:
-        name, number = f"{base}.copy", 1
-        while name in self.values:
-            name, number = f"{base}.copy{number}", number + 1
+        name = fresh_name(base, self.values, "copy")
         self.values[name] = replace(like, name=name, **changes)  # type: ignore[arg-type]
         return name
 
-    def whole(self, name: str) -> Expr:
-        """Every element of a tensor, in its place."""
-        return Load(name, tuple(axis(at) for at in range(len(self.values[name].shape))))
+    def moved(self, title: str, output: str, source: str) -> LoopStage:
+        """Return the loop that moves every element of a tensor to another one."""
+        return LoopStage(title, output, self.values[source].elements)
 
     def copy(self, name: str, order: tuple[int, ...], dtype: str) -> str:
         """A copy of a tensor in a buffer of its own, made once."""
         key = (name, order, dtype)
         if key not in self.copies:
             made = self.fresh(name, self.values[name], order=order, dtype=dtype)
-            self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
+            self.stages.append(self.moved(f"copy {name}", made, name))
             self.place_of(made)
             self.copies[key] = made
         return self.copies[key]
@@ -210,13 +208,13 @@ class _Placer:
         if stage.index is None:
             inner = self.fresh(stage.output, self.values[stage.output])
             self.view(ViewStage(stage.name, inner, stage.source))
-            self.stages.append(LoopStage(stage.name, stage.output, self.whole(inner)))
+            self.stages.append(self.moved(stage.name, stage.output, inner))
         else:
             self.stages.append(LoopStage(stage.name, stage.output, Load(stage.source, stage.index)))
         self.place_of(stage.output)
 
     def concat(self, stage: ConcatStage) -> None:
-        """Parts that are not there already are copied."""
+        """Copy the parts that are not there already."""
         place, first = self.place_of(stage.output), 0
         for name in stage.parts:
             part = self.parts.get(name)
@@ -225,7 +223,7 @@ class _Placer:
                 start = place.first + first * place.strides[stage.axis]
                 self.places[made] = replace(place, first=start)
                 self.place_of(name)
-                self.stages.append(LoopStage(f"{stage.name}: {name}", made, self.whole(name)))
+                self.stages.append(self.moved(f"{stage.name}: {name}", made, name))
             first += self.values[name].shape[stage.axis]
 
     def routine(self, stage: RoutineStage) -> None:
@@ -242,7 +240,7 @@ class _Placer:
             self.place_of(made)
         self.stages.append(replace(stage, output=made, inputs=inputs))
         if made != stage.output:
-            self.stages.append(LoopStage(f"copy {made}", stage.output, self.whole(made)))
+            self.stages.append(self.moved(f"copy {made}", stage.output, made))
 
     def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""
@@ -251,7 +249,7 @@ class _Placer:
         if stage.w_axes:
             window = self.operand(Window(weights, stage.w_axes), stage, 1)
             weights = window.tensor
-            steps = stretch(window, self.values[weights].shape, self.place_of(weights).strides)
+            steps = window.strides(self.values[weights].shape, self.place_of(weights).strides)
         elif weights not in self.program.constants or stage.stack:
             weights = self.plain(weights, self.kind(stage))
         if bias:
@@ -275,8 +273,8 @@ class _Placer:
             w=steps or (),
         ))  # fmt: skip
         if target.tensor != stage.y.tensor:
-            made, name = self.whole(target.tensor), stage.y.tensor
-            self.stages.append(LoopStage(f"copy {name}", name, made))
+            name = stage.y.tensor
+            self.stages.append(self.moved(f"copy {name}", name, target.tensor))
 
     def plain(self, name: str, dtype: str) -> str:
         """A tensor in row-major order: itself, or a copy."""
@@ -288,9 +286,9 @@ class _Placer:
         return self.copy(name, tuple(range(len(value.shape))), dtype)
 
     def result(self, window: Window, problem: Problem) -> Window:
-        """Where a layer writes: elsewhere, if what counts as one axis does not run on there."""
+        """Return where a layer writes: elsewhere, if merged axes do not run on there."""
         value = self.values[window.tensor]
-        if stretch(window, value.shape, self.place_of(window.tensor).strides) is not None:
+        if window.strides(value.shape, self.place_of(window.tensor).strides) is not None:
             return window
         _, _, y = operands_of(problem)
         order = tuple(at for axis in y.order for at in window.axes[axis])
@@ -319,7 +317,7 @@ class _Placer:
             room = self.fresh(name, Value("", (reach,), y.dtype))
             made = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
             self.places[made] = replace(y, buffer=room, first=0, step=0)
-            self.stages.append(LoopStage(f"copy {name}", made, self.whole(name)))
+            self.stages.append(self.moved(f"copy {name}", made, name))
         return self.copies[key]
 
     def kind(self, stage: LayerStage) -> str:
@@ -332,7 +330,7 @@ class _Placer:
         """A factor of a layer: where it lies, or a copy with the problem's neighbours."""
         place, value = self.place_of(window.tensor), self.values[window.tensor]
         kind = self.kind(stage)
-        strides = stretch(window, value.shape, place.strides)
+        strides = window.strides(value.shape, place.strides)
         x = operands_of(stage.problem)[number]
         neighbours = strides is not None and (strides[x.fastest] == 1 or x.shape[x.fastest] == 1)
         if neighbours and place.dtype == kind:
@@ -345,7 +343,7 @@ class _Placer:
 
 
 def alike(place: BufferPlace, other: BufferPlace, shape: Sequence[int]) -> bool:
-    """Whether elements lie equally far apart in both."""
+    """Return whether elements lie equally far apart in both."""
     pairs = zip(place.strides, other.strides, shape, strict=True)
     return all(a == b for a, b, size in pairs if size > 1)
 
@@ -377,7 +375,7 @@ def reshape(
 
 
 def resolve_view(index: Sequence[Affine], source: BufferPlace, rank: int) -> BufferPlace:
-    """Where the elements ``source[index(i..)]`` lie."""
+    """Return where the elements ``source[index(i..)]`` lie."""
     first, strides, step = source.first, [0] * rank, source.step
     for at, subscript in enumerate(index):
         first += subscript.const * source.strides[at]

@@ -63,7 +63,7 @@ def _without_factors(total: Reduce, dtypes: Mapping[str, str]) -> Expr:
 
 
 def _depends(expr: Expr, names: Container[str]) -> bool:
-    """Whether an expression is another one in other turns of loops over ``names``."""
+    """Return whether an expression is another one in other turns of loops over ``names``."""
     return any(name in names for part in walk(expr) for form in _forms(part) for name, _ in form)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.program.passes.fusion import Fusion
+from polysci.program.passes.row import Fusion
 from polysci.program.stages import ConcatStage, Program, Stage, ViewStage
 
 
@@ -18,7 +18,7 @@ class ConcatPart:
 
 
 def hosts(program: Program) -> dict[str, ConcatPart]:
-    """Parts of concatenations that are written where they will be read."""
+    """Return the parts of concatenations that are written where they will be read."""
     places: dict[str, ConcatPart] = {}
     makers = program.makers()
     for concat in reversed([stage for stage in program.stages if isinstance(stage, ConcatStage)]):
@@ -31,7 +31,7 @@ def hosts(program: Program) -> dict[str, ConcatPart]:
 
 
 def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]) -> str:
-    """Why a part must be copied; empty if it need not be."""
+    """Return why a part must be copied; empty if it need not be."""
     if not made:
         return "no stage makes it"
     if any(isinstance(stage, ViewStage) for stage in made):
@@ -44,7 +44,7 @@ def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]
 
 
 def concat_in_place(program: Program) -> tuple[Fusion, ...]:
-    """Every part of every concat: written in place, or why it is copied."""
+    """Return for every part of every concat that it is written in place, or why it is copied."""
     parts, makers, considered = hosts(program), program.makers(), list[Fusion]()
     for concat in program.stages:
         if not isinstance(concat, ConcatStage):

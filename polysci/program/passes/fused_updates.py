@@ -21,7 +21,7 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP, CarriedTensor, StepView
-from polysci.program.passes.fusion import Fusion
+from polysci.program.passes.row import Fusion
 from polysci.program.stages import (
     LayerStage,
     LoopStage,
@@ -30,6 +30,7 @@ from polysci.program.stages import (
     Stage,
     Value,
     ViewStage,
+    fresh_name,
 )
 from polysci.target.machine import Machine
 from polysci.target.target import Target
@@ -61,13 +62,13 @@ class StepProduct:
 
     @property
     def made_index(self) -> tuple[Affine, ...]:
-        """Of a step's rows in what steps made."""
+        """The index of a step's rows in the tensor that steps made."""
         own = axis(0), combine({"i1": 1}, self.first)
         return (self.place, *own) if self.along == 0 else (own[0], self.place, own[1])
 
     @property
     def seen_index(self) -> tuple[Affine, ...]:
-        """Of its rows in the other factor, a matrix of those of all steps."""
+        """The index of the step's rows in the second factor, a matrix of the rows of all steps."""
         near, far = (1, self.rows) if self.along == 0 else (self.stage.count, 1)
         row = combine({STEP: far * self.place.coef(STEP), "i0": near}, far * self.place.const)
         return row, axis(1)
@@ -147,7 +148,7 @@ def fuse_updates(
 def step_product(
     layer: LayerStage, program: Program, makers: Mapping[str, list[Stage]]
 ) -> StepProduct | None:
-    """How steps could sum a layer; None where they cannot."""
+    """Return how steps could sum a layer; None where they cannot."""
     problem, values = layer.problem, program.values
     if not isinstance(problem, Matmul) or replace(problem, dtype="f32") != Matmul(
         problem.M, problem.K, problem.N, transposed="a"
@@ -263,8 +264,6 @@ class _Steps:
 
     def fresh(self, base: str, like: str, shape: tuple[int, ...]) -> str:
         """A new tensor of the type of another one."""
-        name, number = base, 1
-        while name in self.values:
-            name, number = f"{base}.{number}", number + 1
+        name = fresh_name(base, self.values)
         self.values[name] = replace(self.values[like], name=name, shape=shape)
         return name

@@ -6,7 +6,7 @@ whether it is of use. What was considered and why it was refused is kept for ``e
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -25,30 +25,13 @@ from polysci.loop_ir.functions import is_truth, kind_of, kind_of_type
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.polyhedral.affine import Affine
-from polysci.program.passes.relations import iterators, pointwise, reads_once
+from polysci.program.passes.relations import iterators, pointwise, reads_once, uses
+from polysci.program.passes.row import Fusion
 from polysci.program.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage
 
 NARROWED = "bf16:bf16:f32"  # products of bf16 whose results may be rounded to it as well
 BEYOND = "a layer ends with a residual, limits or an activation, and nothing else"
 LARGEST = 160  # parts of an expression: beyond that the compiler runs out of registers
-
-
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """One that was considered: ``first`` computed inside ``second``, or why not.
-
-    ``saved``: bytes that are neither written nor read again.
-    """
-
-    first: str
-    second: str
-    tensor: str
-    saved: int
-    refusal: str = ""
-
-    @property
-    def done(self) -> bool:
-        return not self.refusal
 
 
 @dataclass(slots=True)
@@ -82,7 +65,7 @@ class _Fuser:
         return self.program.with_stages(tuple(self.stages))
 
     def fuse_inside(self, stage: RepeatStage) -> RepeatStage:
-        """The same of what is repeated."""
+        """Return a repeated stage with loops fused inside it."""
         fuser = _Fuser(stage.as_program(self.program), self.apart)
         fused = fuser.run()
         self.tried |= fuser.tried
@@ -115,7 +98,7 @@ class _Fuser:
         return self.read.get(tensor, [])
 
     def alone(self, tensor: str, reader: Stage) -> str:
-        """Why a tensor must exist; empty where only ``reader`` needs it."""
+        """Return why a tensor must exist; empty where only ``reader`` needs it."""
         if tensor in self.program.outputs:
             return "it is an output"
         if tensor in self.apart:
@@ -155,25 +138,25 @@ class _Fuser:
         return Apply(CONVERSIONS[kind], (maker.expr,))
 
     def refuse_inline(self, maker: LoopStage, reader: LoopStage) -> str:
-        """Why a definition cannot stand where its tensor was read; empty if it can."""
+        """Return why a definition cannot stand where its tensor was read; empty if it can."""
         values, tensor = self.program.values, maker.output
         domain = iterators(values[reader.output].shape)
-        uses = list(_uses(reader.expr, tensor))
+        reads = list(uses(reader.expr, tensor))
         inner, outer = _reduces(maker.expr), _reduces(reader.expr)
         if _alters(maker.expr, values[tensor].dtype, self.dtypes):
             return "its elements are of another type than the sums"
-        size = sum(1 for _ in walk(maker.expr)) * len(uses) + sum(1 for _ in walk(reader.expr))
+        size = sum(1 for _ in walk(maker.expr)) * len(reads) + sum(1 for _ in walk(reader.expr))
         if size > LARGEST:
             return f"{size} operations at once"
-        if inner and (outer or len(uses) > 1):
+        if inner and (outer or len(reads) > 1):
             return "one reduction inside another"
         shape = values[tensor].shape
-        if inner and not all(pointwise(load, domain, shape) for load, _ in uses):
+        if inner and not all(pointwise(load, domain, shape) for load, _ in reads):
             return "sums would be computed again"
         moves = isinstance(maker.expr, Load | Number) and not children(maker.expr)
-        if not moves and not all(reads_once(load, domain, around) for load, around in uses):
+        if not moves and not all(reads_once(load, domain, around) for load, around in reads):
             return "elements would be computed more than once"
-        if any(not isinstance(subscript, Affine) for load, _ in uses for subscript in load.index):
+        if any(not isinstance(subscript, Affine) for load, _ in reads for subscript in load.index):
             return "a table or data says which elements are read"
         return ""
 
@@ -226,7 +209,7 @@ class _Fuser:
                 self.note(makers[0], reader, tensor, reason)
 
     def place(self, tensor: str) -> int:
-        """Where a tensor is made."""
+        """Return where a tensor is made."""
         places = [at for at, stage in enumerate(self.stages) if tensor in stage.outputs]
         return places[-1] if places else -1
 
@@ -245,23 +228,12 @@ def _joint_name(first: Stage, second: Stage) -> str:
     return f"{first.name} + {second.name}"
 
 
-def _uses(
-    expr: Expr, tensor: str, around: Reduce | None = None
-) -> Iterator[tuple[Load, Reduce | None]]:
-    """Reads of a tensor, those for subscripts included, each with the reduction around it."""
-    if isinstance(expr, Load) and expr.tensor == tensor:
-        yield expr, around
-    inside = expr if isinstance(expr, Reduce) else around
-    for part in children(expr):
-        yield from _uses(part, tensor, inside)
-
-
 def _reduces(expr: Expr) -> bool:
     return any(isinstance(part, Reduce) for part in walk(expr))
 
 
 def _alters(expr: Expr, dtype: str, dtypes: Mapping[str, str]) -> bool:
-    """Whether a tensor of a type holds other values than those of its definition."""
+    """Return whether a tensor of a type holds other values than those of its definition."""
     if dtype == "bool":
         return not is_truth(expr, dtypes)
     kind = kind_of_type(dtype)
@@ -318,7 +290,7 @@ def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:
 
 
 def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load], *, narrows: bool) -> str:
-    """Why a layer cannot do it as well, and round results to bf16 where it ``narrows`` them."""
+    """Return why a layer cannot do it as well; ``narrows``: and round results to bf16."""
     if layer.scales or layer.problem.dtype not in ("f32", NARROWED):
         return "its results are rounded before"
     if narrows and (others or layer.residual or layer.problem.dtype == "f32"):

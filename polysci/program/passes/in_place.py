@@ -1,4 +1,4 @@
-"""Outputs that take the memory of inputs: parameters that a step of training replaces.
+"""Tensors that take the memory of what they replace: outputs that of inputs, and from step to step.
 
 An output is written where its input lies once no stage reads that any more, each element behind its
 own reads: then nothing is copied. Any other one is made elsewhere, and copied at the end.
@@ -6,12 +6,21 @@ own reads: then nothing is copied. Any other one is made elsewhere, and copied a
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from polysci.loop_ir.expressions import Load, axis
-from polysci.program.passes.carried import reads_own_place
-from polysci.program.stages import LoopStage, Program, Stage, ViewStage
+from polysci.loop_ir.expressions import loads, reductions
+from polysci.program.control import CarriedTensor
+from polysci.program.passes.relations import iterators, pointwise
+from polysci.program.stages import (
+    LayerStage,
+    LoopStage,
+    Program,
+    RepeatStage,
+    Stage,
+    ViewStage,
+    fresh_name,
+)
 
 
 def replace_in_place(program: Program) -> Program:
@@ -27,23 +36,16 @@ def replace_in_place(program: Program) -> Program:
             continue
         if not _at_once(stages, output, state, program.values[output].shape):
             for _ in range(1 + (output in _aliases(stages, state))):  # what is moved inside itself
-                source, names[at] = names[at], _fresh(output, values)
+                source, names[at] = names[at], fresh_name(output, values, "kept")
                 values[names[at]] = replace(values[output], name=names[at])
-                whole = Load(source, tuple(axis(at) for at in range(len(values[output].shape))))
-                stages.append(LoopStage(f"replace {state}", names[at], whole))
+                stages.append(LoopStage(f"replace {state}", names[at], values[source].elements))
         in_place[names[at]] = state
     done = replace(program, outputs=tuple(names), values=values, in_place=in_place)
     return replace(done, stages=tuple(_early(stages, in_place)))
 
 
-def _fresh(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += ".kept"
-    return name
-
-
 def _at_once(stages: Sequence[Stage], output: str, state: str, shape: tuple[int, ...]) -> bool:
-    """Whether one loop makes the output, and reads the input last, in its own place."""
+    """Return whether one loop makes the output, and reads the input last, in its own place."""
     makers = [at for at, stage in enumerate(stages) if output in stage.outputs]
     if len(makers) != 1 or not isinstance(stages[makers[0]], LoopStage):
         return False
@@ -76,3 +78,38 @@ def _early(stages: Sequence[Stage], in_place: dict[str, str]) -> list[Stage]:
         )  # fmt: skip
         order.insert(1 + max(places, default=-1), stage)
     return order
+
+
+def replaces_in_place(stage: RepeatStage, held: CarriedTensor, program: Program) -> bool:
+    """Return whether no element that a step reads of what is carried has been replaced by then."""
+    makers = [at for at, part in enumerate(stage.members) if held.following in part.outputs]
+    following, names = program.values[held.following], {held.inner}
+    if len(makers) != 1 or following.order:
+        return False
+    (maker,) = makers
+    for at, part in enumerate(stage.members):
+        if isinstance(part, ViewStage):
+            names |= {part.output} if part.source in names else set()
+            continue
+        reads = names & {*part.inputs}
+        if reads and at > maker:
+            return False
+        own = reads == {held.inner} and reads_own_place(part, held.inner, following.shape)
+        if reads and at == maker and not own:
+            return False
+    return isinstance(stage.members[maker], LoopStage | LayerStage)
+
+
+def reads_own_place(part: Stage, name: str, shape: Sequence[int]) -> bool:
+    """Return whether a stage reads of a tensor no other elements than that which it defines."""
+    if isinstance(part, LayerStage):
+        others = part.x.tensor, part.weights, part.bias
+        return part.residual == name and name not in others
+    if not isinstance(part, LoopStage):
+        return False
+    domain = iterators(shape)
+    reduced = [load for reduction in reductions(part.expr) for load in loads(reduction.body)]
+    reads = [load for load in loads(part.expr) if load.tensor == name]
+    return not any(load in reduced for load in reads) and all(
+        pointwise(load, domain, tuple(shape)) for load in reads
+    )

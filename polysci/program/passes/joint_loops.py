@@ -12,7 +12,8 @@ from polysci.loop_ir.expressions import axis, loads, reductions, walk
 from polysci.loop_ir.functions import PLACES
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, alike
-from polysci.program.passes.fusion import LARGEST, Fusion
+from polysci.program.passes.fusion import LARGEST
+from polysci.program.passes.row import Fusion
 from polysci.program.stages import JointLoops, LoopStage, Stage, members_of
 
 
@@ -64,7 +65,7 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
 
 
 def _conflict(placed: PlacedProgram, first: Stage, second: Stage) -> bool:
-    """Whether two stages must stay in their order: one of them writes what the other one uses."""
+    """Return whether two stages must keep their order: one writes what the other one uses."""
     made, used = placed.buffers_of(first.outputs), placed.buffers_of(first.inputs)
     own = placed.buffers_of(second.outputs)
     return bool(made & placed.buffers_of(second.inputs) or (made | used) & own)
@@ -97,7 +98,7 @@ def _shared(
 
 
 def _in_own_places(placed: PlacedProgram, first: LoopStage, second: LoopStage) -> bool:
-    """Whether each reads of what the other one writes no more than the element of its place."""
+    """Return whether each reads only the element of its own place of the other's results."""
     if placed.places[first.output].buffer == placed.places[second.output].buffer:
         return False
     return all(_reads_own(placed, *pair) for pair in ((first, second), (second, first)))

@@ -34,7 +34,6 @@ from polysci.program.stages import (
     Window,
     channels_last,
 )
-from polysci.program.windows import stretch
 from polysci.target.machine import Machine
 
 LINE = 64  # bytes
@@ -58,7 +57,7 @@ class _Costs:
         return StageCosts(self.machine).gather_ns(self.program.values[name].bytes)
 
     def choice(self, name: str) -> bool:
-        """Whether there are two orders."""
+        """Return whether there are two orders."""
         value = self.program.values[name]
         return len(value.shape) > 2 and not value.order and name not in self.program.constants
 
@@ -67,7 +66,7 @@ class _Costs:
         table[root] = table.get(root, 0.0) + cost
 
     def count(self) -> None:
-        """All costs of the program."""
+        """Sum up all costs of the program."""
         for name in self.program.border():
             self.add(self.last, name, float("inf"))
         for stage in self.program.stages:
@@ -149,13 +148,13 @@ def _with_layouts(program: Program) -> Program:
 
 
 def _run_on(layer: LayerStage, placed: PlacedProgram) -> bool:
-    """Whether pixels are neighbours, and rows too, in the tensors that a layer reads and writes."""
+    """Return whether pixels and rows are neighbours in the tensors of a layer."""
     if not isinstance(layer.problem, Convolution | BackwardData):
         return True
     x, _, y = operands_of(layer.problem)
     for window, operand in ((layer.x, x), (layer.y, y)):
         shape, place = placed.program.values[window.tensor].shape, placed.places[window.tensor]
-        steps = stretch(window, shape, place.strides)
+        steps = window.strides(shape, place.strides)
         dense = row_strides(operand.shape)  # elements from a row to the next, and from a pixel
         pairs = zip(steps[2:], dense[2:], operand.shape[2:], strict=True) if steps else ()
         if not steps or any(step != by for step, by, extent in pairs if extent > 1):
@@ -228,7 +227,7 @@ def _roots(program: Program) -> dict[str, str]:
 
 
 def _keeps_axes(view: ViewStage) -> bool:
-    """Whether every axis of a view runs along the same axis of its source."""
+    """Return whether every axis of a view runs along the same axis of its source."""
     return view.index is not None and all(
         {name for name, _ in index.terms} <= {f"i{at}"} for at, index in enumerate(view.index)
     )
@@ -264,7 +263,7 @@ def _statistics(program: Program) -> list[str]:
 
 
 def _places(program: Program) -> set[str]:
-    """What loops make places out of, which 8 bits of a number do not tell."""
+    """Return the tensors out of which loops make places, which 8 bits do not tell apart."""
     sources = {name for name, value in program.values.items() if value.dtype in ("int32", "int64")}
     for stage in reversed(program.stages):
         if isinstance(stage, LoopStage) and stage.output in sources:

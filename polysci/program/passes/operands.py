@@ -1,4 +1,4 @@
-"""How the operands of a layer's problem lie in memory, and the rows that its loops walk.
+"""How the operands of a layer's problem lie in memory, and which rows a stage reads for a row.
 
 The contraction of a problem answers, whichever operator it is.
 """
@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
+from polysci.loop_ir.expressions import Load, Reduce
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.affine import Affine
-from polysci.program.stages import ROW_AXIS, LayerStage, Window
+from polysci.program.passes.relations import iterators, reads_within, uses
+from polysci.program.stages import ROW_AXIS, LayerStage, LoopStage, Window
+
+ROW_ITERATOR: Final = f"i{ROW_AXIS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +102,32 @@ def layer_rows(layer: LayerStage) -> RowWindow | None:
 def _row_axis(window: Window) -> int | None:
     """The axis of a problem that is the rows of a tensor."""
     return window.axes.index((ROW_AXIS,)) if (ROW_AXIS,) in window.axes else None
+
+
+def rows_read(
+    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
+) -> RowWindow | None:
+    """Return the rows that a stage reads for one row; None where they are no window that moves on.
+
+    ``shape`` is the tensor's, ``made`` that of what the stage makes of it.
+    """
+    if isinstance(stage, LayerStage):
+        return layer_rows(stage)
+    windows = {_loop_rows(load, around, shape, made) for load, around in uses(stage.expr, tensor)}
+    return windows.pop() if len(windows) == 1 else None
+
+
+def _loop_rows(
+    load: Load, around: Reduce | None, shape: tuple[int, ...], made: tuple[int, ...]
+) -> RowWindow | None:
+    """The window of one read; None unless isl finds every read inside it."""
+    at = load.index[ROW_AXIS]
+    if not isinstance(at, Affine):
+        return None
+    window = row_window(at, ROW_ITERATOR, dict(around.over) if around else {}, shape[ROW_AXIS])
+    if window is None:
+        return None
+    low = Affine(((ROW_ITERATOR, window.step),), window.low)
+    domain, extent = iterators(made), window.high - window.low + 1
+    inside = reads_within(load, domain, around, axis=ROW_AXIS, low=low, extent=extent)
+    return window if inside else None

@@ -64,7 +64,7 @@ def split_sums(program: Program) -> Program:
 
 
 def _split_of(stage: LoopStage, program: Program) -> _Split | None:
-    """How to split the sum of a stage; None where that is of no use."""
+    """Return how to split the sum of a stage; None where that is of no use."""
     sums = reductions(stage.expr)
     results = program.values[stage.output].size
     if len(sums) != 1 or sums[0].function != "add" or sums[0].guards:
@@ -80,7 +80,7 @@ def _split_of(stage: LoopStage, program: Program) -> _Split | None:
 
 
 def _side_by_side(stage: LoopStage, total: Reduce, program: Program) -> bool:
-    """Whether neighbouring results are of neighbouring elements of what is read."""
+    """Return whether neighbouring results are of neighbouring elements of what is read."""
     out = program.values[stage.output]
     last = (out.order or range(len(out.shape)))[-1]
     reduced = {name for name, _ in total.over}
@@ -95,13 +95,13 @@ def _side_by_side(stage: LoopStage, total: Reduce, program: Program) -> bool:
 
 
 def _iterators(load: Load) -> set[str]:
-    """Those of its subscripts, where these are no data."""
+    """Return the iterators of its subscripts, where these are no data."""
     forms = [index.at if isinstance(index, Lookup) else index for index in load.index]
     return {name for form in forms if isinstance(form, Affine) for name, _ in form.terms}
 
 
 def _split(over: Sequence[tuple[str, int]], wanted: int) -> _Split:
-    """Into so many parts, or somewhat more; the first iterators are the slowest in memory."""
+    """Split into so many parts, or a few more; the first iterators are the slowest in memory."""
     parts = 1
     for at, (name, extent) in enumerate(over):
         if parts * extent >= wanted or at == len(over) - 1:

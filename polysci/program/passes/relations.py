@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import islpy as isl
 
-from polysci.loop_ir.expressions import Guard, Load, Reduce
+from polysci.loop_ir.expressions import Expr, Guard, Load, Reduce, children
 from polysci.polyhedral.affine import Affine
 
 Extents = tuple[tuple[str, int], ...]
@@ -16,6 +16,17 @@ Extents = tuple[tuple[str, int], ...]
 def iterators(shape: Sequence[int]) -> Extents:
     """The iterators of a stage that writes a tensor, and how far they run."""
     return tuple((f"i{number}", size) for number, size in enumerate(shape))
+
+
+def uses(
+    expr: Expr, tensor: str, around: Reduce | None = None
+) -> Iterator[tuple[Load, Reduce | None]]:
+    """Yield reads of a tensor, those for subscripts included, each with the reduction around it."""
+    if isinstance(expr, Load) and expr.tensor == tensor:
+        yield expr, around
+    inside = expr if isinstance(expr, Reduce) else around
+    for part in children(expr):
+        yield from uses(part, tensor, inside)
 
 
 @lru_cache(maxsize=4096)
@@ -42,7 +53,7 @@ def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Ma
 
 
 def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
-    """Whether every iteration reads the element of its own place, and all elements are read.
+    """Return whether every iteration reads the element of its own place, and all elements are read.
 
     Then the only dependence between producer and consumer is from each iteration to itself: they
     may share a loop, whatever its order.
@@ -55,7 +66,7 @@ def pointwise(load: Load, domain: Extents, shape: Sequence[int]) -> bool:
 
 
 def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
-    """Whether no element is read by two iterations: then nothing is computed twice in its place."""
+    """Return whether no two iterations read the same element, so that nothing is computed twice."""
     reads = of_load(load, domain, around)
     return reads is not None and bool(reads.is_injective())
 
@@ -63,7 +74,7 @@ def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
 def reads_within(
     load: Load, domain: Extents, around: Reduce | None, *, axis: int, low: Affine, extent: int
 ) -> bool:
-    """Whether every read lies, along an axis, in the ``extent`` elements from ``low`` on."""
+    """Return whether every read lies, along an axis, in the ``extent`` elements from ``low`` on."""
     reads = of_load(load, domain, around)
     if reads is None:
         return False

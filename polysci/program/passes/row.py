@@ -1,4 +1,4 @@
-"""A row of a table of passes, and what runs such a table."""
+"""A row of a table of passes, what it tells of fusions, and what runs such a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from polysci.program.passes.fusion import Fusion
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A fusion that was considered: ``first`` computed inside ``second``, or why not.
+
+    ``saved``: bytes that are neither written nor read again.
+    """
+
+    first: str
+    second: str
+    tensor: str
+    saved: int
+    refusal: str = ""
+
+    @property
+    def done(self) -> bool:
+        return not self.refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from polysci.cost.networks import StageCosts
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.fusion import Fusion
-from polysci.program.passes.row_windows import rows_read
+from polysci.program.passes.operands import rows_read
+from polysci.program.passes.row import Fusion
 from polysci.program.stages import (
     ROW_AXIS,
     LayerStage,
@@ -31,7 +31,7 @@ from polysci.target.target import Target
 
 
 class RefuseCode(Protocol):
-    """Why there is no code of a layer under a schedule as it stands; empty where there is.
+    """Return why there is no code of a layer under a schedule as it stands; empty where there is.
 
     ``fused``: the code computes some rows at a time.
     """
@@ -99,7 +99,7 @@ def _refusal(
     chain: list[LayerStage | LoopStage],
     second: LayerStage | LoopStage,
 ) -> str:
-    """Why the next stage does not join a chain; empty if it does."""
+    """Return why the next stage does not join a chain; empty if it does."""
     first, program = chain[-1], placed.program
     assert isinstance(first, LayerStage)
     name = first.output
@@ -145,12 +145,12 @@ def _refusal(
 
 
 def _weights(layer: LayerStage) -> int:
-    """Bytes of a layer's weights in f32."""
+    """Return the bytes of a layer's weights in f32."""
     return 4 * prod(layer.problem.w_shape)
 
 
 def _with(placed: PlacedProgram, chains: list[list[LayerStage | LoopStage]]) -> PlacedProgram:
-    """Each chain as one stage, where its last member stood."""
+    """Return the program with each chain as one stage, where its last member stood."""
     last = {id(chain[-1]): chain for chain in chains}
     gone = {id(member) for chain in chains for member in chain[:-1]}
     stages: list[Stage] = []

@@ -29,7 +29,7 @@ def order_for_memory(program: Program) -> Program:
 
 
 def arena_bytes(program: Program) -> int:
-    """What its tensors share, without what layers need besides."""
+    """Return the size of the arena of its tensors, without what layers need besides."""
     return arrange(place_buffers(program)).size
 
 
@@ -55,7 +55,7 @@ def _depth_first(candidate: NextStage) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Scheduler:
-    """What stages wait for, and the memory of tensors: views and concatenations share it."""
+    """The stages that each waits for, and the memory of tensors, which views and concats share."""
 
     program: Program
     memory: dict[str, str] = field(default_factory=dict)  # tensor -> one that stands for its memory

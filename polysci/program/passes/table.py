@@ -13,12 +13,12 @@ from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.common_factors import take_out_factors
 from polysci.program.passes.concat import concat_in_place
 from polysci.program.passes.fused_updates import AUTO, StepGains, fuse_updates
-from polysci.program.passes.fusion import Fusion, fuse_loops
+from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.joint_loops import join_loops
 from polysci.program.passes.layouts import with_dtype, with_orders
 from polysci.program.passes.partial_sums import split_sums
-from polysci.program.passes.row import Pass, PassWatch, plain, run_table
+from polysci.program.passes.row import Fusion, Pass, PassWatch, plain, run_table
 from polysci.program.passes.row_fusion import Setting, fuse_rows
 from polysci.program.passes.stage_order import order_for_memory
 from polysci.program.passes.weights_ahead import with_weights_ahead
@@ -29,7 +29,7 @@ from polysci.target.target import Target
 
 @dataclass(frozen=True, slots=True)
 class PassChoices:
-    """Where passes decide otherwise than their costs say: names of tensors.
+    """The tensors, by name, of which passes decide otherwise than their costs say.
 
     Those ``apart`` are not fused into the loops that read them, those ``turned`` have the other
     order of axes, those in ``no_rows`` do not lie inside a row fusion, those in ``updates`` are

@@ -32,7 +32,7 @@ WAITS: Final = 2  # barriers that the code of a step has for each of its layers
 
 @dataclass(frozen=True, slots=True)
 class ThreadShares:
-    """By position of stages: ``alone`` are those that the first thread computes.
+    """The positions of stages that not all threads share: the first one computes those ``alone``.
 
     ``beside`` are neighbours that run at the same time, each by one thread. ``split`` are stacks of
     products, each of which one thread computes. All threads share the other stages.
@@ -43,11 +43,11 @@ class ThreadShares:
     split: frozenset[int] = frozenset()
 
     def serial(self, position: int) -> bool:
-        """Whether one thread computes a stage."""
+        """Return whether one thread computes a stage."""
         return position in self.alone or self.neighbours(position) is not None
 
     def one_thread(self, position: int) -> bool:
-        """Whether a layer there is called by one thread, others or not."""
+        """Return whether a layer there is called by one thread, others or not."""
         return position in self.split or self.serial(position)
 
     def neighbours(self, position: int) -> range | None:
@@ -59,7 +59,7 @@ SHARED: Final = ThreadShares()
 
 
 def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> ThreadShares:
-    """What takes least time by a rough model; ``l2`` is in bytes.
+    """Return the shares that take least time by a rough model; ``l2`` is in bytes.
 
     Where waking the other threads takes longer than they save, the first computes everything.
     All threads take the same branch.
@@ -144,7 +144,7 @@ def _independent(stages: Sequence[Stage | None]) -> bool:
 
 
 def _apart(one: StepView, other: StepView) -> bool:
-    """Whether slices have no element in common: they lie at other places of an axis."""
+    """Return whether slices have no element in common: they lie at other places of an axis."""
     return one.outer != other.outer or any(
         not a.terms and not b.terms and a.const != b.const
         for a, b in zip(one.index, other.index, strict=True)
@@ -153,14 +153,14 @@ def _apart(one: StepView, other: StepView) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageClock:
-    """Roughly how many microseconds stages take."""
+    """A rough estimate of the microseconds that stages take."""
 
     program: Program
     costs: StageCosts
     l2: int
 
     def shared(self, stage: Stage, threads: int) -> float:
-        """By all threads, with their waiting."""
+        """Return the time of all threads, with their waiting."""
         waits = 1
         if isinstance(stage, RepeatStage):
             layers = [member for member in stage.members if isinstance(member, LayerStage)]
@@ -176,7 +176,7 @@ class StageClock:
         return self.costs.shares_evenly(len(stage.stack), threads)
 
     def serial(self, stage: Stage) -> float:
-        """By one thread."""
+        """Return the time of one thread."""
         match stage:
             case LayerStage():
                 return self.layers([stage])
@@ -198,7 +198,7 @@ class StageClock:
         return self.program.values[name].size
 
     def layers(self, layers: Sequence[LayerStage]) -> float:
-        """Of layers that find their weights where they left them: in L2 if all fit there."""
+        """Return the time of layers that find their weights in L2 if all fit there."""
         sizes = [
             prod(layer.problem.w_shape) * np.dtype(np.float32).itemsize * max(1, len(layer.stack))
             for layer in layers
@@ -211,7 +211,7 @@ class StageClock:
 
 
 def functions(expr: Expr) -> int:
-    """How many functions an element takes, those of sums as often as they run."""
+    """Return how many functions an element takes, those of sums as often as they run."""
     inside = sum(
         prod(size for _, size in reduction.over) * (1 + _applied(reduction.body))
         for reduction in reductions(expr)

@@ -14,7 +14,7 @@ FEW_ROWS: Final = prior_of("plain_rows")
 
 
 def with_weights_ahead(placed: PlacedProgram) -> PlacedProgram:
-    """The same with such products as products by a constant factor.
+    """Return the program with such products as products by a constant factor.
 
     Those of few rows by weights whose columns are neighbours read them where they lie instead.
     """
@@ -37,7 +37,7 @@ def _packed_once(placed: PlacedProgram, stage: RepeatStage, member: Stage) -> St
 
 
 def keeps_weights(placed: PlacedProgram, stage: Stage, layer: LayerStage) -> bool:
-    """Whether no step of a repeated stage writes the weights of a layer inside it."""
+    """Return whether no step of a repeated stage writes the weights of a layer inside it."""
     inside = {placed.places[name].buffer for part in members_of(stage) for name in part.outputs}
     place = placed.places[layer.weights]
     return place.buffer not in inside and not place.step

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.export.networks.c_project import write_project
@@ -19,18 +19,13 @@ from polysci.network import compiled
 from polysci.network.compiled import Network, compile_network
 from polysci.program.passes import row_fusion
 from polysci.target.host import detect
-from polysci.target.machine import Machine
 from tests.support.campaign.axes import Case, axis, one_of
 from tests.support.campaign.layers import FLAGS
 from tests.support.flags import quick_flags
 from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, read
 from tests.support.randomgraphs import random_model
-
-
-def _free_threads(machine: Machine, name: str) -> float:
-    """Threads wait for nothing, and a team need save nothing."""
-    return 0.0 if name in ("barrier_us", "team_us") else machine.coefficients[name]
+from tests.support.rates import set_coefficients
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +62,16 @@ class NetworkCase(Case):
     @contextmanager
     def costs(self) -> Iterator[None]:
         """Row fusions and shared stages everywhere, if the case says so; no network of before."""
-        changes = {
-            "rows": [(row_fusion, "SHARE", 1e-6), (row_fusion, "RISK", -1e9),
-                     (row_fusion, "_weights", lambda layer: 0)],
-            "share": [(Machine, "coefficient", _free_threads)],
-        }  # fmt: skip
-        chosen = [(compiled, "load_network", lambda *_, **__: None)]
-        for name, rows in changes.items():
-            chosen += rows * (getattr(self, name) == "always")
-        patches = [patch.object(*change) for change in chosen]
-        for each in patches:
-            each.start()
-        try:
+        coefficients = dict[str, float]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "load_network", lambda *_, **__: None)
+            if self.rows == "always":
+                patch.setattr(row_fusion, "_weights", lambda layer: 0)
+                coefficients |= {"row_fusion_cache": 1e-6, "row_fusion_risk": -1e9}
+            if self.share == "always":
+                coefficients |= {"barrier_us": 0.0, "team_us": 0.0}
+            set_coefficients(patch, **coefficients)
             yield
-        finally:
-            for each in patches:
-                each.stop()
 
     def wrong(self) -> str:
         """What is wrong with the network, and its nodes; empty if nothing is."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import Memory, MemoryUser, Pointer
 from polysci.loop_ir.microkernels import Unit
-from polysci.loop_ir.nodes import EMPTY, LoopModule
+from polysci.loop_ir.nodes import EMPTY, LoopModule, Member, Store, walk_statements
 from polysci.loop_ir.routines import ROUTINES
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.quantization import Scales
@@ -39,6 +40,7 @@ MEMORIES: Final = (
     DeviceMemory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
 )
 BYTE: Final = np.dtype(np.int8)
+TIME: Final = np.dtype(np.float64)
 
 
 @dataclass(eq=False, slots=True)
@@ -232,13 +234,20 @@ class RemoteNetwork:
         buffers = {"arena": arena, "constants": self.constants, "packed": self.packed}
         return {name: buffer.place() for name, buffer in buffers.items()}
 
+    @property
+    def marks(self) -> int:
+        """How many times a run notes: none unless the network is to be timed."""
+        functions = self.library.interpreter.functions.values()
+        statements = chain.from_iterable(walk_statements(part.body) for part in functions)
+        buffers = [part.buffer for part in statements if isinstance(part, Store)]
+        return sum(isinstance(buffer, Member) and buffer.field == "times" for buffer in buffers)
+
     def run(self, context: dict[str, Any], *arguments: Buffer) -> None:
         """Launch all stages and wait for their end."""
-        ports = [
-            *(f"in[{at}]" for at in range(self.inputs)),
-            *(f"out[{at}]" for at in range(len(arguments) - self.inputs)),
-        ]
-        context |= {port: it.place() for port, it in zip(ports, arguments, strict=True)}
+        places = [buffer.place() for buffer in arguments]
+        context |= {"in": places[: self.inputs], "out": places[self.inputs :]}
+        times = Buffer.empty(self.marks * TIME.itemsize)
+        context["times"] = Pointer(times.memory, TIME.itemsize, TIME)  # the first one is the start
         device, stages = self.library.device, f"{self.name}_stages"
         device.wait(device.launch(lambda: self.library.run(stages, [context])))
 
@@ -253,7 +262,9 @@ class RemoteNetwork:
 
     def stage_times(self, context: dict[str, Any], stages: int) -> list[float]:
         """Return the marks of the context's last run."""
-        return [float(context[f"times[{at}]"]) for at in range(-1, stages)]
+        times: list[float] = context["times"].memory.data.view(TIME).tolist()
+        assert len(times) == stages + 1
+        return times
 
 
 @dataclass(frozen=True, slots=True)
