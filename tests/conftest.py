@@ -28,7 +28,7 @@ from tests.support import exhaustive
 from tests.support.flags import long_test_flags, quick_flags
 from tests.support.judge import Judge
 from tests.support.machines import share_builds
-from tests.support.rates import assume_rates_of_all, set_coefficients, write_rates
+from tests.support.rates import assume_rates_of_all, write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -105,14 +105,6 @@ def assumed_rates(shared_cache: Path) -> None:
     assume_rates_of_all()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def share_every_stage() -> Iterator[None]:
-    """Threads share the stages of small networks too: no wait is dear, no saving too small."""
-    with pytest.MonkeyPatch.context() as patch:
-        set_coefficients(patch, barrier_us=0.0, team_us=0.0)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def without_first_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test pays for a check of code that another one checks, but for tests of first runs."""
@@ -137,7 +129,6 @@ def machine(shared_cache: Path) -> Machine:
         fcntl.flock(lock, fcntl.LOCK_EX)
         patch.setenv("POLYSCI_CACHE_DIR", str(folder))
         patch.setattr(cache, "default_flags", default_flags)  # the rates that users get
-        patch.setattr(Samples, "dropped", 0.0)  # disturbed or not
         patch.setattr(Samples, "dropped", 0.0)  # other workers run tests meanwhile
         return machine_of(detect())
 
