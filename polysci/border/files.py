@@ -1,9 +1,12 @@
-"""Read whole files that a user names or a cache holds, up to a limit; replace files."""
+"""Read whole files up to a limit, replace files; standard streams that are closed or full."""
+
+from __future__ import annotations
 
 import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
@@ -95,3 +98,41 @@ def _whole(file: BufferedReader, limit: int) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"expected at most {limit} bytes", file.name)
     return data
+
+
+_STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+
+
+def open_closed_streams() -> None:
+    """Connect each closed standard stream to the null device, for this process and its children.
+
+    A closed descriptor would go to the next file that is opened, and messages into that. What is
+    written to a standard output that was closed fails, as on a full disk: it is lost.
+    """
+    for descriptor, (name, access) in enumerate(_STREAMS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, access)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            os.set_inheritable(descriptor, True)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
+
+
+def output_fault() -> OSError | None:
+    """Return why standard output did not take what was printed, if it did not.
+
+    What is left of it is dropped, so that the interpreter does not try again as it ends.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        return error
+    return None

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from polysci.border.files import open_closed_streams, output_fault
 from polysci.border.guard import is_expected, report_of
-from polysci.border.streams import open_closed_streams, output_fault
 from polysci.cli import (
     bench,
     check,
@@ -30,7 +30,7 @@ from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
 from polysci.errors import SpecError
 from polysci.text.lengths import cut_message
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.version import __version__
 
 

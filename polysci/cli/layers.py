@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from polysci.errors import NoCompilerError, PolysciError, SpecError
 from polysci.target.isas import ISAS, isa_named
 from polysci.text.lengths import cut_message
-from polysci.text.suggestions import known_name, suggest
+from polysci.text.names import known_name, suggest
 
 if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget

@@ -19,7 +19,7 @@ from polysci.polyhedral.footprint import FLOAT, Count, extent_of
 from polysci.polyhedral.working_sets import CONVENTIONS, WorkingSet
 from polysci.space.enumerate import Family
 from polysci.target.target import Target
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 # Cycles to L1, L2, L3 and memory of the published machine (Tavarageri et al., PolyScientist,
 # arXiv 2002.02145, and the programs published with it).

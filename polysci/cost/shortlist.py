@@ -28,7 +28,7 @@ from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.microkernels import find
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
 ALIKE = 2  # choices at most that are alike but for the steps of their loops

@@ -16,7 +16,7 @@ from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.security import Security
 
 from polysci.errors import FarmError, SpecError
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 PROTOCOLS: Final = ("tcp", "tls", "ws", "wss")
 REFUSED_S: Final = 10.0  # a scheduler that is started at the same time listens by then

@@ -32,10 +32,10 @@ from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import host_digest
 from polysci.space import schedule
+from polysci.target.extensions import resource
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import assume_rates, from_json
-from polysci.target.resources import resource
 from polysci.target.target import Memory, Target
 from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of

@@ -26,7 +26,7 @@ from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.machine import assume_rates
 from polysci.target.target import Target
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 TYPICAL_THREADS: Final = 4  # for which reproducible sums are laid out
 REPRODUCIBLE: Final = "reproducible"  # the last word of keys of such records

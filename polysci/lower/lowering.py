@@ -16,7 +16,7 @@ from polysci.printers import interface
 from polysci.printers.openmp import Team
 from polysci.printers.primitive import print_file, print_primitive
 from polysci.space.schedule import Schedule
-from polysci.target.header_sets import HeaderSet
+from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import shorten
 
 

@@ -14,7 +14,7 @@ from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
 from polysci.space.schedule import Schedule
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 MODES: Final = ("exact", "bound")
 _SECONDS: Final = 60.0  # for one check of the smallest layer

@@ -49,8 +49,8 @@ from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
+from polysci.target.extensions import resource
 from polysci.target.isas import kernel_sources
-from polysci.target.resources import resource
 from polysci.tune.individuals import LAYER, NETWORK, parse_texts, text_of
 from polysci.tune.wisdom import LEVELS, Record, Wisdom
 

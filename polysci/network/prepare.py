@@ -48,7 +48,7 @@ from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
 from polysci.target.machine import Machine
 from polysci.target.target import Target
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.tune import Result, context_of, optimize
 from polysci.tune.wisdom import Wisdom
 

@@ -13,7 +13,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.scalar_functions import FUNCTIONS
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 
 @dataclass(frozen=True, slots=True)

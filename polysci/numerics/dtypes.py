@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.border.arguments import check_type, describe
 from polysci.errors import SpecError
-from polysci.text.suggestions import known_name, suggest
+from polysci.text.names import known_name, suggest
 
 # The C type that holds an element, by NumPy's name for it; NumPy has no bfloat16.
 C_TYPES: Mapping[str, str] = MappingProxyType(

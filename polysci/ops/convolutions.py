@@ -24,7 +24,7 @@ from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line, read
 from polysci.polyhedral.affine import Affine, count_inside
-from polysci.text.suggestions import known_name, suggest
+from polysci.text.names import known_name, suggest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

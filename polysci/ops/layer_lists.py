@@ -12,9 +12,9 @@ from polysci.errors import SpecError
 from polysci.ops.nest import Nest, check_options
 from polysci.ops.problem import Problem
 from polysci.ops.registry import parse_problem
-from polysci.target.resources import resource
+from polysci.target.extensions import resource
 from polysci.text.lengths import cut_line
-from polysci.text.suggestions import known_name, suggest
+from polysci.text.names import known_name, suggest
 
 # A comment starts at a '#' outside the quotes of the layer's name.
 _LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')

@@ -29,7 +29,7 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.problem import Problem
 from polysci.ops.words import Line, read
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 _OPERATOR = re.compile(r"\s*([A-Za-z][A-Za-z_]*)(?=[:\s]|\Z)")
 

@@ -10,7 +10,7 @@ from typing import Final
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.peers import PEERS, Peer, Scope
 from polysci.runtime.worker_process import WorkerProcess
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 FAILURES: Final = (CheckError, UnsupportedError)  # of one peer; the others are timed without it
 

@@ -11,10 +11,9 @@ from typing import Final
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.printers import openmp
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isa import Isa
 from polysci.target.isas import isa_named
-from polysci.target.microkernels import header
+from polysci.target.microkernels import HeaderSet, header
 
 # The header of intrinsics by the machine that a compiler compiles for; no other machine has one.
 INTRINSICS: Mapping[str, str] = MappingProxyType(

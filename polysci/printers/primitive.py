@@ -13,7 +13,7 @@ from polysci.printers.headers import headers
 from polysci.printers.interface import NO_ISA, Function, Role, declare
 from polysci.printers.openmp import Team
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet
+from polysci.target.microkernels import HeaderSet
 
 # What an entry point does on a CPU that lacks the instruction set of its code.
 _REFUSALS: Mapping[Role, str] = MappingProxyType(

@@ -11,8 +11,7 @@ from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of, row_beside
 from polysci.space.padding import leaves
-from polysci.target.header_sets import header_set_of
-from polysci.target.microkernels import Microkernel
+from polysci.target.microkernels import Microkernel, header_set_of
 
 if TYPE_CHECKING:
     from polysci.space.schedule import Schedule

@@ -17,8 +17,7 @@ from polysci.space.directives.private import PrivateCopies
 from polysci.space.packed_copy import ALIGNMENT, PackedCopy, round_up
 from polysci.space.padding import Piece, skips
 from polysci.space.schedule import Schedule
-from polysci.target.header_sets import HeaderSet, header_set_of
-from polysci.target.microkernels import Microkernel
+from polysci.target.microkernels import HeaderSet, Microkernel, header_set_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What installed packages add to our tables: entry points, loaded at the first use of a table."""
+"""The package's data files, and what installed packages add to our tables by entry points."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
 from polysci.errors import SpecError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def resource(*parts: str) -> Path:
+    """The path of a data file: ``resource("models", "resnet50.txt")``.
+
+    An installed package carries ``models/`` and ``microkernels/`` in its own ``_data`` folder; a
+    checkout has them beside the package. The path is not checked to exist.
+    """
+    installed = _PACKAGE / "_data"
+    return (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*parts)
+
 
 Row = TypeVar("Row")
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from polysci.errors import SpecError
 from polysci.target.extensions import Table
 from polysci.target.isa import Isa, Permission, TileRegisters
 from polysci.target.packages import KernelSources, collect
-from polysci.text.suggestions import known_name, suggest
+from polysci.text.names import known_name, suggest
 
 # Linux lends the tile registers to a process that asks, unless it was told not to: then cpuinfo's
 # flags are of no use. Documentation/arch/x86/xstate.rst.

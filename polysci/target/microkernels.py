@@ -1,4 +1,4 @@
-"""The registry of microkernels: the register tiles of every kernels.def, and C headers."""
+"""The registry of microkernels: register tiles of every kernels.def, C headers, sets of headers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cache
 from types import MappingProxyType
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.numerics.dtypes import computes
+from polysci.numerics.dtypes import COMPUTES, DTYPES, computes
+from polysci.target.extensions import resource
 from polysci.target.isa import TileRegisters
 from polysci.target.isas import ISAS, isa_named, kernel_sources
-from polysci.target.kernel_ranges import KernelRange
-from polysci.target.resources import resource
+from polysci.target.packages import KernelRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +175,33 @@ def _first_in(chain: tuple[str, ...], name: str, compute: str, x: str) -> tuple[
         if not spared and (kernels := family(name, isa, compute)):
             return kernels
     return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderSet:
+    """The hand-written headers of a C file: ``avx512`` for f32, ``avx512vnni_i8_u8_s8``.
+
+    ``packed_copy``: kernels read a converted copy of x, not x itself; true where both are the same.
+    """
+
+    isa: str
+    compute: str = "f32"
+    x: str = "f32"
+    y: str = "f32"
+    packed_copy: bool = True
+
+    def __str__(self) -> str:
+        if {self.compute, self.x, self.y} == {"f32"}:
+            return self.isa
+        return "_".join(
+            [self.isa, self.compute, self.x, self.y, *([] if self.packed_copy else ["x"])]
+        )
+
+
+def header_set_of(kernel: Microkernel, x: str, y: str, *, packed: bool) -> HeaderSet:
+    """Return the headers of a kernel for types of x and y; ``packed``: it reads a copy of A."""
+    narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes
+    return HeaderSet(
+        kernel.isa, kernel.compute, x, y,
+        packed_copy=not narrow or (packed and kernel.family == "brgemm"),
+    )  # fmt: skip

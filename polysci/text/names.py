@@ -1,7 +1,8 @@
-"""Names from outside -> identifiers that are safe and distinct in C, C++, Python and file systems.
+"""Names from outside as safe, distinct identifiers in C, C++, Python and file systems; suggestions.
 
 An identifier has ASCII letters, digits and single underscores, starts with a letter and is no
 keyword; what a name loses on the way can make two names equal, and then the later one is numbered.
+Misspelt names are told of those most like them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import keyword
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 LONGEST = 60  # characters of a layer's identifier, before a number that tells it from others
 LONGEST_PROJECT = 40
+_LONGEST = 60  # characters; nobody misspells a longer name, and matching takes quadratic time
+_CLOSE = 0.6  # similarity, difflib's default
 
 
 def _listed(name: str) -> frozenset[str]:
@@ -126,3 +130,22 @@ class _Claimed:
             return False
         helped = {identifier, _HELPER.sub("", identifier)} & self.identifiers
         return not helped and identifier not in self.owners
+
+
+def known_name(word: str, names: Iterable[str]) -> str:
+    """The name that is ``word`` but for case; ``word`` itself where there is none."""
+    return {name.lower(): name for name in names}.get(word.lower(), word)
+
+
+def suggest(word: str, names: Iterable[str]) -> str:
+    """``; did you mean 'traffic'?`` for the names most like ``word``, two at most; else empty.
+
+    Case does not matter; a name of the same letters in another order is as close as any. The text
+    is made to follow an error that lists the known names.
+    """
+    by_lower = {name.lower(): name for name in names}
+    if len(word) > _LONGEST:
+        return ""
+    anagrams = [name for name in by_lower if sorted(name) == sorted(word.lower())]
+    matches = anagrams[:2] or get_close_matches(word.lower(), by_lower, n=2, cutoff=_CLOSE)
+    return f"; did you mean {' or '.join(repr(by_lower[m]) for m in matches)}?" if matches else ""

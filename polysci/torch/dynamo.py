@@ -24,7 +24,7 @@ from polysci.frontends.pytorch.failures import pytorch_failures
 from polysci.frontends.pytorch.importer import OPERATORS, operator_name
 from polysci.frontends.pytorch.program import TorchProgram, program_of
 from polysci.frontends.pytorch.training import MAX_POOL_BACKWARD
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.torch.compiled_part import CHANNELS_LAST
 from polysci.torch.fallback import EAGER, RESTS, CompiledRest, leave, leave_by, reason_of
 from polysci.torch.library import LIBRARY

@@ -13,7 +13,7 @@ from polysci.border.arguments import check_type
 from polysci.errors import SpecError
 from polysci.lower.registry import ALGORITHMS, AUTO, DEFAULT
 from polysci.target.target import MOST_THREADS
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.tune import check_options
 
 

@@ -31,9 +31,8 @@ from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet
 from polysci.target.machine import Machine, assume_rates, from_json
-from polysci.target.microkernels import Microkernel
+from polysci.target.microkernels import HeaderSet, Microkernel
 from polysci.target.target import Target
 from polysci.tune.announcement import announce
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure

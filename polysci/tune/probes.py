@@ -44,10 +44,9 @@ from polysci.printers.c import CPrinter
 from polysci.printers.headers import headers
 from polysci.runtime.backends import backend_of
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.isa import TileRegisters
 from polysci.target.isas import isa_named
-from polysci.target.microkernels import Microkernel
+from polysci.target.microkernels import HeaderSet, Microkernel, header_set_of
 from polysci.target.target import Target
 
 TAPS: Final = 3  # of a depthwise filter's line, and lines of a stencil's

@@ -15,7 +15,7 @@ from polysci.lower.registry import DEFAULT
 from polysci.space.schedule import Schedule
 from polysci.target.machine import Machine
 from polysci.target.target import MOST_THREADS, Target
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.tune.result import LEVELS, Progress
 from polysci.tune.runner import LocalRunner, MakeRunner
 from polysci.tune.tuners import TunerOptions, options_of

@@ -18,9 +18,9 @@ from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import ISAS
 from polysci.target.machine_file import read
+from polysci.target.microkernels import HeaderSet
 from polysci.tune import emit
 from tests.support import aarch64, kernelunit, wholelayers
 from tests.support.exhaustive import selected

@@ -15,8 +15,8 @@ from polysci.numerics.dtypes import COMPUTES, PRECISIONS, computes
 from polysci.printers.headers import headers
 from polysci.runtime.build import cache
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.isas import ISAS
+from polysci.target.microkernels import HeaderSet, header_set_of
 from tests.support import kernelunit
 from tests.support.exhaustive import selected
 from tests.support.kernelunit import (

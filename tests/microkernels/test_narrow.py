@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from polysci.runtime.build import cache
+from polysci.target.extensions import resource
 from polysci.target.isas import ISAS
-from polysci.target.resources import resource
 from tests.support import narrowunit
 from tests.support.kernelunit import FLAGS, runs_here
 

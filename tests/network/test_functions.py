@@ -20,9 +20,8 @@ from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import Library, load
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import ISAS
-from polysci.target.microkernels import header
+from polysci.target.microkernels import HeaderSet, header
 from tests.support.kernelunit import STRICT, native
 
 Array = NDArray[np.generic]

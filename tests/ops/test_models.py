@@ -9,7 +9,7 @@ from polysci.errors import SpecError
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load, names
 from polysci.ops.matmul import Matmul
-from polysci.target.resources import resource
+from polysci.target.extensions import resource
 
 # Convolutions, and multiply-adds in G without the fully connected layers. Published totals with
 # them: ResNet-50 3.86 and 4.09, ResNeXt-50 4.23, VGG-16 15.47, AlexNet 0.72, GoogLeNet 1.58,

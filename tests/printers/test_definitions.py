@@ -7,7 +7,7 @@ import pytest
 
 from polysci.printers.definitions import arrange, definitions, reach, trim, words
 from polysci.printers.headers import headers
-from polysci.target.header_sets import HeaderSet
+from polysci.target.microkernels import HeaderSet
 from tests.lower.direct.test_codegen import SCHEDULES, source_of
 
 MICROKERNELS = Path(__file__).parents[3] / "microkernels"

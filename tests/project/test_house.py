@@ -12,7 +12,7 @@ def test_importers_are_counted() -> None:
     users = house.importers()
     assert "polysci.tune.search" in users["polysci.tune.tuned_trials"]
     assert "polysci.__init__" in users["polysci.api"]  # by a name, on first use
-    assert "polysci.border.streams" in house.with_one_importer()
+    assert "polysci.ops.normal_form" in house.with_one_importer()
     assert "polysci.errors" not in house.with_one_importer()
 
 

@@ -18,8 +18,7 @@ from polysci.errors import BuildError
 from polysci.runtime.build import cache, eviction
 from polysci.runtime.build.compiler import CompileTimeoutError, default_flags
 from polysci.runtime.build.folder import cache_dir, problem_of
-from polysci.runtime.build.parallel import together
-from polysci.runtime.build.process import run
+from polysci.runtime.build.process import run, together
 from tests.support import fakecompiler
 from tests.support.command import started
 from tests.support.fakecompiler import text, value

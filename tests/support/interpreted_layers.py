@@ -21,8 +21,8 @@ from polysci.numerics.dtypes import Precision, precision_named
 from polysci.ops.problem import Problem
 from polysci.printers.openmp import Team
 from polysci.space.schedule import Schedule
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named
+from polysci.target.microkernels import HeaderSet
 from tests.support.interpreted import Change, change_module
 
 SYMBOL = "layer"

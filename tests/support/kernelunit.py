@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polysci.measure.guard_pages import Guarded
+from polysci.measure.worker import Guarded
 from polysci.numerics.dtypes import COMPUTES, DTYPES, PRECISIONS
 from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags, find_compiler
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of
+from polysci.target.extensions import resource
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
-from polysci.target.microkernels import Microkernel, header
-from polysci.target.resources import resource
+from polysci.target.microkernels import HeaderSet, Microkernel, header, header_set_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/data"

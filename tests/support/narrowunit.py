@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from polysci.measure.guard_pages import Guarded
+from polysci.measure.worker import Guarded
 from polysci.numerics.dtypes import from_bf16
 from polysci.printers.headers import headers
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named
-from polysci.target.microkernels import header
+from polysci.target.microkernels import HeaderSet, header
 from tests.support.kernelunit import DATA, ROOT, runnable_text
 
 Array = np.ndarray[Any, Any]

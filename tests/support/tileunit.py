@@ -6,8 +6,8 @@ from polysci.lower.lowering import Source
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet
 from polysci.target.isas import isa_named
+from polysci.target.microkernels import HeaderSet
 from tests.support.kernelunit import kernel_lines
 
 DATA = Path(__file__).parents[1] / "data"

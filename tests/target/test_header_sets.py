@@ -21,10 +21,10 @@ from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.target import microkernels
-from polysci.target.header_sets import HeaderSet, header_set_of
 from polysci.target.host import detect
 from polysci.target.isa import Isa
 from polysci.target.isas import ISAS
+from polysci.target.microkernels import HeaderSet, header_set_of
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.judge import build

@@ -3,9 +3,9 @@
 import pytest
 
 from polysci.errors import SpecError
+from polysci.target.extensions import resource
 from polysci.target.isas import ISAS
-from polysci.target.kernel_ranges import KernelRange, parse_ranges
-from polysci.target.resources import resource
+from polysci.target.packages import KernelRange, parse_ranges
 
 LINE = "KERNELS(brgemm, avx512, f32, rows 1..28, vectors 1)"
 

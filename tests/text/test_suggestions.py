@@ -12,7 +12,7 @@ from polysci.lower.choice import resolve_algorithm
 from polysci.numerics.dtypes import PRECISIONS, precision_named
 from polysci.ops import layer_lists, parse_problem
 from polysci.target.isas import ISAS, isa_named
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.tune import LEVELS, optimize
 
 NAMES = ("traffic", "tiles", "rules", "random")

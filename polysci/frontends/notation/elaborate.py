@@ -27,7 +27,7 @@ from polysci.frontends.notation.syntax import (
 )
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.scalar_functions import is_predicate, template
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 
 @dataclass(frozen=True, slots=True)

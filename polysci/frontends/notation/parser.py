@@ -35,7 +35,7 @@ from polysci.frontends.notation.syntax import (
 )
 from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.ops.words import Line
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 
 RULE: Final = "As in: def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 

@@ -53,7 +53,7 @@ from polysci.printers import interface
 from polysci.printers.openmp import Team
 from polysci.space.directives import Ahead
 from polysci.space.plan import iterator
-from polysci.target.header_sets import HeaderSet
+from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
 
 HEADERS = ("winograd", "winograd_back")

@@ -42,7 +42,7 @@ from polysci.runtime.build.compiler import (
     without_openmp,
 )
 from polysci.runtime.build.folder import cache_dir, instead_of, log
-from polysci.runtime.build.parallel import together
+from polysci.runtime.build.process import together
 
 __all__ = [
     "FORMAT",

@@ -18,7 +18,7 @@ from polysci.errors import BuildError, NoCompilerError
 from polysci.printers.headers import LEAST, REGION, flags_in
 from polysci.runtime.build import process
 from polysci.runtime.build.elf import fault_of
-from polysci.runtime.build.parallel import together
+from polysci.runtime.build.process import together
 
 # Seconds of CPU time:
 TIMEOUT_S = 300.0  # of each text of a whole network

@@ -1,4 +1,4 @@
-"""Programs that may fail, hang or crash: one-shot runs and JSON-speaking children.
+"""Programs that may fail, hang or crash: one-shot runs, several at a time, JSON-speaking children.
 
 Every program gets its own session, so that a time limit, an error or Ctrl-C in the parent ends the
 whole group: a compiler driver never leaves its compiler proper behind.
@@ -18,13 +18,14 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from threading import Lock, get_ident
+from typing import IO, Any, Final, TypeVar, cast
 
 from polysci.errors import BuildError, CheckError
-from polysci.runtime.build.cpu_time import WorkLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,3 +362,90 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+MOST_OF_CLOCK: Final = 10  # limits that a program may take by the clock, on whatever machine
+ASLEEP_S: Final = 5.0  # without work, once the limit has passed by the clock
+_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+_ASLEEP: Final = "SIZX"  # states of processes that wait for no core, no disk and no signal
+
+
+@dataclass(slots=True)
+class WorkLimit:
+    """Limit of the time that a session's processes may work, in seconds; it begins with them."""
+
+    session: int
+    seconds: float
+    start: float = field(default_factory=time.monotonic)
+    _worked: float = 0.0
+    _awake: float = 0.0  # when they last did something
+
+    def passed(self) -> str | None:
+        """Name what they had too much of, empty for time by the clock; None while they may go on.
+
+        Ask several times a second once ``seconds`` are over.
+        """
+        now, worked, asleep = time.monotonic(), 0.0, True
+        for state, spent in _processes(self.session):
+            worked += spent
+            asleep &= state in _ASLEEP
+        if worked >= self.seconds:
+            return " of CPU time"
+        if worked > self._worked or not asleep or not self._awake:
+            self._worked, self._awake = max(worked, self._worked), now
+        if now - self._awake >= min(ASLEEP_S, self.seconds):
+            return " without working"
+        return "" if now - self.start >= MOST_OF_CLOCK * self.seconds else None
+
+
+def _processes(session: int) -> Iterator[tuple[str, float]]:
+    """State, and CPU time of its own and of the children that it waited for, of each."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_bytes().rpartition(b")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[3]) == session:
+            yield fields[0].decode(), sum(map(int, fields[11:15])) * _TICK
+
+
+T = TypeVar("T")
+
+
+def together(
+    calls: Iterable[Callable[[], T]], jobs: int, meanwhile: Callable[[], None] = lambda: None
+) -> list[T]:
+    """The results of all calls, ``jobs`` at a time, in their order; this thread does ``meanwhile``.
+
+    The error of the first that fails, after those under way have ended; Ctrl-C kills what they run,
+    at whatever moment it comes.
+    """
+    starting = Lock()
+    interrupted = False
+    under_way: set[int] = set()  # the threads that run a call now
+
+    def one(call: Callable[[], T]) -> T:
+        with starting:
+            if interrupted:
+                raise CancelledError
+            under_way.add(get_ident())
+        try:
+            return call()
+        finally:
+            under_way.discard(get_ident())
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        try:
+            futures = [pool.submit(one, call) for call in calls]
+            meanwhile()
+            return [future.result() for future in futures]
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                with starting:
+                    interrupted = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            while interrupted and under_way:  # Ctrl-C does not wait for a hanging compiler
+                with contextlib.suppress(KeyboardInterrupt):  # pressed again
+                    kill_started_by(under_way)
+                    time.sleep(0.02)
+            raise

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError
-from polysci.text.suggestions import suggest
+from polysci.text.names import suggest
 from polysci.tune.tuners.space import Genome
 
 # Yields individuals to measure, and is sent their seconds: infinite for one that fell out.

@@ -6,8 +6,8 @@ import pytest
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.lowering import emit
-from polysci.measure.guard_pages import Guarded
 from polysci.measure.integer_reference import Arrays
+from polysci.measure.worker import Guarded
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem
