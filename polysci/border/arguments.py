@@ -47,7 +47,7 @@ def check_callable(name: str, value: object) -> None:
 
 
 def check_clamp(clamp: Any) -> tuple[float, float]:
-    """The two bounds of a clamp. Raises TypeError or ValueError."""
+    """Return the two bounds of a clamp. Raises TypeError or ValueError."""
     try:
         low, high = map(float, clamp)
     except OverflowError:
@@ -104,7 +104,7 @@ def check_path(name: str, value: object) -> Path:
 
 
 def describe(value: Any) -> str:
-    """A short text of any value."""
+    """Return a short text of any value."""
     try:
         text = repr(value)
     except Exception:  # a caller's own repr, or an integer of too many digits

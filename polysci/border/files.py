@@ -20,7 +20,7 @@ TEXT_LIMIT = 1 << 26  # bytes of a text that a person or this program wrote
 
 
 def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
-    """The contents of a file, or of a shell's pipe, that a user names. Raises OSError.
+    """Return the contents of a file, or of a shell's pipe, that a user names. Raises OSError.
 
     A device, a named pipe, for whose writer this process might wait for ever, a name with a NUL
     byte and more than ``limit`` bytes are errors, too.
@@ -39,7 +39,7 @@ def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
 
 
 def open_stored(path: str | PathLike[str]) -> BufferedReader:
-    """A regular file, to be read. Raises OSError for anything else."""
+    """Return a regular file, to be read. Raises OSError for anything else."""
     return _open(path, (_is_file,), "a regular file")
 
 

@@ -21,7 +21,7 @@ _RAISE = opmap["RAISE_VARARGS"]
 
 
 def guard(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose unexpected errors become UnexpectedError.
+    """Return the function, whose unexpected errors become UnexpectedError.
 
     Errors of a callback that it was called with are the caller's own and stay as they are.
     """
@@ -39,7 +39,7 @@ def guard(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether callers must reckon with it: a documented type, or a wrong argument."""
+    """Return whether callers must reckon with it: a documented type, or a wrong argument."""
     if isinstance(error, DOCUMENTED):
         return True
     frames = list(_frames(error))
@@ -53,7 +53,7 @@ def is_expected(error: Exception) -> bool:
 
 
 def report_of(error: Exception) -> UnexpectedError:
-    """The error that asks to report ``error`` and says where it arose."""
+    """Return the error that asks to report ``error`` and says where it arose."""
     place = next((frame for frame in reversed(list(_frames(error))) if _is_ours(frame)), None)
     where = ""
     if place is not None:
@@ -93,7 +93,7 @@ def _field_values(argument: object) -> list[object]:
 
 
 def _code(argument: Callable[..., object]) -> CodeType | None:
-    """The code of a Python function, method, partial or callable object."""
+    """Return the code of a Python function, method, partial or callable object."""
     while isinstance(argument, functools.partial):
         argument = argument.func
     function = argument if hasattr(argument, "__code__") else type(argument).__call__

@@ -59,7 +59,7 @@ class Verdict:
 
 
 def time_limit(problem: Problem) -> float:
-    """Seconds that one check of a layer may take."""
+    """Return seconds that one check of a layer may take."""
     return _SECONDS + problem.flops / _RATE
 
 

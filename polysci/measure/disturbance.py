@@ -98,7 +98,7 @@ class ReferenceLoop:
         return max(sorted(self.rates)[-1 - len(self.rates) // BURST], self.least)
 
     def speed(self) -> float:
-        """The speed of some runs, the fastest of them, as a share of the best, 1 at most."""
+        """Return the speed of some runs, the fastest of them, as a share of the best, 1 at most."""
         fastest = 0.0
         for _ in range(_RUNS):
             self.rates.append(self._rate())

@@ -24,7 +24,7 @@ _FLUSHED: Final = 2.0**-126  # a product or sum below it may count as zero (VDPB
 
 
 def without_activation(problem: Problem) -> Problem:
-    """The problem whose results are the sums."""
+    """Return the problem whose results are the sums."""
     return problem.with_(activation="") if problem.activation else problem
 
 
@@ -128,7 +128,7 @@ class Reals:
         return np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
 
     def fault(self, variant: str, result: Array) -> str | None:
-        """The worst element outside its bound, or None."""
+        """Return the worst element outside its bound, or None."""
         share = np.nan_to_num(self.share(variant, result), nan=np.inf)
         wrong = np.count_nonzero(share > 1)
         if not wrong:
@@ -142,5 +142,5 @@ class Reals:
         )
 
     def worst(self, variant: str, result: Array) -> float:
-        """The largest share of the bound that an error takes."""
+        """Return the largest share of the bound that an error takes."""
         return float(np.max(self.share(variant, result), initial=0.0))

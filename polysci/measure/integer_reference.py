@@ -68,11 +68,11 @@ class Arrays:
         return cls(inputs | {"clamp": clamp}, plain, to_stored(np.clip(fused, *clamp), precision.y))
 
     def fault(self, variant: str, result: Array) -> str | None:
-        """How ``result`` differs from the ``plain`` or ``fused`` one, or None."""
+        """Return how ``result`` differs from the ``plain`` or ``fused`` one, or None."""
         return difference(result, self.fused if variant == "fused" else self.plain)
 
     def worst(self, variant: str, result: Array) -> float:
-        """The share of the error bound that was used: nothing is rounded."""
+        """Return the share of the error bound that was used: nothing is rounded."""
         return float(self.fault(variant, result) is not None)
 
 

@@ -45,7 +45,7 @@ def measure_samples(way: Way) -> tuple[LoadedModel, int]:
 
 
 def mean_seconds(run: Callable[[], object], least_s: float) -> float:
-    """Seconds a run: the mean of one or more in a row that last at least ``least_s``."""
+    """Return seconds a run: the mean of one or more in a row that last at least ``least_s``."""
     runs, start = 0, time.perf_counter()
     while True:
         run()

@@ -91,7 +91,7 @@ class Samples:
 
     @property
     def disturbed(self) -> bool:
-        """Whether some were, and too few were not."""
+        """Tell whether some were, and too few were not."""
         return self.dropped > 0 and len(self.clean) < LEAST_SAMPLES
 
     @property
@@ -107,7 +107,7 @@ def fastest(runs: Sequence[Sample]) -> Sample:
 
 
 def worse(one: Samples, other: Samples) -> bool:
-    """Whether a candidate is slower than another one beyond what either's samples spread."""
+    """Return whether a candidate is slower than another one beyond what either's samples spread."""
     return one.median - other.median > max(one.spread, other.spread)
 
 

@@ -45,7 +45,7 @@ def build_trials(
     backend: Backend | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
-    """Every schedule compiled, ``jobs`` compilers at a time, in the order given.
+    """Return every schedule compiled, ``jobs`` compilers at a time, in the order given.
 
     ``meanwhile`` is what this process does while compilers run.
     """
@@ -61,7 +61,7 @@ def build_all(
     share: int = 1,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[BuiltSchedule]:
-    """The same for schedules of several problems, up to ``share`` of them in one C text.
+    """Return the same for schedules of several problems, up to ``share`` of them in one C text.
 
     A compiler reads the headers once for a text, which takes longer than a schedule's own code.
     """
@@ -109,7 +109,7 @@ def _compile(
 
 
 def _texts(sources: Mapping[int, Source], share: int) -> Iterator[list[int]]:
-    """The sources of every text: up to ``share`` that have their headers in common."""
+    """Yield the sources of every text: up to ``share`` that have their headers in common."""
     for unit in dict.fromkeys(source.header_set for source in sources.values()):
         own = [at for at, source in sources.items() if source.header_set == unit]
         yield from (own[at : at + share] for at in range(0, len(own), share))
@@ -133,7 +133,7 @@ def time_trials(
     cold: bool = False,
     check: bool = True,
 ) -> Iterator[tuple[BuiltSchedule, Samples | PolysciError]]:
-    """Each one's samples, or its error; all are checked before any is timed.
+    """Yield each one's samples, or its error; all are checked before any is timed.
 
     A long one gets three samples, when PATIENCE_S has passed.
     """

@@ -69,7 +69,7 @@ class Guarded:
         self._before[:] = self._after[:] = _CANARY
 
     def first_trespass(self) -> str | None:
-        """Where someone wrote outside the buffer but inside its pages, or None."""
+        """Return where someone wrote outside the buffer but inside its pages, or None."""
         for where, slack in (("after the end", self._after), ("before the start", self._before)):
             touched = np.flatnonzero(slack != _CANARY)
             if touched.size:
@@ -358,7 +358,7 @@ class Worker:
         return bind(load_library(Path(so), interface.declarations(symbol, precision)), symbol)
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
-        """An input in read-only memory, made once for each placement."""
+        """Return an input in read-only memory, made once for each placement."""
         key = id(reference), name, side
         if key not in self._guarded:
             array = reference.inputs[name]

@@ -28,7 +28,7 @@ class ActivationFunction:
     error: float
 
     def bound(self, x: Doubles, error: Doubles) -> Doubles:
-        """How far a result may be where the sum is ``x`` within ``error``."""
+        """Return how far a result may be where the sum is ``x`` within ``error``."""
         bound: Doubles = self.slope * error + self.error * np.maximum(abs(x) + error, 1.0)
         return bound
 

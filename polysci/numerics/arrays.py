@@ -29,7 +29,7 @@ def round_up(size: int) -> int:
 def empty(
     shape: Sequence[int], page_offset: int | None = None, dtype: np.dtype[Any] = F32
 ) -> NDArray[Any]:
-    """An uninitialised array, C-contiguous, at a multiple of 64 bytes.
+    """Return an uninitialised array, C-contiguous, at a multiple of 64 bytes.
 
     With ``page_offset`` it starts that many bytes, a multiple of 64, after a page's beginning.
     """
@@ -57,14 +57,14 @@ def reserve(
 
 
 def copy(array: NDArray[Any], page_offset: int | None = None) -> NDArray[Any]:
-    """An aligned, C-contiguous copy; ``page_offset`` as in ``empty``."""
+    """Return an aligned, C-contiguous copy; ``page_offset`` as in ``empty``."""
     result = empty(array.shape, page_offset, array.dtype)
     result[...] = array
     return result
 
 
 def reserve_copy(array: NDArray[Any], page_offset: int | None = None) -> NDArray[Any]:
-    """A C-contiguous copy in memory of ``reserve``."""
+    """Return a C-contiguous copy in memory of ``reserve``."""
     result = reserve(array.shape, page_offset, array.dtype)
     result[...] = array
     return result

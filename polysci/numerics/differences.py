@@ -33,7 +33,7 @@ class Difference:
         return self.error if compared and not self.apart else None
 
     def __str__(self) -> str:
-        """The error, and how many elements are no finite numbers."""
+        """Return the error, and how many elements are no finite numbers."""
         counts = [(self.alike, "in both"), (self.apart, "on one side or not the same")]
         told = ", ".join(f"{count} {where}" for count, where in counts if count)
         words = [] if self.number is None else [f"{self.number:.2g}"]

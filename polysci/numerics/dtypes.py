@@ -79,7 +79,7 @@ class Precision:
 
     @property
     def integer(self) -> bool:
-        """Whether sums are integers."""
+        """Tell whether sums are integers."""
         return self.x.integer
 
     @property
@@ -88,12 +88,12 @@ class Precision:
 
     @property
     def scaled(self) -> bool:
-        """Whether sums are scaled to 8-bit results."""
+        """Tell whether sums are scaled to 8-bit results."""
         return self.integer and self.y.bytes == 1
 
     @property
     def split(self) -> bool:
-        """Whether y can hold a partial sum, to which a later call adds."""
+        """Tell whether y can hold a partial sum, to which a later call adds."""
         return self.y == self.sum
 
 
@@ -162,7 +162,7 @@ COMPUTES: Mapping[str, Compute] = MappingProxyType(
 
 
 def computes(x: str, family: str) -> tuple[str, ...]:
-    """The ways to multiply inputs of type ``x``; which is fastest depends on the CPU.
+    """Return the ways to multiply inputs of type ``x``; which is fastest depends on the CPU.
 
     All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
     no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
@@ -179,7 +179,7 @@ def computes(x: str, family: str) -> tuple[str, ...]:
 
 
 def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bits (uint16) of f32 values rounded to bf16, to the nearest, ties to even.
+    """Return the bits (uint16) of f32 values rounded to bf16, to the nearest, ties to even.
 
     Raises TypeError for what holds no real numbers.
     """
@@ -194,7 +194,7 @@ def to_bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The f32 values of bf16 bits. Raises TypeError for another dtype than uint16."""
+    """Return the f32 values of bf16 bits. Raises TypeError for another dtype than uint16."""
     check_type("bits", bits, np.ndarray, np.generic)
     if bits.dtype != np.uint16:
         raise TypeError(f"bits: expected dtype uint16, got {bits.dtype}")
@@ -214,5 +214,5 @@ def to_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]
 
 
 def values(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """The values of an array in the memory format of a type."""
+    """Return the values of an array in the memory format of a type."""
     return from_bf16(array) if dtype.name == "bf16" else array

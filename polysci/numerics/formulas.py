@@ -79,7 +79,7 @@ def evaluate(part: ast.expr, names: dict[str, Any], apply: Applies[Any]) -> Any:
 
 @lru_cache(maxsize=512)
 def gradients(function: str) -> tuple[ast.expr | None, ...]:
-    """The gradient of each argument of a function where ``dy`` is that of its value.
+    """Return the gradient of each argument of a function where ``dy`` is that of its value.
 
     None: it is 0 everywhere. Formulas are of ``dy``, the value ``y``, and ``ScalarFunction.names``.
     """
@@ -96,7 +96,7 @@ def gradients(function: str) -> tuple[ast.expr | None, ...]:
 
 
 def gradient_text(function: str) -> str:
-    """The gradient of a function of one number as text."""
+    """Return the gradient of a function of one number as text."""
     (part,) = gradients(function)[:1]
     assert part is not None
     return ast.unparse(part)

@@ -80,7 +80,7 @@ class Scales:
 
 
 def _finite(value: Any) -> NDArray[np.float32] | None:
-    """A read-only array of finite f32 numbers; None for anything else."""
+    """Return a read-only array of finite f32 numbers; None for anything else."""
     try:
         if np.asarray(value).dtype.kind not in "iuf":
             return None

@@ -150,7 +150,7 @@ class ConvTranspose2d(Conv2dBackwardData):
         )
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         names = [own.name for own in fields(self) if own.init]
         names += ["layout", "dtype", "name", "multiplicity"]
         return type(self)(**{name: getattr(self, name) for name in names} | changes)

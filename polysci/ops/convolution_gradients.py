@@ -71,7 +71,7 @@ class ConvolutionGradient(ProblemBase):
         return f"{self.WORD} {self.forward.key}"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields of the convolution changed."""
+        """Return a copy with some fields of the convolution changed."""
         return type(self)(self.forward.with_(**changes))
 
     name = property(attrgetter("forward.name"))
@@ -150,7 +150,7 @@ class BackwardData(ConvolutionGradient):
 
     @property
     def scatters(self) -> bool:
-        """Whether strides set apart what neighbouring pixels of dY add to."""
+        """Tell whether strides set apart what neighbouring pixels of dY add to."""
         return any(step != 1 for step in self.forward.stride)
 
     def nest(self) -> LoopFunction:

@@ -52,14 +52,14 @@ class FieldError(SpecError):
         super().__init__(f"{family.name}: {told}")
 
     def told(self, names: Mapping[str, str]) -> str:
-        """The message, with the fields called ``names``."""
+        """Return the message, with the fields called ``names``."""
         text = self.template
         for field, name in names.items():
             text = text.replace(f"{{{field}}}", name)
         return text
 
     def fields(self) -> list[str]:
-        """The fields that the message names, the offender first."""
+        """Return the fields that the message names, the offender first."""
         named = [field for field in self.values if f"{{{field}}}" in self.template]
         return sorted(named, key=lambda field: self.template.index(f"{{{field}}}"))
 
@@ -132,7 +132,7 @@ def flat(tuples: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
 
 
 def outputs(family: ConvolutionFamily, v: Mapping[str, int]) -> list[int]:
-    """The output extents of symmetric padding; below 1 if the filter does not fit."""
+    """Return the output extents of symmetric padding; below 1 if the filter does not fit."""
     return [
         extent(
             v[size],

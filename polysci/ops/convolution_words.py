@@ -46,7 +46,7 @@ _POINT = Axis(1, 1, 1, 1, 0, 0)
 
 
 def arguments(words: Words, family: ConvolutionFamily) -> dict[str, Any]:
-    """The arguments of a convolution that ``words`` stand for.
+    """Return the arguments of a convolution that ``words`` stand for.
 
     Raises SpecError, or UnsupportedError for depth where there is none.
     """
@@ -129,7 +129,7 @@ def locate_error(words: Words, error: FieldError) -> Exception:
 
 
 def speaks_of_depth(words: Words) -> bool:
-    """Whether some word of the depth says anything but what an image has."""
+    """Return whether some word of the depth says anything but what an image has."""
     values = ((words.get(f"{kind}d"), neutral) for kind, neutral in _NEUTRAL.items())
     return any(value not in (None, neutral) for value, neutral in values)
 
@@ -178,7 +178,7 @@ def _deep_axes(words: Words, family: ConvolutionFamily) -> tuple[Axis, Axis, Axi
 
 
 def _axis(words: Words, letter: str, family: ConvolutionFamily) -> Axis | None:
-    """The axis called ``letter``; None if no word speaks of it."""
+    """Return the axis called ``letter``; None if no word speaks of it."""
     spelt = {kind: words.get(kind + letter) for kind in _NEUTRAL}
     spoken = [
         kind + letter

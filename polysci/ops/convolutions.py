@@ -277,7 +277,7 @@ def _name_axes(family: ConvolutionFamily, layout: str) -> Mapping[str, str]:
 
 
 def _check_texts(family: ConvolutionFamily, texts: Mapping[str, object]) -> dict[str, str]:
-    """The text fields, in their canonical form."""
+    """Return the text fields, in their canonical form."""
     checked = {field: rules.text(family, field, value) for field, value in texts.items()}
     layout = checked["layout"]
     checked["layout"] = known_name(layout, LAYOUTS)
@@ -314,7 +314,7 @@ def _convolve_image(
 
 
 def _windows(problem: Convolution, image: NDArray[Any]) -> NDArray[Any]:
-    """A view (groups, P, Q, R, S, C/g) of the padded image: what every output reads."""
+    """Return a view (groups, P, Q, R, S, C/g) of the padded image: what every output reads."""
     rows = zip(problem.pixels, problem.stride, problem.taps, problem.dilation, strict=True)
     reach = [(out - 1) * step + (taps - 1) * apart + 1 for out, step, taps, apart in rows]
     ends = [max(0, size - before) for size, before in zip(reach, problem.pad, strict=True)]

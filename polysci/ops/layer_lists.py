@@ -21,7 +21,7 @@ _LAYER = re.compile(r'[^"#]*(?:"(?:\\.|[^"\\])*(?:"[^#]*)?)?')
 
 
 def names() -> list[str]:
-    """Names of the networks that come with the package, sorted."""
+    """Return names of the networks that come with the package, sorted."""
     return sorted(path.stem for path in resource("models").glob("*.txt"))
 
 

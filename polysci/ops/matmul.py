@@ -134,7 +134,7 @@ class Matmul(ProblemBase):
     @classmethod
     @guard
     def parse(cls, text: str, layout: str = "", dtype: str = "f32", *, where: str = "") -> Self:
-        """The product that a text describes; ``parse(str(x)) == x`` but for the dtype.
+        """Return the product that a text describes; ``parse(str(x)) == x`` but for the dtype.
 
         Raises SpecError, with a caret under the offending part.
         """
@@ -197,7 +197,7 @@ class Matmul(ProblemBase):
         return replace(self, **changes)
 
     def with_batch(self, batch: int) -> Self:
-        """A copy of so many pairs of matrices."""
+        """Return a copy of so many pairs of matrices."""
         return self.with_(batch=batch)
 
     @property
@@ -278,7 +278,7 @@ class Matmul(ProblemBase):
         return {"x": x, "w": w, "bias": "M" if self.w_is_a else "N", "y": o}
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
-        """The nest's arrays A, B and O: shape, and strides in elements."""
+        """Return the nest's arrays A, B and O: shape, and strides in elements."""
         shapes = {operand.upper(): self._shape(operand) for operand in _AXES}
         return {name: (shape, row_strides(shape)) for name, shape in shapes.items()}
 
@@ -318,7 +318,7 @@ def _extents(line: Line, at: int) -> tuple[dict[str, Any], int]:
 
 
 def _extent(line: Line, at: int, sign: str) -> tuple[int, int]:
-    """The number after a sign, and the column where it ends."""
+    """Return the number after a sign, and the column where it ends."""
     if line.text[at : at + 1] != sign:
         raise line.error(at, f"expected {sign!r} and an extent", RULE)
     number = _NUMBER.match(line.text, at + 1)
@@ -331,7 +331,7 @@ def _extent(line: Line, at: int, sign: str) -> tuple[int, int]:
 
 
 def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:
-    """The fields that words after the extents set, and the column of the name."""
+    """Return the fields that words after the extents set, and the column of the name."""
     options: dict[str, Any] = {}
     while match := _OPTION.match(line.text, at):
         word = match.start() + len(match.group()) - len(match.group().lstrip())
@@ -397,7 +397,7 @@ def _subscripts(line: Line, at: int) -> tuple[dict[str, Any], int]:
 
 
 def _letter_extents(line: Line, at: int, letters: Any) -> tuple[dict[str, int], int]:
-    """The extent of each letter, and the column behind the last one."""
+    """Return the extent of each letter, and the column behind the last one."""
     extents: dict[str, int] = {}
     while (match := _EXTENT.match(line.text, at)) and match[1] in letters:
         if match[1] in extents:

@@ -69,7 +69,7 @@ def _bias_axis(problem: Problem, shape: tuple[int, ...], strides: tuple[int, ...
 
 
 def _is_vector(roles: Contraction) -> bool:
-    """Whether B is one column, of which panels would be mostly zeros."""
+    """Return whether B is one column, of which panels would be mostly zeros."""
     return (
         roles.b.dtype == "f32"
         and not roles.padded

@@ -114,7 +114,7 @@ class Nest(ProblemBase):
         return f"{_write(self.contraction)} {self.dtype}"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with another name or multiplicity. Raises SpecError for anything else."""
+        """Return a copy with another name or multiplicity. Raises SpecError for anything else."""
         values: dict[str, Any] = {"name": self.name, "multiplicity": self.multiplicity}
         if other := next((field for field in changes if field not in values), None):
             raise SpecError(
@@ -197,7 +197,7 @@ class Nest(ProblemBase):
         return names | {"bias": str(roles.out.index[self.bias_axis])}
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
-        """The nest's arrays: shape, and strides in elements."""
+        """Return the nest's arrays: shape, and strides in elements."""
         contraction = self.contraction
         return {
             operand.array: (operand.shape, row_strides(operand.shape))

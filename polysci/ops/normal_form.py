@@ -17,7 +17,7 @@ MAX_ROWS = 5  # the orders of more are too many to rank
 
 
 def normal(scop: Scop) -> Contraction:
-    """The contraction of a nest, loops reversed where needed to run through O or A upwards.
+    """Return the contraction of a nest, loops reversed where needed to run through O or A upwards.
 
     Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.
     """
@@ -41,7 +41,7 @@ def normal(scop: Scop) -> Contraction:
 
 
 def column_axis(roles: Contraction) -> int:
-    """The axis of O along which the columns, and so a bias, run."""
+    """Return the axis of O along which the columns, and so a bias, run."""
     column = columns_of(roles).name
     return next(axis for axis, index in enumerate(roles.out.index) if index.coef(column))
 
@@ -81,7 +81,7 @@ def _no_column(roles: Contraction) -> str:
 
 
 def _slides(roles: Contraction) -> bool:
-    """Whether a subscript of A adds a row to a reduction, as a filter's window does."""
+    """Return whether a subscript of A adds a row to a reduction, as a filter's window does."""
     rows = {dim.name for dim in roles.by_role("m")}
     reductions = {dim.name for dim in (*roles.by_role("k"), *roles.by_role("br"))}
     names = [{name for name, _ in index.terms} for index in roles.a.index]
@@ -124,7 +124,7 @@ def _runs_backwards(roles: Contraction, name: str) -> bool:
 
 
 def _reverse(operand: Operand, dim: Dim) -> Operand:
-    """The operand with a loop run the other way: ``dim`` becomes ``extent - 1 - dim``."""
+    """Return the operand with a loop run the other way: ``dim`` becomes ``extent - 1 - dim``."""
 
     def reverse(index: Affine) -> Affine:
         coef = index.coef(dim.name)

@@ -52,7 +52,7 @@ class Problem(Protocol):
 
     @property
     def multiplicity(self) -> int:
-        """How often the network repeats it."""
+        """Tell how often the network repeats it."""
 
     @property
     def layout(self) -> str:
@@ -100,7 +100,7 @@ class Problem(Protocol):
 
     @property
     def batched(self) -> bool:
-        """Whether axis 0 of x and y counts images, of which a call may have none."""
+        """Tell whether axis 0 of x and y counts images, of which a call may have none."""
 
     @property
     def axes(self) -> Mapping[str, str]:
@@ -113,7 +113,7 @@ class Problem(Protocol):
     def __hash__(self) -> int: ...
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
-        """The nest's arrays: logical shape, and strides in elements as they are stored."""
+        """Return the nest's arrays: logical shape, and strides in elements as they are stored."""
 
     def nest(self) -> LoopFunction:
         """Return the textbook loop nest."""
@@ -135,10 +135,10 @@ class Problem(Protocol):
         """Raise SpecError if the arrays need more bytes than ``available``."""
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
 
     def with_batch(self, batch: int) -> Self:
-        """A copy with another extent of the batch. Raises SpecError where there is none."""
+        """Return a copy with another extent of the batch. Raises SpecError where there is none."""
 
 
 class ProblemBase:
@@ -257,7 +257,7 @@ def row_strides(shape: Shape) -> Shape:
 
 
 def bias_shape(problem: Problem) -> Shape:
-    """The shape in which a bias is added to y: its extent on its axis, 1 on the others."""
+    """Return the shape in which a bias is added to y: its extent on its axis, 1 on the others."""
     shape = [1] * len(problem.y_shape)
     shape[problem.bias_axis] = problem.y_shape[problem.bias_axis]
     return tuple(shape)
@@ -274,5 +274,5 @@ def input_shapes(problem: Problem) -> dict[str, Shape]:
 
 
 def physical_memory() -> int:
-    """Bytes of this machine's memory."""
+    """Return bytes of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

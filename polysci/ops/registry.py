@@ -48,12 +48,12 @@ class Operator:
 
 
 def begins_with(text: str, word: str) -> bool:
-    """Whether a word of letters stands at the beginning of a text."""
+    """Return whether a word of letters stands at the beginning of a text."""
     return re.match(rf"\s*{word}(?!\w)", text) is not None
 
 
 def convolution_kind(text: str, where: str = "") -> type[Convolution]:
-    """The class of a convolution in benchdnn's words: Conv3d where they speak of depth.
+    """Return the class of a convolution in benchdnn's words: Conv3d where they speak of depth.
 
     Raises SpecError, with a caret under the offending word.
     """
@@ -64,7 +64,7 @@ def convolution_kind(text: str, where: str = "") -> type[Convolution]:
 
 
 def _unknown_operator(line: Line, match: re.Match[str]) -> PolysciError:
-    """The error of a text that begins with a word of letters alone, which no row has."""
+    """Return the error of a text that begins with a word of letters alone, which no row has."""
     name = match[1]
     words = [row.word for row in OPS.values() if row.word]
     meant = OPS[name].word if name in OPS else ""
@@ -136,7 +136,7 @@ def parse_problem(
 
 
 def parse_key(key: str) -> Problem:
-    """The problem that has this key. Raises SpecError where there is none."""
+    """Return the problem that has this key. Raises SpecError where there is none."""
     words, _, dtype = key.rpartition(" ")
     if not words:
         raise SpecError(
@@ -183,7 +183,7 @@ def in_direction(problem: Problem, direction: str) -> Problem:
 
 
 def convolution(problem: Problem) -> Convolution:
-    """The problem as a convolution. Raises UnsupportedError for another operator."""
+    """Return the problem as a convolution. Raises UnsupportedError for another operator."""
     if not isinstance(problem, Convolution):
         raise UnsupportedError(f"{problem}: expected a convolution")
     return problem

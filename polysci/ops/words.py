@@ -100,7 +100,7 @@ class Words:
         return self.values[key].value if key in self.values else None
 
     def at(self, *keys: str) -> int:
-        """The column of the first of ``keys`` that is there, else of the first word."""
+        """Return the column of the first of ``keys`` that is there, else of the first word."""
         return next((self.values[key].at for key in keys if key in self.values), _start(self.line))
 
 
@@ -129,7 +129,7 @@ def read(line: Line, keys: Sequence[str]) -> Words:
 
 
 def activation_at(line: Line, at: int) -> tuple[str, int]:
-    """The activation of ``act=gelu`` in column ``at``, if any, and the column behind it."""
+    """Return the activation of ``act=gelu`` in column ``at``, if any, and the column behind it."""
     match = _ACTIVATION.match(line.text, at)
     if match is None:
         return "", at
@@ -140,12 +140,12 @@ def activation_at(line: Line, at: int) -> tuple[str, int]:
 
 
 def activation_words(name: str) -> str:
-    """The words of an activation; none for none."""
+    """Return the words of an activation; none for none."""
     return f" act={name}" if name else ""
 
 
 def label(name: str, multiplicity: int) -> str:
-    """The end of the words: ``n"name*multiplicity"``, with what is default left out."""
+    """Return the end of the words: ``n"name*multiplicity"``, with what is default left out."""
     repeated = multiplicity != 1 or _REPEATED.search(name)
     times = f"*{multiplicity}" if repeated else ""
     escaped = _SPECIAL.sub(r"\\\g<0>", name)
@@ -153,7 +153,7 @@ def label(name: str, multiplicity: int) -> str:
 
 
 def _unknown(line: Line, at: int, keys: Sequence[str]) -> PolysciError:
-    """The error of a word that is none of ``keys``, with those most like its letters."""
+    """Return the error of a word that is none of ``keys``, with those most like its letters."""
     letters = _LETTERS.match(line.text, at)
     hint = suggest(letters.group(), keys) if letters else ""
     rule = f"Words are {_list(keys)}{hint or '.'}"
@@ -192,7 +192,7 @@ def _number(line: Line, at: int, digits: str) -> int:
 
 
 def ending(line: Line, at: int) -> tuple[str, int]:
-    """The name and the multiplicity that end the text, from column ``at`` on."""
+    """Return the name and the multiplicity that end the text, from column ``at`` on."""
     rest = line.text.rstrip()[at:]
     if not rest:
         return "", 1

@@ -103,7 +103,7 @@ class FlatImage:
 
     @property
     def gaps(self) -> bool:
-        """Whether some of these are no pixels of the result."""
+        """Tell whether some of these are no pixels of the result."""
         return self.length > self.rows * self.columns
 
 
@@ -155,7 +155,7 @@ class Contraction:
 
     @property
     def gathered(self) -> bool:
-        """Whether columns are the pixels of a copy of x that has no gaps."""
+        """Tell whether columns are the pixels of a copy of x that has no gaps."""
         return self.swapped and self.image is None
 
     @property
@@ -220,7 +220,7 @@ def _steps_by_one(operand: Operand, dim: Dim) -> bool:
 
 
 def _last_axis(operand: Operand, dim: Dim) -> int:
-    """The fastest axis that a dimension indexes."""
+    """Return the fastest axis that a dimension indexes."""
     return max(axis for axis, index in enumerate(operand.index) if index.coef(dim.name))
 
 
@@ -236,7 +236,7 @@ def needed_products(contraction: Contraction) -> int:
 
 
 def contraction(scop: Scop) -> Contraction:
-    """The GEMM roles of the one statement ``O[f] += A[g] * B[h]`` of ``scop``.
+    """Return the GEMM roles of the one statement ``O[f] += A[g] * B[h]`` of ``scop``.
 
     Raises UnsupportedError, saying why, when the Scop is anything else.
     """
@@ -406,7 +406,7 @@ def _distinct(terms: Sequence[tuple[int, int]]) -> int:
 
 
 def _repeated(image: int, step: int, times: int) -> int:
-    """The bit set ``image`` joined with its copies shifted by ``step``, ``2*step``, ..."""
+    """Return the bit set ``image`` joined with its copies shifted by ``step``, ``2*step``, ..."""
     copies = 1
     while copies < times:
         more = min(copies, times - copies)
@@ -444,7 +444,7 @@ def row_beside(contraction: Contraction, strides: Sequence[int], word: int = 1) 
 
 
 def _alone(contraction: Contraction, dim: Dim) -> bool:
-    """Whether a dimension counts along an axis of A by itself."""
+    """Return whether a dimension counts along an axis of A by itself."""
     axes = [affine for affine in contraction.a.index if affine.coef(dim.name)]
     return all(affine.terms == ((dim.name, 1),) and not affine.const for affine in axes)
 

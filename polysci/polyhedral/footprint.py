@@ -33,7 +33,7 @@ def extent_of(operand: Operand, axis: int, tile: Extents) -> Count:
 
 
 def steps_of(operand: Operand, strides: Sequence[int], tile: Extents) -> list[int]:
-    """Elements from each position along an axis to the next that a tile touches."""
+    """Return elements from each position along an axis to the next that a tile touches."""
     return [
         stride * (gcd(*(coef for dim, coef in index.terms if np.any(tile[dim] > 1))) or 1)
         for stride, index in zip(strides, operand.index, strict=True)
@@ -49,7 +49,7 @@ def _pair(terms: Sequence[tuple[int, Count]]) -> Count:
 
 
 def _span(terms: Sequence[tuple[int, Count]]) -> Count:
-    """No more than the span of the image, and no more than the points of the box."""
+    """Return an upper bound: the span of the image, or the points of the box if those are fewer."""
     span, points = np.ones(1), np.ones(1)
     for coef, size in terms:
         span = span + coef * (size - 1)
@@ -72,13 +72,13 @@ def extents_of(operand: Operand, tile: Extents) -> list[Count]:
 
 
 def line_bytes(operand: Operand, strides: Sequence[int], tile: Extents) -> Count:
-    """Bytes of whole cache lines under the footprint, for this storage order."""
+    """Return bytes of whole cache lines under the footprint, for this storage order."""
     runs_of_tile = runs(strides, extents_of(operand, tile), LINE, operand.bytes)
     return whole_blocks(*runs_of_tile, LINE)
 
 
 def whole_blocks(run: Count, number: Count, block: int) -> Count:
-    """Bytes of whole blocks (cache lines, pages) of ``block`` bytes under so many runs."""
+    """Return bytes of whole blocks (cache lines, pages) of ``block`` bytes under so many runs."""
     total: Count = number * np.ceil(run / block) * block
     return total
 
@@ -86,7 +86,7 @@ def whole_blocks(run: Count, number: Count, block: int) -> Count:
 def runs(
     strides: Sequence[int], extents: Sequence[Count], block: int, item: int = FLOAT
 ) -> tuple[Count, Count]:
-    """Bytes of one run of so many positions along the axes, and how many runs there are.
+    """Return bytes of one run of so many positions along the axes, and how many runs there are.
 
     ``item`` is the bytes of an element. Runs that lie less than ``block`` bytes apart share blocks:
     they are one run with its gaps.
@@ -131,7 +131,7 @@ def crowding(
 
 
 def refetches(operand: Operand, dims: Sequence[str], trips: Sequence[Count], depth: int) -> Count:
-    """How often the loops outside ``depth`` bring an operand's tile in.
+    """Return how often the loops outside ``depth`` bring an operand's tile in.
 
     Once for every iteration of the innermost loop that indexes it and runs more than once, and of
     all loops around that.

@@ -54,7 +54,7 @@ def _dependences(scop: Scop) -> isl.UnionMap:
 
 
 def _forward(moved: isl.UnionMap, length: int) -> bool:
-    """Whether every pair of times goes forward."""
+    """Return whether every pair of times goes forward."""
     times = isl.Map.lex_lt(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, length))
     return bool(moved.is_subset(isl.UnionMap.from_map(times)))
 

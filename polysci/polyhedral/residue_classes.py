@@ -56,13 +56,13 @@ class ResidueClass:
         return {**strides, name: tuple(moved)}
 
     def start(self, strides: Strides) -> int:
-        """Elements from the result's first pixel to that of the class."""
+        """Return elements from the result's first pixel to that of the class."""
         result = strides[self.contraction.out.array]
         return sum(stride * at for stride, at in zip(result, self.first, strict=True))
 
 
 def scatter_axes(roles: Contraction) -> tuple[ScatterAxis, ...]:
-    """The axes of the result that both rows and taps index."""
+    """Return the axes of the result that both rows and taps index."""
     rows = {dim.name for dim in roles.by_role("m")}
     axes = []
     for axis, index in enumerate(roles.out.index):
@@ -75,7 +75,7 @@ def scatter_axes(roles: Contraction) -> tuple[ScatterAxis, ...]:
 
 
 def residue_classes(scop: Scop, roles: Contraction) -> tuple[ResidueClass, ...]:
-    """All residue classes that have pixels; those with most products first.
+    """Return all residue classes that have pixels; those with most products first.
 
     Raises UnsupportedError where isl cannot separate them.
     """
@@ -144,7 +144,7 @@ class _Pixels:
         return around | few | dict.fromkeys(taps, 1)
 
     def scop(self) -> Scop:
-        """The statement over the pixels of the class and the taps that reach them."""
+        """Return the statement over the pixels of the class and the taps that reach them."""
         statement, change, result = self.statement, self._change(), self.roles.out.array
         accesses = tuple(
             replace(it, map=self._written() if it.array == result else change.apply_range(it.map))
@@ -210,7 +210,7 @@ class _Pixels:
 
 
 def _taps(reaching: isl.Set, statement: Statement, at: ScatterAxis) -> range:
-    """The taps along an axis of the iterations that reach a class: one every few."""
+    """Return the taps along an axis of the iterations that reach a class: one every few."""
     position, dims = statement.iterators.index(at.tap), reaching.dim(isl.dim_type.set)
     taps = reaching.project_out(isl.dim_type.set, position + 1, dims - position - 1)
     taps = taps.project_out(isl.dim_type.set, 0, position)

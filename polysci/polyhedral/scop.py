@@ -53,7 +53,7 @@ class Array:
         return f"{self.dtype_c} {self.name}{''.join(f'[{extent}]' for extent in self.shape)}"
 
     def elements(self) -> isl.Set:
-        """All elements, as a named isl box."""
+        """Return all elements, as a named isl box."""
         axes = ", ".join(f"i{axis}" for axis in range(len(self.shape)))
         bounds = (f"0 <= i{axis} < {extent}" for axis, extent in enumerate(self.shape))
         return isl.Set(f"{{ {self.name}[{axes}] : {' and '.join(bounds) or 'true'} }}")
@@ -123,7 +123,7 @@ class Scop:
         return "\n".join(f"{word} {part}" for word, part in zip(words, parts, strict=True))
 
     def array(self, name: str) -> Array:
-        """The array of that name. Raises SpecError when the Scop has none."""
+        """Return the array of that name. Raises SpecError when the Scop has none."""
         for array in self.arrays:
             if array.name == name:
                 return array

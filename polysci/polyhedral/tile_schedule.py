@@ -56,7 +56,7 @@ class TileSchedule:
 
     @property
     def trips(self) -> tuple[int, ...]:
-        """How often each loop runs at most, for one iteration of the loops around it."""
+        """Tell how often each loop runs at most, for one iteration of the loops around it."""
         current, trips = dict(self.extents), list[int]()
         for loop in self.loops:
             trips.append(-(-current[loop.dim] // loop.step))
@@ -169,7 +169,7 @@ class TileSchedule:
 
 
 def _levels(dims: Iterator[str]) -> Iterator[str]:
-    """Every dimension with the number of times that it came before."""
+    """Yield every dimension with the number of times that it came before."""
     seen: dict[str, int] = {}
     for dim in dims:
         level = seen[dim] = seen.get(dim, -1) + 1

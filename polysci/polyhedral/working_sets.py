@@ -56,7 +56,7 @@ class Order:
 
 
 def text_order(scop: Scop) -> Order:
-    """The order of the text; places that never vary, such as a lone loop's, are left out."""
+    """Return the order of the text; places that never vary, such as a lone loop's, are left out."""
     with bound_operations(f"order of {scop.name}"):
         times = [s.schedule.intersect_domain(s.domain) for s in scop.statements]
         ranges = [time.range() for time in times]
@@ -80,7 +80,7 @@ def _constant(times: isl.Set, axis: int) -> bool:
 
 
 def _keep(time: isl.Map, axes: Sequence[int]) -> isl.Map:
-    """The map with those output dimensions alone."""
+    """Return the map with those output dimensions alone."""
     for axis in reversed(range(time.dim(isl.dim_type.out))):
         if axis not in axes:
             time = time.project_out(isl.dim_type.out, axis, 1)
@@ -138,7 +138,7 @@ def _names(dims: Sequence[str]) -> list[str]:
 
 
 def thread_share(trips: Sequence[int], threads: int) -> tuple[Share, ...]:
-    """How ``threads`` divide the iterations of parallel loops, outermost first, into a grid.
+    """Return how ``threads`` divide the iterations of parallel loops, outermost first, into a grid.
 
     Each loop is cut into as many equal runs as it has iterations and threads are left; the threads
     left for the loops inside are those of one run. The first thread's share is a box.
@@ -156,7 +156,7 @@ _SET = isl.dim_type.set
 
 
 def points(part: isl.Set) -> int:
-    """How many points a bounded set has.
+    """Return how many points a bounded set has.
 
     Raises isl.Error where it has neither the form of disjoint boxes nor few points.
     """
@@ -269,7 +269,7 @@ class _Dependence:
     far: Point
 
     def same(self, other: _Dependence) -> bool:
-        """Whether both have the same sources, first source and targets of it."""
+        """Return whether both have the same sources, first source and targets of it."""
         ends = (self.first, self.near, self.far) == (other.first, other.near, other.far)
         return ends and bool(self.sources.is_equal(other.sources))
 
@@ -287,7 +287,7 @@ class _Counting:
         self.counted: dict[str, tuple[int, int]] = {}
 
     def sets(self) -> Iterator[WorkingSet]:
-        """Every dependence once, by array, then from outside inwards."""
+        """Yield every dependence once, by array, then from outside inwards."""
         for array, level, dependence, kinds in self._distinct():
             least, most = (self._touched(dependence, t) for t in (dependence.near, dependence.far))
             yield WorkingSet(
@@ -318,7 +318,7 @@ class _Counting:
         return sorted(dependences, key=lambda row: (self.arrays.index(row[0]), row[1]))
 
     def _touched(self, dependence: _Dependence, last: Point) -> tuple[int, int]:
-        """Elements touched from the first source to ``last``: by one thread, by all."""
+        """Return elements touched from the first source to ``last``: by one thread, by all."""
         among = dependence.sources if self.published else self.domain
         window = _window(among, dependence.first, last)
         key = str(window)
@@ -340,7 +340,7 @@ class _Counting:
 
 
 def _touches(order: Order) -> Iterator[_Touch]:
-    """The accesses of all statements, equal ones together."""
+    """Return the accesses of all statements, equal ones together."""
     touches: list[_Touch] = []
     for placed in order.placed:
         own = placed.domain
@@ -384,7 +384,7 @@ def _coordinates(single: isl.Set) -> Point:
 
 
 def _window(among: isl.Set, first: Point, last: Point) -> isl.Set:
-    """The times of ``among`` from ``first`` to ``last``, both included."""
+    """Return the times of ``among`` from ``first`` to ``last``, both included."""
     return _union([_cut(among, box) for box in _boxes(first, last)])
 
 
@@ -413,7 +413,7 @@ def _cut(among: isl.Set, box: Sequence[Run]) -> isl.Set:
 
 
 def _shift(depth: int, shares: Sequence[Share]) -> isl.Map:
-    """A time to the same time of every thread."""
+    """Return the map from a time to the same time of every thread."""
     names = [f"t{i}" for i in range(depth)]
     moved = [
         f"t{i} + {shares[i].size}*h{i}" if i < len(shares) else name for i, name in enumerate(names)

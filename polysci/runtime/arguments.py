@@ -33,14 +33,14 @@ def plain(name: str, array: Any, expected: str) -> Array:
 
 
 def as_stored(array: Any, dtype: DType) -> Any:
-    """The array itself; one of another library's bfloat16 as its bits."""
+    """Return the array itself; one of another library's bfloat16 as its bits."""
     if dtype.name == "bf16" and isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
         return np.ndarray.view(array, np.uint16)
     return array
 
 
 def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
-    """An array of ``shape`` as C code can read it; a misaligned one is copied.
+    """Return an array of ``shape`` as C code can read it; a misaligned one is copied.
 
     Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
     shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
@@ -65,7 +65,7 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
 
 
 def writable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
-    """The memory of an array that may be written to, in its own type.
+    """Return the memory of an array that may be written to, in its own type.
 
     Raises as ``readable`` does, and ``ValueError`` for a read-only array.
     """
@@ -77,14 +77,14 @@ def writable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
 
 
 def overlap(name: str) -> ValueError:
-    """The error for an ``out`` that shares memory with the argument ``name``."""
+    """Return the error for an ``out`` that shares memory with the argument ``name``."""
     return ValueError(
         f"out: expected memory apart from {name}, got an overlap; pass another array or no out"
     )
 
 
 def limits(clamp: Any, activation: Any) -> tuple[float, float]:
-    """The bounds of the result that either argument asks for."""
+    """Return the bounds of the result that either argument asks for."""
     if activation is not None:
         if clamp is not None:
             raise ValueError("activation: expected either clamp or activation, got both")

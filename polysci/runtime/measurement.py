@@ -70,12 +70,12 @@ class Measurement:
 
     @property
     def recorded(self) -> bool:
-        """Whether it was taken from the records of an earlier search."""
+        """Tell whether it was taken from the records of an earlier search."""
         return self.protocol == RECORDED
 
     @property
     def disturbed(self) -> bool:
-        """Whether too little of it was measured on a quiet machine to be believed."""
+        """Tell whether too little of it was measured on a quiet machine to be believed."""
         return is_disturbed(self.dropped, self.speed)
 
     @property
@@ -131,20 +131,20 @@ _LATER: Final[Mapping[str, Any]] = {  # that texts of before lack
 
 
 def is_disturbed(dropped: float, speed: float) -> bool:
-    """Whether a measurement with these shares is not to be believed."""
+    """Return whether a measurement with these shares is not to be believed."""
     return dropped > MOST_DROPPED or speed < LEAST_SPEED
 
 
 def host_digest(description: str) -> str:
-    """A short name for a kind of machine, from a text of its features and cores."""
+    """Return a short name for a kind of machine, from a text of its features and cores."""
     return hashlib.sha256(description.encode()).hexdigest()[:12]
 
 
 def host_of(target: Target) -> str:
-    """The name under which this machine's records are kept."""
+    """Return the name under which this machine's records are kept."""
     return host_digest(f"{target} {target.features}")
 
 
 def protocol(samples: int, min_sample_s: float = MIN_SAMPLE_S, cold: bool = False) -> str:
-    """How ``Bench.time`` measures, in the words that records carry."""
+    """Return how ``Bench.time`` measures, in the words that records carry."""
     return f"{'cold' if cold else 'warm'} alternating {samples}x{min_sample_s * 1e3:g}ms"

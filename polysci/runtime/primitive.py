@@ -344,7 +344,7 @@ class Primitive:
         return limits
 
     def _array(self, name: str, array: Array) -> Array:
-        """The array itself if the C code can take it, a copy if it is only misaligned."""
+        """Return the array itself if the C code can take it, a copy if it is only misaligned."""
         shape, dtype = self._shapes[name], self._numpy[name]
         if type(array) is _ndarray and array.dtype is dtype and array.shape == shape:
             flags = array.flags
@@ -356,7 +356,7 @@ class Primitive:
         return arguments.readable(name, array, shape, self._axes[name], self._types[name])
 
     def _target(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> Array:
-        """The memory of ``out``, which may be written to and overlaps no operand."""
+        """Return the memory of ``out``, which may be written to and overlaps no operand."""
         shape = self._shapes["out"]
         usual = type(out) is _ndarray and out.dtype is self._numpy["out"] and out.shape == shape
         if not (usual and out.flags.carray):
@@ -371,7 +371,7 @@ class Primitive:
         return out
 
     def _nothing(self, bias: Array | None, residual: Array | None, out: Array | None) -> Array:
-        """The result for no images; the other arguments are checked all the same."""
+        """Return the result for no images; the other arguments are checked all the same."""
         shape = (0, *self._shapes["out"][1:])
         if bias is not None:
             self._array("bias", bias)
@@ -402,7 +402,7 @@ class Primitive:
 
 
 def _in_place(out: Array, residual: Array) -> Array:
-    """A copy of the residual that is ``out`` itself; refuses any other overlap.
+    """Return a copy of the residual that is ``out`` itself; refuses any other overlap.
 
     A schedule that splits the reduction writes partial sums to y before it reads the residual.
     """

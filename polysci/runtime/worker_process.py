@@ -57,7 +57,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Tell whether the process runs."""
         return self._child.alive
 
     @property
@@ -79,7 +79,7 @@ class WorkerProcess:
         self._child.close()
 
     def ask(self, question: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """The answer, within ``timeout`` seconds.
+        """Return the answer, within ``timeout`` seconds.
 
         Raises UnsupportedError for what the worker does not have, else CheckError where it fails.
         """

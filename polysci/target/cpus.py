@@ -18,14 +18,14 @@ def available_cores(root: Path = Path("/")) -> int:
 
 
 def allowed_cpus() -> int:
-    """The CPUs that this process's affinity names."""
+    """Return the CPUs that this process's affinity names."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The CPUs that this process's control groups (version 2 or 1) allow; None: no limit."""
+    """Return the CPUs that this process's control groups (version 2 or 1) allow; None: no limit."""
     ratios = [_ratio(folder, "cpu.max") for folder in _folders(root, "", "")]
     for name in ("cpu", "cpu,cpuacct"):
         for folder in _folders(root, name, name):
@@ -49,7 +49,7 @@ def _folders(root: Path, controllers: str, mount: str) -> Iterator[Path]:
 
 
 def _ratio(folder: Path, *names: str) -> float | None:
-    """A quota over its period, None where there is none."""
+    """Return a quota over its period, None where there is none."""
     try:
         words = " ".join((folder / name).read_text() for name in names).split()
         quota, period = int(words[0]), int(words[1])

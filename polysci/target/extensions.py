@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def resource(*parts: str) -> Path:
-    """The path of a data file: ``resource("models", "resnet50.txt")``.
+    """Return the path of a data file: ``resource("models", "resnet50.txt")``.
 
     An installed package carries ``models/`` and ``microkernels/`` in its own ``_data`` folder; a
     checkout has them beside the package. The path is not checked to exist.

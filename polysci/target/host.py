@@ -68,7 +68,7 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
 
 
 def _believe(told: Mapping[str, Memory], cpus: int, guest: bool) -> tuple[list[Memory], list[str]]:
-    """The caches to reckon with, and which of them the machine does not tell believably.
+    """Return the caches to reckon with, and which of them the machine does not tell believably.
 
     A size above MOST_PER_CPU counts as untold; such an L3, and any of a ``guest``, is limited to
     L3_PER_GUEST_CPU. No cache is smaller than the one inside it.
@@ -108,7 +108,7 @@ def _known_features(words: list[str]) -> tuple[str, ...]:
 
 
 def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:
-    """The features that the kernel denies to processes."""
+    """Return the features that the kernel denies to processes."""
     asked = [p for p in permissions() if any(word.startswith(p.prefix) for word in features)]
     denied = tuple(permission.prefix for permission in asked if not permission.granted())
     return tuple(word for word in features if word.startswith(denied))
@@ -140,7 +140,7 @@ def _part(fields: dict[str, str]) -> str:
 
 
 def _sysfs_caches(root: Path) -> dict[str, Memory]:
-    """The data and unified caches of CPU 0 by name; a size of 0, or 0 cores, is untold."""
+    """Return the data and unified caches of CPU 0 by name; a size of 0, or 0 cores, is untold."""
     caches = dict[str, Memory]()
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         default = _CACHES.get(f"L{_line(index / 'level')}")
@@ -156,7 +156,7 @@ def _sysfs_caches(root: Path) -> dict[str, Memory]:
 
 
 def _line(path: Path) -> str:
-    """The text of a small file, empty where it cannot be read."""
+    """Return the text of a small file, empty where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -164,18 +164,18 @@ def _line(path: Path) -> str:
 
 
 def _size(index: Path) -> int:
-    """Bytes of a cache, 0 where the file is none."""
+    """Return bytes of a cache, 0 where the file is none."""
     match = re.fullmatch(r"(\d{1,15})([KM]?)", _line(index / "size"))
     return int(match[1]) * {"": 1, "K": KIB, "M": MIB}[match[2]] if match else 0
 
 
 def _number(path: Path) -> int:
-    """The number that a small file holds, 0 where it holds none."""
+    """Return the number that a small file holds, 0 where it holds none."""
     return int(text) if re.fullmatch(r"\d{1,9}", text := _line(path)) else 0
 
 
 def _count(cpus: str) -> int:
-    """How many CPUs a list such as ``0-3,8`` names; 0 where it is none."""
+    """Return how many CPUs a list such as ``0-3,8`` names; 0 where it is none."""
     if not re.fullmatch(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", cpus):
         return 0
     ends = [part.split("-") for part in cpus.split(",")]

@@ -100,7 +100,7 @@ class Isa:
         return (self.name, *(self.extends.chain if self.extends else ()))
 
     def runs_on(self, features: Iterable[str]) -> bool:
-        """Whether a CPU with these features executes it."""
+        """Return whether a CPU with these features executes it."""
         return set(self.features) <= set(features)
 
     @property

@@ -20,7 +20,7 @@ _SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, _XFEATURE_TILEDATA = 158, 0x1021, 18
 
 
 def read_components() -> int:
-    """The bits of the register sets that the kernel lends; 0 where it cannot be asked."""
+    """Return the bits of the register sets that the kernel lends; 0 where it cannot be asked."""
     mask = ctypes.c_ulong(0)
     ask: Callable[..., int] = ctypes.CDLL(None).syscall
     refused = ask(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask))
@@ -28,7 +28,7 @@ def read_components() -> int:
 
 
 def tiles_granted() -> bool:
-    """Whether the kernel lets a process have the tile registers."""
+    """Return whether the kernel lets a process have the tile registers."""
     return bool(read_components() >> _XFEATURE_TILEDATA & 1)
 
 
@@ -94,7 +94,7 @@ def kernel_sources() -> KernelSources:
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
-    """The row of ISAS, in any case; SpecError naming ``source`` and the rows that exist."""
+    """Return the row of ISAS, in any case; SpecError naming ``source`` and the rows that exist."""
     if name in ISAS:
         return ISAS[name]
     try:
@@ -111,7 +111,7 @@ def permissions() -> tuple[Permission, ...]:
 
 
 def up_to(cap: Isa) -> tuple[Isa, ...]:
-    """The instruction sets that a cap allows, best last."""
+    """Return the instruction sets that a cap allows, best last."""
     names = list(ISAS)
     return tuple(ISAS[name] for name in names[: names.index(cap.name) + 1])
 
@@ -124,7 +124,7 @@ def least_of(isa: Isa, names: Iterable[str]) -> Isa:
 
 
 def caps(isa: str | Isa | None = None) -> dict[str, Isa]:
-    """The caps in force by what sets them: ``isa``, and POLYSCI_ISA; the lower one counts.
+    """Return the caps in force by what sets them: ``isa``, and POLYSCI_ISA; the lower one counts.
 
     SpecError: no such instruction set.
     """

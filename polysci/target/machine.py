@@ -70,7 +70,7 @@ class Machine:
         return 1.0 if compute == "f32" else self.coefficient(f"speed_{compute}")
 
     def fastest(self, compute: str) -> float:
-        """The most that kernels of a compute reach, as a fraction of the f32 peak."""
+        """Return the most that kernels of a compute reach, as a fraction of the f32 peak."""
         measured = [v for name, v in self.efficiency.items() if f"_{compute}_" in name]
         return max(measured, default=self.speed(compute)) if compute != "f32" else 1.0
 
@@ -104,7 +104,7 @@ class Machine:
 
 
 def from_json(text: str) -> Machine:
-    """The machine of a text that ``to_json`` wrote. Raises SpecError for anything else.
+    """Return the machine of a text that ``to_json`` wrote. Raises SpecError for anything else.
 
     Coefficients that an earlier version did not have are priors.
     """

@@ -52,12 +52,12 @@ class MachineFile:
     machine: Machine
 
     def to_toml(self) -> str:
-        """The machine file, with the unit of every number."""
+        """Return the machine file, with the unit of every number."""
         return "\n".join(_lines(self)) + "\n"
 
 
 def read(path: str | Path) -> MachineFile:
-    """The machine that a file describes. SpecError names the file, the key and the rule."""
+    """Return the machine that a file describes. SpecError names the file, the key and the rule."""
     try:
         text = read_named(path).decode("utf-8")
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def read(path: str | Path) -> MachineFile:
 
 
 def parse(text: str, source: str = "machine description") -> MachineFile:
-    """The machine that a text describes.
+    """Return the machine that a text describes.
 
     What ``[machine]`` leaves out is assumed, as for a machine that was never measured; kernels
     without an efficiency are estimated. SpecError: ``source``, then the key, its value, the rule.
@@ -192,7 +192,7 @@ def _target(data: Mapping[str, Any]) -> Target:
 
 
 def _memories(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:
-    """The memories of the tables ``[[target.memories]]``."""
+    """Return the memories of the tables ``[[target.memories]]``."""
     for key in data:
         if key in _LEVEL_KEYS:
             raise SpecError(f"target.{key}: expected no such key beside [[target.memories]]")
@@ -279,7 +279,7 @@ def _flag(name: str, value: Any, rate: bool) -> bool:
 
 
 def _number(name: str, value: Any, rate: bool) -> float:
-    """A finite number; a price may be 0, a ``rate`` divides and may not."""
+    """Return a finite number; a price may be 0, a ``rate`` divides and may not."""
     if (
         type(value) in (int, float)
         and abs(value) < MOST
@@ -307,7 +307,7 @@ def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
 
 
 def _errors(name: str, value: Any, rate: bool) -> Mapping[str, float]:
-    """Names of coefficients to their standard errors."""
+    """Return names of coefficients to their standard errors."""
     data = _table(name, value)
     _refuse_unknown(f"{name}.", data, tuple(coefficients.TABLE))
     errors = {key: _number(f"{name}.{key}", error, False) for key, error in data.items()}

@@ -41,7 +41,7 @@ class Microkernel:
 
     @property
     def diagonal(self) -> bool:
-        """Whether A is a vector along the columns."""
+        """Tell whether A is a vector along the columns."""
         return self.family != "brgemm"
 
     @property
@@ -51,7 +51,7 @@ class Microkernel:
 
     @property
     def stencil(self) -> bool:
-        """Whether B is a scalar."""
+        """Tell whether B is a scalar."""
         return self.family.startswith("stencil")
 
     @property
@@ -61,7 +61,7 @@ class Microkernel:
 
     @property
     def stacked(self) -> bool:
-        """Whether a word holds taps of neighbouring rows."""
+        """Tell whether a word holds taps of neighbouring rows."""
         return self.family == "stacked"
 
     @property
@@ -75,7 +75,7 @@ class Microkernel:
 
     @property
     def shifts_pixels(self) -> bool:
-        """Whether a stencil moves pixels from tap to tap in registers, and loads them once.
+        """Tell whether a stencil moves pixels from tap to tap in registers, and loads them once.
 
         Loads of 64 bytes cross a line wherever they start but at one, and take 2.5 cycles then;
         shorter ones seldom do, and cost less than moving lanes.
@@ -125,20 +125,20 @@ def header(name: str) -> str:
 
 @cache
 def registry() -> Mapping[str, Microkernel]:
-    """Every kernel by name: those of kernels.def in its order, then those of packages."""
+    """Return every kernel by name: those of kernels.def in its order, then those of packages."""
     kernels = [kernel for tiles in kernel_sources().ranges for kernel in _kernels_in(tiles)]
     return MappingProxyType({str(kernel): kernel for kernel in kernels})
 
 
 def _kernels_in(tiles: KernelRange) -> Iterator[Microkernel]:
-    """The register tiles of a range, the smallest first."""
+    """Yield the register tiles of a range, the smallest first."""
     columns = tiles.vectors * lanes(tiles.isa)
     for rows in range(tiles.first, tiles.last + 1):
         yield Microkernel(tiles.family, tiles.isa, tiles.compute, rows, columns)
 
 
 def find(name: str) -> Microkernel:
-    """The kernel called ``name``; SpecError if kernels.def has none."""
+    """Return the kernel called ``name``; SpecError if kernels.def has none."""
     try:
         return registry()[name]
     except KeyError:
@@ -146,7 +146,7 @@ def find(name: str) -> Microkernel:
 
 
 def family(name: str, isa: str, compute: str) -> tuple[Microkernel, ...]:
-    """All register tiles of a family that an ISA itself adds."""
+    """Return all register tiles of a family that an ISA itself adds."""
     return tuple(
         kernel
         for kernel in registry().values()
@@ -169,7 +169,7 @@ def ways(name: str, isa: str, x: str) -> tuple[tuple[Microkernel, ...], ...]:
 
 
 def _first_in(chain: tuple[str, ...], name: str, compute: str, x: str) -> tuple[Microkernel, ...]:
-    """The register tiles of a way that the first ISA of a chain has that has any."""
+    """Return the register tiles of a way that the first ISA of a chain has that has any."""
     for isa in chain:
         spared = compute == "f32" and isa_named(isa).rounds not in ("", x)
         if not spared and (kernels := family(name, isa, compute)):

@@ -41,7 +41,7 @@ class KernelRange:
 
 
 def parse_ranges(text: str, source: str, isas: Collection[str]) -> tuple[KernelRange, ...]:
-    """The ranges of a ``kernels.def``, in its order; ``#`` begins a line that is a comment.
+    """Return the ranges of a ``kernels.def``, in its order; ``#`` begins a line that is a comment.
 
     ``isas`` are the names of instruction sets. SpecError: ``source``, and the line that is no range
     or the two that overlap.
@@ -152,7 +152,7 @@ def collect(own: Mapping[str, Isa]) -> KernelSources:
 
 
 def _extend(sources: KernelSources, package: object) -> KernelSources:
-    """The sources with those of one more package. SpecError: it does not fit."""
+    """Return the sources with those of one more package. SpecError: it does not fit."""
     if not isinstance(package, MicrokernelPackage):
         raise SpecError(f"expected a MicrokernelPackage, got {package!r:.80}")
     isas = dict(sources.isas)

@@ -64,7 +64,7 @@ class Target:
     backend: str = HOST
 
     def memory(self, name: str) -> Memory:
-        """The memory of a name, as ``L2``. Raises SpecError where the device has none."""
+        """Return the memory of a name, as ``L2``. Raises SpecError where the device has none."""
         for memory in self.memories:
             if memory.name == name:
                 return memory
@@ -84,18 +84,18 @@ class Target:
         return self.caches[-1]
 
     def sharing(self, name: str, threads: int = 1) -> int:
-        """How many of ``threads`` use one memory of a name together.
+        """Return how many of ``threads`` use one memory of a name together.
 
         Neighbouring threads run on neighbouring cores.
         """
         return max(1, min(self.memory(name).cores or self.cores, threads))
 
     def share(self, name: str, threads: int = 1) -> float:
-        """Bytes of a memory that each of ``threads`` has."""
+        """Return bytes of a memory that each of ``threads`` has."""
         return self.memory(name).size / self.sharing(name, threads)
 
     def has(self, feature: str) -> bool:
-        """Whether the CPU has the feature, in cpuinfo's spelling."""
+        """Return whether the CPU has the feature, in cpuinfo's spelling."""
         return feature in self.features
 
     @property
@@ -154,7 +154,7 @@ class Target:
 
 
 def size_text(size: int) -> str:
-    """Bytes as the shortest exact number of M, K or bytes: 1048576 is 1M."""
+    """Return bytes as the shortest exact number of M, K or bytes: 1048576 is 1M."""
     for unit, suffix in ((MIB, "M"), (KIB, "K")):
         if size >= unit and size % unit == 0:
             return f"{size // unit}{suffix}"

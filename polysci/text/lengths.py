@@ -18,24 +18,24 @@ _WORDS: Final = (
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
-    """The text, or its first ``longest`` characters and its length."""
+    """Return the text, or its first ``longest`` characters and its length."""
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
 
 
 def cut_line(text: object) -> str:
-    """The text in one line, as a name of a file need not be, cut."""
+    """Return the text in one line, as a name of a file need not be, cut."""
     return cut("\\n".join(str(text).splitlines()))
 
 
 def cut_quoted(text: str) -> str:
-    """A quoted text, or its first LONGEST characters in the same quotes and its length."""
+    """Return a quoted text, or its first LONGEST characters in the same quotes and its length."""
     if len(text) <= LONGEST + 2:
         return text
     return f"{text[: LONGEST + 1]}{text[-1]}... ({len(text) - 2} characters)"
 
 
 def cut_message(message: str) -> str:
-    """The message, with every text that it repeats cut: what is quoted, and unbroken words.
+    """Return the message, with every text that it repeats cut: what is quoted, and unbroken words.
 
     Of a longer line, or message, the middle is left out: its beginning says what is wrong, and its
     end the rule.
@@ -50,7 +50,7 @@ def cut_message(message: str) -> str:
 
 
 def _cut_word(word: str) -> str:
-    """The word cut, with one or two signs of punctuation that follow it."""
+    """Return the word cut, with one or two signs of punctuation that follow it."""
     end = word[-2:]
     punctuation = end[len(end.rstrip(".,:;)")) :]
     return cut(word[: len(word) - len(punctuation)]) + punctuation

@@ -23,7 +23,7 @@ _CLOSE = 0.6  # similarity, difflib's default
 
 
 def _listed(name: str) -> frozenset[str]:
-    """The words of a text file beside this module."""
+    """Return the words of a text file beside this module."""
     text = Path(__file__).with_name(name).read_text(encoding="ascii")
     return frozenset(text.split())
 
@@ -51,7 +51,7 @@ _OWN_STARTS = ("without", "units")
 
 
 def words(text: str, longest: int = LONGEST) -> str:
-    """The letters and digits of a text, accents removed, joined by single underscores."""
+    """Return the letters and digits of a text, accents removed, joined by single underscores."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:longest].strip("_")
 
@@ -133,7 +133,7 @@ class _Claimed:
 
 
 def known_name(word: str, names: Iterable[str]) -> str:
-    """The name that is ``word`` but for case; ``word`` itself where there is none."""
+    """Return the name that is ``word`` but for case; ``word`` itself where there is none."""
     return {name.lower(): name for name in names}.get(word.lower(), word)
 
 

@@ -78,7 +78,7 @@ def paragraph(text: str, width: int | None, indent: str = "  ", first: str | Non
 
 
 def _wrap(table: list[list[str]], at: Sequence[int], excess: int) -> list[list[str]]:
-    """The rows, ``excess`` narrower if they can be, with columns ``at`` over several lines.
+    """Return the rows, ``excess`` narrower if they can be, with columns ``at`` over several lines.
 
     The widest of the columns gives first, as far as its longest word.
     """

@@ -24,7 +24,7 @@ def extract(
     filename: str = "<nest>",
     arrays: Mapping[str, Sequence[int]] | None = None,
 ) -> Scop:
-    """The Scop of the code between ``#pragma scop`` and ``#pragma endscop``.
+    """Return the Scop of the code between ``#pragma scop`` and ``#pragma endscop``.
 
     A cgen tree without the pragmas is one region. ``arrays`` maps names to extents, for arrays that
     the text does not declare. The Scop has the file's name.

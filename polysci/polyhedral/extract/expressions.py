@@ -54,7 +54,7 @@ class LoopLevel:
 
 
 def affine(node: c_ast.Node, level: LoopLevel) -> isl.PwAff:
-    """The value of an integer expression. Raises SpecError when it is not affine."""
+    """Return the value of an integer expression. Raises SpecError when it is not affine."""
     reader = _VALUES.get(type(node))
     if reader is None:
         _refuse(node, level, f"{REFUSED.get(type(node), 'this expression')} is not affine here")
@@ -65,7 +65,7 @@ def affine(node: c_ast.Node, level: LoopLevel) -> isl.PwAff:
 
 
 def condition(node: c_ast.Node, level: LoopLevel) -> isl.Set:
-    """The iterations for which an affine condition holds. Raises SpecError."""
+    """Return the iterations for which an affine condition holds. Raises SpecError."""
     if isinstance(node, c_ast.UnaryOp) and node.op == "!":
         return condition(node.expr, level).complement()
     if isinstance(node, c_ast.BinaryOp) and node.op in _JOINS:
@@ -77,7 +77,7 @@ def condition(node: c_ast.Node, level: LoopLevel) -> isl.Set:
 
 
 def constant(node: c_ast.Node, level: LoopLevel) -> int:
-    """The value of an expression that has to be an integer constant. Raises SpecError."""
+    """Return the value of an expression that has to be an integer constant. Raises SpecError."""
     value = _constant_value(affine(node, level))
     if value is None:
         _refuse(node, level, "an integer constant is needed here")
@@ -89,7 +89,7 @@ def _refuse(node: c_ast.Node, level: LoopLevel, what: str) -> NoReturn:
 
 
 def _constant_value(value: isl.PwAff) -> int | None:
-    """The value if it is one constant everywhere."""
+    """Return the value if it is one constant everywhere."""
     if not value.isa_aff() or not value.is_cst():
         return None
     return int(value.as_aff().get_constant_val().to_python())
@@ -212,7 +212,7 @@ class ArrayTable:
     iterators: set[str] = field(default_factory=set)
 
     def find(self, name: str, node: c_ast.Node) -> Array:
-        """The array ``name`` that ``node`` refers to. Raises SpecError."""
+        """Return the array ``name`` that ``node`` refers to. Raises SpecError."""
         if name not in self.used:
             self.used[name] = self._resolve(name, node)
         return self.used[name]
@@ -261,7 +261,7 @@ class ArrayTable:
 
 
 def shapes_of_arguments(arrays: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    """The caller's ``arrays``, checked. Raises SpecError."""
+    """Return the caller's ``arrays``, checked. Raises SpecError."""
     shapes = {}
     for name, extents in (arrays or {}).items():
         shape = tuple(extents)
@@ -393,7 +393,7 @@ def _reads(
 
 
 def _parts(node: c_ast.Node, level: LoopLevel) -> list[c_ast.Node]:
-    """The operands of a value that is computed from them all."""
+    """Return the operands of a value that is computed from them all."""
     if isinstance(node, c_ast.BinaryOp) and node.op in _BINARY:
         return [node.left, node.right]
     if isinstance(node, c_ast.UnaryOp) and node.op in _UNARY:
@@ -409,7 +409,7 @@ def _parts(node: c_ast.Node, level: LoopLevel) -> list[c_ast.Node]:
 
 
 def _is_data(node: c_ast.Node, level: LoopLevel) -> bool:
-    """Whether a condition depends on an element, so that either branch may be read."""
+    """Return whether a condition depends on an element, so that either branch may be read."""
     if isinstance(node, c_ast.ID):
         return node.name not in level.iterators and node.name not in level.source.constants
     if isinstance(node, c_ast.ArrayRef):
@@ -426,7 +426,7 @@ def _leaves(node: c_ast.Node, op: str) -> Iterator[c_ast.Node]:
 
 
 def _terms(node: c_ast.Node, sign: int) -> Iterator[tuple[int, c_ast.Node]]:
-    """The terms of a sum with their signs."""
+    """Yield the terms of a sum with their signs."""
     if isinstance(node, c_ast.BinaryOp) and node.op in ("+", "-"):
         yield from _terms(node.left, sign)
         yield from _terms(node.right, sign if node.op == "+" else -sign)

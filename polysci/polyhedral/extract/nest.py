@@ -234,7 +234,7 @@ class Walk:
 
 
 def _from(start: isl.PwAff, level: LoopLevel, step: int) -> isl.Set:
-    """The values from ``start`` on, ``step`` apart, without an end."""
+    """Return the values from ``start`` on, ``step`` apart, without an end."""
     iterator = level.variable(level.depth - 1)
     values = iterator.ge_set(start) if step > 0 else iterator.le_set(start)
     if abs(step) == 1:
@@ -244,7 +244,7 @@ def _from(start: isl.PwAff, level: LoopLevel, step: int) -> isl.Set:
 
 
 def _shrinks(gap: isl.PwAff, dim: int, step: int) -> bool:
-    """Whether a step along ``dim`` makes ``gap`` smaller, wherever it starts."""
+    """Return whether a step along ``dim`` makes ``gap`` smaller, wherever it starts."""
     answers: list[bool] = []
 
     def piece(where: isl.Set, value: isl.Aff) -> None:
@@ -299,7 +299,7 @@ def _name_domain(relation: isl.Map, name: str, iterators: Sequence[str]) -> isl.
 
 
 def _place(item: UnplacedStatement, width: int) -> Statement:
-    """The statement with its schedule: positions and iterators in turn, zeros to the end."""
+    """Return the statement with its schedule: positions and iterators in turn, zeros to the end."""
     domain = item.statement.domain.get_space()
     space = isl.LocalSpace.from_space(
         isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, domain.dim(isl.dim_type.set))

@@ -34,7 +34,7 @@ class ArrayDeclaration:
 
 
 def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
-    """Every declaration in ``code`` by name, in the order of the text.
+    """Return every declaration in ``code`` by name, in the order of the text.
 
     A declaration is a run of type words before a name, after ``;``, a brace, ``(`` or ``,``.
     """
@@ -152,7 +152,7 @@ class _Lexer(c_lexer.CLexer):  # type: ignore[misc]
 
 
 def parse(source: SourceText) -> Sequence[c_ast.Node]:
-    """The statements of the region; coordinates are those of the file. Raises SpecError."""
+    """Return the statements of the region; coordinates are those of the file. Raises SpecError."""
     foreign = _CALLS.search(source.code, *source.region)
     if foreign:
         source.fail(source.place(foreign.start()), f"{foreign.group()} inside the region")
@@ -174,7 +174,7 @@ def place_of(node: c_ast.Node) -> SourcePlace:
 
 
 def _wrap(source: SourceText) -> str:
-    """A function around the region; it opens on the line of the pragma, which is blank."""
+    """Return a function around the region; it opens on the line of the pragma, which is blank."""
     lines = source.inside.split("\n")
     opening = source.code.count("\n", 0, source.region[0])
     lines[opening] = _PREFIX

@@ -152,7 +152,7 @@ def _without_comment(match: re.Match[str], filename: str, text: str) -> str:
 
 
 def _without_uncounted(code: str, filename: str, text: str) -> str:
-    """The code with its conditionals, and the lines that they leave out, blanked."""
+    """Return the code with its conditionals, and the lines that they leave out, blanked."""
     directives = list(_DIRECTIVE.finditer(code))
     first = next((match for match in directives if is_conditional(match.group())), None)
     if first is None:
@@ -189,7 +189,7 @@ def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[
 def _macros(
     filename: str, text: str, directives: list[re.Match[str]], region: tuple[int, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The integer macros before the region; every other one, and why it cannot be used."""
+    """Return the integer macros before the region; every other one, and why it cannot be used."""
     constants: dict[str, int] = {}
     opaque: dict[str, str] = {}
     for directive in directives:
@@ -244,7 +244,7 @@ def _inside_parentheses(text: str) -> str:
 
 
 def _literal(text: str) -> tuple[int, bool] | None:
-    """The absolute value of an integer literal, and whether C makes it unsigned.
+    """Return the absolute value of an integer literal, and whether C makes it unsigned.
 
     It has the first type that holds it (C11, 6.4.4.1): of int and long, and where it is not
     decimal, after each of them its unsigned one. An int has 32 bits, a long 64.
@@ -303,7 +303,7 @@ def is_conditional(directive: str) -> bool:
 def lines_that_count(
     code: str, directives: Sequence[re.Match[str]], folder: Path
 ) -> frozenset[int]:
-    """The lines of ``code``, from 0, that the preprocessor keeps, conditionals excluded.
+    """Return the lines of ``code``, from 0, that the preprocessor keeps, conditionals excluded.
 
     ``code`` has no comments; ``folder`` is where it includes files from. Raises UnsupportedError
     where no preprocessor can be run or it refuses the text.
@@ -344,7 +344,7 @@ def _name(directive: str) -> str:
 
 
 def _compiler() -> list[str]:
-    """The command of the C compiler, as builds choose it. Raises UnsupportedError."""
+    """Return the command of the C compiler, as builds choose it. Raises UnsupportedError."""
     chosen = os.environ.get("CC", "").strip()
     if not chosen:
         chosen = next(filter(shutil.which, _COMPILERS), "")

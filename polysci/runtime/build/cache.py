@@ -99,7 +99,7 @@ def build(
     probe: bool = False,
     symbols: Sequence[str] = (),
 ) -> Path:
-    """The shared object of a C text, or of several linked, from the cache or compiled now.
+    """Return the shared object of a C text, or of several linked, from the cache or compiled now.
 
     ``flags`` default to ``default_flags()``. A compiler without OpenMP builds without it, an
     unusable cache directory is replaced by a private one; each logs one warning. A path never
@@ -244,7 +244,7 @@ def _note_no_openmp(compiler: Compiler) -> None:
 
 
 def _disk_problem(message: str, root: Path) -> str:
-    """The fault of the disk that explains a failed build; empty if there is none."""
+    """Return the fault of the disk that explains a failed build; empty if there is none."""
     if fault := next((text for text in _DISK_FAULTS if text in message), ""):
         return fault
     if any(text in message for text in _DISK_DOUBTS):
@@ -279,7 +279,7 @@ def _sweep_once(root: Path) -> None:
 
 
 def _used(home: Path) -> Path | None:
-    """The shared object of a sound entry, which is now the youngest."""
+    """Return the shared object of a sound entry, which is now the youngest."""
     if stored := _verified(home):
         with contextlib.suppress(OSError):
             os.utime(home)
@@ -287,7 +287,7 @@ def _used(home: Path) -> Path | None:
 
 
 def _verified(home: Path) -> Path | None:
-    """The shared object of an entry if it is there and its digest is right."""
+    """Return the shared object of an entry if it is there and its digest is right."""
     try:
         entry = json.loads(read_stored(home / "entry.json"))
         path = home / Path(entry["so"]).name

@@ -37,7 +37,7 @@ def call(
     compiler: Sequence[str], words: Sequence[str], *, about: str, timeout: float,
     env: Mapping[str, str],
 ) -> process.Completed:  # fmt: skip
-    """How the compiler, a path and options, ends that is called with ``words``.
+    """Return how the compiler, a path and options, ends that is called with ``words``.
 
     It may work for ``timeout`` seconds, and is called once more if it does not end.
     CompileTimeoutError: nor does it then, or did before in this process with a text that is
@@ -98,7 +98,7 @@ def default_flags(openmp: bool = True) -> tuple[str, ...]:
 
 
 def without_openmp(flags: Sequence[str]) -> tuple[str, ...]:
-    """The same flags for a compiler that lacks OpenMP: its pragmas become comments."""
+    """Return the same flags for a compiler that lacks OpenMP: its pragmas become comments."""
     return (*(flag for flag in flags if flag != "-fopenmp"), "-Wno-unknown-pragmas")
 
 
@@ -128,7 +128,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler:
-    """The compiler that the environment variable CC names, else the first of cc, gcc, clang.
+    """Return the compiler that the environment variable CC names, else the first of cc, gcc, clang.
 
     CC may carry options, as in ``CC="ccache gcc -m64"``. NoCompilerError: none found, or it
     does not run; the message says how to get one.
@@ -252,7 +252,7 @@ def _check(compiler: Compiler, out: Path, symbols: Collection[str]) -> None:
 
 @functools.cache
 def lacks_openmp(compiler: Compiler) -> bool:
-    """Whether a parallel region builds only without -fopenmp; asked once a process."""
+    """Return whether a parallel region builds only without -fopenmp; asked once a process."""
     try:
         with tempfile.TemporaryDirectory(prefix="polysci-") as scratch:
             out = Path(scratch, "probe.so")
@@ -294,7 +294,7 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
 
 
 def _excerpt(stderr: str, lines: int = 12) -> str:
-    """The first lines of what it said, from the first error on if there is one."""
+    """Return the first lines of what it said, from the first error on if there is one."""
     said = stderr.strip().splitlines()
     first = next((i for i, line in enumerate(said) if _ERROR.search(line)), 0)
     part = said[first : first + lines]

@@ -82,7 +82,7 @@ def _lacking(data: mmap.mmap, symbols: Collection[str]) -> str | None:
 
 
 def _defined(data: mmap.mmap) -> set[str]:
-    """The symbols that a whole file defines for others."""
+    """Return the symbols that a whole file defines for others."""
     header = _HEADER.unpack_from(data)
     sections = [
         _SECTION.unpack_from(data, header[6] + at * _SECTION.size) for at in range(header[12])

@@ -169,7 +169,7 @@ def _entries(root: Path) -> Iterator[_Entry]:
 
 
 def _size(file: Path) -> int:
-    """Bytes on the disk: of small files more than they hold."""
+    """Return bytes on the disk: of small files more than they hold."""
     stat = file.stat()
     return max(stat.st_size, 512 * stat.st_blocks)
 

@@ -20,7 +20,7 @@ _private: Path | None = None
 
 
 def dir_of_settings() -> Path:
-    """Where the cache belongs: POLYSCI_CACHE_DIR, else the user's cache directory."""
+    """Return where the cache belongs: POLYSCI_CACHE_DIR, else the user's cache directory."""
     named = os.environ.get("POLYSCI_CACHE_DIR")
     if named:
         return Path(named).absolute()
@@ -28,7 +28,7 @@ def dir_of_settings() -> Path:
 
 
 def cache_dir() -> Path:
-    """A directory that is ours alone and can be written to.
+    """Return a directory that is ours alone and can be written to.
 
     Normally :func:`wanted_dir`, created with mode 0700. If that cannot be trusted or used, one
     warning is logged and a private directory takes its place until this process ends.
@@ -102,7 +102,7 @@ def _loose_parent(path: Path) -> Path | None:
 
 
 def instead_of(path: Path, problem: str) -> Path:
-    """The private directory of this process; says once why ``path`` is not used."""
+    """Return the private directory of this process; says once why ``path`` is not used."""
     global _private
     with _lock:
         message = f"cache directory {path}: {problem}"

@@ -127,7 +127,7 @@ def _allocate(
 
 
 def float_pointer(array: Any) -> Any:
-    """A pointer to a NumPy array of f32, which it keeps alive."""
+    """Return a pointer to a NumPy array of f32, which it keeps alive."""
     return cffi.FFI().from_buffer("float[]", array)
 
 
@@ -148,7 +148,7 @@ def _bounded_spinning() -> Iterator[None]:
 
 
 def _others_run() -> bool:
-    """Whether other threads than this one are running or ready to run just now."""
+    """Return whether other threads than this one are running or ready to run just now."""
     try:
         running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
         return int(running) > 1
@@ -157,7 +157,7 @@ def _others_run() -> bool:
 
 
 def openmp_runtimes() -> tuple[str, ...]:
-    """The files of the OpenMP runtimes that this process has loaded, in text order."""
+    """Return the files of the OpenMP runtimes that this process has loaded, in text order."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:

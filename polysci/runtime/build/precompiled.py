@@ -27,7 +27,7 @@ _known: dict[Path, Path | None] = {}
 
 
 def reads_header(compiler: Compiler, text: str) -> bool:
-    """Whether a C text includes what could be precompiled."""
+    """Return whether a C text includes what could be precompiled."""
     own = INTRINSICS.get(compiler.machine)
     return own is not None and own in text
 
@@ -35,7 +35,7 @@ def reads_header(compiler: Compiler, text: str) -> bool:
 def header_for(
     compiler: Compiler, flags: Sequence[str], folder: Path, *, timeout: float = PROBE_S
 ) -> Path | None:
-    """The header to include first, with its compiled form beside it; None if there is none.
+    """Return the header to include first, with its compiled form beside it; None if there is none.
 
     It is valid for these very flags only. Asked once a process; built in ``folder`` if absent.
     Raises CompileTimeoutError, once.
@@ -136,7 +136,7 @@ def _compile(compiler: Compiler, flags: Sequence[str], home: Path, timeout: floa
 
 
 def _compiled(home: Path) -> Path:
-    """The name that both gcc and clang look for beside an included header."""
+    """Return the name that both gcc and clang look for beside an included header."""
     return home / f"{_NAME}.gch"
 
 

@@ -186,7 +186,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs."""
+        """Tell whether the program runs."""
         return self._process is not None and _exit_code(self._process, wait=0) is None
 
     @property
