@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
@@ -93,23 +93,6 @@ class ConvolutionGradient(ProblemBase):
         loops = {name: extents[name] for name in order if name in extents}
         return textbook("nest", loops, references, guarded)
 
-    def _pad(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Images of X with their channels last and zeros around them, as far as taps reach."""
-        ends = (max(0, end) for end in self.forward.pad_end)
-        sides = zip(self.forward.pad, ends, strict=True)
-        return np.pad(self.forward.channels_last(x), ((0, 0), *sides, (0, 0)))
-
-    def _windows(self, padded: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Views of what all outputs read of padded images under each tap."""
-        conv = self.forward
-        for tap in product(*map(range, conv.taps)):
-            rows = zip(tap, conv.dilation, conv.pixels, conv.stride, strict=True)
-            spans = (
-                slice(at * apart, at * apart + (out - 1) * step + 1, step)
-                for at, apart, out, step in rows
-            )
-            yield padded[:, *spans]
-
 
 def axes_of_gradient(axes: Mapping[str, str], y: str) -> Mapping[str, str]:
     """Names of the axes where the gradient of ``y``, x or w, is computed from the other and dY."""
@@ -179,18 +162,28 @@ class BackwardData(ConvolutionGradient):
         return self._nest("IOW", order, index, extents | pixels, "O")
 
     def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """One matrix product a tap and group: pixels by filters times filters by channels."""
+        """Return dX by one matrix product a tap and group: pixels by filters by channels.
+
+        Each tap adds to the pixels of a padded image that it reads in the convolution.
+        """
         conv = self.forward
         sums = np.empty(self.y_shape, x.dtype)
-        padded = self._pad(np.zeros_like(sums))
-        across = self.forward.channels_last(x).reshape(-1, conv.groups, conv.K // conv.groups)
+        result = conv.channels_last(sums)
+        ends = (max(0, end) for end in conv.pad_end)
+        sides = [(0, 0), *zip(conv.pad, ends, strict=True), (0, 0)]
+        padded = np.pad(np.zeros_like(result), sides)
+        across = conv.channels_last(x).reshape(-1, conv.groups, conv.K // conv.groups)
         filters = w.reshape(conv.groups, conv.K // conv.groups, conv.C // conv.groups, -1)
-        for tap, window in enumerate(self._windows(padded)):
-            product = np.matmul(across.transpose(1, 0, 2), filters[..., tap])
-            window += product.transpose(1, 0, 2).reshape(window.shape)
-        result = self.forward.channels_last(sums)
-        sides = zip(conv.pad, result.shape[1:-1], strict=True)
-        result[...] = padded[:, *(slice(before, before + size) for before, size in sides)]
+        for at, tap in enumerate(product(*map(range, conv.taps))):
+            rows = zip(tap, conv.dilation, conv.pixels, conv.stride, strict=True)
+            window = padded[:, *(
+                slice(place * apart, place * apart + (out - 1) * step + 1, step)
+                for place, apart, out, step in rows
+            )]  # fmt: skip
+            pixels = np.matmul(across.transpose(1, 0, 2), filters[..., at])
+            window += pixels.transpose(1, 0, 2).reshape(window.shape)
+        spans = zip(sides, result.shape, strict=True)
+        result[...] = padded[tuple(slice(first, first + size) for (first, _), size in spans)]
         return sums
 
 
@@ -249,17 +242,6 @@ class BackwardWeights(ConvolutionGradient):
         taps, outs = conv.iterators()
         order = ("g", "k", "c", *taps, "n", *outs)
         return self._nest("WIO", order, conv.subscripts(), conv.loops(), "I")
-
-    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """One matrix product a tap and group: filters by pixels times pixels by channels."""
-        conv = self.forward
-        across = self.forward.channels_last(w).reshape(-1, conv.groups, conv.K // conv.groups)
-        sums = np.empty((conv.K, conv.C // conv.groups, math.prod(conv.taps)), x.dtype)
-        for tap, window in enumerate(self._windows(self._pad(x))):
-            along = window.reshape(-1, conv.groups, conv.C // conv.groups)
-            product = np.matmul(across.transpose(1, 2, 0), along.transpose(1, 0, 2))
-            sums[..., tap] = product.reshape(conv.K, -1)
-        return sums.reshape(self.y_shape)
 
 
 class Conv1dBackwardWeights(BackwardWeights):

@@ -1,4 +1,4 @@
-"""Convolutions over one, two and three axes: fields, textbook nest, NumPy reference."""
+"""Convolutions over one, two and three axes: fields and textbook nest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LAYOUTS = ("nhwc", "nchw")  # channels last, channels first
-BAND = 1 << 25  # bytes of columns at a time: larger bands gain nothing and cost memory
 Pair = tuple[int, int]
 Triple = tuple[int, int, int]
 
@@ -241,18 +239,6 @@ class Convolution(ProblemBase):
         _, taps, outs, _ = zip(*self.FAMILY.axes, strict=True)
         return tuple(map(str.lower, taps)), tuple(map(str.lower, outs))
 
-    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Return the convolution by NumPy: image to columns, then a matrix product a group.
-
-        Sums of products are formed in the dtype of both, so integers are exact as long as it holds
-        every partial sum.
-        """
-        y = np.empty(self.y_shape, x.dtype)
-        weights = _weights(self, w)
-        for image, result in zip(self.channels_last(x), self.channels_last(y), strict=True):
-            _convolve_image(self, image, weights, result)
-        return y
-
     def channels_last(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return a view of images in the layout with their channels last."""
         return array if self.layout == "nhwc" else np.moveaxis(array, 1, -1)
@@ -290,44 +276,6 @@ def _check_texts(family: ConvolutionFamily, texts: Mapping[str, object]) -> dict
     if bad is not None:
         raise SpecError(f"{family.name}: name holds {bad!r}; a name is printable text")
     return checked
-
-
-def _weights(problem: Convolution, w: NDArray[Any]) -> NDArray[Any]:
-    """KCRS as one (R*S*C/g, K/g) matrix a group."""
-    grouped = w.reshape(problem.groups, problem.K // problem.groups, *w.shape[1:])
-    columns = grouped.transpose(0, *range(3, grouped.ndim), 2, 1)
-    return np.ascontiguousarray(columns.reshape(problem.groups, -1, grouped.shape[1]))
-
-
-def _convolve_image(
-    problem: Convolution, image: NDArray[Any], weights: NDArray[Any], result: NDArray[Any]
-) -> None:
-    """One (H, W, C) image into one (P, Q, K) result."""
-    windows = _windows(problem, image)
-    row = windows[:, :1].size * image.itemsize
-    rows = max(1, BAND // row)
-    for first in range(0, len(result), rows):
-        band = windows[:, first : first + rows]
-        columns = band.reshape(problem.groups, -1, weights.shape[1])
-        product = np.matmul(columns, weights).transpose(1, 0, 2)
-        result[first : first + rows] = product.reshape(*band.shape[1 : result.ndim], problem.K)
-
-
-def _windows(problem: Convolution, image: NDArray[Any]) -> NDArray[Any]:
-    """Return a view (groups, P, Q, R, S, C/g) of the padded image: what every output reads."""
-    rows = zip(problem.pixels, problem.stride, problem.taps, problem.dilation, strict=True)
-    reach = [(out - 1) * step + (taps - 1) * apart + 1 for out, step, taps, apart in rows]
-    ends = [max(0, size - before) for size, before in zip(reach, problem.pad, strict=True)]
-    used = image[tuple(map(slice, ends))]
-    padded = np.zeros((*reach, problem.C), image.dtype)
-    spans = zip(problem.pad, used.shape, strict=False)
-    padded[tuple(slice(before, before + size) for before, size in spans)] = used
-    *steps, along = padded.strides
-    per_group = problem.C // problem.groups
-    shape = (problem.groups, *problem.pixels, *problem.taps, per_group)
-    outer = [step * byte for step, byte in zip(problem.stride, steps, strict=True)]
-    inner = [apart * byte for apart, byte in zip(problem.dilation, steps, strict=True)]
-    return as_strided(padded, shape, (per_group * along, *outer, *inner, along), writeable=False)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -29,7 +29,7 @@ from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import LIMIT, Line, activation_at, activation_words, ending, label
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 WORD: Final = "mm"
 LINEAR: Final = "linear"
@@ -292,15 +292,6 @@ class Matmul(ProblemBase):
             for names in [(*batch, *(_ITERATORS[axis] for axis in self.memory_axes(operand)))]
         ]
         return textbook("nest", loops, references)
-
-    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """``A @ B`` by NumPy, its operands stored as ``transposed`` says."""
-        a, b = (w, x) if self.w_is_a else (x, w)
-        product: NDArray[Any] = np.matmul(self._turned("a", a), self._turned("b", b))
-        return np.ascontiguousarray(self._turned("o", product))
-
-    def _turned(self, operand: str, array: NDArray[Any]) -> NDArray[Any]:
-        return array.swapaxes(-1, -2) if operand in self.transposed else array
 
 
 def _extents(line: Line, at: int) -> tuple[dict[str, Any], int]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from polysci.errors import SpecError
-from polysci.loop_ir.nodes import Arithmetic, Buffer, Element, For, If, LoopFunction, Store
 from polysci.numerics.dtypes import computes, precision_named
 from polysci.ops.problem import Problem, row_strides
+from polysci.ops.textbook import scop_of
 from polysci.polyhedral.contraction import Contraction, contraction, run_along_storage
-from polysci.polyhedral.scop import Array, Scop, sum_of_products
+from polysci.polyhedral.scop import Scop
 
 
 @lru_cache(maxsize=256)
@@ -35,30 +35,6 @@ def model_of(problem: Problem) -> tuple[Scop, Contraction, Mapping[str, tuple[in
     if computes(precision.x.name, "brgemm") == ("f32",):
         roles = run_along_storage(roles, strides[roles.a.array])
     return scop, roles, strides
-
-
-def scop_of(nest: LoopFunction) -> Scop:
-    """Return the Scop of a textbook nest, whose loop IR prints as isl reads it."""
-    bounds, guards, node = dict[str, str](), list[str](), nest.body.body[0]
-    while not isinstance(node, Store):
-        assert isinstance(node, For | If), f"{type(node).__name__} in a textbook nest"
-        if isinstance(node, If):
-            guards.append(str(node.condition))
-            (node,) = node.then.body
-        else:
-            bounds[node.variable] = f"{node.start} <= {node.variable} < {node.end}"
-            (node,) = node.body.body
-    match node.value:
-        case Arithmetic(
-            "+", Element() as out, Arithmetic("*", Element() as left, Element() as right)
-        ):
-            elements = [(str(part.buffer), str(part.at)) for part in (out, left, right)]
-        case other:
-            raise TypeError(f"{other}: a textbook nest adds a product of two elements to a third")
-    arrays = [
-        Array(buffer.name, buffer.shape) for buffer in nest.parameters if isinstance(buffer, Buffer)
-    ]
-    return sum_of_products("<nest>", arrays, bounds, guards, elements, str(node))
 
 
 def _bias_axis(problem: Problem, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -10,9 +10,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
-from numpy.lib.stride_tricks import as_strided
-
 from polysci.border.arguments import check_path, describe
 from polysci.border.files import read_named
 from polysci.border.guard import guard
@@ -20,7 +17,7 @@ from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
-from polysci.ops.textbook import Reference, nest_of, reach, textbook
+from polysci.ops.textbook import Reference, nest_of, scop_of, textbook
 from polysci.ops.words import LIMIT, Line, ending, label
 from polysci.polyhedral.affine import Affine
 from polysci.text.lengths import cut_line
@@ -29,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cgen import Generable
-    from numpy.typing import NDArray
 
-    from polysci.polyhedral.contraction import Contraction, Dim, Operand
+    from polysci.polyhedral.contraction import Contraction
 
 MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
 
@@ -83,8 +79,7 @@ class Nest(ProblemBase):
         SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
         """
         check_options(layout, dtype)
-        from polysci.ops.model import scop_of  # islpy takes 200 ms, and only this needs it
-        from polysci.ops.normal_form import normal
+        from polysci.ops.normal_form import normal  # islpy takes 200 ms
 
         loops, name, multiplicity = _read(Line(line, where))
         problem = object.__new__(cls)
@@ -207,10 +202,6 @@ class Nest(ProblemBase):
     def nest(self) -> LoopFunction:
         """Return the loop nest, with the guards that it needs."""
         return nest_of(self.contraction)
-
-    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Return the sums, by NumPy's matrix products of strided views."""
-        return contract(self.contraction, x, w)
 
 
 def check_options(layout: str, dtype: str) -> None:
@@ -343,7 +334,7 @@ class _Scan:
             raise self.line.error(match.start(1), what, RULE)
         index = tuple(self.subscript(match, text, loops) for text in texts)
         for axis, (form, extent) in enumerate(zip(index, shape, strict=True)):
-            low, high = reach(form, loops)
+            low, high = form.reach(loops)
             if not guarded and not 0 <= low <= high < extent:
                 what = f"subscript {axis} of {array} reaches {low if low < 0 else high}"
                 raise self.line.error(match.start(1), what, f"Its range is 0 to {extent - 1}.")
@@ -384,67 +375,3 @@ class _Scan:
             what = f"extent {digits[:20] or 0}: expected 1 to 2^63 - 1"
             raise self.line.error(match.start(2), what, RULE)
         return int(digits)
-
-
-BAND = 1 << 25  # bytes of A laid out for one matrix product
-
-
-def contract(contraction: Contraction, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """The sums, in the dtype of ``a``: exact for integers as long as it holds every partial sum.
-
-    ``b`` has that dtype too. What ``contraction`` reads outside ``a`` counts as zero.
-    """
-    batch, rows, columns = (_playing(contraction, role) for role in (("batch",), ("m",), ("n",)))
-    depth = _playing(contraction, ("k", "br"))
-    y = np.empty(contraction.out.shape, a.dtype)
-    left = _view(contraction.a, a, (*batch, *rows, *depth))
-    right = _view(contraction.b, b, (*batch, *depth, *columns))
-    result = _view(contraction.out, y, (*batch, *rows, *columns))
-    weights = right.reshape(*right.shape[: len(batch)], _size(depth), _size(columns))
-    _multiply(left, weights, result, len(batch), len(rows))
-    return y
-
-
-def _playing(contraction: Contraction, roles: Sequence[str]) -> tuple[Dim, ...]:
-    return tuple(dim for dim in contraction.dims if dim.role in roles)
-
-
-def _size(dims: Sequence[Dim]) -> int:
-    return int(np.prod([dim.extent for dim in dims], dtype=np.int64))
-
-
-def _view(operand: Operand, array: NDArray[Any], dims: Sequence[Dim]) -> NDArray[Any]:
-    """The elements that every point of the box of ``dims`` touches, without a copy of them."""
-    extents, lows, pads = {dim.name: dim.extent for dim in dims}, [], []
-    for index, size in zip(operand.index, array.shape, strict=True):
-        ends = [coef * (extents[name] - 1) for name, coef in index.terms]
-        low = index.const + sum(end for end in ends if end < 0)
-        high = index.const + sum(end for end in ends if end > 0)
-        pads.append((max(0, -low), max(0, high - size + 1)))
-        lows.append(index.const)
-    padded = np.pad(array, pads) if any(pad != (0, 0) for pad in pads) else array
-    first = padded[tuple(slice(at + pad, None) for at, (pad, _) in zip(lows, pads, strict=True))]
-    strides = [
-        sum(
-            index.coef(dim.name) * stride
-            for index, stride in zip(operand.index, padded.strides, strict=True)
-        )
-        for dim in dims
-    ]
-    return as_strided(first, [dim.extent for dim in dims], strides)
-
-
-def _multiply(
-    left: NDArray[Any], weights: NDArray[Any], result: NDArray[Any], batch: int, rows: int
-) -> None:
-    """``result = left @ weights``, the longest rows halved until the copy of A is a band."""
-    sizes = left.shape[batch : batch + rows]
-    longest = batch + int(np.argmax(sizes)) if rows else -1
-    if left.size * left.itemsize > BAND and rows and left.shape[longest] > 1:
-        half = left.shape[longest] // 2
-        for part in (slice(None, half), slice(half, None)):
-            at = (*[slice(None)] * longest, part)
-            _multiply(left[at], weights, result[at], batch, rows)
-        return
-    product = np.matmul(left.reshape(*left.shape[:batch], -1, weights.shape[-2]), weights)
-    result[...] = product.reshape(result.shape)

@@ -6,9 +6,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
@@ -16,9 +18,12 @@ from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import DType, precision_named, values
+from polysci.ops.textbook import scop_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from polysci.polyhedral.contraction import Contraction
 
 Shape = tuple[int, ...]
 Kind = Literal["constant", "activation", "result"]
@@ -142,7 +147,7 @@ class Problem(Protocol):
 
 
 class ProblemBase:
-    """Base of problems, which define ``sums`` and ``with_``."""
+    """Base of problems, which define ``nest``, ``arrays`` and ``with_``."""
 
     __slots__ = ()
 
@@ -164,6 +169,19 @@ class ProblemBase:
     def with_batch(self: P, batch: int) -> P:
         """A copy for another number of images. Raises SpecError where no axis counts them."""
         return self.with_(N=batch)
+
+    def sums(self: Problem, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """Return y as the nest says, by NumPy's matrix products of strided views."""
+        from polysci.polyhedral.contraction import contract  # islpy takes 200 ms
+
+        y = np.zeros(self.y_shape, x.dtype)
+        if y.size and x.size:
+            roles, arrays = _sums_of(self), self.arrays()
+            contract(roles, *(
+                _logical(array, *arrays[operand.array])
+                for operand, array in ((roles.a, x), (roles.b, w), (roles.out, y))
+            ))  # fmt: skip
+        return y
 
     @guard
     def reference(
@@ -222,6 +240,20 @@ def _check_array(name: str, array: Any, shape: Shape) -> None:
         raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+
+
+@lru_cache(maxsize=64)
+def _sums_of(problem: Problem) -> Contraction:
+    """Return the contraction that a problem's nest is."""
+    from polysci.polyhedral.contraction import contraction
+
+    return contraction(scop_of(problem.nest()))
+
+
+def _logical(array: NDArray[Any], shape: Shape, strides: Shape) -> NDArray[Any]:
+    """Return a view of an array as the nest subscripts it; ``strides`` count elements."""
+    stored = np.ascontiguousarray(array)
+    return as_strided(stored, shape, [stored.itemsize * stride for stride in strides])
 
 
 def _widen(array: NDArray[Any], element: DType) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from polysci.loop_ir.nodes import (
     Block,
     Buffer,
     Element,
+    For,
     If,
     LoopFunction,
     LoopStatement,
@@ -22,6 +23,7 @@ from polysci.polyhedral.affine import Affine
 
 if TYPE_CHECKING:
     from polysci.polyhedral.contraction import Contraction
+    from polysci.polyhedral.scop import Scop
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +73,36 @@ def nest_of(contraction: Contraction) -> LoopFunction:
     return textbook("nest", contraction.extents, references, contraction.a.array)
 
 
-def reach(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
-    """Return the smallest and the largest value of a subscript over a box of iterations."""
-    ends = [coef * (extents[name] - 1) for name, coef in index.terms]
-    low, high = (index.const + sum(pick(0, end) for end in ends) for pick in (min, max))
-    return low, high
+def scop_of(nest: LoopFunction) -> Scop:
+    """Return the Scop of a textbook nest, whose loop IR prints as isl reads it."""
+    from polysci.polyhedral.scop import Array, sum_of_products  # islpy takes 200 ms
+
+    bounds, guards, node = dict[str, str](), list[str](), nest.body.body[0]
+    while not isinstance(node, Store):
+        assert isinstance(node, For | If), f"{type(node).__name__} in a textbook nest"
+        if isinstance(node, If):
+            guards.append(str(node.condition))
+            (node,) = node.then.body
+        else:
+            bounds[node.variable] = f"{node.start} <= {node.variable} < {node.end}"
+            (node,) = node.body.body
+    match node.value:
+        case Arithmetic(
+            "+", Element() as out, Arithmetic("*", Element() as left, Element() as right)
+        ):
+            elements = [(str(part.buffer), str(part.at)) for part in (out, left, right)]
+        case other:
+            raise TypeError(f"{other}: a textbook nest adds a product of two elements to a third")
+    arrays = [
+        Array(buffer.name, buffer.shape) for buffer in nest.parameters if isinstance(buffer, Buffer)
+    ]
+    return sum_of_products("<nest>", arrays, bounds, guards, elements, str(node))
 
 
 def _bounds(reference: Reference, extents: Mapping[str, int]) -> Iterator[Comparison]:
     """Yield the conditions that some iteration of the box does not fulfil."""
     for index, extent in zip(reference.index, reference.shape, strict=True):
-        low, high = reach(index, extents)
+        low, high = index.reach(extents)
         if low < 0:
             yield Comparison(">=", _index(index), Linear())
         if high >= extent:

@@ -23,6 +23,12 @@ class Affine:
             words.append(str(self.const))
         return " + ".join(words).replace("+ -", "- ")
 
+    def reach(self, extents: Mapping[str, int]) -> tuple[int, int]:
+        """Return the smallest and the largest value over a box of so many iterations."""
+        ends = [coef * (extents[name] - 1) for name, coef in self.terms]
+        low, high = (self.const + sum(pick(0, end) for end in ends) for pick in (min, max))
+        return low, high
+
     def coef(self, dim: str) -> int:
         for name, coef in self.terms:
             if name == dim:
@@ -57,8 +63,7 @@ def count_inside(subscripts: Iterable[Subscript], extents: Mapping[str, int]) ->
 def _leaves(subscript: Subscript, extents: Mapping[str, int]) -> bool:
     """Return whether some point of the box is outside the axis."""
     affine, size = subscript
-    ends = [coef * (extents[name] - 1) for name, coef in affine.terms]
-    low, high = (affine.const + sum(f(0, end) for end in ends) for f in (min, max))
+    low, high = affine.reach(extents)
     return low < 0 or high >= size
 
 

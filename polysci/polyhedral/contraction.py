@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
+from typing import Any
 
 import islpy as isl
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import DTYPES, Precision
@@ -15,6 +19,7 @@ from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")
 REDUCTIONS = ("k", "br")
+BAND = 1 << 25  # bytes of A laid out for one matrix product of NumPy
 
 # (in O, in A, in B) -> role. Afterwards reductions are divided into k and br, and of several n all
 # but the one that runs along the vectors become batch: each of their steps is a product of its own.
@@ -464,3 +469,68 @@ def long_reductions(contraction: Contraction) -> tuple[Dim, ...]:
         return max(along, default=0) >= dim.extent
 
     return tuple(d for d in contraction.by_role("br") if d.extent > 1 and not slides(d))
+
+
+def contract(
+    contraction: Contraction, a: NDArray[Any], b: NDArray[Any], result: NDArray[Any]
+) -> None:
+    """Compute the sums by NumPy: strided views over the subscripts, then matrix products.
+
+    All arrays share a dtype, in which sums are formed: exact for integers as long as it holds every
+    partial sum. What ``contraction`` reads outside ``a`` counts as zero.
+    """
+    batch, rows, columns, depth = (
+        tuple(dim for dim in contraction.dims if dim.role in roles)
+        for roles in (("batch",), ("m",), ("n",), REDUCTIONS)
+    )
+    factor, a = _padded(contraction, a)
+    apart = factor.offset(a.strides)
+    depth = tuple(sorted(depth, key=lambda dim: -apart.coef(dim.name)))  # copies read in order
+    left = _view(factor, a, (*batch, *rows, *depth))
+    right = _view(contraction.b, b, (*batch, *depth, *columns))
+    sums = _view(contraction.out, result, (*batch, *rows, *columns))
+    sizes = (prod(dim.extent for dim in dims) for dims in (depth, columns))
+    _multiply(left, right.reshape(*right.shape[: len(batch)], *sizes), sums, len(batch), len(rows))
+
+
+def _padded(contraction: Contraction, a: NDArray[Any]) -> tuple[Operand, NDArray[Any]]:
+    """Return A as it reads an array with zeros around it, and that array.
+
+    In its memory those axes lie last that reductions alone index: copies take long runs of them.
+    """
+    operand, reductions = contraction.a, contraction.reductions
+    reach = [index.reach(contraction.extents) for index in operand.index]
+    pads = [(max(0, -low), max(0, high - size + 1))
+            for (low, high), size in zip(reach, a.shape, strict=True)]  # fmt: skip
+    summed = [reductions.issuperset(dict(index.terms)) for index in operand.index]
+    order = sorted(range(a.ndim), key=summed.__getitem__)
+    turned = a.transpose(order)
+    if any(map(any, pads)):
+        turned = np.pad(turned, [pads[axis] for axis in order])
+    moved = tuple(replace(index, const=index.const + before)
+                  for index, (before, _) in zip(operand.index, pads, strict=True))  # fmt: skip
+    turned = np.ascontiguousarray(turned)
+    return replace(operand, index=moved), turned.transpose([*map(order.index, range(a.ndim))])
+
+
+def _view(operand: Operand, array: NDArray[Any], dims: Sequence[Dim]) -> NDArray[Any]:
+    """Return the elements that every point of the box of ``dims`` touches, without copies."""
+    first = array[tuple(slice(index.const, None) for index in operand.index)]
+    offset = operand.offset(array.strides)
+    return as_strided(first, [dim.extent for dim in dims], [offset.coef(d.name) for d in dims])
+
+
+def _multiply(
+    left: NDArray[Any], weights: NDArray[Any], result: NDArray[Any], batch: int, rows: int
+) -> None:
+    """Compute ``result = left @ weights``; the longest rows are halved until A's copy is a band."""
+    sizes = left.shape[batch : batch + rows]
+    longest = batch + int(np.argmax(sizes)) if rows else -1
+    if left.size * left.itemsize > BAND and rows and left.shape[longest] > 1:
+        half = left.shape[longest] // 2
+        for part in (slice(None, half), slice(half, None)):
+            at = (*[slice(None)] * longest, part)
+            _multiply(left[at], weights, result[at], batch, rows)
+        return
+    product = np.matmul(left.reshape(*left.shape[:batch], -1, weights.shape[-2]), weights)
+    result[...] = product.reshape(result.shape)

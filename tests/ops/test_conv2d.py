@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from polysci import ops
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import PRECISIONS, precision_named, to_stored
-from polysci.ops import convolutions as reference_module
 from polysci.ops.convolutions import Conv2d
+from polysci.polyhedral import contraction as reference_module
 from tests.support.nests import textbook_c
 
 LAYER = Conv2d(N=1, C=64, H=56, W=56, K=64, R=3, S=3, stride=1, pad=1, name="res2a")

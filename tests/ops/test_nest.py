@@ -120,7 +120,7 @@ def test_the_reference_of_any_contraction(text: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_reference_is_the_nest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polysci.ops.nest.BAND", 1000)
+    monkeypatch.setattr("polysci.polyhedral.contraction.BAND", 1000)
     problem = nest(name)
     x, w = inputs(problem)
     y = problem.reference(x, w)

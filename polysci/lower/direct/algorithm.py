@@ -27,9 +27,9 @@ from polysci.lower.direct.nest import lower_nest
 from polysci.lower.lowering import Source
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolution_gradients import BackwardData
-from polysci.ops.model import model_of, scop_of
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.ops.textbook import nest_of
+from polysci.ops.textbook import nest_of, scop_of
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.polyhedral.scop import Scop
