@@ -110,7 +110,7 @@ def lower_nest(
     if options.adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
         raise UnsupportedError(f"schedule {schedule}: y holds no sums to add to")
     lowering = _NestLowering(contraction, plan, strides, schedule, threads, options)
-    every = any(directive.all_rows for directive in schedule.directives)
+    every = lowering.own_turns or lowering.ordered_loops > 0
     every = every or lowering.workspace.shares_a or plan.packs_b
     if options.by_rows and (every or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
@@ -183,11 +183,15 @@ class _NestLowering:
     @property
     def parameters(self) -> int:
         """Loops whose iterators become variables around the rest: those that threads share."""
-        ordered = max((directive.ordered_loops for directive in self.directives), default=0)
-        if self.options.by_rows or ordered:
-            return 1 if self.options.by_rows else ordered
+        if self.options.by_rows or self.ordered_loops:
+            return 1 if self.options.by_rows else self.ordered_loops
         shares = self.threads > 1 or self.own_turns
         return len(self.plan.schedule.parallel) if shares else 0
+
+    @property
+    def ordered_loops(self) -> int:
+        """The number of outermost loops whose turns a directive orders."""
+        return max((directive.ordered_loops for directive in self.directives), default=0)
 
     @property
     def own_turns(self) -> bool:

@@ -71,7 +71,7 @@ class Directive:
 
     Of its lowering, ``ordered_loops`` is the number of outermost loops whose turns it orders.
     ``own_turns``: whatever threads there are, each turn of the parallel loops has ``begin_turn``,
-    and ``finish`` is behind all. ``all_rows``: no call can compute some rows alone.
+    and ``finish`` is behind all. With either no call can compute some rows alone.
     """
 
     __slots__ = ()
@@ -84,7 +84,6 @@ class Directive:
     features: ClassVar[tuple[str, ...]] = ()
     ordered_loops: ClassVar[int] = 0
     own_turns: ClassVar[bool] = False
-    all_rows: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.word

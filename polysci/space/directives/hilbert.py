@@ -25,7 +25,6 @@ class Hilbert(Directive):
     word = "hilbert(C)"
     headers = ("hilbert",)
     ordered_loops = 2
-    all_rows = True
 
     def fault(self, schedule: Schedule) -> str:
         if why := _loops_fault(schedule):

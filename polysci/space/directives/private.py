@@ -63,7 +63,6 @@ class Private(Directive):
     word = "private(C)"
     sentence = "Partial sums are kept in copies of C, one for each turn of parallel reductions."
     own_turns = True
-    all_rows = True
 
     @classmethod
     def of_member(cls, family: Family, index: int, loops: Sequence[Loop]) -> Self | None:
