@@ -125,19 +125,18 @@ def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invok
     """Return a call of a class's function: its operands are parts of those of the whole."""
     source = part.source
     row = next(function for function in source.functions if function.role == role)
-    moved: dict[str, Value] = {
+    operands: dict[str, Value] = {
+        **{name: Named(name) for name in row.names},
         "workspace": _moved("workspace", part.workspace, "char"),
         "packed": _moved("packed", part.packed, "char"),
         "y": Address(Named("y"), as_index(part.start)),
     }
     if str(source.precision) == "f32":
-        moved["packed"] = _moved("packed", part.packed // 4)
+        operands["packed"] = _moved("packed", part.packed // 4)
     if part.start:
         residual = Named("residual")
-        moved["residual"] = Alternative(residual, Address(residual, as_index(part.start)), 0)
-    moved |= more
-    operands = tuple(moved.get(name, Named(name)) for name in row.names)
-    return Invoke(row.name(source.symbol), operands)
+        operands["residual"] = Alternative(residual, Address(residual, as_index(part.start)), 0)
+    return row.invoke(source.symbol, {**operands, **more})
 
 
 def _moved(name: str, at: int, dtype: str = "") -> Value:
