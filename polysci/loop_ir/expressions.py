@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -128,6 +129,7 @@ class Reduce:
 Expr = Number | Position | Load | Apply | Where | Reduce
 
 
+@lru_cache(maxsize=256)
 def axis(number: int) -> Affine:
     """The iterator of an axis."""
     return Affine(((f"i{number}", 1),))
@@ -154,7 +156,7 @@ def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions directly inside an expression."""
+    """Return the expressions directly inside an expression."""
     if isinstance(expr, Apply):
         return expr.arguments
     if isinstance(expr, Load):
@@ -165,16 +167,17 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """An expression and all inside it, each before its parts."""
+    """Yield an expression and all inside it, each before its parts."""
     todo = [expr]
     while todo:
         part = todo.pop()
         yield part
-        todo += children(part)[::-1]
+        if inside := children(part):
+            todo += inside[::-1]
 
 
 def loads(expr: Expr) -> list[Load]:
-    """All elements that an expression reads, those for subscripts included."""
+    """Return all elements that an expression reads, those for subscripts included."""
     return [part for part in walk(expr) if isinstance(part, Load)]
 
 

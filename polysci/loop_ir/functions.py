@@ -60,8 +60,20 @@ def kind_of_type(dtype: str) -> str:
     return _KINDS.get(dtype, WHOLE)
 
 
-def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
-    """The kind of number that an expression is; of two kinds the wider one."""
+def kind_of(expr: Expr, dtypes: Mapping[str, str], known: dict[int, str] | None = None) -> str:
+    """Return the kind of number that an expression is; of two kinds the wider one.
+
+    ``known`` keeps the kinds of expressions that live as long, by their identities.
+    """
+    if known is None:
+        known = {}
+    elif (kind := known.get(id(expr))) is not None:
+        return kind
+    kind = known[id(expr)] = _kind_of(expr, dtypes, known)
+    return kind
+
+
+def _kind_of(expr: Expr, dtypes: Mapping[str, str], known: dict[int, str]) -> str:
     match expr:
         case Load(tensor, _):
             return kind_of_type(dtypes[tensor])
@@ -73,16 +85,18 @@ def kind_of(expr: Expr, dtypes: Mapping[str, str]) -> str:
             return FUNCTIONS[function].result
         case Apply(function, arguments):
             values = arguments[1:] if function == "select" else arguments
-            return _widest(*(kind_of(argument, dtypes) for argument in values))
+            return _widest(*[kind_of(argument, dtypes, known) for argument in values])
         case Where(_, body, otherwise):
-            return _widest(kind_of(body, dtypes), kind_of(otherwise, dtypes))
+            return _widest(kind_of(body, dtypes, known), kind_of(otherwise, dtypes, known))
         case Reduce(function, _, body, _):
-            return WHOLE if function in PLACES else kind_of(body, dtypes)
+            return WHOLE if function in PLACES else kind_of(body, dtypes, known)
 
 
-def argument_kinds(expr: Apply, own: str, dtypes: Mapping[str, str]) -> tuple[str, ...]:
-    """The kinds in which a function whose result is of kind ``own`` takes its arguments."""
-    kinds = [kind_of(argument, dtypes) for argument in expr.arguments]
+def argument_kinds(
+    expr: Apply, own: str, dtypes: Mapping[str, str], known: dict[int, str] | None = None
+) -> tuple[str, ...]:
+    """Return the kinds in which a function with a result of kind ``own`` takes its arguments."""
+    kinds = [kind_of(argument, dtypes, known) for argument in expr.arguments]
     if expr.function == "select":
         return (kinds[0] or WHOLE, own, own)
     if FUNCTIONS[expr.function].result:

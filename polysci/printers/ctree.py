@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cgen
-from cgen import Block, Collection, Generable, Line, Statement
+from cgen import Generable, Line, Statement
 
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
 
@@ -26,6 +26,17 @@ __all__ = [
     "text",
     "when",
 ]
+
+
+class Block(cgen.Block):
+    """``{ contents }``, without cgen's test of each part, which takes longer than all else."""
+
+    def __init__(self, contents: Body) -> None:
+        self.contents = contents
+
+
+class Collection(Block):
+    """Parts one below the other."""
 
 
 def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
@@ -49,7 +60,7 @@ def local_array(kind: str, name: str, count: int | str, values: str = "") -> Sta
 
 def function(head: str, body: Sequence[Generable]) -> Generable:
     """``head { body }``: a definition."""
-    return Collection([Line(head), Block(body)])
+    return Collection([Line(head), Block([*body])])
 
 
 def when(condition: str, then: Generable, otherwise: Generable | None = None) -> Generable:
@@ -70,23 +81,24 @@ def text(part: Generable, depth: int = 0) -> str:
 
 def _print(part: Any, indent: str, lines: list[str]) -> None:
     """Append the lines of a node; cgen's generators would hand each on through all levels."""
-    if isinstance(part, Statement):
+    kind = type(part)  # instances of abstract classes are slow to tell
+    if kind is Statement:
         lines.append(f"{indent}{part.text};")
-    elif isinstance(part, Line):
+    elif kind is Line:
         code = part.text
         lines.append(code if code.startswith("#") else f"{indent}{code}")
-    elif isinstance(part, Collection):
+    elif kind is Collection:
         for inner in part.contents:
             _print(inner, indent, lines)
-    elif isinstance(part, Block):
+    elif kind is Block:
         lines.append(f"{indent}{{")
         _print_inside(part, indent, lines)
-    elif isinstance(part, cgen.If):
+    elif kind is cgen.If:
         lines.append(f"{indent}if ({part.condition})")
         _print_body(part.then_, indent, lines)
         if part.else_ is not None:
             lines.append(f"{indent}else")
-            _print(part.else_, indent + "    " * (not isinstance(part.else_, Block)), lines)
+            _print(part.else_, indent + "    " * (type(part.else_) is not Block), lines)
     else:
         lines.append(f"{indent}{part.intro_line()}")
         _print_body(part.body, indent, lines)
@@ -94,7 +106,7 @@ def _print(part: Any, indent: str, lines: list[str]) -> None:
 
 def _print_body(part: Generable, indent: str, lines: list[str]) -> None:
     """Append what a loop or condition governs; a block's brace stands on the line of its head."""
-    if isinstance(part, Block) and not isinstance(part, Collection):
+    if type(part) is Block:
         lines[-1] += " {"
         _print_inside(part, indent, lines)
     else:

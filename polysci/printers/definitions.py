@@ -11,8 +11,8 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(.*?\)\)+", re.DOTALL)
 _BRACES = re.compile(r"\{[^{}]*\}")
 _CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|else|endif)\b.*")
-_IF = re.compile(r"^\s*#\s*if", re.MULTILINE)
-_ENDIF = re.compile(r"^\s*#\s*endif", re.MULTILINE)
+_IF = re.compile(r"#\s*if")
+_ENDIF = re.compile(r"#\s*endif")
 _MACRO = re.compile(r"#\s*(?:define|undef)\s+(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -109,16 +109,20 @@ def arrange(headers: Sequence[str], text: str) -> str:
 
 def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
     """Return the parts that must be declared before a text, in their order."""
-    directives = [part for part in parts if not part.names and _code(part.text).startswith("#")]
-    kept = {id(part) for part in directives}
-    pending = [words(text), *(part.uses for part in directives)]
+    places: dict[str, list[int]] = {}
+    for place, part in enumerate(parts):
+        for name in part.names:
+            places.setdefault(name, []).append(place)
+    kept = {
+        place for place, part in enumerate(parts)
+        if not part.names and _code(part.text).startswith("#")
+    }  # fmt: skip
+    pending = [words(text), *(parts[place].uses for place in kept)]
     while pending:
-        used = pending.pop()
-        for part in parts:
-            if id(part) not in kept and part.names & used:
-                kept.add(id(part))
-                pending.append(words(part.prototype) if part.prototype else part.uses)
-    return [part for part in parts if id(part) in kept]
+        used = {place for name in pending.pop() for place in places.get(name, ())} - kept
+        kept |= used
+        pending += [words(it.prototype) or it.uses for it in map(parts.__getitem__, used)]
+    return [parts[place] for place in sorted(kept)]
 
 
 def _join(parts: Iterable[Definition]) -> str:
@@ -131,36 +135,61 @@ def words(text: str) -> frozenset[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text cut at file scope, outside of conditionals, after every definition.
+    """Yield the text cut at file scope, outside of conditionals, after every definition.
 
     A blank line or a directive ends what has no semicolon: a macro that makes definitions.
     """
-    piece = ""
+    piece = _Piece()
     for line in text.splitlines():
-        if (not line.strip() or line.startswith("#")) and _closed(piece):
-            yield piece[:-1]
-            piece = ""
-        piece += f"{line}\n"
-        code = _code(piece)
-        if _closed(piece) and (code.startswith("#") or code.endswith((";", "}"))):
-            yield piece[:-1]
-            piece = ""
-    if piece.strip():
-        yield piece[:-1]
+        if (not line.strip() or line.startswith("#")) and piece.closed:
+            yield "\n".join(piece.lines)
+            piece = _Piece()
+        piece.add(line)
+        if piece.closed and (piece.first == "#" or piece.last in (";", "}")):
+            yield "\n".join(piece.lines)
+            piece = _Piece()
+    if "".join(piece.lines).strip():
+        yield "\n".join(piece.lines)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Lines, the first and last letter of their code, and what is open at their end."""
+
+    lines: list[str] = field(default_factory=list)
+    first: str = ""
+    last: str = ""
+    braces: int = 0
+    conditionals: int = 0
+    comment: bool = False
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        code = line
+        if self.comment:
+            _, end, code = code.partition("*/")
+            self.comment = not end
+        if "/" in code:
+            code = _COMMENT.sub(" ", code)
+            code, opened, _ = code.partition("/*")
+            self.comment = bool(opened)
+        if not (code := code.strip()):
+            return
+        self.first, self.last = self.first or code[0], code[-1]
+        self.braces += code.count("{") - code.count("}")
+        if code[0] == "#":
+            self.conditionals += bool(_IF.match(code)) - bool(_ENDIF.match(code))
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is code, and no comment, line, conditional or brace is open."""
+        if not self.first or self.comment or self.conditionals or self.lines[-1].endswith("\\"):
+            return False
+        return self.first == "#" or not self.braces
 
 
 def _code(piece: str) -> str:
     return _COMMENT.sub(" ", piece).strip()
-
-
-def _closed(piece: str) -> bool:
-    """Return whether there is code, and no comment, line, conditional or brace is open."""
-    code = _code(piece)
-    if not code or piece.endswith("\\\n") or piece.rfind("/*") > piece.rfind("*/"):
-        return False
-    if len(_IF.findall(code)) != len(_ENDIF.findall(code)):
-        return False
-    return code.startswith("#") or code.count("{") == code.count("}")
 
 
 def _definition(piece: str) -> Definition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from polysci.loop_ir.expressions import (
     Where,
     children,
     loads,
-    walk,
 )
 from polysci.loop_ir.index import Entry, Index, IndexLike, Variable, linear
 from polysci.polyhedral.affine import Affine
@@ -56,22 +55,28 @@ def unchanged_parts(
     exprs: Iterable[Expr], name: str, accesses: Mapping[Load, MemoryAccess], written: Container[str]
 ) -> list[Expr]:
     """Return the largest parts that read tensors, none of them ``written``, and no iterator."""
-    parts = [part for expr in exprs for part in _unchanged(expr, name, accesses)]
-    return [
-        part for part in dict.fromkeys(parts)
-        if not any(load.tensor in written for load in loads(part))
-    ]  # fmt: skip
+    unchanged = dict[Expr, None]()
+    for expr in exprs:
+        reads, changes = _visit(expr, name, accesses, unchanged)
+        if reads and not changes:
+            unchanged[expr] = None
+    return [part for part in unchanged if not any(load.tensor in written for load in loads(part))]
 
 
-def _unchanged(expr: Expr, name: str, accesses: Mapping[Load, MemoryAccess]) -> Iterator[Expr]:
-    parts = [*walk(expr)]
-    if not any(isinstance(part, Load) for part in parts):
-        return
-    if not any(_depends(part, name, accesses) for part in parts):
-        yield expr
-    elif not isinstance(expr, Where):  # whose parts are not computed everywhere
-        for part in children(expr):
-            yield from _unchanged(part, name, accesses)
+def _visit(
+    expr: Expr, name: str, accesses: Mapping[Load, MemoryAccess], unchanged: dict[Expr, None]
+) -> tuple[bool, bool]:
+    """Return whether an expression reads tensors, and whether it differs along an iterator.
+
+    The largest parts that do not differ, of one that does, are added to ``unchanged``, unless they
+    are parts of a Where: these are not computed everywhere.
+    """
+    own = dict[Expr, None]() if isinstance(expr, Where) else unchanged
+    inside = [(part, *_visit(part, name, accesses, own)) for part in children(expr)]
+    changes = _depends(expr, name, accesses) or any(changed for _, _, changed in inside)
+    if changes:
+        own.update((part, None) for part, reads, changed in inside if reads and not changed)
+    return isinstance(expr, Load) or any(reads for _, reads, _ in inside), changes
 
 
 def _depends(part: Expr, name: str, accesses: Mapping[Load, MemoryAccess]) -> bool:

@@ -20,8 +20,6 @@ from polysci.loop_ir.expressions import (
     Reduce,
     Where,
     axis,
-    loads,
-    reductions,
     walk,
 )
 from polysci.loop_ir.functions import argument_kinds, kind_of, kind_of_type
@@ -106,27 +104,36 @@ class LoopLowering:
     steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
+    exprs: list[Expr] = field(init=False)  # all parts of definitions
     reductions: list[Reduce] = field(init=False)
+    fixed: set[str] = field(init=False)  # iterators in guards, tables and positions
     idle: set[str] = field(init=False)  # iterators that are always 0
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: dict[str, str] = field(default_factory=dict)  # buffer -> pointer's name
     accesses: dict[Load, MemoryAccess] = field(default_factory=dict)
-    outs: list[MemoryAccess] = field(default_factory=list)
+    targets: list[Load] = field(init=False)  # the elements that members write
+    outs: list[MemoryAccess] = field(init=False)
+    kinds: dict[int, str] = field(default_factory=dict)  # of expressions, by identity
     hoisted: dict[Expr, str] = field(default_factory=dict)  # name of what a loop leaves alone
 
     def __post_init__(self) -> None:
         self.dtypes = {name: place.dtype for name, place in self.places.items()}
-        parts = members_of(self.stage)
-        self.members = tuple(it for it in parts if isinstance(it, LoopStage | UpdateStage))
-        self.reductions = [part for it in self.members for part in reductions(it.expr)[:1]]
+        members = members_of(self.stage)
+        self.members = tuple([it for it in members if isinstance(it, LoopStage | UpdateStage)])
+        walked = [[*walk(member.expr)] for member in self.members]
+        self.exprs = [part for parts in walked for part in parts]
+        self.reductions = [
+            it for parts in walked for it in [it for it in parts if isinstance(it, Reduce)][:1]
+        ]
         for at, member in enumerate(self.members):
             self.buffers[self.places[member.output].buffer] = f"y{at or ''}"
-        reduced = {name for reduction in self.reductions for name, _ in reduction.over}
         self.idle = {n for n, size in self.extents.items() if size == 1}
-        self.outs = [self.access(self.target(member)) for member in self.members]
+        self.targets = [self.target(member) for member in self.members]
+        self.outs = [self.access(target) for target in self.targets]
         for load in dict.fromkeys(self.reads()):
             self.accesses[load] = self.access(load)
-        self.merge(reduced)
+        self.fixed = self.fixed_iterators()
+        self.merge()
 
     @property
     def out(self) -> MemoryAccess:
@@ -144,7 +151,7 @@ class LoopLowering:
 
     def reads(self) -> list[Load]:
         """Return all elements that are read."""
-        return [load for member in self.members for load in loads(member.expr)]
+        return [part for part in self.exprs if isinstance(part, Load)]
 
     def access(self, load: Load) -> MemoryAccess:
         place = self.places[load.tensor]
@@ -161,13 +168,16 @@ class LoopLowering:
                     computed.append((index, stride))
                 case _:
                     const += index.const * stride
-                    for name, coef in self.busy(index).terms:
-                        terms[name] = terms.get(name, 0) + coef * stride
+                    for name, coef in index.terms:
+                        if name not in self.idle:
+                            terms[name] = terms.get(name, 0) + coef * stride
         terms = {name: coef for name, coef in terms.items() if coef}
         return MemoryAccess(terms, const, tuple(tables), tuple(computed))
 
     def busy(self, form: Affine) -> Affine:
         """Return a form without iterators that are always 0."""
+        if not self.idle:
+            return form
         kept = tuple([term for term in form.terms if term[0] not in self.idle])
         return form if len(kept) == len(form.terms) else Affine(kept, form.const)
 
@@ -177,12 +187,10 @@ class LoopLowering:
         self.tables[name] = values
         return name
 
-    def merge(self, reduced: set[str]) -> None:
-        """Neighbouring loops that walk all tensors as one."""
-        fixed = set(reduced) | ({ROW_ITERATOR} if self.rows else set())
-        for form in self.forms():
-            fixed |= {name for name, _ in form.terms}
-        order = self.outer_first([n for n in self.extents if n not in self.idle and n not in fixed])
+    def merge(self) -> None:
+        """Merge neighbouring loops that walk all tensors as one."""
+        fixed = self.fixed | self.idle | ({ROW_ITERATOR} if self.rows else set())
+        order = self.outer_first([name for name in self.extents if name not in fixed])
         accesses = [*self.outs, *self.accesses.values()]
         for outer, inner in pairwise(order):
             size = self.extents[inner]
@@ -192,15 +200,15 @@ class LoopLowering:
                 for access in accesses:
                     access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
-    def forms(self) -> list[Affine]:
-        """Return the forms of guards, tables and positions: the loops of their iterators stay."""
+    def fixed_iterators(self) -> set[str]:
+        """Return the iterators of guards, tables and positions, whose loops stay as they are."""
         forms = [at for access in self.accesses.values() for _, at, _ in access.tables]
-        for part in (part for member in self.members for part in walk(member.expr)):
+        for part in self.exprs:
             if isinstance(part, Where | Reduce):
-                forms += [self.busy(guard.at) for guard in part.guards]
+                forms += [guard.at for guard in part.guards]
             elif isinstance(part, Position):
-                forms.append(self.busy(part.at))
-        return forms
+                forms.append(part.at)
+        return {name for form in forms for name, _ in form.terms}
 
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
@@ -274,7 +282,7 @@ class LoopLowering:
         written = {tensor for tensor, place in self.places.items() if place.buffer in results}
         lines = Statements()
         for part in unchanged_parts([m.expr for m in self.members], name, self.accesses, written):
-            kind = kind_of(part, self.dtypes) or EXACT  # of numbers alone: any
+            kind = self.kind_of(part) or EXACT
             variable = f"v{len(self.hoisted)}"
             lines.append(Let(variable, self.value(part, kind, {}), kind))
             self.hoisted[part] = variable
@@ -331,17 +339,21 @@ class LoopLowering:
 
     def kind(self, member: LoopStage | UpdateStage) -> str:
         """Return the kind of number in which results are computed, before they are stored."""
-        kind = kind_of(member.expr, self.dtypes)
-        return kind or kind_of_type(self.dtypes[member.output])
+        return self.kind_of(member.expr) or kind_of_type(self.dtypes[member.output])
+
+    def kind_of(self, expr: Expr) -> str:
+        """Return the kind of number that an expression is; empty for numbers alone."""
+        return kind_of(expr, self.dtypes, self.kinds)
 
     def stores(self, places: Places, gathered: Sequence[Accumulator] = ()) -> Statements:
         """Return the statements that write an element of every member."""
         accumulators = [*gathered, *[None] * (len(self.members) - len(gathered))]
         statements = Statements()
-        for member, out, sums in zip(self.members, self.outs, accumulators, strict=True):
-            pointer, at = self.pointer(self.target(member)), self.subscript(out, places)
+        rows = zip(self.members, self.targets, self.outs, accumulators, strict=True)
+        for member, target, out, sums in rows:
             value = self.value(member.expr, self.kind(member), places, sums)
-            statements.append(Store(pointer, at, self.stored(member, value)))
+            at, stored = self.subscript(out, places), self.stored(member, value)
+            statements.append(Store(self.pointer(target), at, stored))
         return statements
 
     def stored(self, member: LoopStage | UpdateStage, value: Value) -> Value:
@@ -358,7 +370,7 @@ class LoopLowering:
     ) -> Value:
         """Return the value of an expression as a number of a kind."""
         if self.hoisted and expr in self.hoisted:  # hashing is slow
-            return converted(Named(self.hoisted[expr]), kind_of(expr, self.dtypes), kind)
+            return converted(Named(self.hoisted[expr]), self.kind_of(expr), kind)
         match expr:
             case Number(value):
                 return Constant(value, kind)
@@ -374,8 +386,8 @@ class LoopLowering:
                 other = self.value(otherwise, kind, places, gathered)
                 return choose(self.condition(guards, places), inside, other)
             case Apply(function, arguments):
-                own = kind_of(expr, self.dtypes) or kind
-                kinds = argument_kinds(expr, own, self.dtypes)
+                own = self.kind_of(expr) or kind
+                kinds = argument_kinds(expr, own, self.dtypes, self.kinds)
                 pairs = zip(arguments, kinds, strict=True)
                 values = [
                     self.value(argument, inner, places, gathered) for argument, inner in pairs
@@ -404,7 +416,7 @@ class LoopLowering:
         if not access.computed:
             return at
         reach = sum(abs(stride) * index.extent for index, stride in access.computed)
-        kinds = {kind_of(index.at, self.dtypes) for index, _ in access.computed}
+        kinds = {self.kind_of(index.at) for index, _ in access.computed}
         kind = WHOLE if reach <= MOST_PLACES and kinds <= {WHOLE} else LONG
         for index, stride in access.computed:
             value = self.value(index.at, kind, places, gathered)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
-from polysci.loop_ir.functions import PLACES, kind_of
+from polysci.loop_ir.functions import PLACES
 from polysci.loop_ir.index import TRUE, ZERO, Index, Variable, as_index, least, most
 from polysci.loop_ir.nodes import Address, Let, Named, Opaque, Prefetch, loop
 from polysci.lower.stages.access import MemoryAccess, Places, affine_index
@@ -63,8 +63,7 @@ class ReductionLowering(LoopLowering):
 
     def merge_reduced(self, several: Sequence[Reduce]) -> list[Reduce]:
         """Return reductions whose neighbouring iterators are one where they walk all tensors so."""
-        fixed = {name for form in self.forms() for name, _ in form.terms}
-        every, whole = self.bodies, several[0].over
+        fixed, every, whole = self.fixed, self.bodies, several[0].over
         over = [item for item in whole if item[1] != 1 or item[0] in fixed]
         merged = over[:1] or [*whole[:1]]
         for name, size in over[1:]:
@@ -203,7 +202,7 @@ class ReductionLowering(LoopLowering):
         """Return accumulators in f32 of few terms for those in double; the others as they are."""
         pairs = zip(several, gathered, strict=True)
         return [
-            sums.part if sums.kind == EXACT != kind_of(reduction.body, self.dtypes) else sums
+            sums.part if sums.kind == EXACT != self.kind_of(reduction.body) else sums
             for reduction, sums in pairs
         ]
 
@@ -240,7 +239,7 @@ class ReductionLowering(LoopLowering):
         pairs = enumerate(zip(self.members, several, strict=True))
         return [
             accumulator_of(
-                reduction, kind_of(reduction.body, self.dtypes) or self.kind(member),
+                reduction, self.kind_of(reduction.body) or self.kind(member),
                 str(at or ""),
             )
             for at, (member, reduction) in pairs
