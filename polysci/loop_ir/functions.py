@@ -1,12 +1,10 @@
-"""The functions of expressions as C text, by the kind of number that they compute with."""
+"""The kinds of numbers that expressions compute with, and elements of one type as another's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
-
-import numpy as np
 
 from polysci.loop_ir.expressions import Apply, Expr, Load, Number, Position, Reduce, Where
 from polysci.numerics.scalar_functions import (
@@ -17,7 +15,6 @@ from polysci.numerics.scalar_functions import (
     UNSIGNED,
     WHOLE,
     is_predicate,
-    template,
 )
 
 # Reductions to the place of the largest or smallest value, counted along all that is reduced:
@@ -39,11 +36,18 @@ RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         UNSIGNED: (0, 2**64 - 1),
     }
 )
-_LIMITS: Final = {  # C has no other way to write the first two
-    **{-(2**31): "INT32_MIN", -(2**63): "INT64_MIN", 2**31 - 1: "INT32_MAX"},
-    **{2**63 - 1: "INT64_MAX", 2**64 - 1: "UINT64_MAX"},
+# Element type -> function that makes its kind of number; "whole" for others.
+_FUNCTIONS: Final = {
+    "float16": "half",
+    "bf16": "real",
+    "float32": "real",
+    "float64": "exact",
+    "int64": "long",
+    "uint32": "long",
+    "uint64": "unsigned",
 }
-_KINDS = {
+_REALS: Final = ("float32", "float64", "float16", "bf16")
+_KINDS: Final = {
     **{"float16": REAL, "float32": REAL, "bf16": REAL, "float64": EXACT},
     **{"int64": LONG, "uint32": LONG, "uint64": UNSIGNED},
 }
@@ -56,7 +60,7 @@ def neutral(function: str, kind: str) -> float:
 
 
 def kind_of_type(dtype: str) -> str:
-    """The kind of number that computes with elements of a type."""
+    """Return the kind of number that computes with elements of a type."""
     return _KINDS.get(dtype, WHOLE)
 
 
@@ -105,28 +109,14 @@ def argument_kinds(
 
 
 def _kind_of_numbers(expr: Apply) -> str:
-    """In which a predicate compares numbers that are known; empty for whole ones."""
+    """Return the kind in which a predicate compares known numbers; empty for whole ones."""
     numbers = [part.value for part in expr.arguments if isinstance(part, Number)]
     whole = all(float(number).is_integer() for number in numbers)
     return EXACT if is_predicate(expr.function) and not whole else ""
 
 
-def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:
-    """A function of C texts of ``kinds``; what no kind of argument has a row for is a cast."""
-    text = template(function, kinds[-1])
-    if text is not None:
-        return text.format(*texts)
-    assert FUNCTIONS[function].result, f"{function} of {kinds[-1]}"
-    return cast(texts[0], kinds[0], own)
-
-
-def cast(text: str, own: str, kind: str) -> str:
-    """C text of a number of one kind as one of another kind."""
-    return text if own == kind else f"(({kind})({text}))"
-
-
 def is_truth(expr: Expr, dtypes: Mapping[str, str]) -> bool:
-    """Whether an expression is 0 or 1 by what it says."""
+    """Return whether an expression is 0 or 1 by what it says."""
     match expr:
         case Load(tensor, _):
             return dtypes[tensor] == "bool"
@@ -147,19 +137,18 @@ def _widest(*kinds: str) -> str:
     return max(kinds, key=order.index, default="")
 
 
-def number(value: float, kind: str) -> str:
-    """A constant as C text; not finite ones need math.h."""
-    if kind in (WHOLE, LONG, UNSIGNED):
-        return _LIMITS.get(int(value), f"{int(value)}")
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    rounded, suffix = float(value) if kind == EXACT else _single(value), "f" * (kind == REAL)
-    text = f"{rounded:.1f}" if rounded.is_integer() and abs(rounded) < 1e6 else rounded.hex()
-    return f"{text}{suffix}"
+def convert(expr: Expr, source: str, target: str) -> Expr:
+    """Return a number of one element type as one of another: rounded to zero, saturated, wrapped.
 
-
-def _single(value: float) -> float:
-    """Rounded to f32, as C would."""
-    return float(np.float32(value))
+    Real numbers saturate at 32 bits, or at 64 for types of more; narrower whole numbers keep the
+    last bits of that.
+    """
+    if source == target:
+        return expr
+    if target == "bool":
+        return Apply("not_equal", (expr, Number(0.0)))
+    function = _FUNCTIONS.get(target, "whole")
+    if function == "half":
+        return Apply("half", (Apply("real", (expr,)),))
+    rounds = source in _REALS and target not in _REALS
+    return Apply(f"to_{function}" if rounds else function, (expr,))

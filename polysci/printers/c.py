@@ -8,7 +8,6 @@ from itertools import chain
 from math import prod
 from typing import Any, Final
 
-from polysci.loop_ir.functions import number
 from polysci.loop_ir.index import number_in
 from polysci.loop_ir.nodes import (
     Advance,
@@ -42,7 +41,7 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.printers.c_values import definition, element, head, pointer, text, texts
+from polysci.printers.c_values import definition, element, head, number, pointer, text, texts
 from polysci.printers.openmp import Team
 
 

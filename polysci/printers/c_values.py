@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from polysci.loop_ir.functions import call, number
+import numpy as np
+
 from polysci.loop_ir.index import (
     Bits,
     Choice,
@@ -48,10 +49,23 @@ from polysci.loop_ir.nodes import (
     Subscript,
     Value,
 )
+from polysci.numerics.scalar_functions import (
+    EXACT,
+    FUNCTIONS,
+    LONG,
+    REAL,
+    UNSIGNED,
+    WHOLE,
+    template,
+)
 
 _ROUNDED: Final = {"floor": "ps_floor_div", "ceil": "ps_ceil_div"}
 FIRST_LINE: Final = 4  # parameters of a long list that stand beside the function's name
 _EXTREMES: Final = {"min": "ps_least", "max": "ps_most"}
+_LIMITS: Final = {  # C has no other way to write the first two
+    **{-(2**31): "INT32_MIN", -(2**63): "INT64_MIN", 2**31 - 1: "INT32_MAX"},
+    **{2**63 - 1: "INT64_MAX", 2**64 - 1: "UINT64_MAX"},
+}
 
 
 def text(value: Value) -> str:
@@ -116,6 +130,38 @@ def pointer(buffer: Buffer) -> str:
     """Return a buffer behind its type."""
     const, restrict = "const " * buffer.const, "restrict " * buffer.restrict
     return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
+
+
+def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:
+    """Return a function of C texts of ``kinds``; one without a row for its arguments is a cast."""
+    text = template(function, kinds[-1])
+    if text is not None:
+        return text.format(*texts)
+    assert FUNCTIONS[function].result, f"{function} of {kinds[-1]}"
+    return cast(texts[0], kinds[0], own)
+
+
+def cast(text: str, own: str, kind: str) -> str:
+    """Return C text of a number of one kind as one of another kind."""
+    return text if own == kind else f"(({kind})({text}))"
+
+
+def number(value: float, kind: str) -> str:
+    """Return a constant as C text; not finite ones need math.h."""
+    if kind in (WHOLE, LONG, UNSIGNED):
+        return _LIMITS.get(int(value), f"{int(value)}")
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    rounded, suffix = float(value) if kind == EXACT else _single(value), "f" * (kind == REAL)
+    text = f"{rounded:.1f}" if rounded.is_integer() and abs(rounded) < 1e6 else rounded.hex()
+    return f"{text}{suffix}"
+
+
+def _single(value: float) -> float:
+    """Return a number rounded to f32, as C would."""
+    return float(np.float32(value))
 
 
 def _linear(value: Linear) -> str:

@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.loop_ir.functions import neutral, number
+from polysci.loop_ir.functions import neutral
 from polysci.network.code import Code
 from polysci.numerics.scalar_functions import FUNCTIONS, LETTERS
+from polysci.printers.c_values import number
 from polysci.printers.network import headers_for
 from polysci.target.isas import ISAS
 from tests.support.networks import network_of, read

@@ -33,7 +33,6 @@ from polysci.frontends.notation.syntax import (
     parts,
     walk_terms,
 )
-from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.element_values import evaluate
 from polysci.loop_ir.expressions import (
     Apply,
@@ -51,7 +50,7 @@ from polysci.loop_ir.expressions import (
     constant,
     substitute,
 )
-from polysci.loop_ir.functions import kind_of_type
+from polysci.loop_ir.functions import convert, kind_of_type
 from polysci.numerics.scalar_functions import WHOLE, is_predicate
 from polysci.polyhedral.affine import Affine
 

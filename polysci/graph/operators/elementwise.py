@@ -15,9 +15,8 @@ from polysci.graph.operators.table import Operator
 from polysci.graph.reference import dropout
 from polysci.graph.reference import elementwise as reference
 from polysci.graph.shapes import broadcast
-from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, combine, constant
-from polysci.loop_ir.functions import kind_of_type
+from polysci.loop_ir.functions import convert, kind_of_type
 from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction, is_predicate, template
 
 # Operators that are a function of the table; elements are of any type whose kind has the function.

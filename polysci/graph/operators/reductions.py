@@ -14,8 +14,8 @@ from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder, attribute_axes
 from polysci.graph.operators.table import Operator
 from polysci.graph.reference import reductions as reference
-from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Expr, Index, Load, Number, Reduce, apply, axis
+from polysci.loop_ir.functions import convert
 from polysci.polyhedral.affine import Affine
 
 

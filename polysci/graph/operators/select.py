@@ -7,8 +7,8 @@ from polysci.graph.graph import Node
 from polysci.graph.operators.builder import FLOATS, Builder
 from polysci.graph.operators.table import Operator
 from polysci.graph.reference import elementwise as reference
-from polysci.loop_ir.conversions import convert
 from polysci.loop_ir.expressions import Number, apply
+from polysci.loop_ir.functions import convert
 from polysci.program.control import ChoiceStage
 
 
