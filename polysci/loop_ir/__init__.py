@@ -1,1 +1,1 @@
-"""What one element is, and the loops over elements."""
+"""Element expressions, loops over buffers, and the interpreter that runs them."""

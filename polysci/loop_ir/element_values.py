@@ -1,4 +1,4 @@
-"""What expressions are: NumPy in float64 over all values of the iterators at once."""
+"""The values of element expressions: NumPy in float64 over all iterators at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMBINE: Final[Mapping[str, tuple[np.ufunc, float]]] = {
 
 
 def evaluate(expr: Expr, shape: Sequence[int], known: Mapping[str, Array]) -> Array:
-    """The tensor of a shape whose elements an expression defines, for the tensors that it reads.
+    """Return the tensor of a shape whose elements an expression defines.
 
     Real numbers are computed in float64, whole ones in int64 or uint64. Raises UnsupportedError for
     a function that has no value here.
@@ -59,7 +59,7 @@ class _Grid:
     known: Mapping[str, Array]
 
     def value(self, expr: Expr) -> Array:
-        """Of a shape that broadcasts to the grid's."""
+        """Return the values of an expression, in a shape that broadcasts to the grid's."""
         match expr:
             case Number(number):
                 return np.asarray(number)
@@ -136,6 +136,6 @@ class _Grid:
 
 
 def _widen(array: Array) -> Array:
-    """As float64, uint64 or int64."""
+    """Return an array as float64, uint64 or int64."""
     whole = np.uint64 if array.dtype == np.uint64 else np.int64
     return array.astype(np.float64 if array.dtype.kind == "f" else whole)

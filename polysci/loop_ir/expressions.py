@@ -1,4 +1,4 @@
-"""What one element of a tensor is: scalar expressions over elements of other tensors.
+"""Element expressions: an element of a tensor as a function of elements of other tensors.
 
 Axis ``a`` of the tensor that is defined runs over iterator ``i{a}``; a Reduce has its own.
 """
@@ -131,7 +131,7 @@ Expr = Number | Position | Load | Apply | Where | Reduce
 
 @lru_cache(maxsize=256)
 def axis(number: int) -> Affine:
-    """The iterator of an axis."""
+    """Return the iterator of an axis."""
     return Affine(((f"i{number}", 1),))
 
 
@@ -140,12 +140,12 @@ def constant(value: int) -> Affine:
 
 
 def combine(terms: Mapping[str, int], const: int = 0) -> Affine:
-    """``sum(coef * iterator) + const``, terms in the order of their names."""
+    """Return ``sum(coef * iterator) + const``, terms in the order of their names."""
     return Affine(tuple(sorted((n, c) for n, c in terms.items() if c)), const)
 
 
 def substitute(index: Affine, values: Mapping[str, Affine]) -> Affine:
-    """An affine form with other affine forms for its iterators."""
+    """Return an affine form with other affine forms for its iterators."""
     terms, const = dict[str, int](), index.const
     for name, coef in index.terms:
         value = values.get(name, Affine(((name, 1),)))
@@ -186,7 +186,7 @@ def reductions(expr: Expr) -> list[Reduce]:
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """``change`` applied to every expression inside, the innermost first."""
+    """Return an expression with ``change`` applied to all inside, the innermost first."""
     match expr:
         case Load(_, index) if children(expr):
             expr = replace(expr, index=tuple(
@@ -206,7 +206,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
-    """An expression with other affine forms for its iterators."""
+    """Return an expression with other affine forms for its iterators."""
 
     def change(part: Expr) -> Expr:
         match part:
@@ -227,7 +227,7 @@ def shift(expr: Expr, values: Mapping[str, Affine]) -> Expr:
 
 
 def shift_index(index: Index, values: Mapping[str, Affine]) -> Index:
-    """An index with other affine forms for its iterators, but for those inside a computed one."""
+    """Return an index with other affine forms for its iterators, but for computed ones."""
     match index:
         case Computed():
             return index
@@ -238,7 +238,7 @@ def shift_index(index: Index, values: Mapping[str, Affine]) -> Index:
 
 
 def apply(function: str, *arguments: Expr | float) -> Apply:
-    """A function of values and numbers."""
+    """Return a function of values and numbers."""
     return Apply(function, tuple(
         Number(float(argument)) if isinstance(argument, int | float | np.number) else argument
         for argument in arguments

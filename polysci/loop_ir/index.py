@@ -263,7 +263,7 @@ _COMPARE: Final = {
 
 
 def as_index(value: IndexLike) -> Index:
-    """An integer as an expression."""
+    """Return an integer as an expression."""
     return Linear((), value) if isinstance(value, int) else value
 
 

@@ -136,7 +136,7 @@ class Reference:
 
     @property
     def value(self) -> Any:
-        """What the scalar is."""
+        """The value of the scalar."""
         return self.names[self.name]
 
     def set(self, value: Any) -> None:
@@ -251,7 +251,7 @@ class Thread(MemoryUser):
 
     @property
     def unit(self) -> Unit:
-        """What microkernels know of their C file."""
+        """The element types and vectors of the C file."""
         assert self.program.unit
         return self.program.unit
 

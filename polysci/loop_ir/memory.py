@@ -118,7 +118,7 @@ class MemoryUser:
 
     @property
     def span(self) -> int:
-        """How many barriers all threads have passed."""
+        """The number of barriers that all threads have passed."""
         return 0
 
     def read(self, pointer: Pointer, at: At) -> Any:

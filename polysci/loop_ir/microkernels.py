@@ -33,7 +33,7 @@ _S16: Final = DType("s16", np.dtype("int16"), 2, integer=True)
 
 @dataclass(frozen=True)
 class Unit:
-    """What the headers of one C file decide for its microkernels.
+    """The vectors and element types of microkernels, as the headers of a C file decide them.
 
     ``compute`` is a row of COMPUTES; ``packed_copy`` as in ``HeaderSet``. ``flip`` is what kernels
     add to x as they read it, ``tiles`` says whether sums lie in registers that are configured.
@@ -77,7 +77,7 @@ class Unit:
 
     @property
     def pairs(self) -> bool:
-        """Whether vectors of A come two at a time, as even and odd elements."""
+        """True if vectors of A come two at a time, as even and odd elements."""
         return self.x == "bf16" and not self.packed_copy
 
     def decode(self, array: Array, name: str) -> Array:
@@ -164,12 +164,12 @@ class Tile:
 
     @property
     def a_rows(self) -> Integers:
-        """Where each row of A begins."""
+        """The first element of each row of A."""
         return self._rows("a")
 
     @property
     def c_rows(self) -> Integers:
-        """Where each row of C begins."""
+        """The first element of each row of C."""
         return self._rows("c")
 
     def _rows(self, of: str) -> Integers:
@@ -178,7 +178,7 @@ class Tile:
 
     @property
     def c(self) -> Integers:
-        """Where the elements of C lie, and of what is shaped like it."""
+        """The places of the elements of C, and of memory that is shaped like it."""
         return self.c_rows[:, None] + np.arange(self.columns) * self.c_col
 
     def active(self, mask: int) -> Integers:

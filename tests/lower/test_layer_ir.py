@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 
+from polysci.errors import PolysciError
 from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import Address, For, Invoke, LoopStatement, Mask, Point
+from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
 from polysci.space.schedule import parse
+from polysci.target.isas import ISAS
 from tests.lower.direct.test_codegen import SCHEDULES
+from tests.support import samples
 from tests.support.interpreted import Change
 from tests.support.interpreted_layers import InterpretedLayer, check
 
@@ -33,6 +38,7 @@ class Case:
         return InterpretedLayer.of(problem, parse(self.schedule), self.threads, team=self.team)
 
 
+LAYOUTS = ("nhwc", "nchw")
 F4, F8, F16 = ("> brgemm_portable_f32_", "> brgemm_avx2_f32_", "> brgemm_avx512_f32_")
 CASES = {
     # Register tiles, ragged and in the padding; loops around them.
@@ -137,6 +143,35 @@ def test_code_of_every_form_is_exact(name: str) -> None:
     """The schedules whose C other tests read and compile."""
     words, layout, schedule, threads, *dtype = SCHEDULES[name]
     check(Case(words, schedule, layout, *dtype, threads=threads).layer)
+
+
+WORDS = (
+    *("mb1ic3ih6oc10kh3ph1", "mb2ic8ih4oc12kh1", "g2mb1ic8ih5oc8kh3ph1", "g8mb1ic8ih5oc8kh3ph1"),
+    *("mb1ic4ih7oc5kh3sh2ph1", "g8mb1ic8ih7oc8kh5sh2ph2", "mb1ic6ih5oc7kh3ph2dh1"),
+    *("mm:7x12x10", "mm:5x9x18 ta b=constant", "mm:2:5x9x6 a=constant to"),
+    *("bwd_d mb1ic5ih6oc6kh3ph1", "bwd_w mb2ic5ih4oc6kh3ph1", "bwd_w mb1ic3ih7oc4kh3sh2ph1"),
+    "conv1d mb2ic4iw15oc6kw3sw2pw1",
+)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("words", WORDS)
+def test_random_schedules_are_exact(words: str, isa: str) -> None:
+    """Members of the space of every instruction set, in every precision, for threads and teams."""
+    draw, target = Random(f"{words} {isa}"), replace(samples.FIXED, isa=ISAS[isa],
+                                                      features=ISAS[isa].features)  # fmt: skip
+    for seed, dtype in enumerate(draw.sample([*PRECISIONS], 5)):
+        threads, layout = draw.randrange(1, 4), "" if words[:3] == "mm:" else draw.choice(LAYOUTS)
+        try:
+            problem = parse_problem(words, layout, dtype)
+            context = samples.fixed_context(problem, threads, target)
+            schedules = samples.members(context, 2, seed)
+        except PolysciError:  # no gradients of whole numbers
+            continue
+        for schedule in schedules:
+            team = bool(schedule.parallel) and draw.random() < 0.5
+            check(InterpretedLayer.of(problem, schedule, threads, team=team), seed)
 
 
 def without(name: str) -> Change:
