@@ -233,24 +233,24 @@ def _start(user: User, tile: Tile, e: Fields) -> Array:
     return start + user.read(e["bias"], columns) if e["bias"] else start
 
 
-def _run_steps(
-    user: User, acc: Accumulators, t: Fields, mask: int, filling: int | None, a: Pointer,
-    b: Pointer, length: int, a_k: int, width: int,
+def _run(
+    user: User, acc: Accumulators, t: Fields, mask: int, a: Pointer, b: Pointer, length: int,
+    a_k: int, width: int = 0, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add products of evenly spaced steps; rows that take no part have ``filling`` for A."""
     tile, unit = Tile(user.unit, t), user.unit
     active, panel = tile.active(mask), _panel(user, tile, b, length)[:, 0]
-    steps = np.arange(length) * a_k
+    order = unit.order(tile.width)
+    real = order < tile.columns
+    columns = order[real] if tile.diagonal else np.arange(width or unit.word)
+    at = tile.a_rows[active][None, :, None] + np.arange(length)[:, None, None] * a_k + columns
     if tile.diagonal:
-        order = unit.order(tile.width)
-        real = order < tile.columns
-        at = tile.a_rows[active][None, :, None] + steps[:, None, None] + order[real]
         factors = _read(user, a, at, "ps_a")
         products = np.zeros((len(active), tile.width), factors.dtype)
         products[:, real] = np.einsum("krj,kj->rj", factors, panel[:, real, 0])
     else:
-        at = tile.a_rows[active][None, :, None] + steps[:, None, None] + np.arange(width)
-        products = np.einsum("krw,kjw->rj", _words(user, a, at, panel), panel[:, :, :width])
+        factors = _words(user, a, at, panel)
+        products = np.einsum("krw,kjw->rj", factors, panel[:, :, : len(columns)])
     _add(acc, active, products)
     if filling is not None:
         others = tile.active(~mask)
@@ -272,16 +272,9 @@ def _words(user: User, a: Pointer, at: Integers, panel: Array) -> Array:
     return factors
 
 
-def _run(
-    user: User, acc: Accumulators, t: Fields, mask: int, a: Pointer, b: Pointer, length: int,
-    a_k: int, width: int = 0,
-) -> None:  # fmt: skip
-    _run_steps(user, acc, t, mask, None, a, b, length, a_k, width or user.unit.word)
-
-
 def _run_grouped(
     user: User, acc: Accumulators, t: Fields, mask: int, a: Pointer, b: Pointer, length: int,
-    a_k: int, filling: int | None = None,
+    a_k: int, _: int = 0, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add products of groups of columns: the sums of each shift of B stay apart."""
     tile = Tile(user.unit, t)
@@ -294,13 +287,6 @@ def _run_grouped(
         _add(acc, active, np.einsum("krj,kj->rj", factors, weights), shift)
         if filling is not None:
             _add(acc, tile.active(~mask), weights.sum(0)[None, :] * filling, shift)
-
-
-def _run_grouped_filled(
-    user: User, acc: Accumulators, t: Fields, mask: int, zero: int, a: Pointer, b: Pointer,
-    length: int, a_k: int, _: int,
-) -> None:  # fmt: skip
-    _run_grouped(user, acc, t, mask, a, b, length, a_k, zero)
 
 
 def _slide(
@@ -324,13 +310,6 @@ def _slide(
             elif filling is not None:
                 products[0] = filling * panel[tap]
             _add(acc, np.array([row]), products)
-
-
-def _slide_filled(
-    user: User, acc: Accumulators, t: Fields, pixels: int, zero: int, a: Pointer, b: Pointer,
-    taps: int, step: int,
-) -> None:  # fmt: skip
-    _slide(user, acc, t, pixels, a, b, taps, step, zero)
 
 
 def _slide_stacked(
@@ -357,13 +336,6 @@ def _slide_stacked(
             _add(acc, np.array([row]), (words * panel[tap, : tile.columns]).sum(1)[None, :])
 
 
-def _slide_stacked_filled(
-    user: User, acc: Accumulators, t: Fields, f: Fields, pixels: int, zero: int, a: Pointer,
-    b: Pointer, first: int, last: int,
-) -> None:  # fmt: skip
-    _slide_stacked(user, acc, t, f, pixels, a, b, first, last, zero)
-
-
 def _run_window(
     user: User, acc: Accumulators, t: Fields, f: Fields, a: Pointer, b: Pointer, columns: int,
     left: int, right: int,
@@ -381,6 +353,15 @@ def _run_window(
             weight = _read(user, b, np.array([tap * f["b_row"] + column]), "ps_b")
             products[np.ix_(real_rows, real)] = _read(user, a, at, "ps_a") * weight
             _add(acc, np.arange(tile.rows), products)
+
+
+def _filled(step: Callable[..., None], at: int = 3) -> Callable[..., None]:
+    """Return a step whose operand ``at`` says what rows in the padding have for A."""
+
+    def run(user: User, *operands: Any) -> None:
+        step(user, *operands[:at], *operands[at + 1 :], filling=operands[at])
+
+    return run
 
 
 def _unshift(user: User, acc: Accumulators, t: Fields) -> None:
@@ -584,13 +565,13 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_begin_gaps": _begin_gaps,
     "ps_run": _run,
     "ps_run_part": _run,
-    "ps_run_filled": _run_steps,
+    "ps_run_filled": _filled(_run),
     "ps_run_grouped": _run_grouped,
-    "ps_run_grouped_filled": _run_grouped_filled,
+    "ps_run_grouped_filled": _filled(_run_grouped),
     "ps_slide": _slide,
-    "ps_slide_filled": _slide_filled,
+    "ps_slide_filled": _filled(_slide),
     "ps_slide_stacked": _slide_stacked,
-    "ps_slide_stacked_filled": _slide_stacked_filled,
+    "ps_slide_stacked_filled": _filled(_slide_stacked, 4),
     "ps_run_window": _run_window,
     "ps_run_rows": _run_rows,
     "ps_run_taps": _run_taps,
