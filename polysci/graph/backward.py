@@ -40,7 +40,7 @@ class Backward(GraphBuilder):
         """Of gradients that reach one tensor; empty where none does."""
         if len(parts) < 2:
             return parts[0] if parts else ""
-        return self.add("Sum", parts, self.shape(parts[0]), self.dtype(parts[0]))
+        return self.add("sum", parts, self.shape(parts[0]), self.dtype(parts[0]))
 
 
 # (graph, node, gradients of its outputs) -> gradients of its inputs; empty names where none is.

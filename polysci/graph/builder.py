@@ -89,18 +89,18 @@ class GraphBuilder:
         if self.shape(x) == tuple(shape):
             return x
         told = self.constant(np.array(shape, np.int64))
-        return self.add("Reshape", (x, told), shape, self.dtype(x))
+        return self.add("reshape", (x, told), shape, self.dtype(x))
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
         shape = [self.shape(x)[at] for at in order]
-        return self.add("Transpose", (x,), shape, self.dtype(x), perm=list(order))
+        return self.add("transpose", (x,), shape, self.dtype(x), perm=list(order))
 
     def expand(self, x: str, shape: Sequence[int]) -> str:
         """To a shape that this one broadcasts to."""
         if self.shape(x) == tuple(shape):
             return x
         told = self.constant(np.array(shape, np.int64))
-        return self.add("Expand", (x, told), shape, self.dtype(x))
+        return self.add("expand", (x, told), shape, self.dtype(x))
 
     def total(self, x: str, axes: Iterable[int], *, keep: bool = False) -> str:
         """The sum over axes, which stay with one element where ``keep`` says so."""
@@ -113,7 +113,7 @@ class GraphBuilder:
             if keep or at not in axes
         ]
         told = self.constant(np.array(axes, np.int64))
-        return self.add("ReduceSum", (x, told), shape, self.dtype(x), keepdims=int(keep))
+        return self.add("reduce_sum", (x, told), shape, self.dtype(x), keepdims=int(keep))
 
     def unbroadcast(self, x: str, shape: Sequence[int]) -> str:
         """The sum over the axes along which a tensor of ``shape`` was repeated."""

@@ -98,5 +98,5 @@ def _publish(back: Backward, name: str, title: str) -> str:
     if title in back.tensors:
         raise SpecError(f"{title!r:.200}: a tensor of the model has this name")
     back.tensors[title] = replace(back.tensors[name], name=title)
-    back.nodes.append(Node("Identity", (name,), (title,)))
+    back.nodes.append(Node("identity", (name,), (title,)))
     return title

@@ -1,7 +1,7 @@
 """Formulas whose operations become nodes: ``derive(graph, "dy * (1 - square(y))", dy=, y=)``.
 
 Names stand for tensors or numbers. Beside scalar functions, by the names of their table, formulas
-may call the graph's operators: ``Clip(x, 0, 6)``.
+may call the graph's operators: ``clip(x, 0, 6)``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import numpy as np
 
 from polysci.graph.builder import GraphBuilder
 from polysci.numerics.formulas import evaluate, parse
-from polysci.numerics.scalar_functions import FUNCTIONS, is_predicate
+from polysci.numerics.scalar_functions import is_predicate
 
 Part = str | float  # a tensor, or a number
-# Functions without an operator of their name -> theirs.
-_OPERATORS = {"min": "Min", "max": "Max", "pow": "Pow"}
 
 
 def derive(graph: GraphBuilder, formula: str | ast.expr, **names: Part) -> str:
@@ -41,7 +39,4 @@ def _apply(graph: GraphBuilder, function: str, parts: Sequence[Part]) -> str:
     own = "bool" if truths else next((dtype for dtype in dtypes if dtype != "bool"), "float32")
     inputs = [part if isinstance(part, str) else graph.number(part, own) for part in parts]
     shape = np.broadcast_shapes(*(graph.shape(name) for name in inputs))
-    op = function
-    if function in FUNCTIONS:
-        op = _OPERATORS.get(function) or FUNCTIONS[function].operator
-    return graph.add(op, inputs, shape, "bool" if is_predicate(function) else own)
+    return graph.add(function, inputs, shape, "bool" if is_predicate(function) else own)

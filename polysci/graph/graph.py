@@ -16,20 +16,20 @@ from polysci.program.stages import CountedAxis
 # What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
 # begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
 # whether it goes on, states, parts) -> (states, stacked parts, number of steps).
-LOOP_BEGIN, LOOP_END = "LoopBegin", "LoopEnd"
-AFFINE = "Affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
+LOOP_BEGIN, LOOP_END = "loop_begin", "loop_end"
+AFFINE = "affine"  # (x, scale, shift): x * scale + shift, a number a channel, which is axis 1
 
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
-QUANTISED_LSTM = "QuantisedLSTM"
+QUANTISED_LSTM = "quantized_lstm"
 # (x, dy) of a Conv, with its attributes: the gradient of its weights. Of a ConvTranspose (dy, x).
-CONV_WEIGHTS_GRADIENT = "ConvWeightsGradient"
+CONV_WEIGHTS_GRADIENT = "conv_weights_gradient"
 # The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
-MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "MaxPoolGradient", "AveragePoolGradient"
+MAX_POOL_GRADIENT, AVERAGE_POOL_GRADIENT = "max_pool_gradient", "average_pool_gradient"
 # (seed and step, int64[2]) -> bools, false with probability ``ratio``; ``key`` tells masks apart.
-DROPOUT_MASK = "DropoutMask"
+DROPOUT_MASK = "dropout_mask"
 # Any tensors -> the elements that the expression ``expr`` defines; it calls the first tensor "0".
-ELEMENTS = "Elements"
+ELEMENTS = "elements"
 
 
 @dataclass(frozen=True, slots=True)

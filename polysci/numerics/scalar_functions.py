@@ -52,11 +52,11 @@ class ScalarFunction:
     ``c`` has a template for each set of letters of kinds. ``numpy`` takes arrays of float64, int64
     or uint64. ``derivatives`` are by each argument; ``choice`` is, for a function that gives one of
     its arguments, what ``select`` gives the same by: the first of equal ones; ``by_value`` says
-    that the condition may be asked of y. ``operator`` is its name in graphs and in ONNX; ``onnx``
-    is that in ONNX where it belongs to another domain (``example.Erfc``); ``torch`` that in ATen;
-    all of them take ``parameters`` with these defaults. ``notation`` functions are called by name
-    in tensor notations. ``result`` is the kind of the value, where that is not the kind of the
-    arguments. ``end``: the function may end a sum.
+    that the condition may be asked of y. A function with a name in ``onnx``, which has its domain
+    where that is not ONNX's own (``example.Erfc``), is an operator of graphs, under its own name;
+    ``torch`` is its name in ATen; all of them take ``parameters`` with these defaults. ``notation``
+    functions are called by name in tensor notations. ``result`` is the kind of the value, where
+    that is not the kind of the arguments. ``end``: the function may end a sum.
     """
 
     name: str
@@ -66,7 +66,6 @@ class ScalarFunction:
     derivatives: tuple[str, ...] = ()
     choice: tuple[str, str, str] | None = None
     by_value: bool = False
-    operator: str = ""
     onnx: str = ""
     torch: str = ""
     parameters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -148,13 +147,13 @@ def _to_unsigned(x: Array) -> Array:
 
 
 def _libm(name: str, numpy: Callable[..., Any], derivative: str, torch: str = "-",
-          operator: str = "-", **words: Any) -> ScalarFunction:  # fmt: skip
+          onnx: str = "-", **words: Any) -> ScalarFunction:  # fmt: skip
     """Return the row of a function that ``math.h`` has in double."""
     torch = name if torch == "-" else torch
-    operator = name.capitalize() if operator == "-" else operator
+    onnx = name.capitalize() if onnx == "-" else onnx
     return ScalarFunction(
         name, {"f": OWN, "d": f"{name}({{0}})"}, numpy, derivatives=(derivative,),
-        operator=operator, torch=torch, notation=True, **words,
+        onnx=onnx, torch=torch, notation=True, **words,
     )  # fmt: skip
 
 
@@ -171,17 +170,17 @@ def _infix(name: str, symbol: str, numpy: Callable[..., Any], **words: Any) -> S
 
 def _predicate(
     name: str, c: Mapping[str, str], numpy: Callable[..., Any], arguments: int = 2,
-    operator: str = "", **words: Any,
+    onnx: str = "", **words: Any,
 ) -> ScalarFunction:  # fmt: skip
     return ScalarFunction(
-        name, c, numpy, arguments, operator=operator, result=WHOLE, **words,
+        name, c, numpy, arguments, onnx=onnx, result=WHOLE, **words,
     )  # fmt: skip
 
 
 def _comparison(
-    name: str, symbol: str, numpy: Callable[..., Any], operator: str = ""
+    name: str, symbol: str, numpy: Callable[..., Any], onnx: str = ""
 ) -> ScalarFunction:
-    return _predicate(name, {ALL: f"({{0}} {symbol} {{1}})"}, numpy, operator=operator)
+    return _predicate(name, {ALL: f"({{0}} {symbol} {{1}})"}, numpy, onnx=onnx)
 
 
 def _selection(name: str, symbol: str, numpy: Callable[..., Any]) -> ScalarFunction:
@@ -191,7 +190,7 @@ def _selection(name: str, symbol: str, numpy: Callable[..., Any]) -> ScalarFunct
 
 def _bits(name: str, c: str, numpy: Callable[..., Any], arguments: int = 2) -> ScalarFunction:
     word = name.removeprefix("bit_").capitalize()
-    return ScalarFunction(name, {INTEGERS: c}, numpy, arguments, operator=f"Bitwise{word}")
+    return ScalarFunction(name, {INTEGERS: c}, numpy, arguments, onnx=f"Bitwise{word}")
 
 
 def _conversion(name: str, kind: str, numpy: Callable[..., Any]) -> ScalarFunction:
@@ -209,32 +208,32 @@ _GELU_TANH = (
 # Those that may end a sum come first, in the order in which they are listed to users.
 _ROWS: Final = (
     ScalarFunction("relu", {REALS: OWN, INTEGERS: "ps_@_max({0}, 0)"}, lambda x: np.maximum(x, 0),
-                   choice=("x > 0", "x", "0"), by_value=True, operator="Relu", torch="relu",
+                   choice=("x > 0", "x", "0"), by_value=True, onnx="Relu", torch="relu",
                    notation=True, end=SumEnd(1.0, 0.0)),
     _real("gelu", lambda x: x / 2 * (1 + _erf(x / np.sqrt(2.0))), derivatives=(_GELU,),
           notation=True, end=SumEnd(1.13, _NEAR)),
     _real("gelu_tanh", _gelu_tanh, derivatives=(_GELU_TANH,), notation=True,
           end=SumEnd(1.13, _NEAR)),
-    _real("sigmoid", _sigmoid, derivatives=("y * (1 - y)",), operator="Sigmoid", torch="sigmoid",
+    _real("sigmoid", _sigmoid, derivatives=("y * (1 - y)",), onnx="Sigmoid", torch="sigmoid",
           notation=True, end=SumEnd(0.25, 2.5 * _ULP)),
     _libm("tanh", np.tanh, "1 - square(y)", end=SumEnd(1.0, 1.4 * _ULP)),
     _real("silu", lambda x: x * _sigmoid(x), derivatives=("(s := sigmoid(x)) + x * s * (1 - s)",),
           notation=True, end=SumEnd(1.1, _NEAR)),
     _real("hard_swish", lambda x: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
           derivatives=("select(x <= -3, 0, select(x < 3, x / 3 + 0.5, 1))",),
-          operator="HardSwish", torch="hardswish", notation=True, end=SumEnd(1.5, 2 * _ULP)),
-    _real("softplus", _softplus, derivatives=("sigmoid(x)",), operator="Softplus", notation=True,
+          onnx="HardSwish", torch="hardswish", notation=True, end=SumEnd(1.5, 2 * _ULP)),
+    _real("softplus", _softplus, derivatives=("sigmoid(x)",), onnx="Softplus", notation=True,
           end=SumEnd(1.0, 3 * _ULP)),
     _real("mish", lambda x: x * np.tanh(_softplus(x)),
           derivatives=("(t := tanh(softplus(x))) + x * sigmoid(x) * (1 - square(t))",),
-          operator="Mish", torch="mish", notation=True, end=SumEnd(1.1, 2 * _ULP)),
+          onnx="Mish", torch="mish", notation=True, end=SumEnd(1.1, 2 * _ULP)),
     # Arithmetic
-    _infix("add", "+", np.add, derivatives=("1", "1"), operator="Add"),
-    _infix("sub", "-", np.subtract, derivatives=("1", "-1"), operator="Sub"),
-    _infix("mul", "*", np.multiply, derivatives=("b", "a"), operator="Mul"),
-    _infix("div", "/", _divide, derivatives=("1 / b", "-y / b"), operator="Div"),
+    _infix("add", "+", np.add, derivatives=("1", "1"), onnx="Add"),
+    _infix("sub", "-", np.subtract, derivatives=("1", "-1"), onnx="Sub"),
+    _infix("mul", "*", np.multiply, derivatives=("b", "a"), onnx="Mul"),
+    _infix("div", "/", _divide, derivatives=("1 / b", "-y / b"), onnx="Div"),
     ScalarFunction("neg", {REALS: "(-{0})", INTEGERS: OWN}, np.negative, derivatives=("-1",),
-                   operator="Neg", torch="neg"),
+                   onnx="Neg", torch="neg"),
     ScalarFunction("pow", {"f": OWN, "d": "pow({0}, {1})", INTEGERS: OWN}, _power, 2,
                    # 0 where 0 is a power of 0, as PyTorch has it
                    ("select(b == 0, 0, b * pow(a, b - 1))",
@@ -245,12 +244,12 @@ _ROWS: Final = (
                    np.fmod, 2, ("1", "(y - a) / b")),
     ScalarFunction("mod", {ALL: OWN}, np.mod, 2),
     ScalarFunction("abs", {"f": OWN, "d": "fabs({0})", INTEGERS: OWN}, np.abs,
-                   derivatives=("sign(x)",), operator="Abs", torch="abs", notation=True),
-    ScalarFunction("sign", {ALL: OWN}, np.sign, derivatives=("0",), operator="Sign", torch="sign",
+                   derivatives=("sign(x)",), onnx="Abs", torch="abs", notation=True),
+    ScalarFunction("sign", {ALL: OWN}, np.sign, derivatives=("0",), onnx="Sign", torch="sign",
                    notation=True),
     ScalarFunction("square", {ALL: OWN}, np.square, derivatives=("2 * x",), notation=True),
     ScalarFunction("cube", {ALL: OWN}, lambda x: x**3, derivatives=("3 * square(x)",)),
-    _real("reciprocal", np.reciprocal, derivatives=("-square(y)",), operator="Reciprocal",
+    _real("reciprocal", np.reciprocal, derivatives=("-square(y)",), onnx="Reciprocal",
           torch="reciprocal", notation=True),
     ScalarFunction("philox", {"u": OWN}, arguments=3),
     # Functions of math.h
@@ -271,22 +270,22 @@ _ROWS: Final = (
     _libm("erf", _erf, "1.1283791670955126 * exp(-square(x))"),  # 2 / sqrt(pi)
     _libm("floor", np.floor, "0"),
     _libm("ceil", np.ceil, "0"),
-    _libm("rint", np.rint, "0", operator="Round", torch=""),
+    _libm("rint", np.rint, "0", onnx="Round", torch=""),
     # Activations that end no sum
     _real("softsign", lambda x: x / (1 + np.abs(x)), derivatives=("1 / square(1 + abs(x))",),
-          operator="Softsign", notation=True),
+          onnx="Softsign", notation=True),
     _real("leaky", lambda x, alpha: np.where(x < 0, alpha * x, x), arguments=2,
-          derivatives=("select(x > 0, 1, alpha)",), operator="LeakyRelu",
+          derivatives=("select(x > 0, 1, alpha)",), onnx="LeakyRelu",
           parameters=MappingProxyType({"alpha": 0.01})),
     _real("elu", lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x), arguments=2,
-          derivatives=("select(x > 0, 1, y + alpha)",), operator="Elu", parameters=_ALPHA),
+          derivatives=("select(x > 0, 1, y + alpha)",), onnx="Elu", parameters=_ALPHA),
     _real("celu", lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x), arguments=2,
-          derivatives=("select(x > 0, 1, y / alpha + 1)",), operator="Celu", parameters=_ALPHA),
+          derivatives=("select(x > 0, 1, y / alpha + 1)",), onnx="Celu", parameters=_ALPHA),
     _real("swish", lambda x, alpha: x * _sigmoid(alpha * x), arguments=2,
-          derivatives=("(s := sigmoid(alpha * x)) + alpha * y * (1 - s)",), operator="Swish",
+          derivatives=("(s := sigmoid(alpha * x)) + alpha * y * (1 - s)",), onnx="Swish",
           torch="silu", parameters=_ALPHA),
     _real("hard_sigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), arguments=3,
-          derivatives=("select((y > 0) and (y < 1), alpha, 0)",), operator="HardSigmoid",
+          derivatives=("select((y > 0) and (y < 1), alpha, 0)",), onnx="HardSigmoid",
           parameters=MappingProxyType({"alpha": 0.2, "beta": 0.5})),
     # Comparisons and truths
     _comparison("equal", "==", np.equal, "Equal"),
@@ -299,14 +298,14 @@ _ROWS: Final = (
     _selection("below", "<", np.less),
     _selection("not_below", ">=", np.greater_equal),
     _selection("not_above", "<=", np.less_equal),
-    _predicate("and", {INTEGERS: "(({0} != 0) & ({1} != 0))"}, np.logical_and, operator="And"),
-    _predicate("or", {INTEGERS: "(({0} != 0) | ({1} != 0))"}, np.logical_or, operator="Or"),
-    _predicate("xor", {INTEGERS: "(({0} != 0) ^ ({1} != 0))"}, np.logical_xor, operator="Xor"),
-    _predicate("not", {INTEGERS: "({0} == 0)"}, np.logical_not, 1, operator="Not"),
+    _predicate("and", {INTEGERS: "(({0} != 0) & ({1} != 0))"}, np.logical_and, onnx="And"),
+    _predicate("or", {INTEGERS: "(({0} != 0) | ({1} != 0))"}, np.logical_or, onnx="Or"),
+    _predicate("xor", {INTEGERS: "(({0} != 0) ^ ({1} != 0))"}, np.logical_xor, onnx="Xor"),
+    _predicate("not", {INTEGERS: "({0} == 0)"}, np.logical_not, 1, onnx="Not"),
     _predicate("isnan", {REALS: OWN}, np.isnan, 1, "IsNaN", torch="isnan", notation=True),
     _predicate("isinf", {REALS: OWN}, np.isinf, 1, notation=True),
     ScalarFunction("select", {ALL: "({0} ? {1} : {2})"}, np.where, 3, choice=("a", "b", "c"),
-                   operator="Where"),
+                   onnx="Where"),
     # Bits
     _bits("bit_and", "({0} & {1})", np.bitwise_and),
     _bits("bit_or", "({0} | {1})", np.bitwise_or),

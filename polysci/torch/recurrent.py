@@ -138,9 +138,9 @@ class RecurrentShape:
         grown = LayerGraph(graph)
         flat = [grown.reshape(name, (grown.graph.tensors[name].size,)) for name in outputs]
         size = sum(grown.tensors[name].size for name in flat)
-        joined = grown.add("Concat", flat, (size,), axis=0)
+        joined = grown.add("concat", flat, (size,), axis=0)
         grown.tensors[_RESULTS] = replace(grown.tensors[joined], name=_RESULTS)
-        grown.nodes.append(ir.Node("Identity", (joined,), (_RESULTS,)))
+        grown.nodes.append(ir.Node("identity", (joined,), (_RESULTS,)))
         whole = grown.grown(graph.inputs, [_RESULTS])
         back = pull_back(whole, _RESULTS, [tensor.name for tensor in graph.inputs])
         return replace(back, outputs=back.outputs[1:])

@@ -23,7 +23,7 @@ from polysci.graph.operators.lower import SUPPORTED
 from polysci.numerics.arrays import Array
 
 Source: TypeAlias = "ModelSource | Sequence[Layer]"
-_NORMAL = "BatchNormalization"
+_NORMAL = "batch_norm"
 
 
 @dataclass(frozen=True, slots=True)

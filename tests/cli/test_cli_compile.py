@@ -57,7 +57,7 @@ def test_a_table_of_stages(path: Path) -> None:
     ]  # fmt: skip
     assert len(lines) == 1 + len(STAGES) + 1 + 4 and lines[-5].startswith("(the rest of a run)")
     assert all(line.startswith(name) for line, name in zip(lines[1:], STAGES, strict=False))
-    assert "Conv Conv of c + Add Add of s + Relu Relu of t" in lines[3]
+    assert "conv Conv of c + add Add of s + relu Relu of t" in lines[3]
     assert lines[-4].startswith("whole network: ")
     assert lines[-2].endswith("not measured at level estimate")
     assert "shared" in lines[-1] and "packed weights" in lines[-1]
@@ -150,7 +150,7 @@ def test_errors_that_f32_does_not_explain_are_wrong(
     *rows, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert [row["tensor"] for row in rows if row["wrong"]] == ["t"]
     assert all(row["error"] <= row["bound"] for row in rows if not row["wrong"])
-    assert last["first_wrong"].startswith("Conv Conv of c")
+    assert last["first_wrong"].startswith("conv Conv of c")
 
 
 @pytest.mark.exhaustive
@@ -168,7 +168,7 @@ def test_the_first_wrong_stage_is_named(
     assert main(["compile", str(path), *words]) == 1
     said = capsys.readouterr().out
     assert said.count("WRONG") == 2
-    assert "first wrong stage: Conv Conv of c + Add Add of s + Relu Relu of t" in said
+    assert "first wrong stage: conv Conv of c + add Add of s + relu Relu of t" in said
     assert main(["compile", str(path), *words, "--json"]) == 1
     assert json.loads(capsys.readouterr().out.splitlines()[0])["bound"] == 1e-4
 
@@ -276,7 +276,7 @@ def test_the_names_of_the_package(path: Path) -> None:
     assert ("taps in the padding do not count" in str(report)) == known
     assert str(report).count("\n") == len(STAGES) + 5 + known
     assert len(report.rows) == len(STAGES)
-    assert report.json_rows()[1]["group"].startswith("Conv")
+    assert report.json_rows()[1]["group"].startswith("conv")
     with pytest.raises(ValueError, match=r"x: expected shape \(1, 4, 8, 8\), got \(2, 4, 8, 8\)"):
         net(reals(2, 4, 8, 8))
 

@@ -54,50 +54,51 @@ ROWS = np.linspace(0.5, 1.5, 6) / 256
 BIAS = {"b": np.round(reals(6) * 1000).astype(np.float32) * np.float32(1 / 64 / 256)}
 CASES: dict[str, tuple[str, list[onnx.NodeProto], tuple[int, ...], dict[str, Array]]] = {
     "matmul": (
-        "QLinearMatMul", [node("MatMul", "real_x real_w", "product")], (2, 3, 8),
+        "quantized_matmul", [node("MatMul", "real_x real_w", "product")], (2, 3, 8),
         {"w": whole(8, 6), **parameters("w", 1 / 256, 3, np.int8)},
     ),
     "matmul, columns": (
-        "QLinearMatMul", [node("MatMul", "real_x real_w", "product")], (5, 8),
+        "quantized_matmul", [node("MatMul", "real_x real_w", "product")], (5, 8),
         {"w": whole(8, 6), **parameters("w", ROWS, [0] * 6, np.int8), "axis": np.array(1)},
     ),
     "conv": (
-        "QLinearConv", [node("Conv", "real_x real_w", "product", pads=[1, 1, 1, 1])], (1, 3, 9, 9),
+        "quantized_conv",
+        [node("Conv", "real_x real_w", "product", pads=[1, 1, 1, 1])], (1, 3, 9, 9),
         {"w": whole(6, 3, 3, 3), **parameters("w", 1 / 256, 128, np.uint8)},
     ),
     "conv of one axis": (
-        "QLinearConv", [node("Conv", "real_x real_w b", "product", strides=[2])], (2, 3, 9),
+        "quantized_conv", [node("Conv", "real_x real_w b", "product", strides=[2])], (2, 3, 9),
         {"w": whole(6, 3, 3), **parameters("w", ROWS, [0] * 6, np.int8), **BIAS},
     ),
     "relu": (
-        "QLinearConv", [node("Conv", "real_x real_w", "c"), node("Relu", "c", "product")],
+        "quantized_conv", [node("Conv", "real_x real_w", "c"), node("Relu", "c", "product")],
         (1, 3, 5, 5),
         {"w": whole(6, 3, 1, 1), **parameters("w", 1 / 256, 0, np.int8),
          **parameters("y", 1 / 8, 0)},
     ),
     "clip": (
-        "QLinearConv",
+        "quantized_conv",
         [node("Conv", "real_x real_w", "c"), node("Clip", "c least most", "product")],
         (1, 3, 5, 5),
         {"w": whole(6, 3, 1, 1), **parameters("w", 1 / 256, 0, np.int8),
          **parameters("y", 1 / 64, 0), "least": np.float32([0])[0], "most": np.float32([4])[0]},
     ),
     "gemm": (
-        "QLinearMatMul", [node("Gemm", "real_x real_w b", "product", transB=1)], (5, 8),
+        "quantized_matmul", [node("Gemm", "real_x real_w b", "product", transB=1)], (5, 8),
         {"w": whole(6, 8), **parameters("w", ROWS, [0] * 6, np.int8), **BIAS},
     ),
     "flat": (
-        "QLinearMatMul",
+        "quantized_matmul",
         [node("Flatten", "real_x", "f"), node("Gemm", "f real_w", "product")], (2, 3, 4),
         {"w": whole(12, 6), **parameters("w", ROWS, [0] * 6, np.int8), "axis": np.array(1)},
     ),
     "bias added": (
-        "QLinearMatMul",
+        "quantized_matmul",
         [node("MatMul", "real_x real_w", "m"), node("Add", "m b", "product")], (2, 3, 8),
         {"w": whole(8, 6), **parameters("w", 1 / 256, 3, np.int8), **BIAS},
     ),
     "bias of channels added": (
-        "QLinearConv",
+        "quantized_conv",
         [node("Conv", "real_x real_w", "c"), node("Add", "a c", "product")], (1, 3, 5, 5),
         {"w": whole(6, 3, 3, 3), **parameters("w", 1 / 256, 0, np.int8),
          "a": BIAS["b"].reshape(1, 6, 1, 1)},
@@ -114,7 +115,7 @@ def test_products_of_bytes(name: str) -> None:
         weights["w"] = (weights["w"].astype(int) + 128).astype(np.uint8)
     graph = model_of(nodes, shape, dict(weights))
     assert op in [one.op for one in graph.nodes]
-    assert not {"Conv", "MatMul", "Gemm", "Add", "Relu", "Clip"} & {one.op for one in graph.nodes}
+    assert not {"conv", "matmul", "gemm", "add", "relu", "clip"} & {one.op for one in graph.nodes}
     x = reals(*shape, seed=2)
     network = network_of(graph)
     layers = list(network.prepared.program.layers())
@@ -196,11 +197,11 @@ def test_other_products_stay_real(name: str) -> None:
         [numpy_helper.from_array(value, key) for key, value in weights.items()],
     )  # fmt: skip
     made = integers(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
-    assert "MatMul" in [one.op for one in made.nodes]
+    assert "matmul" in [one.op for one in made.nodes]
 
 
 def test_a_relu_that_cuts_stays() -> None:
     """With a zero in the middle of the numbers the result can be negative."""
     nodes = [node("MatMul", "real_x real_w", "c"), node("Relu", "c", "product")]
     weights = SCALES | {"w": whole(8, 6), **parameters("w", 1 / 256, 0, np.int8)}
-    assert {"Relu", "MatMulInteger"} <= {one.op for one in model_of(nodes, (2, 8), weights).nodes}
+    assert {"relu", "integer_matmul"} <= {one.op for one in model_of(nodes, (2, 8), weights).nodes}

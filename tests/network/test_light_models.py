@@ -55,9 +55,9 @@ def with_random_weights(graph: Graph, seed: int = 0) -> Graph:
             if value is None or value.dtype != np.float32:
                 continue
             new = random.normal(size=value.shape)
-            if node.op in ("Conv", "Gemm") and at == 1:
+            if node.op in ("conv", "gemm") and at == 1:
                 new *= np.sqrt(2 * value.shape[0] / value.size)
-            elif node.op == "BatchNormalization":
+            elif node.op == "batch_norm":
                 new = 1 + 0.2 * new.clip(-2, 2) if at in (1, 4) else 0.1 * new
             else:
                 new *= 0.1

@@ -64,7 +64,7 @@ def shaped() -> onnx.ModelProto:
 
 def test_a_reshape_keeps_every_element() -> None:
     assert graph_of(shaped(), {"N": 1}).outputs[0].shape == (1, 12)
-    with pytest.raises(SpecError, match=r"'Reshape Reshape of y': 24 elements of shape \[2, 3, 4\] "
+    with pytest.raises(SpecError, match=r"'reshape Reshape of y': 24 elements of shape \[2, 3, 4\] "
                        r"do not fill the shape \[1, 12\] that the model fixes"):  # fmt: skip
         graph_of(shaped(), {"N": 2})
 
@@ -109,9 +109,9 @@ def test_names_are_given_once() -> None:
 def test_attributes_that_are_newer_than_the_operators_here() -> None:
     """SpaceToDepth has had a mode since opset 28, and Squeeze no other attribute than ``axes``."""
     blocks = small("SpaceToDepth", [1, 1, 4, 4], 28, blocksize=2, mode="CRD")
-    assert "SpaceToDepth" not in {step.op for step in read(blocks).nodes}
+    assert "space_to_depth" not in {step.op for step in read(blocks).nodes}
     plain = small("SpaceToDepth", [1, 1, 4, 4], 28, blocksize=2)
-    assert [step.op for step in read(plain).nodes] == ["SpaceToDepth"]
+    assert [step.op for step in read(plain).nodes] == ["space_to_depth"]
 
 
 def test_half_of_the_frequencies() -> None:

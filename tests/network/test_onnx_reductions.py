@@ -7,13 +7,15 @@ from onnx.reference import ReferenceEvaluator
 
 from polysci.frontends.onnx.reference import compute_by_own_rules
 from polysci.graph.graph import Node
+from polysci.graph.operators import operator_of_onnx
 from polysci.graph.reference.evaluation import Evaluation
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
 
 
 def corrected(op: str, x: np.ndarray, opset: int = 18, **words: float) -> np.ndarray:
-    results = compute_by_own_rules(Evaluation(Node(op, ("x",), ("y",), words), {"x": x}, (), opset))
+    node = Node(operator_of_onnx(op), ("x",), ("y",), words)
+    results = compute_by_own_rules(Evaluation(node, {"x": x}, (), opset))
     assert results is not None
     return results[0]
 
@@ -25,7 +27,12 @@ def test_the_old_kin_of_softmax_flatten(op: str) -> None:
     (wanted,) = ReferenceEvaluator(node).run(None, {"x": X.reshape(2, 12)})
     np.testing.assert_allclose(corrected(op, X, 11, axis=1), wanted.reshape(2, 3, 4))
     np.testing.assert_allclose(corrected(op, X, 11, axis=-2), wanted.reshape(2, 3, 4))
-    assert compute_by_own_rules(Evaluation(Node(op, ("x",), ("y",)), {"x": X}, (), 13)) is None
+    assert (
+        compute_by_own_rules(
+            Evaluation(Node(operator_of_onnx(op), ("x",), ("y",)), {"x": X}, (), 13)
+        )
+        is None
+    )
     assert corrected(op, X[:0], 11).shape == (0, 3, 4)
 
 

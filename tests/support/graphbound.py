@@ -17,22 +17,22 @@ ULP = {"f32": 2.0**-24, "bf16": 2.0**-8}  # half the distance of neighbours, rel
 SAFETY = 4  # scales that are folded into weights, sums in another order, products of bounds
 Array = np.ndarray
 Arrays = Mapping[str, Array]
-SAME = ("Concat", "Split", "Slice", "Pad", "Reshape", "Flatten", "Transpose", "Squeeze",
-        "Unsqueeze", "MaxPool", "ReduceMax", "Identity", "Relu", "Clip", "Dropout")  # fmt: skip
-LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool",
-          "ReduceMean", "Resize")  # fmt: skip
+SAME = ("concat", "split", "slice", "pad", "reshape", "flatten", "transpose", "squeeze",
+        "unsqueeze", "max_pool", "reduce_max", "identity", "relu", "clip", "dropout")  # fmt: skip
+LINEAR = ("conv", "conv_transpose", "gemm", "matmul", "average_pool", "global_average_pool",
+          "reduce_mean", "resize")  # fmt: skip
 STEEP = {
     **{
-        "Sigmoid": 1,
-        "Tanh": 1,
-        "LeakyRelu": 1,
-        "HardSigmoid": 1,
-        "HardSwish": 2,
-        "Erf": 1.2,
-        "Gelu": 1.13,
-        "Mish": 1.1,
+        "sigmoid": 1,
+        "tanh": 1,
+        "leaky": 1,
+        "hard_sigmoid": 1,
+        "hard_swish": 2,
+        "erf": 1.2,
+        "gelu": 1.13,
+        "mish": 1.1,
     },
-    **dict.fromkeys(("Abs", "Neg", "Sin", "Atan", "Elu", "Softplus", "Softsign"), 1),
+    **dict.fromkeys(("abs", "neg", "sin", "atan", "elu", "softplus", "softsign"), 1),
 }
 
 
@@ -52,9 +52,9 @@ def bounds(graph: Graph, exact: Arrays, dtype: str) -> dict[str, Array]:
 def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str) -> list[Array]:
     unit, x = ULP[dtype], node.inputs[0]
     size, error = _size(exact[x]), errors[x]
-    if node.op == "QuantizeLinear":
+    if node.op == "quantize":
         return [_steps(graph, node, exact, SAFETY * error + 4 * unit * size)]
-    if node.op == "DequantizeLinear":
+    if node.op == "dequantize":
         return [_scaled(node, exact, error)]
     if node.op in SAME:
         return _run(graph, _moved(node), exact, {name: errors[name] for name in _moving(node)})
@@ -62,22 +62,22 @@ def _of_node(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str
         return [_linear(graph, node, exact, errors, dtype)]
     if node.op in STEEP:
         return [STEEP[node.op] * error + 8 * unit * np.maximum(size, 1)]
-    if node.op in ("Add", "Sub", "Max", "Min"):
+    if node.op in ("add", "sub", "max", "min"):
         return [errors[x] + errors[node.inputs[1]] + np.zeros_like(exact[node.outputs[0]])]
-    if node.op == "Mul":
+    if node.op == "mul":
         other = node.inputs[1]
         return [size * errors[other] + np.abs(exact[other]) * error + error * errors[other]]
-    if node.op == "BatchNormalization":
+    if node.op == "batch_norm":
         scale, shift, mean, variance = (
             np.abs(exact[name]).reshape(-1, *[1] * (size.ndim - 2)) for name in node.inputs[1:]
         )
         factor = scale / np.sqrt(variance + 1e-5)
         return [factor * (error + 4 * unit * (size + mean)) + 2 * unit * shift]
-    if node.op == "Softmax":
+    if node.op == "softmax":
         axis = node.attributes.get("axis", -1)
         worst = (error + 4 * unit * np.maximum(size, 1)).max(axis, keepdims=True)
         return [exact[node.outputs[0]] * np.expm1(np.minimum(2 * worst, 20)) + unit]
-    assert node.op == "LRN"
+    assert node.op == "local_response_norm"
     worst = (1 + size.max(1, keepdims=True)) * error.max(1, keepdims=True)
     return [error + size * worst + 16 * unit * size]
 
@@ -107,23 +107,23 @@ def _scaled(node: Node, exact: Arrays, error: Array) -> Array:
 
 def _moving(node: Node) -> tuple[str, ...]:
     """What has elements that the result is made of."""
-    return node.inputs if node.op == "Concat" else node.inputs[:1]
+    return node.inputs if node.op == "concat" else node.inputs[:1]
 
 
 def _moved(node: Node) -> Node:
     """The node that does to errors what this one does to elements."""
-    if node.op in ("Relu", "Clip", "Dropout"):
-        return Node("Identity", node.inputs[:1], node.outputs)
-    if node.op == "Pad":
+    if node.op in ("relu", "clip", "dropout"):
+        return Node("identity", node.inputs[:1], node.outputs)
+    if node.op == "pad":
         return replace(node, inputs=node.inputs[:2])
     return node
 
 
 def _linear(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str) -> Array:
     sizes = {name: np.abs(exact[name]) for name in node.inputs if name}
-    if node.op not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+    if node.op not in ("conv", "conv_transpose", "gemm", "matmul"):
         sizes = {node.inputs[0]: sizes[node.inputs[0]]}
-    terms = sizes[node.inputs[0]].size if node.op == "ReduceMean" else _terms(node, exact)
+    terms = sizes[node.inputs[0]].size if node.op == "reduce_mean" else _terms(node, exact)
     gamma = (terms + 4) * ULP["f32"] + 3 * ULP[dtype]
     words = {n: abs(v) if n in ("alpha", "beta") else v for n, v in node.attributes.items()}
     node = replace(node, attributes=MappingProxyType(words))
@@ -135,10 +135,10 @@ def _linear(graph: Graph, node: Node, exact: Arrays, errors: Arrays, dtype: str)
 
 def _terms(node: Node, exact: Arrays) -> int:
     """How many products, or elements, make one result."""
-    if node.op in ("AveragePool", "GlobalAveragePool", "Resize"):
+    if node.op in ("average_pool", "global_average_pool", "resize"):
         return int(np.prod(node.attributes.get("kernel_shape", exact[node.inputs[0]].shape[2:])))
     w = exact[node.inputs[1]]
-    return int(w.size // max(1, w.shape[0])) if node.op == "Conv" else int(w.size)
+    return int(w.size // max(1, w.shape[0])) if node.op == "conv" else int(w.size)
 
 
 def _run(graph: Graph, node: Node, exact: Arrays, instead: Arrays) -> list[Array]:

@@ -25,8 +25,8 @@ def add_function() -> None:
     """``erfc(x)``, which ONNX lacks: a row of the table of scalar functions."""
     scalar_functions.FUNCTIONS["erfc"] = scalar_functions.ScalarFunction(
         "erfc", {"f": "(1.0f - ps_f_erf({0}))", "d": "(1.0 - erf({0}))"}, erfc,
-        derivatives=("-1.1283791670955126 * exp(-square(x))",), operator="Erfc",
-        onnx="example.Erfc", torch="erfc", notation=True,
+        derivatives=("-1.1283791670955126 * exp(-square(x))",), onnx="example.Erfc",
+        torch="erfc", notation=True,
     )  # fmt: skip
 
 
@@ -55,9 +55,9 @@ def add_operator() -> None:
             for name in node.inputs
         ]
 
-    OPERATORS["Hypot"] = Operator(
-        "Hypot", hypotenuse, broadcast, gradient, lambda of: [np.hypot(*of.inputs)], "alike",
-        onnx=("example.Hypot",), torch=("hypot",),
+    OPERATORS["hypot"] = Operator(
+        "hypot", "example.Hypot", hypotenuse, broadcast, gradient,
+        lambda of: [np.hypot(*of.inputs)], "alike", torch=("hypot",),
     )  # fmt: skip
 
 

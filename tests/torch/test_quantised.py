@@ -104,7 +104,7 @@ def test_saved_programs_are_compiled(tmp_path: Path, capsys: pytest.CaptureFixtu
     with torch.no_grad():
         check(torch.from_numpy(network(x.numpy())), module(x))
     assert main(["compile", str(path), "--level", "estimate", "--check"]) == 0
-    assert "QLinearConv" in capsys.readouterr().out
+    assert "quantized_conv" in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive

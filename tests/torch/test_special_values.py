@@ -83,7 +83,7 @@ def test_rules_that_make_another_type_refuse(monkeypatch: pytest.MonkeyPatch) ->
     """Memory of the type that PyTorch promises would be too small."""
     from polysci.frontends.pytorch import importer
 
-    wrong = {**importer.OPERATORS, "gt": lambda call, x, other: call.graph.add("Abs", (x,), (16,))}
+    wrong = {**importer.OPERATORS, "gt": lambda call, x, other: call.graph.add("abs", (x,), (16,))}
     monkeypatch.setattr(importer, "OPERATORS", wrong)
     module = Functions([lambda x: x > 0, torch.exp]).eval()
     optimized = ps.optimize(module, TAME, "estimate")

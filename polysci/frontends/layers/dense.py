@@ -34,7 +34,7 @@ class LinearLayer(CheckedLayer):
         ]
         if self.bias:
             inputs.append(graph.uniform(f"{name}.bias", shape[:1], self.in_features))
-        y = graph.add("Gemm", inputs, (prod(rows), self.out_features), transB=1)
+        y = graph.add("gemm", inputs, (prod(rows), self.out_features), transB=1)
         return graph.reshape(y, (*rows, self.out_features))
 
 
@@ -65,7 +65,7 @@ class _Windowed(CheckedLayer):
         if min(sizes) < 1:
             raise SpecError(f"the window is larger than x {list(shape)} with its padding")
         return graph.add(
-            "Conv", inputs, (shape[0], self.out_channels, *sizes), kernel_shape=list(taps),
+            "conv", inputs, (shape[0], self.out_channels, *sizes), kernel_shape=list(taps),
             strides=list(strides), pads=list(pads * 2), dilations=list(dilations),
             group=self.groups,
         )  # fmt: skip
@@ -116,7 +116,7 @@ class ConvTranspose2dLayer(_Windowed):
         if min(sizes) < 1:
             raise SpecError(f"padding leaves nothing of x {list(shape)}")
         return graph.add(
-            "ConvTranspose", inputs, (shape[0], self.out_channels, *sizes),
+            "conv_transpose", inputs, (shape[0], self.out_channels, *sizes),
             kernel_shape=list(taps), strides=list(strides), pads=list(pads * 2),
             dilations=list(dilations), group=self.groups, output_padding=list(extra),
         )  # fmt: skip

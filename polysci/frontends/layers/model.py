@@ -115,7 +115,7 @@ def build_model(
     graph = LayerGraph(empty, training=training, random=np.random.default_rng(seed))
     y = extend_all(graph, layers, INPUT)
     if y == INPUT:
-        y = graph.add("Identity", (y,), graph.shape(y))
+        y = graph.add("identity", (y,), graph.shape(y))
     inputs = [x, *(graph.tensors[name] for name in (*graph.parameters, *graph.state))]
     return LayeredModel(
         graph.grown(inputs, [y, *graph.replaced.values()]), MappingProxyType(graph.parameters),

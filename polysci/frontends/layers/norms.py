@@ -40,21 +40,21 @@ class _BatchNorm(CheckedLayer):
         )
         inputs = (x, scale, shift, mean, variance)
         if not graph.training:
-            return graph.add("BatchNormalization", inputs, shape, epsilon=self.eps)
+            return graph.add("batch_norm", inputs, shape, epsilon=self.eps)
         vector, count = (shape[1:2], "float32"), prod(shape) // shape[1]
         if count < 2:
             raise SpecError(f"x {list(shape)}: expected more than one value a channel in training")
         y, *statistics = graph.add_many(
-            "BatchNormalization", inputs, [(shape, "float32"), vector, vector],
+            "batch_norm", inputs, [(shape, "float32"), vector, vector],
             epsilon=self.eps, momentum=0.0, training_mode=1,
         )  # fmt: skip
         shares = (self.momentum, self.momentum * count / (count - 1))  # unbiased variances
         for old, new, share in zip((mean, variance), statistics, shares, strict=True):
             parts = [
-                graph.add("Mul", (part, graph.number(factor)), shape[1:2])
+                graph.add("mul", (part, graph.number(factor)), shape[1:2])
                 for part, factor in ((old, 1 - self.momentum), (new, share))
             ]
-            graph.replaced[old] = graph.add("Add", parts, shape[1:2])
+            graph.replaced[old] = graph.add("add", parts, shape[1:2])
         return y
 
 
@@ -101,7 +101,7 @@ class LayerNormLayer(_LastAxes):
         shape = self.extents(graph, x)
         inputs = (x, *_scale_and_shift(graph, name, shape))
         words: dict[str, Any] = {"axis": -len(shape), "epsilon": self.eps}
-        return graph.add("LayerNormalization", inputs, graph.shape(x), **words)
+        return graph.add("layer_norm", inputs, graph.shape(x), **words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class RMSNormLayer(_LastAxes):
         shape = self.extents(graph, x)
         inputs = (x, graph.parameter(f"{name}.weight", np.ones(shape)))
         words: dict[str, Any] = {"axis": -len(shape), "epsilon": self.eps}
-        return graph.add("RMSNormalization", inputs, graph.shape(x), **words)
+        return graph.add("rms_norm", inputs, graph.shape(x), **words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,4 +132,4 @@ class GroupNormLayer(CheckedLayer):
             raise SpecError(f"num_groups={self.num_groups} of {self.num_channels} channels")
         inputs = (x, *_scale_and_shift(graph, name, shape[1:2]))
         words: dict[str, Any] = {"num_groups": self.num_groups, "epsilon": self.eps}
-        return graph.add("GroupNormalization", inputs, shape, **words)
+        return graph.add("group_norm", inputs, shape, **words)

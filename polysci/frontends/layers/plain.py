@@ -28,7 +28,7 @@ DROPOUT_COUNTER = "dropout.counter"  # state: a seed, and the number of the step
 
 @dataclass(frozen=True, slots=True)
 class FunctionLayer:
-    """One of ONNX's operators that treats every element alike."""
+    """An operator that treats every element alike."""
 
     op: str
     attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -39,7 +39,7 @@ class FunctionLayer:
 
 ReLU, Sigmoid, Tanh, SiLU, Mish, Softplus, Hardswish = (
     partial(FunctionLayer, op)
-    for op in ("Relu", "Sigmoid", "Tanh", "Swish", "Mish", "Softplus", "HardSwish")
+    for op in ("relu", "sigmoid", "tanh", "swish", "mish", "softplus", "hard_swish")
 )
 
 
@@ -48,19 +48,19 @@ def GELU(approximate: str = "none") -> FunctionLayer:
     check_type("GELU: approximate", approximate, str)
     if approximate not in ("none", "tanh"):
         raise SpecError(f"GELU: approximate={approximate!r:.40}: expected 'none' or 'tanh'")
-    return FunctionLayer("Gelu", MappingProxyType({"approximate": approximate}))
+    return FunctionLayer("gelu", MappingProxyType({"approximate": approximate}))
 
 
 def LeakyReLU(negative_slope: float = 0.01) -> FunctionLayer:
     """Return a layer that multiplies negative x with a slope. Raises TypeError or SpecError."""
     check_number("LeakyReLU: negative_slope", negative_slope)
-    return FunctionLayer("LeakyRelu", MappingProxyType({"alpha": negative_slope}))
+    return FunctionLayer("leaky", MappingProxyType({"alpha": negative_slope}))
 
 
 def ELU(alpha: float = 1.0) -> FunctionLayer:
     """Return a layer of x, ``alpha * (exp(x) - 1)`` below 0. Raises TypeError or SpecError."""
     check_number("ELU: alpha", alpha)
-    return FunctionLayer("Elu", MappingProxyType({"alpha": alpha}))
+    return FunctionLayer("elu", MappingProxyType({"alpha": alpha}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SoftmaxLayer(CheckedLayer):
     dim: int = -1
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
-        return graph.add("Softmax", (x,), graph.shape(x), axis=self.dim)
+        return graph.add("softmax", (x,), graph.shape(x), axis=self.dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class DropoutLayer(CheckedLayer):
             seed = graph.random.integers(1 << 32)
             counter = graph.keep(DROPOUT_COUNTER, np.array([seed, 0], np.int64))
             one = graph.constant(np.array([0, 1], np.int64))
-            graph.replaced[counter] = graph.add("Add", (counter, one), (2,), "int64")
+            graph.replaced[counter] = graph.add("add", (counter, one), (2,), "int64")
         stream = sum(node.op == DROPOUT_MASK for node in graph.nodes)
         words = {"ratio": self.p, "key": stream * 0x85EBCA6B}
         mask = graph.add(DROPOUT_MASK, (DROPOUT_COUNTER,), shape, "bool", **words)
-        scaled = graph.add("Mul", (x, graph.number(1 / (1 - self.p))), shape)
-        return graph.add("Where", (mask, scaled, graph.number(0.0)), shape)
+        scaled = graph.add("mul", (x, graph.number(1 / (1 - self.p))), shape)
+        return graph.add("select", (mask, scaled, graph.number(0.0)), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class MaxPool2dLayer(_Pool):
     """The largest element of each window."""
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
-        return self.pool(graph, x, "MaxPool")
+        return self.pool(graph, x, "max_pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class AvgPool2dLayer(_Pool):
 
     def extend(self, graph: LayerGraph, x: str, name: str) -> str:
         words: dict[str, Any] = {"count_include_pad": int(self.count_include_pad)}
-        return self.pool(graph, x, "AveragePool", **words)
+        return self.pool(graph, x, "average_pool", **words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class AdaptiveAvgPool2dLayer(CheckedLayer):
         shape = check_axes(graph, x, 4)
         if per_axis(self.output_size, 2, "output_size") != (1, 1):
             raise SpecError(f"output_size={self.output_size!r:.80}: 1 alone is supported")
-        return graph.add("GlobalAveragePool", (x,), (*shape[:2], 1, 1))
+        return graph.add("global_average_pool", (x,), (*shape[:2], 1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +185,4 @@ class ResidualLayer(CheckedLayer):
         if graph.shape(made) != graph.shape(beside):
             shapes = f"{list(graph.shape(made))} and {list(graph.shape(beside))}"
             raise SpecError(f"shapes {shapes} cannot be added")
-        return graph.add("Add", (made, beside), graph.shape(made))
+        return graph.add("add", (made, beside), graph.shape(made))

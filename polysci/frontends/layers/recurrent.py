@@ -83,7 +83,7 @@ class _Recurrent(CheckedLayer):
         wide = (outer, inner, count, hidden) if self.batch_first else (outer, count, inner, hidden)
         state = (batch, count, hidden) if self.batch_first else (count, batch, hidden)
         y, *lasts = graph.add_many(
-            self.OP, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (self.OP == "LSTM"))],
+            self.OP, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (self.OP == "lstm"))],
             hidden_size=hidden, layout=int(self.batch_first), order=self.ORDER,
             direction="bidirectional" if self.bidirectional else "forward", **self.words,
         )  # fmt: skip
@@ -96,7 +96,7 @@ class _Recurrent(CheckedLayer):
 class LSTM(_Recurrent):
     """Gates i, f, g, o: ``c' = f * c + i * g``, ``h' = o * tanh(c')``."""
 
-    OP: ClassVar[str] = "LSTM"
+    OP: ClassVar[str] = "lstm"
     ORDER: ClassVar[str] = "ifgo"
 
 
@@ -104,7 +104,7 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Gates r, z, n: ``n = tanh(W x + b + r * (R h + b'))``, ``h' = (1 - z) * n + z * h``."""
 
-    OP: ClassVar[str] = "GRU"
+    OP: ClassVar[str] = "gru"
     ORDER: ClassVar[str] = "rzn"
 
     @property
@@ -116,7 +116,7 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """``h' = f(W x + b + R h + b')``; ``nonlinearity`` is tanh or relu."""
 
-    OP: ClassVar[str] = "RNN"
+    OP: ClassVar[str] = "rnn"
     ORDER: ClassVar[str] = "n"
     nonlinearity: str = "tanh"
 
@@ -134,5 +134,5 @@ def _join(graph: LayerGraph, parts: Sequence[str], together: int) -> str:
     shape = (len(parts) // together, rows * together, *columns)
     if len(parts) > 1:
         whole = (rows * len(parts), *columns)
-        return graph.reshape(graph.add("Concat", parts, whole, axis=0), shape)
+        return graph.reshape(graph.add("concat", parts, whole, axis=0), shape)
     return graph.reshape(parts[0], shape)

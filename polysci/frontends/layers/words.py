@@ -13,7 +13,6 @@ from polysci.frontends.layers.dense import LinearLayer
 from polysci.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.frontends.layers.plain import GELU, FunctionLayer, SiLU
 from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
-from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.ops.words import LIMIT, Line, activation_at
 
 WORD: Final = "mlp:"
@@ -27,7 +26,7 @@ _LAYERS: Mapping[str, Callable[[], Layer]] = MappingProxyType(
 
 def _activation(name: str) -> Layer:
     """Return the layer of a row of ACTIVATIONS."""
-    return _LAYERS[name]() if name in _LAYERS else FunctionLayer(FUNCTIONS[name].operator)
+    return _LAYERS[name]() if name in _LAYERS else FunctionLayer(name)
 
 
 def describes_model(model: object) -> bool:

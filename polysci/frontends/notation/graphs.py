@@ -114,10 +114,10 @@ def contract(graph: GraphBuilder, tensors: Sequence[str], equation: str, output:
         for tensor, labels in chosen:  # others may have more elements along a label
             for label, size in zip(labels, graph.shape(tensor), strict=True):
                 sizes[label] = max(sizes.get(label, 1), size)
-        name = output if output and not terms else graph.fresh("Einsum")
+        name = output if output and not terms else graph.fresh("einsum")
         dtype = "float32" if graph.dtype(names[0]) == "bf16" else graph.dtype(names[0])
         product = Tensor(name, tuple(sizes[label] for label in result), dtype)
-        terms.append((graph.put("Einsum", names, product, equation=step), result))
+        terms.append((graph.put("einsum", names, product, equation=step), result))
     return terms[0][0]
 
 
@@ -161,7 +161,7 @@ class _Statements(GraphBuilder):
         tensor = Tensor(name, self.inference.shape(name), dtype)
         self.tensors[name], self.versions[name] = tensor, name
         if dtype in _STORED:
-            self.versions[name] = self.add("Cast", (name,), tensor.shape, _STORED[dtype])
+            self.versions[name] = self.add("cast", (name,), tensor.shape, _STORED[dtype])
         if dtype == "bf16":
             self.stored[self.versions[name]] = name
         return tensor
@@ -173,7 +173,7 @@ class _Statements(GraphBuilder):
             return names
         for name in names:
             if name not in self.stored:
-                self.stored[name] = self.add("Cast", (name,), self.shape(name), "bf16")
+                self.stored[name] = self.add("cast", (name,), self.shape(name), "bf16")
         return [self.stored[name] for name in names]
 
     def run(self, ranges: StatementRanges) -> None:
@@ -210,9 +210,9 @@ class _Statements(GraphBuilder):
             return
         match expr:
             case Apply("brain", (wide,)) if self.types[target] == "bf16":  # which layers write
-                narrow = self.add("Cast", (self.define(elements, versions, wide),),
+                narrow = self.add("cast", (self.define(elements, versions, wide),),
                                   elements.extents, "bf16")  # fmt: skip
-                newest = self.add("Cast", (narrow,), elements.extents, "float32")
+                newest = self.add("cast", (narrow,), elements.extents, "float32")
                 self.stored[newest] = narrow
             case _:
                 newest = self.define(elements, versions, expr)
@@ -241,7 +241,7 @@ class _Statements(GraphBuilder):
             self.named[inner] = output
             self.tensors[output] = Tensor(output, shape, stored)
             return output
-        op = "Identity" if stored == dtype else "Cast"
+        op = "identity" if stored == dtype else "cast"
         self.put(op, [inner], Tensor(output, shape, stored))
         return output
 

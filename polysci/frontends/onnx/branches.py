@@ -71,7 +71,7 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     tensors = [reader.table.tensor(name) if name in kinds else None for name in then]
     typed = condition in kinds and len(pairs) == len(chosen)
     reader.append(
-        Node("If", (condition, *then, *otherwise), tuple(outputs), name=proto.name),
+        Node("if", (condition, *then, *otherwise), tuple(outputs), name=proto.name),
         {
             output: (tensor.dtype, tensor.shape)
             for output, tensor in zip(outputs, tensors, strict=True)

@@ -51,7 +51,7 @@ def _alike(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     for name in filter(None, node.inputs):
         shape = reader.table.shape(name)
         place = mark.axis - rank + len(shape)
-        if name not in reader.counted and place >= 0 and shape[place] > 1 and node.op != "Expand":
+        if name not in reader.counted and place >= 0 and shape[place] > 1 and node.op != "expand":
             raise ExpansionError(f"{shape[place]} elements beside as many as data decides")
     return mark
 
@@ -66,11 +66,11 @@ def _images(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
 def _along(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
     axis = int(node.attributes.get("axis", -1)) % rank
-    known = reader.table.values.get(node.input(1)) if node.op == "CumSum" else None
+    known = reader.table.values.get(node.input(1)) if node.op == "cumsum" else None
     axis = axis if known is None else int(known.reshape(-1)[0]) % rank
-    if node.op == "CumSum" and not node.attributes.get("reverse"):
+    if node.op == "cumsum" and not node.attributes.get("reverse"):
         return mark  # sums of what is before
-    many = node.op.endswith("Normalization") and node.op != "LpNormalization"
+    many = node.op.endswith("_norm") and node.op != "lp_norm"
     many |= reader.table.opset < 13 and node.op.endswith("max")
     if mark.axis == axis or (many and mark.axis > axis):
         raise ExpansionError(_MIXED)
@@ -83,7 +83,7 @@ def _reduced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     if node.attributes.get("keepdims", 1):
         return mark
     axes = node.attributes.get("axes")
-    if node.op.startswith("Arg"):
+    if node.op.startswith("arg"):
         axes = [node.attributes.get("axis", 0)]
     elif axes is None:
         axes = reader.table.values[node.input(1)].reshape(-1).tolist()

@@ -15,7 +15,7 @@ from polysci.graph.graph import Node
 from polysci.program.stages import CountedAxis
 
 # Operators that need the count of whatever they read.
-_COUNTING = ("Shape", "Size", "NonZero", "Compress", "NonMaxSuppression")
+_COUNTING = ("shape", "size", "non_zero", "compress", "non_max_suppression")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class DynamicNode:
     def axes(self) -> list[int]:
         """Return the axes along which the node reads its first input as a whole."""
         rank = len(self.shape(self.node.inputs[0]))
-        if self.node.op in ("Gather", "TopK", "ArgMax", "ArgMin", "Concat"):
-            default = {"TopK": -1}.get(self.node.op, 0)
+        if self.node.op in ("gather", "top_k", "argmax", "argmin", "concat"):
+            default = {"top_k": -1}.get(self.node.op, 0)
             return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
-        axes, told = self.node.attributes.get("axes"), 3 if self.node.op == "Slice" else 1
+        axes, told = self.node.attributes.get("axes"), 3 if self.node.op == "slice" else 1
         if axes is None and self.node.input(told):
             known = self.reader.table.values.get(self.node.input(told))
             axes = None if known is None else known.reshape(-1).tolist()
@@ -59,7 +59,7 @@ class DynamicNode:
         """Tell whether the node needs the count of what it reads, and not only hands it on."""
         if self.node.op in _COUNTING:
             return True
-        if self.node.op == "Concat":
+        if self.node.op == "concat":
             return any(
                 mark.axis == self.axes[0]
                 for name in self.node.inputs
@@ -81,7 +81,7 @@ class DynamicNode:
 
     def reshape(self, name: str, shape: Sequence[int]) -> str:
         sizes = self.reader.constant(f"{self.title}/shape", np.array(shape, np.int64))
-        return self.make("Reshape", (name, sizes), self.dtype(name), shape)
+        return self.make("reshape", (name, sizes), self.dtype(name), shape)
 
     def number(self, value: int) -> str:
         return self.reader.constant(f"{self.title}/number", np.array(value, np.int64))
@@ -95,7 +95,7 @@ class DynamicNode:
         """Return a mask of ``shape``: which places along an axis are counted."""
         places = np.arange(length, dtype=np.int64).reshape(shape)
         here = self.reader.constant(f"{self.title}/places", places)
-        return self.make("Less", (here, count), "bool", shape)
+        return self.make("less", (here, count), "bool", shape)
 
     def replace_rest(self, name: str, neutral: float | str) -> str:
         """Replace what is behind the count by a number, or ``least`` or ``most`` of the type."""
@@ -115,14 +115,14 @@ class DynamicNode:
             neutral = limits[neutral]
         other = self.reader.constant(f"{self.title}/other", np.array(neutral, dtype))
         mask = self.mask(shape[mark.axis], mark.count, wide)
-        return self.make("Where", (mask, name, other), dtype.name, shape)
+        return self.make("select", (mask, name, other), dtype.name, shape)
 
     def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
         """Give a result of the node its own name."""
         if output:
             kind = (self.dtype(name), self.shape(name))
             self.reader.append(
-                Node("Identity", (name,), (output,), name=self.title), {output: kind}
+                Node("identity", (name,), (output,), name=self.title), {output: kind}
             )
             if mark:
                 self.reader.counted[output] = mark
@@ -142,7 +142,7 @@ class DynamicNode:
 
 
 _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
-_LEAST, _MOST = ("ReduceMax", "ArgMax", "TopK"), ("ReduceMin", "ArgMin")
+_LEAST, _MOST = ("reduce_max", "argmax", "top_k"), ("reduce_min", "argmin")
 
 
 def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
@@ -170,7 +170,7 @@ def _places_of(counting: DynamicNode, name: str) -> tuple[str, str]:
     """Return the places of what is not 0, one a column, and how many there are."""
     reader, shape = counting.reader, counting.shape(name)
     places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
-    reader.append(Node("NonZero", (name,), (places, count), name=counting.title), {
+    reader.append(Node("non_zero", (name,), (places, count), name=counting.title), {
         places: ("int64", (max(1, len(shape)), prod(shape))), count: ("int64", ())
     })  # fmt: skip
     return places, count
@@ -193,13 +193,13 @@ def _compress(counting: DynamicNode) -> None:
     if not -rank <= axis < rank or length > counting.shape(x)[axis]:
         raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
     places, count = _places_of(counting, counting.replace_rest(condition, 0))
-    flat = counting.make("Reshape", (places, counting.reader.constant(
+    flat = counting.make("reshape", (places, counting.reader.constant(
         f"{counting.title}/shape", np.array([length], np.int64))), "int64", (length,))  # fmt: skip
     shape = list(counting.shape(x))
     shape[axis] = length
     if (mark := counting.counted_axis(x)) and mark.axis != axis % rank:
         raise ExpansionError("two axes of which data decides the length")
-    taken = counting.make("Gather", (x, flat), counting.dtype(x), shape, axis=axis)
+    taken = counting.make("gather", (x, flat), counting.dtype(x), shape, axis=axis)
     counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
 
 
@@ -223,7 +223,7 @@ def _suppress(counting: DynamicNode) -> None:
     selected, count = node.outputs[0], reader.fresh(f"{counting.title}/count")
     reader.append(
         Node(
-            "NonMaxSuppression",
+            "non_max_suppression",
             tuple(inputs),
             (selected, count),
             MappingProxyType({**node.attributes, "most": most}),
@@ -248,7 +248,7 @@ def _shape_of(counting: DynamicNode) -> None:
         else counting.reader.constant(f"{counting.title}/extent", np.array([shape[at]], np.int64))
         for at in places
     ]  # fmt: skip
-    counting.give(counting.make("Concat", parts, "int64", (len(parts),), axis=0),
+    counting.give(counting.make("concat", parts, "int64", (len(parts),), axis=0),
                   counting.node.outputs[0])  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _size_of(counting: DynamicNode) -> None:
     mark, shape = counting.counted_axis(x), counting.shape(x)
     assert mark
     others = prod(size for at, size in enumerate(shape) if at != mark.axis)
-    counting.give(counting.count("Mul", mark.count, others), counting.node.outputs[0])
+    counting.give(counting.count("mul", mark.count, others), counting.node.outputs[0])
 
 
 def _reduce(counting: DynamicNode) -> None:
@@ -265,7 +265,7 @@ def _reduce(counting: DynamicNode) -> None:
     x, *others = counting.node.inputs
     if counting.dtype(x) == "bool":
         raise ExpansionError("truth values along an axis of which data decides the length")
-    neutral: float | str = 1 if counting.node.op == "ReduceProd" else 0
+    neutral: float | str = 1 if counting.node.op == "reduce_prod" else 0
     neutral = "least" if counting.node.op in _LEAST else neutral
     neutral = "most" if counting.node.op in _MOST else neutral
     (result,) = counting.again([counting.replace_rest(x, neutral), *others])
@@ -282,10 +282,10 @@ def _mean(counting: DynamicNode) -> None:
     bound = counting.shape(x)[mark.axis]
     (mean,) = counting.again([counting.replace_rest(x, 0), *others])
     attributes = {"to": int(counting.reader.table.types[x].tensor_type.elem_type)}
-    count = counting.make("Cast", (mark.count,), dtype, (), **attributes)
+    count = counting.make("cast", (mark.count,), dtype, (), **attributes)
     length = counting.reader.constant(f"{counting.title}/bound", np.array(bound, dtype))
-    share = counting.make("Div", (length, count), dtype, ())
-    made = counting.make("Mul", (mean, share), dtype, counting.shape(mean))
+    share = counting.make("div", (length, count), dtype, ())
+    made = counting.make("mul", (mean, share), dtype, counting.shape(mean))
     counting.give(made, counting.node.outputs[0])
 
 
@@ -299,7 +299,7 @@ def _top(counting: DynamicNode) -> None:
     bound = counting.shape(x)[mark.axis]
     most = bound if known is None else min(bound, int(known.reshape(-1)[0]))
     count = counting.reshape(k, []) if known is None else counting.number(most)
-    count = counting.count("Min", count, mark.count)
+    count = counting.count("min", count, mark.count)
     fixed = counting.reader.constant(f"{counting.title}/k", np.array([most], np.int64))
     made = counting.again([counting.replace_rest(x, "least" if largest else "most"), fixed])
     for name, output in zip(made, counting.node.outputs, strict=True):
@@ -315,15 +315,15 @@ def _gather(counting: DynamicNode) -> None:
     if known is None or np.any(known < 0):
         shape, dtype = counting.shape(indices), counting.dtype(indices)
         zero = counting.reader.constant(f"{counting.title}/zero", np.array(0, dtype))
-        count = counting.make("Cast", (mark.count,), dtype, (), to=int(
+        count = counting.make("cast", (mark.count,), dtype, (), to=int(
             counting.reader.table.types[indices].tensor_type.elem_type))  # fmt: skip
-        behind = counting.make("Add", (indices, count), dtype, shape)
-        back = counting.make("Less", (indices, zero), "bool", shape)
-        moved = counting.make("Where", (back, behind, indices), dtype, shape)
+        behind = counting.make("add", (indices, count), dtype, shape)
+        back = counting.make("less", (indices, zero), "bool", shape)
+        moved = counting.make("select", (back, behind, indices), dtype, shape)
         if inner := counting.counted_axis(indices):
             counting.reader.counted[moved] = inner
         indices = moved
-    plain = counting.make("Identity", (x,), counting.dtype(x), counting.shape(x))
+    plain = counting.make("identity", (x,), counting.dtype(x), counting.shape(x))
     (taken,) = counting.again([plain, indices])
     counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
 
@@ -347,15 +347,15 @@ def _slice(counting: DynamicNode) -> None:
         raise ExpansionError(f"every {steps[at]}th along an axis of which data decides the length")
     start, end, length = starts[at], ends[at], shape[mark.axis]
     first, last = (_clip(counting, mark.count, place) for place in (start, end))
-    count = counting.count("Max", counting.count("Sub", last, first), 0)
+    count = counting.count("max", counting.count("sub", last, first), 0)
     most = (end if end >= 0 else end + length * (start >= 0)) - start
     most = min(end, -start) if start < 0 <= end else most
     most = max(0, min(most, length - max(start, 0)))
     places = counting.reader.constant(f"{counting.title}/places", np.arange(most) + max(start, 0))
     if start < 0:
-        places = counting.make("Add", (places, first), "int64", (most,))
+        places = counting.make("add", (places, first), "int64", (most,))
     shape[mark.axis] = most
-    part = counting.make("Gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
+    part = counting.make("gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
     starts[at], ends[at] = 0, most
     others = [np.array(values, np.int64) for values in (starts, ends, axes)]
     others += [np.array(steps, np.int64)] if steps else []
@@ -368,8 +368,8 @@ def _slice(counting: DynamicNode) -> None:
 def _clip(counting: DynamicNode, count: str, place: int) -> str:
     """Return a place as Slice counts it, among ``count`` elements."""
     if place >= 0:
-        return counting.count("Min", count, place)
-    return counting.count("Max", counting.count("Add", count, place), 0)
+        return counting.count("min", count, place)
+    return counting.count("max", counting.count("add", count, place), 0)
 
 
 def _concat(counting: DynamicNode) -> None:
@@ -381,15 +381,15 @@ def _concat(counting: DynamicNode) -> None:
     lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
     total, shape = sum(lengths), list(counting.shape(names[0]))
     shape[axis] = total
-    whole = counting.make("Concat", names, dtype, shape, axis=axis)
+    whole = counting.make("concat", names, dtype, shape, axis=axis)
     masks = [
         counting.mask(length, mark.count if mark else counting.number(length), [length])
         for length, mark in zip(lengths, marks, strict=True)
     ]
-    mask = counting.make("Concat", masks, "bool", (total,), axis=0)
+    mask = counting.make("concat", masks, "bool", (total,), axis=0)
     places, count = _places_of(counting, mask)
     flat = counting.reshape(places, [total])
-    taken = counting.make("Gather", (whole, flat), dtype, shape, axis=axis)
+    taken = counting.make("gather", (whole, flat), dtype, shape, axis=axis)
     counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
 
 

@@ -18,22 +18,22 @@ from polysci.numerics.arrays import Array
 
 MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once
 # The result is no larger than what goes in, however many elements it turns out to have.
-BOUNDED = ("NonZero", "Unique", "Compress")
-SHAPE_ONLY = ("Shape", "Size", "EyeLike")  # the value of the input does not matter
+BOUNDED = ("non_zero", "unique", "compress")
+SHAPE_ONLY = ("shape", "size", "eye_like")  # the value of the input does not matter
 
 
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
 def fold(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
     """Return the results of a node that depends on nothing but weights and shapes, else None."""
-    if node.op == "Shape":
+    if node.op == "shape":
         return [_shape_of(table, node)]
-    if node.op == "Size":
+    if node.op == "size":
         return [np.array(prod(table.shape(node.inputs[0])), np.int64)]
     if any(name not in table.values for name in node.inputs if name) and node.op not in SHAPE_ONLY:
         return None
-    if node.op == "ConstantOfShape":
+    if node.op == "constant_of_shape":
         return [_repeat(table, node)]
-    if node.op == "Range":
+    if node.op == "range":
         return [_range(table, node)]
     if sum(table.values[name].nbytes for name in node.inputs if name in table.values) > MOST_FOLDED:
         return None
@@ -88,7 +88,7 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
     inputs = [helper.make_value_info(name, table.types[name]) for name in feeds]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
     graph = helper.make_graph([proto], "one", inputs, outputs)
-    opset = helper.make_opsetid("", is_implemented(node.op, table.opset))
+    opset = helper.make_opsetid("", is_implemented(proto.op_type, table.opset))
     model = helper.make_model(graph, opset_imports=[opset])
     try:
         results = iter(ReferenceEvaluator(model).run(None, feeds))

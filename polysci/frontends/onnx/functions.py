@@ -8,6 +8,7 @@ from typing import Any
 from polysci.frontends.onnx.model_file import DOMAINS, KNOWN, is_implemented
 from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader
 from polysci.frontends.onnx.renaming import Body, bind_attributes, rename_nodes
+from polysci.graph.operators import operator_of_onnx
 
 
 def functions_of(model: Any) -> dict[tuple[str, str, str], Any]:
@@ -27,7 +28,9 @@ def expansion_by_function(reader: Reader, proto: Any) -> Expansion | None:
 def expansion_by_schema(reader: Reader, proto: Any) -> Expansion | None:
     """Return the expansion of an operator that ONNX defines by others, and polysci lacks."""
     newer = _newer_parts(reader, proto)
-    if reader.supported is None or (proto.op_type in reader.supported and not newer):
+    if reader.supported is None or (
+        operator_of_onnx(proto.op_type) in reader.supported and not newer
+    ):
         return None
     opset = is_implemented(proto.op_type, reader.table.opset)
     schema = reader.table.onnx.defs.get_schema(proto.op_type, opset)

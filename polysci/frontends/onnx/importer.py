@@ -36,7 +36,7 @@ from polysci.frontends.onnx.reader import NO_OPERATOR, Expansion, Reader
 from polysci.frontends.onnx.sequences import expansion_of_sequence
 from polysci.frontends.onnx.tensors import TensorTable
 from polysci.graph.graph import Graph, Node, ancestors
-from polysci.graph.operators import OPERATORS
+from polysci.graph.operators import OPERATORS, onnx_name
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 
 if TYPE_CHECKING:
@@ -152,7 +152,9 @@ def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterabl
             yield NodeRefusal(node.op, str(node), reason, _bindable(reader, needs))
         elif (node.op in OPERATORS or has(node.op)) and (supported is None or node.op in supported):
             continue
-        elif typed or not (node.op in _CONTROL or has_definition(reader, node.op)):
+        elif typed or not (
+            (name := onnx_name(node.op)) in _CONTROL or has_definition(reader, name)
+        ):
             yield NodeRefusal(node.op, str(node), NO_OPERATOR)
 
 

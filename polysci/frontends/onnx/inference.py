@@ -27,10 +27,10 @@ def infer(table: TensorTable, proto: Any, node: Node) -> Types:
         for name in names
         if name in table.values and table.values[name].size <= MOST_SHOWN
     }
-    opset = is_implemented(node.op, table.opset)
+    opset = is_implemented(proto.op_type, table.opset)
     try:
         kinds: Types = onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(node.op, opset), proto,
+            onnx.defs.get_schema(proto.op_type, opset), proto,
             {name: table.types[name] for name in names}, data,
             opset_imports=[onnx.helper.make_opsetid("", opset)],
         )  # fmt: skip

@@ -27,13 +27,13 @@ NO_OPERATOR = "polysci has no such operator"
 DEPENDS = "the shape of its output depends on data"
 TELLING: Mapping[str, slice] = MappingProxyType(
     {  # the inputs that say a shape, of whatever type
-        **dict.fromkeys(("Compress", "Expand", "OneHot", "Tile", "TopK"), slice(1, 2)),
-        **dict.fromkeys(("Range", "Resize", "Upsample"), slice(None)),
+        **dict.fromkeys(("compress", "expand", "one_hot", "tile", "top_k"), slice(1, 2)),
+        **dict.fromkeys(("range", "resize", "upsample"), slice(None)),
     }
 )
 UNSIZED: Mapping[str, str] = MappingProxyType(
     {
-        "Unique": "how many elements differ depends on data",
+        "unique": "how many elements differ depends on data",
     }
 )
 
@@ -144,14 +144,14 @@ class Reader:
         if any(name and name not in self.table.types for name in node.inputs):
             self.nodes.append(node)  # what depends on a refused node has no type either
             return
-        if not self.table.onnx.defs.has(node.op):
+        if not self.table.onnx.defs.has(operator_name(proto)):
             self._add_own(node)
             return
         if (values := fold(self.table, proto, node)) is not None:
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
                     self.table.learn(name, value)
-            if node.op == "DequantizeLinear" and not node.attributes.get("block_size"):
+            if node.op == "dequantize" and not node.attributes.get("block_size"):
                 self._note_numbers(node)
             return
         if self._expand(proto, node, last=True):

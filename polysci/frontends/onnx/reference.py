@@ -12,7 +12,7 @@ import numpy as np
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
-from polysci.graph.operators import OPERATORS
+from polysci.graph.operators import OPERATORS, onnx_name
 from polysci.graph.reference.evaluation import Evaluation
 from polysci.graph.reference.indexing import with_places_inside
 from polysci.graph.reference.roundings import ROUNDINGS, Nudge, nudged_inputs
@@ -140,8 +140,8 @@ def of_node(
     """Compute the results of one node for the values that are known."""
     if nudge and node.op in ROUNDINGS:
         known = nudged_inputs(node, known, nudge)
-    if node.op == "QLinearConv" or (
-        node.op == "QLinearMatMul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
+    if node.op == "quantized_conv" or (
+        node.op == "quantized_matmul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
     ):
         return [_linear_product(graph, node, known, nudge)]
     node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
@@ -149,7 +149,7 @@ def of_node(
     own = compute_by_own_rules(Evaluation(node, known, results, graph.opset, nudge))
     if own is not None:
         return list(own)
-    if node.op == "ConvTranspose" and node.attributes.get("group", 1) > 1:
+    if node.op == "conv_transpose" and node.attributes.get("group", 1) > 1:
         return [_grouped(graph, node, known)]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
@@ -161,12 +161,13 @@ def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
 
-    proto = helper.make_node(node.op, node.inputs, node.outputs, **_attributes(node))
+    name = onnx_name(node.op)
+    proto = helper.make_node(name, node.inputs, node.outputs, **_attributes(node))
     feeds = {name: known[name] for name in node.inputs if name}
     kind = helper.np_dtype_to_tensor_dtype
     inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    opset = helper.make_opsetid("", is_implemented(node.op, version))
+    opset = helper.make_opsetid("", is_implemented(name, version))
     model = helper.make_model(
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
@@ -214,14 +215,14 @@ def _linear_product(
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
         known[name] for name in node.inputs if name
     )
-    op = node.op.removeprefix("QLinear")
-    behind = [1] * (w.ndim - (1 if op == "Conv" else 2))
+    op = node.op.removeprefix("quantized_")
+    behind = [1] * (w.ndim - (1 if op == "conv" else 2))
     whole = {
         "x": x.astype(np.float64) - x_zero.reshape(()),
         "w": w.astype(np.float64) - w_zero.reshape((-1, *behind) if w_zero.size > 1 else ()),
     }
     (sums,) = of_node(graph, replace(node, op=op, inputs=("x", "w")), whole)
-    behind = behind[: x.ndim - 2] if op == "Conv" else []
+    behind = behind[: x.ndim - 2] if op == "conv" else []
     factor = (x_scale.astype(np.float64) * w_scale / y_scale).reshape(-1, *behind)
     total = sums + (bias[0].reshape(-1, *behind) if bias else 0)
     limits = np.iinfo(y_zero.dtype)
@@ -237,7 +238,7 @@ def _attributes(node: Node) -> dict[str, Any]:
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in node.attributes.items()
     }
-    if node.op == "GridSample":  # whose modes had other names before opset 20
+    if node.op == "grid_sample":  # whose modes had other names before opset 20
         mode = words.get("mode", "linear")
         words["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     return words
@@ -251,11 +252,11 @@ def as_newer(
     node: Node, opset: int, known: Mapping[str, Array]
 ) -> tuple[Node, int, Mapping[str, Array]]:
     """Return the node, its opset and the tensors that it reads, changed where it is older."""
-    if node.op == "Scatter":
-        return replace(node, op="ScatterElements"), max(opset, _NEWER_OPSET), known
-    if node.op == "ReduceSum" and node.input(1):  # of a gradient, whatever the model's opset
+    if node.op == "scatter":
+        return replace(node, op="scatter_elements"), max(opset, _NEWER_OPSET), known
+    if node.op == "reduce_sum" and node.input(1):  # of a gradient, whatever the model's opset
         return node, max(opset, _NEWER_OPSET), known
-    if node.op != "Upsample" and (node.op != "Resize" or opset >= 11):
+    if node.op != "upsample" and (node.op != "resize" or opset >= 11):
         return node, opset, known
     listed = node.attributes.get("scales")
     scales = known[node.input(1)] if listed is None else np.array(listed, np.float32)
@@ -265,5 +266,5 @@ def as_newer(
         "nearest_mode": "floor",
     }
     inputs = (node.inputs[0], "", _SCALES)
-    newer = replace(node, op="Resize", inputs=inputs, attributes=MappingProxyType(words))
+    newer = replace(node, op="resize", inputs=inputs, attributes=MappingProxyType(words))
     return newer, _NEWER_OPSET, {**known, _SCALES: scales.astype(np.float32)}

@@ -14,7 +14,7 @@ from polysci.frontends.onnx.renaming import Body
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, QUANTISED_LSTM, Node
 from polysci.program.stages import CountedAxis
 
-_REPEATED = ("LSTM", "GRU", "RNN", QUANTISED_LSTM, LOOP_BEGIN)  # what is a loop over steps itself
+_REPEATED = ("lstm", "gru", "rnn", QUANTISED_LSTM, LOOP_BEGIN)  # what is a loop over steps itself
 NO_BOUND = "; its first input, the most there may be, is left out: the model needs a constant there"
 _ENDLESS = int(np.iinfo(np.int64).max)
 

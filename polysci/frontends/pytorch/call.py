@@ -69,7 +69,7 @@ class AtenCall:
         kind = CAST_TO.get(dtype)
         if kind is None:
             self.refuse(f"elements of {dtype}")
-        return self.graph.add("Cast", (x,), self.graph.shape(x), dtype, to=kind)
+        return self.graph.add("cast", (x,), self.graph.shape(x), dtype, to=kind)
 
     def common_dtype(self, *values: Operand | None) -> str:
         """Return the element type in which PyTorch computes with tensors and numbers.

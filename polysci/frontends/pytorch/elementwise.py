@@ -17,13 +17,13 @@ from polysci.numerics.scalar_functions import FUNCTIONS
 FORMULAS: Mapping[str, str] = MappingProxyType(
     {
         **{row.torch: f"{name}(x)" for name, row in FUNCTIONS.items() if row.torch},
-        "hardsigmoid": "Clip(x / 6 + 0.5, 0, 1)",
-        "hardtanh": "Clip(x, min_val, max_val)",
-        "relu6": "Clip(x, 0, 6)",
+        "hardsigmoid": "clip(x / 6 + 0.5, 0, 1)",
+        "hardtanh": "clip(x, min_val, max_val)",
+        "relu6": "clip(x, 0, 6)",
         "log_sigmoid_forward": "-softplus(-x)",
         "softplus": "select(x * beta > threshold, x, softplus(x * beta) / beta)",
         "elu": "scale * select(x > 0, x, alpha * (exp(x * input_scale) - 1))",
-        "_prelu_kernel": "PRelu(x, weight)",
+        "_prelu_kernel": "prelu(x, weight)",
         "threshold": "select(x <= threshold, value, x)",  # a NaN stays
         "trunc": "sign(x) * floor(abs(x))",
         "rsqrt": "reciprocal(sqrt(x))",
@@ -52,15 +52,15 @@ _DEFAULTS = {
     "input_scale": 1,
 }  # fmt: skip
 _CONDITIONS = ("condition", "mask")
-# Operator -> ONNX's, and its attributes by the names of ATen's arguments.
+# Operator -> the graph's, and its attributes by the names of ATen's arguments.
 _WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "leaky_relu": ("LeakyRelu", {"alpha": "negative_slope"}),
-        "gelu": ("Gelu", {"approximate": "approximate"}),
-        "bitwise_not": ("BitwiseNot", {}),
+        "leaky_relu": ("leaky", {"alpha": "negative_slope"}),
+        "gelu": ("gelu", {"approximate": "approximate"}),
+        "bitwise_not": ("bit_not", {}),
     }
 )
-_LOGICAL = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
+_LOGICAL = ("and", "or", "xor", "not")
 
 
 def formula(text: str, call: AtenCall, **arguments: Any) -> str:
@@ -81,7 +81,7 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
 
 
 def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **others: Any) -> str:
-    """One of ONNX's operators with attributes, whose defaults are ATen's."""
+    """An operator with attributes, whose defaults are ATen's."""
     return call.add(op, x, **{name: others[own] for name, own in words.items() if own in others})
 
 
@@ -124,7 +124,7 @@ def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = 
         return formula("sign(q := x / other) * floor(abs(q))", call, x=x, other=other)
     x, other = call.cast(x), call.cast(other)
     if not real:
-        rest = call.add("Mod", x, other, fmod=int(rounding_mode == "trunc"))
+        rest = call.add("mod", x, other, fmod=int(rounding_mode == "trunc"))
         return derive(call.graph, "(x - r) / other", x=x, other=other, r=rest)
     text = "(q := (x - r) / other) - select(sign(r) * sign(other) < 0, 1, 0)"
     quotient = derive(call.graph, text, x=x, other=other, r=fmod(call, x, other))
@@ -140,13 +140,13 @@ def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
     """Return the remainder of the sign of the divisor, as in Python."""
     x, other = call.cast(x), call.cast(other)
     if "float" not in call.dtype:
-        return call.add("Mod", x, other)
+        return call.add("mod", x, other)
     text = "select(sign(r) * sign(other) < 0, r + other, r)"
     return derive(call.graph, text, r=fmod(call, x, other), other=other)
 
 
 def fmod(call: AtenCall, x: Operand, other: Operand) -> str:
-    return call.add("Mod", call.cast(x), call.cast(other), fmod=1)
+    return call.add("mod", call.cast(x), call.cast(other), fmod=1)
 
 
 def clamp(call: AtenCall, x: str, min: Operand | None = None, max: Operand | None = None) -> str:
@@ -154,7 +154,7 @@ def clamp(call: AtenCall, x: str, min: Operand | None = None, max: Operand | Non
     bounds = {"min": min, "max": max}
     if not any(isinstance(bound, str) for bound in bounds.values()):
         sides = [None if bound is None else call.cast(bound) for bound in bounds.values()]
-        return call.add("Clip", call.cast(x), *sides)
+        return call.add("clip", call.cast(x), *sides)
     text = "x" if min is None else "max(x, min)"
     return formula(text if max is None else f"min({text}, max)", call, x=x, min=min, max=max)
 
@@ -162,19 +162,18 @@ def clamp(call: AtenCall, x: str, min: Operand | None = None, max: Operand | Non
 def round_values(call: AtenCall, x: str, decimals: int = 0) -> str:
     if decimals:
         call.refuse(f"decimals {decimals}")
-    return call.add("Round", x)
+    return call.add("rint", x)
 
 
 def logical(word: str, call: AtenCall, x: Operand, other: Operand | None = None) -> str:
     """Add a logical operator of whether elements are other than 0."""
-    return call.add(_LOGICAL[word], *(call.cast(v, "bool") for v in (x, other) if v is not None))
+    return call.add(word, *(call.cast(v, "bool") for v in (x, other) if v is not None))
 
 
 def bitwise(word: str, call: AtenCall, x: Operand, other: Operand | None = None) -> str:
     if call.dtype == "bool":
         return logical(word, call, x, other)
-    op = f"Bitwise{_LOGICAL[word]}"
-    return call.add(op, *(call.cast(value) for value in (x, other) if value is not None))
+    return call.add(f"bit_{word}", *(call.cast(value) for value in (x, other) if value is not None))
 
 
 RULES: AtenRules = MappingProxyType(

@@ -206,7 +206,7 @@ def import_calls(
         name = importer.name(node)
         if name in names:
             graph = importer.graph
-            name = graph.add("Identity", (name,), graph.shape(name), graph.dtype(name))
+            name = graph.add("identity", (name,), graph.shape(name), graph.dtype(name))
         names.append(name)
     return importer.graph.grown(tensors, names), importer
 

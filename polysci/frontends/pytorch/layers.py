@@ -19,43 +19,43 @@ def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
     """Add ``input @ weight' + bias`` over the last axis."""
     *rows, columns = call.graph.shape(x)
     x = call.graph.reshape(x, (prod(rows), columns))
-    y = call.add("Gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
+    y = call.add("gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
     return call.reshape(y)
 
 
 def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
     words: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
     (a, across), (b, back) = (_factor(call, name) for name in (mat1, mat2))
-    return call.add("Gemm", a, b, x if beta else None, transA=across, transB=back, **words)
+    return call.add("gemm", a, b, x if beta else None, transA=across, transB=back, **words)
 
 
 def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
     mat2 = mat2 or others.get("other") or others["vec"]
     (a, across), (b, back) = (_factor(call, name) for name in (x, mat2))
     if (across or back) and len(call.shape) == 2:
-        return call.add("Gemm", a, b, transA=across, transB=back)
-    return call.add("MatMul", x, mat2)
+        return call.add("gemm", a, b, transA=across, transB=back)
+    return call.add("matmul", x, mat2)
 
 
 def _factor(call: AtenCall, x: str) -> tuple[str, int]:
     """Return a matrix, and whether to transpose it: one that x is the transpose of, or x."""
     nodes = call.graph.nodes
     maker = next((node for node in reversed(nodes) if x in node.outputs), None)
-    turned = maker is not None and maker.op == "Transpose" and len(call.graph.shape(x)) == 2
+    turned = maker is not None and maker.op == "transpose" and len(call.graph.shape(x)) == 2
     return (maker.inputs[0], 1) if maker is not None and turned else (x, 0)
 
 
 def baddbmm(
     call: AtenCall, x: str, batch1: str, batch2: str, beta: float = 1, alpha: float = 1
 ) -> str:
-    y = call.add("MatMul", batch1, batch2)
+    y = call.add("matmul", batch1, batch2)
     text = ("y" if alpha == 1 else "y * alpha") + ("" if beta == 0 else " + x * beta")
     text = text.replace(" * beta", "") if beta == 1 else text
     return derive(call.graph, text, x=x, y=y, alpha=float(alpha), beta=float(beta))
 
 
 def einsum(call: AtenCall, equation: str, tensors: Sequence[str], **_: Any) -> str:
-    return call.add("Einsum", *tensors, equation=equation)
+    return call.add("einsum", *tensors, equation=equation)
 
 
 def attention(
@@ -74,21 +74,21 @@ def attention(
     rank = len(graph.shape(key))
     turned = graph.transpose(key, [*range(rank - 2), rank - 1, rank - 2])
     wide = (*np.broadcast_shapes(shape[:-2], graph.shape(key)[:-2]), shape[-2], keys)
-    scores = call.add("MatMul", scaled, turned, shape=wide)
+    scores = call.add("matmul", scaled, turned, shape=wide)
     if is_causal:
         below = np.tril(np.ones((shape[-2], keys), bool))
         attn_mask = graph.constant(below)
     if attn_mask is not None:
         text = "select(m, s, least)" if graph.dtype(attn_mask) == "bool" else "s + m"
         scores = derive(graph, text, s=scores, m=attn_mask, least=float("-inf"))
-    shares = call.add("Softmax", scores, shape=graph.shape(scores), axis=-1)
-    y = call.add("MatMul", shares, value)
+    shares = call.add("softmax", scores, shape=graph.shape(scores), axis=-1)
+    y = call.add("matmul", shares, value)
     if attn_mask is None or not _may_hide_rows(graph.value(attn_mask)):
         return y
     real = "float32" if graph.dtype(attn_mask) == "bool" else graph.dtype(attn_mask)
     rows = graph.shape(attn_mask)
     told = call.whole([len(rows) - 1])
-    most = graph.add("ReduceMax", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
+    most = graph.add("reduce_max", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
     text = "select(most > least, y, 0)"
     least = 0.0 if graph.dtype(attn_mask) == "bool" else float("-inf")
     return derive(graph, text, most=most, least=least, y=y)
@@ -115,7 +115,7 @@ def convolution(
     output_padding: Sequence[int], groups: int,
 ) -> str:  # fmt: skip
     words = {"output_padding": output_padding} if transposed else {}
-    op = "ConvTranspose" if transposed else "Conv"
+    op = "conv_transpose" if transposed else "conv"
     return convolve(
         op, call, x, weight, bias, stride, padding, dilation=dilation, groups=groups, **words
     )
@@ -164,7 +164,7 @@ def pool(
     if divisor_override:
         call.refuse(f"divisor_override {divisor_override}")
     words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
-    if op == "MaxPool":
+    if op == "max_pool":
         words["dilations"] = per_axis(dilation, axes)
     else:
         words["count_include_pad"] = int(count_include_pad)
@@ -193,7 +193,7 @@ def adaptive_pool(op: str, axes: int, call: AtenCall, x: str, output_size: Seque
     if not any(a % b for a, b in zip(before, after, strict=True)):
         taps = [a // b for a, b in zip(before, after, strict=True)]
         return pool(op, axes, call, x, taps)
-    if op == "MaxPool":
+    if op == "max_pool":
         call.refuse(f"{list(before)} elements in {list(after)} windows")
     for at, (size, windows) in enumerate(zip(before, after, strict=True)):
         x = multiply_along(call, x, at - axes, shares_of_windows(size, windows))
@@ -216,7 +216,7 @@ def multiply_along(call: AtenCall, x: str, axis: int, matrix: Array) -> str:
     turned = call.graph.transpose(x, order)
     shape = (*call.graph.shape(turned)[:-1], matrix.shape[1])
     known = call.graph.constant(matrix.astype(call.dtype))
-    return call.graph.transpose(call.add("MatMul", turned, known, shape=shape), order)
+    return call.graph.transpose(call.add("matmul", turned, known, shape=shape), order)
 
 
 def upsample(
@@ -237,7 +237,7 @@ def upsample(
         words["nearest_mode"] = "floor"
     if mode == "cubic":
         words["cubic_coeff_a"] = -0.75
-    return call.add("Resize", x, *names, **words)
+    return call.add("resize", x, *names, **words)
 
 
 def grid_sampler(
@@ -245,15 +245,15 @@ def grid_sampler(
     align_corners: bool,
 ) -> str:  # fmt: skip
     return call.add(
-        "GridSample", x, grid, mode=("linear", "nearest", "cubic")[interpolation_mode],
+        "grid_sample", x, grid, mode=("linear", "nearest", "cubic")[interpolation_mode],
         padding_mode=("zeros", "border", "reflection")[padding_mode],
         align_corners=int(align_corners),
     )  # fmt: skip
 
 
 # Operator -> ONNX's, and its gates in PyTorch's order.
-_CELLS = {"lstm": ("LSTM", "ifgo"), "gru": ("GRU", "rzn"), "rnn_tanh": ("RNN", "n"),
-          "rnn_relu": ("RNN", "n")}  # fmt: skip
+_CELLS = {"lstm": ("lstm", "ifgo"), "gru": ("gru", "rzn"), "rnn_tanh": ("rnn", "n"),
+          "rnn_relu": ("rnn", "n")}  # fmt: skip
 
 
 def recurrent(
@@ -269,7 +269,7 @@ def recurrent(
     if len(params) != num_layers * count * (2 + 2 * has_biases):
         call.refuse("projections of the hidden state")
     words: dict[str, Any] = {"order": order} if len(order) > 1 else {}
-    words |= {"linear_before_reset": 1} if op == "GRU" else {}
+    words |= {"linear_before_reset": 1} if op == "gru" else {}
     words |= {"activations": ["Relu"] * count} if name == "rnn_relu" else {}
     words["direction"] = "bidirectional" if bidirectional else "forward"
     if batch_first:
@@ -293,7 +293,7 @@ def recurrent(
             end.append(state)
     whole = [graph.shape(state) for state in states]
     joined = [
-        call.add("Concat", *end, shape=shape, axis=0) if num_layers > 1 else end[0]
+        call.add("concat", *end, shape=shape, axis=0) if num_layers > 1 else end[0]
         for end, shape in zip(ends, whole, strict=True)
     ]
     return (graph.transpose(x, (1, 0, 2)) if batch_first else x, *joined)
@@ -325,7 +325,7 @@ def _slice_rows(call: AtenCall, state: str, first: int, count: int) -> str:
     if rows == count:
         return state
     told = [call.whole([number]) for number in (first, first + count, 0)]
-    return call.graph.add("Slice", (state, *told), (count, *rest), call.dtype)
+    return call.graph.add("slice", (state, *told), (count, *rest), call.dtype)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
@@ -347,14 +347,14 @@ RULES: AtenRules = MappingProxyType(
         "einsum": einsum,
         "scaled_dot_product_attention": attention,
         "convolution": convolution,
-        **{f"conv{axes}d": partial(convolve, "Conv") for axes in (1, 2, 3)},
-        **{f"conv_transpose{axes}d": partial(convolve, "ConvTranspose") for axes in (1, 2, 3)},
-        **{f"max_pool{axes}d": partial(pool, "MaxPool", axes) for axes in (1, 2, 3)},
-        **{f"max_pool{axes}d_with_indices": partial(pool, "MaxPool", axes) for axes in (2, 3)},
-        **{f"avg_pool{axes}d": partial(pool, "AveragePool", axes) for axes in (1, 2, 3)},
-        **{f"{prefix}adaptive_avg_pool{axes}d": partial(adaptive_pool, "AveragePool", axes)
+        **{f"conv{axes}d": partial(convolve, "conv") for axes in (1, 2, 3)},
+        **{f"conv_transpose{axes}d": partial(convolve, "conv_transpose") for axes in (1, 2, 3)},
+        **{f"max_pool{axes}d": partial(pool, "max_pool", axes) for axes in (1, 2, 3)},
+        **{f"max_pool{axes}d_with_indices": partial(pool, "max_pool", axes) for axes in (2, 3)},
+        **{f"avg_pool{axes}d": partial(pool, "average_pool", axes) for axes in (1, 2, 3)},
+        **{f"{prefix}adaptive_avg_pool{axes}d": partial(adaptive_pool, "average_pool", axes)
            for axes in (1, 2, 3) for prefix in ("", "_")},
-        **{f"adaptive_max_pool{axes}d": partial(adaptive_pool, "MaxPool", axes)
+        **{f"adaptive_max_pool{axes}d": partial(adaptive_pool, "max_pool", axes)
            for axes in (1, 2, 3)},
         **{name: partial(upsample, *row) for name, row in _UPSAMPLES.items()},
         "grid_sampler_2d": grid_sampler,

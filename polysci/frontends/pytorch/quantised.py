@@ -21,14 +21,14 @@ DEQUANTISE = tuple(f"{LIBRARY}dequantize_per_{what}" for what in ("tensor", "cha
 def convert(op: str, call: AtenCall, x: str, **words: Any) -> str:
     """Add QuantizeLinear or DequantizeLinear, with scales and zeros of a tensor or an axis."""
     scale, zero = _scale_and_zero(words)
-    narrow = call.dtype if op == "QuantizeLinear" else call.graph.dtype(x)
+    narrow = call.dtype if op == "quantize" else call.graph.dtype(x)
     names = (_parameter(call, scale, "float32"), _parameter(call, zero, narrow))
-    made = call.add(op, call.cast(x, "float32") if op == "QuantizeLinear" else x, *names,
+    made = call.add(op, call.cast(x, "float32") if op == "quantize" else x, *names,
                     axis=words.get("axis", 1))  # fmt: skip
     limits, bounds = np.iinfo(narrow), (words["quant_min"], words["quant_max"])
-    if op == "DequantizeLinear" or bounds == (limits.min, limits.max):
+    if op == "dequantize" or bounds == (limits.min, limits.max):
         return made
-    return call.add("Clip", made, *(call.graph.number(bound, narrow) for bound in bounds))
+    return call.add("clip", made, *(call.graph.number(bound, narrow) for bound in bounds))
 
 
 def _parameter(call: AtenCall, value: Operand, dtype: str) -> str:
@@ -54,14 +54,14 @@ def _scale_and_zero(words: Mapping[str, Any]) -> tuple[Any, Any]:
 def choose(symmetric: bool, call: AtenCall, x: str, **words: Any) -> tuple[str, str]:
     """Choose the scale and the zero with which the range of x, and 0, take all numbers."""
     graph, (scale, zero) = call.graph, call.results
-    least, most = (graph.add(f"Reduce{end}", (x,), (), keepdims=0) for end in ("Min", "Max"))
+    least, most = (graph.add(f"reduce_{end}", (x,), (), keepdims=0) for end in ("min", "max"))
     low, high = words["quant_min"], words["quant_max"]
     text = "max(max(-least, most) / half, eps)" if symmetric else (
         "max((max(most, 0) - min(least, 0)) / whole, eps)"
     )  # fmt: skip
     step = derive(graph, text, least=least, most=most, half=(high - low) / 2, whole=high - low,
                   eps=words["eps"])  # fmt: skip
-    text = "Clip(low - rint(min(least, 0) / step), low, high)"
+    text = "clip(low - rint(min(least, 0) / step), low, high)"
     place = derive(graph, text, least=least, step=step, low=low, high=high)
     if symmetric:
         unsigned = str(words["dtype"]).endswith("uint8")
@@ -74,9 +74,9 @@ def choose(symmetric: bool, call: AtenCall, x: str, **words: Any) -> tuple[str, 
 
 RULES: AtenRules = MappingProxyType(
     {
-        **{f"{LIBRARY}quantize_per_{what}": partial(convert, "QuantizeLinear")
+        **{f"{LIBRARY}quantize_per_{what}": partial(convert, "quantize")
            for what in ("tensor", "channel")},
-        **dict.fromkeys(DEQUANTISE, partial(convert, "DequantizeLinear")),
+        **dict.fromkeys(DEQUANTISE, partial(convert, "dequantize")),
         f"{LIBRARY}choose_qparams": partial(choose, False),
         f"{LIBRARY}choose_qparams_symmetric": partial(choose, True),
     }

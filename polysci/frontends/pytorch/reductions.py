@@ -36,10 +36,10 @@ def extreme(word: str, call: AtenCall, x: str, **words: Any) -> Any:
     if "other" in words:
         return formula(f"{word}(x, other)", call, x=x, **words)
     if len(call.results) == 1:
-        return reduce(f"Reduce{word}", call, x)
-    values = reduce(f"Reduce{word}", call, x, words["dim"])
+        return reduce(f"reduce_{word}", call, x)
+    values = reduce(f"reduce_{word}", call, x, words["dim"])
     second = AtenCall(call.graph, call.results[1:])
-    return values, argument(f"Arg{word}", second, x, words["dim"])
+    return values, argument(f"arg{word}", second, x, words["dim"])
 
 
 def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: bool = False) -> str:
@@ -65,11 +65,11 @@ def variance(
     axes = call.axes(dim, x)
     shape = call.graph.shape(x)
     small = tuple(1 if at in axes else size for at, size in enumerate(shape))
-    mean = call.graph.add("ReduceMean", (x, call.whole(axes)), small, call.dtype, keepdims=1)
+    mean = call.graph.add("reduce_mean", (x, call.whole(axes)), small, call.dtype, keepdims=1)
     squares = derive(call.graph, "(d := x - m) * d", x=x, m=mean)
     less = (1.0 if unbiased else 0.0) if correction is None else float(correction)
     count = max(0, prod(shape[at] for at in axes) - less)
-    total = _reduce_axes(call, "ReduceSum", squares, axes)
+    total = _reduce_axes(call, "reduce_sum", squares, axes)
     y = derive(call.graph, "sqrt(s / n)" if root else "s / n", s=total, n=count)
     return y if len(call.results) == 1 else (y, call.reshape(mean))
 
@@ -79,11 +79,11 @@ def norm(
 ) -> str:
     x, axes = call.cast(x), call.axes(dim, x)
     if ord in (1, 2):
-        return _reduce_axes(call, f"ReduceL{int(ord)}", x, axes)
+        return _reduce_axes(call, f"reduce_l{int(ord)}", x, axes)
     if abs(ord) != inf:
         call.refuse(f"norm of order {ord}")
     size = derive(call.graph, "abs(x)", x=x)
-    return _reduce_axes(call, "ReduceMax" if ord > 0 else "ReduceMin", size, axes)
+    return _reduce_axes(call, "reduce_max" if ord > 0 else "reduce_min", size, axes)
 
 
 def along(op: str, call: AtenCall, x: str, dim: int, **_: Any) -> str:
@@ -103,7 +103,7 @@ def batch_norm(
         call.refuse("statistics of the batch; call eval() on the module first")
     channels = call.shape[1:2]
     scale, shift = scale_and_shift(call, weight, bias, channels)
-    y = call.add("BatchNormalization", x, scale, shift, running_mean, running_var, epsilon=eps)
+    y = call.add("batch_norm", x, scale, shift, running_mean, running_var, epsilon=eps)
     return _with_empty(call, y)
 
 
@@ -130,7 +130,7 @@ def layer_norm(
 ) -> Any:  # fmt: skip
     scale, shift = scale_and_shift(call, weight, bias, normalized_shape)
     axis = -len(normalized_shape)
-    results = call.add_all("LayerNormalization", x, scale, shift, axis=axis, epsilon=eps)
+    results = call.add_all("layer_norm", x, scale, shift, axis=axis, epsilon=eps)
     return results[0] if len(results) == 1 else results
 
 
@@ -141,7 +141,7 @@ def rms_norm(
     scale, _ = scale_and_shift(call, weight, None, normalized_shape)
     epsilon = float(np.finfo(call.dtype).eps) if eps is None else eps
     axis = -len(normalized_shape)
-    return _with_empty(call, call.add("RMSNormalization", x, scale, axis=axis, epsilon=epsilon))
+    return _with_empty(call, call.add("rms_norm", x, scale, axis=axis, epsilon=epsilon))
 
 
 def group_norm(
@@ -149,7 +149,7 @@ def group_norm(
     eps: float = 1e-5, **_: Any,
 ) -> str:  # fmt: skip
     scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
-    return call.add("GroupNormalization", x, scale, shift, num_groups=num_groups, epsilon=eps)
+    return call.add("group_norm", x, scale, shift, num_groups=num_groups, epsilon=eps)
 
 
 def instance_norm(
@@ -160,28 +160,28 @@ def instance_norm(
     if not use_input_stats:
         return str(batch_norm(call, x, weight, bias, running_mean, running_var, momentum, eps))
     scale, shift = scale_and_shift(call, weight, bias, call.shape[1:2])
-    return call.add("InstanceNormalization", x, scale, shift, epsilon=eps)
+    return call.add("instance_norm", x, scale, shift, epsilon=eps)
 
 
 RULES: AtenRules = MappingProxyType(
     {
-        **{name: partial(reduce, f"Reduce{op}") for name, op in (
-            ("sum", "Sum"), ("mean", "Mean"), ("prod", "Prod"), ("amax", "Max"), ("amin", "Min"),
-            ("logsumexp", "LogSumExp"),
+        **{name: partial(reduce, f"reduce_{op}") for name, op in (
+            ("sum", "sum"), ("mean", "mean"), ("prod", "prod"), ("amax", "max"), ("amin", "min"),
+            ("logsumexp", "log_sum_exp"),
         )},
-        "max": partial(extreme, "Max"),
-        "min": partial(extreme, "Min"),
-        "argmax": partial(argument, "ArgMax"),
-        "argmin": partial(argument, "ArgMin"),
-        "any": partial(truth, "ReduceMax"),
-        "all": partial(truth, "ReduceMin"),
+        "max": partial(extreme, "max"),
+        "min": partial(extreme, "min"),
+        "argmax": partial(argument, "argmax"),
+        "argmin": partial(argument, "argmin"),
+        "any": partial(truth, "reduce_max"),
+        "all": partial(truth, "reduce_min"),
         **dict.fromkeys(("var", "var_mean"), partial(variance, False)),
         "std": partial(variance, True),
         "linalg_vector_norm": norm,
-        **dict.fromkeys(("softmax", "_softmax"), partial(along, "Softmax")),
-        **dict.fromkeys(("log_softmax", "_log_softmax"), partial(along, "LogSoftmax")),
-        "cumsum": partial(cumulative, "CumSum"),
-        "cumprod": partial(cumulative, "CumProd"),
+        **dict.fromkeys(("softmax", "_softmax"), partial(along, "softmax")),
+        **dict.fromkeys(("log_softmax", "_log_softmax"), partial(along, "log_softmax")),
+        "cumsum": partial(cumulative, "cumsum"),
+        "cumprod": partial(cumulative, "cumprod"),
         **dict.fromkeys(
             ("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm"), batch_norm
         ),

@@ -46,27 +46,27 @@ def copy(call: AtenCall, x: str, src: str, **_: Any) -> str:
 def repeat(call: AtenCall, x: str, repeats: Sequence[int]) -> str:
     shape = call.graph.shape(x)
     wide = call.graph.reshape(x, (*[1] * (len(repeats) - len(shape)), *shape))
-    return call.add("Tile", wide, call.whole(repeats))
+    return call.add("tile", wide, call.whole(repeats))
 
 
 def cat(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
     """Concatenate; lists without elements count for nothing, whatever the others' axes."""
     parts = [call.cast(x) for x in tensors if call.graph.shape(x) != (0,) or call.shape == (0,)]
-    return call.add("Concat", *parts, axis=call.axis(dim))
+    return call.add("concat", *parts, axis=call.axis(dim))
 
 
 def stack(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
     at = call.axis(dim)
     shape = tuple(1 if axis == at else size for axis, size in enumerate(call.shape))
     parts = [call.graph.reshape(call.cast(x), shape) for x in tensors]
-    return call.add("Concat", *parts, axis=at)
+    return call.add("concat", *parts, axis=at)
 
 
 def split(call: AtenCall, x: str, *_: Any, dim: int = 0, **__: Any) -> Sequence[str]:
     """Split along an axis; sizes are those of the results."""
     at = call.axis(dim)
     sizes = [tensor.shape[at] for tensor in call.results]
-    return call.add_all("Split", x, call.whole(sizes), axis=at)
+    return call.add_all("split", x, call.whole(sizes), axis=at)
 
 
 def unbind(call: AtenCall, x: str, dim: int = 0) -> Sequence[str]:
@@ -84,7 +84,7 @@ def cut(
     shape[axis] = len(places)
     stop = places.stop if places.stop >= 0 else -(1 << 31)
     told = [call.whole([number]) for number in (places.start, stop, axis, step)]
-    return call.graph.add("Slice", (x, *told), shape, call.graph.dtype(x))
+    return call.graph.add("slice", (x, *told), shape, call.graph.dtype(x))
 
 
 def slices(
@@ -112,7 +112,7 @@ def slice_scatter(
     if places == range(call.shape[axis]):
         return src
     parts = [cut(call, x, axis, 0, places.start), src, cut(call, x, axis, places.stop, None)]
-    return call.add("Concat", *(part for part in parts if call.graph.shape(part)[axis]), axis=axis)
+    return call.add("concat", *(part for part in parts if call.graph.shape(part)[axis]), axis=axis)
 
 
 def select_scatter(call: AtenCall, x: str, src: str, dim: int, index: int) -> str:
@@ -136,7 +136,7 @@ def roll(call: AtenCall, x: str, shifts: Sequence[int], dims: Sequence[int] = ()
         axis = call.axis(dim)
         if middle := -shift % call.shape[axis]:
             parts = [cut(call, x, axis, middle, None), cut(call, x, axis, 0, middle)]
-            x = call.add("Concat", *parts, axis=axis)
+            x = call.add("concat", *parts, axis=axis)
     return x
 
 
@@ -144,14 +144,14 @@ def index(call: AtenCall, x: str, indices: Sequence[str | None]) -> str:
     """Gather elements by tensors of places, which broadcast, of neighbouring axes."""
     first, taken = _neighbours(call, indices)
     if len(taken) == 1:
-        return call.add("Gather", x, taken[0], axis=first)
+        return call.add("gather", x, taken[0], axis=first)
     places, broad = _vectors(call, taken)
     shape = call.graph.shape(x)
     moved = _to_front(first, len(taken), len(shape))
     if first:
         x = call.graph.transpose(x, moved)
     rest = (shape[at] for at in moved[len(taken) :])
-    y = call.add("GatherND", x, places, shape=(*broad, *rest))
+    y = call.add("gather_nd", x, places, shape=(*broad, *rest))
     back = np.argsort(_to_front(first, len(broad), len(call.shape)))
     return call.graph.transpose(y, [int(at) for at in back]) if first else y
 
@@ -170,7 +170,7 @@ def index_put(
         x = call.graph.transpose(x, moved)
         values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
     reduction = "add" if accumulate else "none"
-    y = call.add("ScatterND", x, places, values, shape=call.graph.shape(x), reduction=reduction)
+    y = call.add("scatter_nd", x, places, values, shape=call.graph.shape(x), reduction=reduction)
     return call.graph.transpose(y, [int(at) for at in np.argsort(moved)]) if first else y
 
 
@@ -193,7 +193,7 @@ def _vectors(call: AtenCall, places: Sequence[str]) -> tuple[str, tuple[int, ...
         for name in places
     ]
     wide = (*broad, len(columns))
-    return call.graph.add("Concat", columns, wide, "int64", axis=-1), broad
+    return call.graph.add("concat", columns, wide, "int64", axis=-1), broad
 
 
 def _to_front(first: int, count: int, rank: int) -> list[int]:
@@ -213,7 +213,7 @@ def scatter(
         src = cut(call, src, axis, 0, size)
     reduction = {"multiply": "mul"}.get(reduce, reduce) or reduction
     axis = call.axis(dim)
-    return call.add("ScatterElements", x, index, src, axis=axis, reduction=reduction)
+    return call.add("scatter_elements", x, index, src, axis=axis, reduction=reduction)
 
 
 def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
@@ -222,24 +222,24 @@ def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
     shape = call.graph.shape(x)
     windows = np.arange(call.shape[axis])[:, None] * step + np.arange(size)
     wide = (*shape[:axis], *windows.shape, *shape[axis + 1 :])
-    y = call.add("Gather", x, call.graph.constant(windows), shape=wide, axis=axis)
+    y = call.add("gather", x, call.graph.constant(windows), shape=wide, axis=axis)
     return call.graph.transpose(y, [*(at for at in range(rank) if at != axis + 1), axis + 1])
 
 
 def index_select(call: AtenCall, x: str, dim: int, index: str) -> str:
-    return call.add("Gather", x, index, axis=call.axis(dim))
+    return call.add("gather", x, index, axis=call.axis(dim))
 
 
 def gather(call: AtenCall, x: str, dim: int, index: str, sparse_grad: bool = False) -> str:
-    return call.add("GatherElements", x, index, axis=call.axis(dim))
+    return call.add("gather_elements", x, index, axis=call.axis(dim))
 
 
 def embedding(call: AtenCall, weight: str, indices: str, **_: Any) -> str:
-    return call.add("Gather", weight, indices, axis=0)
+    return call.add("gather", weight, indices, axis=0)
 
 
 def triangle(upper: int, call: AtenCall, x: str, diagonal: int = 0) -> str:
-    return call.add("Trilu", x, call.whole([diagonal]), upper=upper)
+    return call.add("trilu", x, call.whole([diagonal]), upper=upper)
 
 
 def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
@@ -252,7 +252,7 @@ def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
         around[rank - 1 - at], around[2 * rank - 1 - at] = before, after
         x = cut(call, x, rank - 1 - at, max(0, -pair[0]), min(0, pair[1]) or None)
     value = call.cast(words.get("value") or 0) if mode == "constant" else None
-    return call.add("Pad", x, call.whole(around), value, mode=mode)
+    return call.add("pad", x, call.whole(around), value, mode=mode)
 
 
 def full_like(call: AtenCall, fill_value: Operand = 0, **_: Any) -> str:
@@ -270,7 +270,7 @@ def top_k(
     call: AtenCall, x: str, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Sequence[str]:
     return call.add_all(
-        "TopK", x, call.whole([k]), axis=call.axis(dim), largest=int(largest), sorted=int(sorted)
+        "top_k", x, call.whole([k]), axis=call.axis(dim), largest=int(largest), sorted=int(sorted)
     )
 
 

@@ -69,7 +69,7 @@ def convolution_backward(
 ) -> Sequence[str]:  # fmt: skip
     """Return the gradients of x, weight and bias that are asked for."""
     words = convolution_words(call.graph.shape(weight)[2:], stride, padding, dilation, groups)
-    op, inputs = "ConvTranspose" if transposed else "Conv", (x, weight, "bias")
+    op, inputs = "conv_transpose" if transposed else "conv", (x, weight, "bias")
     wanted = [name for name, asked in zip(inputs, output_mask, strict=True) if asked]
     node = Node(op, inputs, (grad_output,), MappingProxyType(words))
     rule = convolution.conv_transpose if transposed else convolution.convolution
@@ -139,7 +139,7 @@ def batch_norm_training(
     zeros = graph.constant(np.zeros(channels, call.dtype))
     inputs = (x, scale, shift, running_mean or zeros, running_var or zeros)
     y, mean, variance = graph.add_many(
-        "BatchNormalization", inputs, [(call.shape, call.dtype), *[(channels, call.dtype)] * 2],
+        "batch_norm", inputs, [(call.shape, call.dtype), *[(channels, call.dtype)] * 2],
         epsilon=eps, momentum=0.0, training_mode=1,
     )  # fmt: skip
     results = [y, mean, derive(graph, "1 / sqrt(v + e)", v=variance, e=eps)]
@@ -224,7 +224,7 @@ def embedding_backward(
     if padding_idx >= 0:
         rows = derive(graph, "select(i == p, 0, dy)", i=places, p=padding_idx, dy=rows)
     zeros = graph.expand(graph.number(0.0, call.dtype), call.shape)
-    return call.add("ScatterND", zeros, places, rows, reduction="add")
+    return call.add("scatter_nd", zeros, places, rows, reduction="add")
 
 
 RULES: AtenRules = MappingProxyType(
@@ -235,8 +235,8 @@ RULES: AtenRules = MappingProxyType(
             for name, function in _FUNCTIONS.items()
         },
         "gelu_backward": gelu_backward,
-        "_softmax_backward_data": partial(softmax_backward, "Softmax"),
-        "_log_softmax_backward_data": partial(softmax_backward, "LogSoftmax"),
+        "_softmax_backward_data": partial(softmax_backward, "softmax"),
+        "_log_softmax_backward_data": partial(softmax_backward, "log_softmax"),
         "convolution_backward": convolution_backward,
         MAX_POOL_BACKWARD: max_pool_backward,
         **{f"avg_pool{axes}d_backward": partial(average_pool_backward, axes) for axes in (2, 3)},

@@ -13,7 +13,7 @@ def convolution(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]
     """Conv: weights of both directions lie alike."""
     x, w, dy = node.inputs[0], node.inputs[1], dys[0]
     words = _words(back, node, x, node.outputs[0])
-    dx = _weigh(back, "ConvTranspose", (dy, w), x, words) if back.wants(x) else ""
+    dx = _weigh(back, "conv_transpose", (dy, w), x, words) if back.wants(x) else ""
     dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (x, dy), w, words) if back.wants(w) else ""
     return [dx, dw, *_bias(back, node, dy)]
 
@@ -22,13 +22,13 @@ def conv_transpose(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[s
     """ConvTranspose: the small and the large images have changed places."""
     x, w, dy = node.inputs[0], node.inputs[1], dys[0]
     words = _words(back, node, node.outputs[0], x)
-    dx = _weigh(back, "Conv", (dy, w), x, words) if back.wants(x) else ""
+    dx = _weigh(back, "conv", (dy, w), x, words) if back.wants(x) else ""
     dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (dy, x), w, words) if back.wants(w) else ""
     return [dx, dw, *_bias(back, node, dy)]
 
 
 def _weigh(back: Backward, op: str, inputs: Sequence[str], like: str, words: dict[str, Any]) -> str:
-    if op != "ConvTranspose":
+    if op != "conv_transpose":
         words = {name: value for name, value in words.items() if name != "output_padding"}
     return back.add(op, inputs, back.shape(like), back.dtype(like), **words)
 

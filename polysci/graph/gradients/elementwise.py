@@ -15,16 +15,8 @@ _SELU = MappingProxyType({"alpha": 1.67326319217681884765625, "gamma": 1.0507010
 # Operator without a function of its own -> the gradient of x, and its attributes.
 _FORMULAS: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "ThresholdedRelu": ("select(x > alpha, dy, 0)", MappingProxyType({"alpha": 1.0})),
-        "Selu": ("select(x > 0, dy * gamma, dy * (y + alpha * gamma))", _SELU),
-    }
-)
-# Operator -> its function, those of arguments that broadcast by each of them.
-_FUNCTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        row.operator: name
-        for name, row in FUNCTIONS.items()
-        if row.operator and (row.derivatives or row.choice)
+        "thresholded_relu": ("select(x > alpha, dy, 0)", MappingProxyType({"alpha": 1.0})),
+        "selu": ("select(x > 0, dy * gamma, dy * (y + alpha * gamma))", _SELU),
     }
 )
 
@@ -47,9 +39,8 @@ def by_function(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]
 
 
 def _function_of(node: Node) -> str:
-    if node.op != "Gelu":
-        return _FUNCTIONS[node.op]
-    return "gelu_tanh" if node.attributes.get("approximate", "none") == "tanh" else "gelu"
+    tanh = node.op == "gelu" and node.attributes.get("approximate", "none") == "tanh"
+    return "gelu_tanh" if tanh else node.op
 
 
 def _names(
@@ -69,7 +60,7 @@ def hand_on(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 def add(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Sum and Mean of any number of tensors that broadcast."""
     dy = dys[0]
-    if node.op == "Mean":
+    if node.op == "mean":
         dy = derive(back, "dy * share", dy=dy, share=1 / len(node.inputs))
     return [
         back.unbroadcast(dy, back.shape(name)) if back.wants(name) else "" for name in node.inputs

@@ -29,7 +29,7 @@ def add_cross_entropy(
     _check_reduction(reduction)
     rows = graph.shape(target)
     loss, log = graph.add_many(
-        "SoftmaxCrossEntropyLoss", (scores, target),
+        "cross_entropy", (scores, target),
         [(rows if reduction == "none" else (), "float32"), (shape, "float32")],
         reduction=reduction, ignore_index=ignore_index,
     )  # fmt: skip

@@ -113,13 +113,13 @@ class Adam:
 
     def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         """The inverses of the corrections of both averages, in double until they are done."""
-        count = graph.add("Cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
+        count = graph.add("cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
         made = dict[str, Part]()
         texts = ("1 / (1 - beta ** t)", "1 / sqrt(1 - beta ** t)")
         for name, beta, text in zip(("first", "second"), self.betas, texts, strict=True):
             base = graph.number(beta, "float64")
             exact = derive(graph, text, beta=base, t=count)
-            made[name] = graph.add("Cast", (exact,), graph.shape(step), "float32", to=_TO_REAL)
+            made[name] = graph.add("cast", (exact,), graph.shape(step), "float32", to=_TO_REAL)
         return made
 
     def update(
@@ -149,7 +149,7 @@ def limit_norm(graph: GraphBuilder, gradients: Sequence[str], most: float) -> st
         graph.total(derive(graph, "g * g", g=name), range(len(graph.shape(name))))
         for name in gradients
     ]
-    total = graph.add("Sum", squares, ()) if len(squares) > 1 else squares[0]
+    total = graph.add("sum", squares, ()) if len(squares) > 1 else squares[0]
     return derive(graph, "min(limit / (sqrt(t) + 1e-6), 1)", t=total, limit=most)
 
 

@@ -14,7 +14,7 @@ def maximum(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """To the first of the largest elements of a window."""
     x = node.inputs[0]
     words = dict(node.attributes)
-    if node.op == "GlobalMaxPool":
+    if node.op == "global_max_pool":
         words["kernel_shape"] = list(back.shape(x)[2:])
     return [back.add(MAX_POOL_GRADIENT, (dys[0], x), back.shape(x), back.dtype(x), **words)]
 

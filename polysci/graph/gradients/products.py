@@ -19,7 +19,7 @@ def multiply(
     words: dict[str, float] = {"transA": int(turn_a), "transB": int(turn_b)}
     if alpha != 1:
         words["alpha"] = alpha
-    return back.add("Gemm", (a, b), (rows, columns), back.dtype(a), **words)
+    return back.add("gemm", (a, b), (rows, columns), back.dtype(a), **words)
 
 
 def gemm(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -68,7 +68,7 @@ def matmul(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
 
 
 def _stack(back: Backward, a: str, b: str, shape: Sequence[int]) -> str:
-    return back.add("MatMul", (a, b), shape, back.dtype(a))
+    return back.add("matmul", (a, b), shape, back.dtype(a))
 
 
 def _turned(back: Backward, x: str) -> str:

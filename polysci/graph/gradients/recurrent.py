@@ -29,9 +29,9 @@ def recurrent(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     x, w, r, bias = (node.input(at) for at in range(4))
     kept, dys = _keep(back, node), [*dys, "", ""]
     count, dtype, shape = back.shape(r)[0], back.dtype(x), back.shape(x)
-    rows, states = back.shape(r)[1], 1 + (node.op == "LSTM")
-    early = node.op == "GRU" and not node.attributes.get("linear_before_reset")
-    lead, sides = shape[:2], 1 + (node.op == "GRU" and not early)
+    rows, states = back.shape(r)[1], 1 + (node.op == "lstm")
+    early = node.op == "gru" and not node.attributes.get("linear_before_reset")
+    lead, sides = shape[:2], 1 + (node.op == "gru" and not early)
     first = (shape[0], count, back.shape(r)[2])
     first = first if node.attributes.get("layout") else (count, shape[1], first[2])
     words: dict[str, Any] = {n: node.attributes[n] for n in _WORDS if n in node.attributes}
@@ -130,4 +130,4 @@ def _join(back: Backward, parts: Sequence[str], along: int = 0) -> str:
         return parts[0]
     shape = list(back.shape(parts[0]))
     shape[along] *= len(parts)
-    return back.add("Concat", parts, shape, back.dtype(parts[0]), axis=along)
+    return back.add("concat", parts, shape, back.dtype(parts[0]), axis=along)

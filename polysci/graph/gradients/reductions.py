@@ -14,13 +14,13 @@ from polysci.graph.graph import Node
 # has it where values are equal or 0.
 _REDUCTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "ReduceSum": "dy",
-        "ReduceMean": "dy / n",
-        "ReduceSumSquare": "2 * dy * x",
-        "ReduceL1": "dy * sign(x)",
-        "ReduceL2": "select(y == 0, 0, dy * x / y)",
-        "ReduceLogSum": "dy / exp(y)",
-        "ReduceLogSumExp": "dy * exp(x - y)",
+        "reduce_sum": "dy",
+        "reduce_mean": "dy / n",
+        "reduce_sum_square": "2 * dy * x",
+        "reduce_l1": "dy * sign(x)",
+        "reduce_l2": "select(y == 0, 0, dy * x / y)",
+        "reduce_log_sum": "dy / exp(y)",
+        "reduce_log_sum_exp": "dy * exp(x - y)",
     }
 )
 
@@ -62,6 +62,6 @@ def rule_of(name: str) -> Rule | None:
     """The rule of a reduction, if it has one."""
     return (
         extreme
-        if name in ("ReduceMax", "ReduceMin")
+        if name in ("reduce_max", "reduce_min")
         else (reduction if name in _REDUCTIONS else None)
     )

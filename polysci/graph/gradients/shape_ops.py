@@ -44,7 +44,7 @@ def cut(back: Backward, x: str, along: int, first: int, last: int) -> str:
     shape = list(back.shape(x))
     shape[along] = last - first
     told = [back.constant(np.array([number], np.int64)) for number in (first, last, along)]
-    return back.add("Slice", (x, *told), shape, back.dtype(x))
+    return back.add("slice", (x, *told), shape, back.dtype(x))
 
 
 def split(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -56,7 +56,7 @@ def split(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
         for name, dy in zip(node.outputs, dys, strict=True)
         if name
     ]
-    made = back.add("Concat", parts, shape, back.dtype(x), axis=along)
+    made = back.add("concat", parts, shape, back.dtype(x), axis=along)
     return [made, *[""] * (len(node.inputs) - 1)]
 
 
@@ -86,13 +86,13 @@ def _spread(back: Backward, x: str, along: int, places: range, extent: int) -> s
         pads = [0] * (2 * rank)
         pads[along], pads[rank + along] = places.start, extent - places.stop
         told = back.constant(np.array(pads, np.int64))
-        return back.add("Pad", (x, told), shape, back.dtype(x))
+        return back.add("pad", (x, told), shape, back.dtype(x))
     if not len(places):
         return back.constant(np.zeros(shape, back.dtype(x)))
     sources = [places.index(at) if at in places else 0 for at in range(extent)]
     real = np.array([at in places for at in range(extent)], back.dtype(x))
     told = back.constant(np.array(sources, np.int64))
-    moved = back.add("Gather", (x, told), shape, back.dtype(x), axis=along)
+    moved = back.add("gather", (x, told), shape, back.dtype(x), axis=along)
     mask = back.constant(real.reshape(-1, *[1] * (rank - along - 1)))
     return derive(back, "x * m", x=moved, m=mask)
 

@@ -17,7 +17,7 @@ def softmax(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     old = back.graph.opset < 13
     first = int(node.attributes.get("axis", 1 if old else -1)) % len(shape)
     axes = range(first, len(shape)) if old else [first]
-    return [_of_logarithm(back, y, dy, axes)] if node.op == "LogSoftmax" else [
+    return [_of_logarithm(back, y, dy, axes)] if node.op == "log_softmax" else [
         derive(back, "y * (dy - t)", y=y, dy=dy,
                t=back.total(derive(back, "dy * y", dy=dy, y=y), axes, keep=True))
     ]  # fmt: skip

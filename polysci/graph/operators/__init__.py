@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from polysci.graph.operators import (
@@ -77,9 +78,13 @@ OPERATORS: Final[dict[str, Operator]] = {
 }
 
 
+@cache
 def operator_of_onnx(name: str) -> str:
-    """The name of the operator that ONNX files call so; the name itself where there is none."""
-    row = OPERATORS.get(name)
-    if row is not None and name in row.onnx_names:
-        return name
-    return next((row.name for row in OPERATORS.values() if name in row.onnx_names), name)
+    """Return the operator that ONNX files call so; the name itself where the table has none."""
+    return next((row.name for row in OPERATORS.values() if row.onnx == name), name)
+
+
+def onnx_name(op: str) -> str:
+    """Return what ONNX calls an operator; the name itself where ONNX, or the table, lacks it."""
+    row = OPERATORS.get(op)
+    return row.onnx if row and row.onnx else op

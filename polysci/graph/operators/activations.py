@@ -24,7 +24,7 @@ _OTHERS: Mapping[str, tuple[Callable[..., Expr], Parameters]] = MappingProxyType
     "scaledtanh": (lambda x, a, b: apply("mul", a, apply("tanh", apply("mul", x, b))), (1.0, 1.0)),
 })  # fmt: skip
 _FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
-    {row.operator.lower(): row for row in FUNCTIONS.values() if row.inputs == ("x",)}
+    {row.onnx.lower(): row for row in FUNCTIONS.values() if row.inputs == ("x",)}
 )
 # Functions whose slope is known by their value.
 _WITH_SLOPES = ("relu", "tanh", "sigmoid")

@@ -56,13 +56,13 @@ def conv(build: Builder, node: Node) -> None:
 
 def check_channels(build: Builder, node: Node) -> None:
     """Refuses weights that do not fit the tensors, which shape inference lets pass."""
-    x, w = (build.shape(node.inputs[at]) for at in (0, 3 if node.op == "QLinearConv" else 1))
+    x, w = (build.shape(node.inputs[at]) for at in (0, 3 if node.op == "quantized_conv" else 1))
     groups, taps = int(node.attributes.get("group", 1)), node.attributes.get("kernel_shape")
     if len(x) != len(w) or x[1] != w[1] * groups or groups < 1 or w[0] % groups:
         build.refuse(f"weights {list(w)} and {groups} groups for x {list(x)}")
     if taps and tuple(taps) != w[2:]:
         build.refuse(f"weights {list(w)} and kernel_shape {list(taps)}")
-    if node.op == "Conv" and node.input(2) and build.shape(node.input(2)) != (w[0],):
+    if node.op == "conv" and node.input(2) and build.shape(node.input(2)) != (w[0],):
         build.refuse(f"bias {list(build.shape(node.input(2)))} for {w[0]} channels")
 
 
@@ -159,7 +159,7 @@ def sum_parts(
     left, right, over, guards = terms(build, x, w, windows, groups)
     factors = element or (left, right)
     expr: Expr = Reduce("add", over, apply("mul", *factors), guards)
-    if node.op == "Conv" and node.input(2):
+    if node.op == "conv" and node.input(2):
         expr = apply("add", expr, build.along(node.input(2), 1))
     return expr
 
@@ -190,5 +190,5 @@ def group_channel(filters: int, own: int, groups: int) -> Index:
 
 
 ROWS = (
-    Operator("Conv", conv, gradient=gradients.convolution, dims="images"),
+    Operator("conv", "Conv", conv, gradient=gradients.convolution, dims="images"),
 )  # fmt: skip

@@ -151,5 +151,5 @@ def _view(
 
 
 ROWS = (
-    Operator("DeformConv", deform_conv),
+    Operator("deform_conv", "DeformConv", deform_conv),
 )  # fmt: skip

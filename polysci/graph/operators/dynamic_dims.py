@@ -71,6 +71,6 @@ def suppress(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("NonZero", non_zero, reference=reference.non_zero),
-    Operator("NonMaxSuppression", suppress, reference=reference.suppress),
+    Operator("non_zero", "NonZero", non_zero, reference=reference.non_zero),
+    Operator("non_max_suppression", "NonMaxSuppression", suppress, reference=reference.suppress),
 )  # fmt: skip

@@ -210,5 +210,5 @@ def einsum(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Einsum", einsum),
+    Operator("einsum", "Einsum", einsum),
 )  # fmt: skip

@@ -75,5 +75,5 @@ def _text(build: Builder, y: str, a: Load, b: Load, over: tuple[tuple[str, int],
 
 
 ROWS = (
-    Operator(ELEMENTS, elements, reference=reference.elements, onnx=()),
+    Operator(ELEMENTS, "", elements, reference=reference.elements),
 )  # fmt: skip

@@ -20,15 +20,10 @@ from polysci.loop_ir.functions import convert, kind_of_type
 from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction, is_predicate, template
 
 # Operators that are a function of the table; elements are of any type whose kind has the function.
-_UNARY = {row.operator: row for row in FUNCTIONS.values() if row.operator and len(row.inputs) == 1}
 # Operators that ONNX's reference computes in f32, or not for tensors without axes.
-_OWN_VALUES = ("Erf", "Softsign")
+_OWN_VALUES = ("erf", "softsign")
 MOST_TERMS = 32  # of a sum that is computed at once
-_BINARY = {
-    **{row.operator: name for name, row in FUNCTIONS.items()
-       if row.operator and len(row.inputs) == 2},
-    **{"Sum": "add", "Mean": "add"},
-}  # fmt: skip
+_SUMS = {"sum": "add", "mean": "add"}  # of any number of tensors
 _SELU = (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))
 # Constant exponents that have a function of their own.
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
@@ -36,7 +31,7 @@ _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
 
 def unary(build: Builder, node: Node) -> None:
     """A function of one tensor."""
-    function, x, y = _UNARY[node.op], node.inputs[0], node.outputs[0]
+    function, x, y = FUNCTIONS[node.op], node.inputs[0], node.outputs[0]
     build.check_function(function.name, x)
     numbers = [
         float(node.attributes.get(name, default)) for name, default in function.parameters.items()
@@ -61,7 +56,7 @@ def gelu(build: Builder, node: Node) -> None:
 
 def binary(build: Builder, node: Node) -> None:
     """A function of two tensors that broadcast, or of several one after the other."""
-    function, y = _BINARY[node.op], node.outputs[0]
+    function, y = _SUMS.get(node.op, node.op), node.outputs[0]
     build.check_function(function, *node.inputs)
     parts = [build.load(name, y) for name in node.inputs]
     expr: Expr = parts[0]
@@ -70,12 +65,12 @@ def binary(build: Builder, node: Node) -> None:
             made = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
             expr = build.load(build.define(node, expr, made), y)
         expr = apply(function, expr, part)
-    build.define(node, apply("div", expr, len(parts)) if node.op == "Mean" else expr)
+    build.define(node, apply("div", expr, len(parts)) if node.op == "mean" else expr)
 
 
 def extreme(build: Builder, node: Node) -> None:
     """Min and Max, two and two: compilers take seconds for long chains of choices."""
-    function, y = node.op.lower(), node.outputs[0]
+    function, y = node.op, node.outputs[0]
     build.check_function(function, *node.inputs)
     parts = [build.load(name, y) for name in node.inputs]
     numbers = [part for part in parts if isinstance(part, Number)]
@@ -166,7 +161,7 @@ def affine(build: Builder, node: Node) -> None:
 def same(build: Builder, node: Node) -> None:
     """Identity, and Dropout where nothing is learned."""
     trains = node.input(2) and build.known(node, 2, "training_mode")
-    if node.op == "Dropout" and trains is not None and bool(np.any(trains)):
+    if node.op == "dropout" and trains is not None and bool(np.any(trains)):
         build.refuse("training")
     build.check_numbers(node, node.inputs[0])
     build.define(node, build.load(node.inputs[0], node.outputs[0]))
@@ -201,35 +196,36 @@ def mask(build: Builder, node: Node) -> None:
 
 def _function_row(function: ScalarFunction) -> Operator:
     """The row of an operator that is a scalar function, of ONNX's own name or in another domain."""
-    own_values = bool(function.onnx) or function.operator in _OWN_VALUES
+    own_values = "." in function.onnx or function.name in _OWN_VALUES
     return Operator(
-        function.operator,
+        function.name,
+        function.onnx,
         unary if len(function.inputs) == 1 else binary,
         partial(broadcast, dtype="bool" if is_predicate(function.name) else ""),
         gradients.by_function if function.derivatives or function.choice else None,
         partial(reference.by_function, function=function) if own_values else None,
         "alike",
-        (function.onnx,) if function.onnx else None,
     )
 
 
 ROWS = (
     *(_function_row(function) for function in FUNCTIONS.values()
-      if function.operator and function.name != "select"),
-    Operator("Sum", binary, gradient=gradients.add, dims="alike"),
-    Operator("Mean", binary, gradient=gradients.add, dims="alike"),
-    Operator("Min", extreme, gradient=gradients.extreme, dims="alike"),
-    Operator("Max", extreme, gradient=gradients.extreme, dims="alike"),
-    Operator("Selu", selu, gradient=gradients.by_formula, dims="alike"),
-    Operator("Gelu", gelu, gradient=gradients.by_function, reference=reference.gelu, dims="alike"),
-    Operator("Pow", power, gradient=gradients.power, dims="alike"),
-    Operator("Mod", remainder, dims="alike"),
-    Operator("BitShift", shift_bits, dims="alike"),
-    Operator("Clip", clip, gradient=gradients.clip, dims="alike"),
-    Operator("Identity", same, gradient=gradients.hand_on, dims="alike"),
-    Operator("Dropout", same, dims="alike"),
-    Operator("Cast", cast, reference=reference.cast, dims="alike"),
-    Operator("CastLike", cast, dims="alike"),
-    Operator(AFFINE, affine, reference=reference.affine, onnx=()),
-    Operator(DROPOUT_MASK, mask, reference=dropout.dropout_mask, onnx=()),
+      if function.onnx and function.name != "select"),
+    Operator("sum", "Sum", binary, gradient=gradients.add, dims="alike"),
+    Operator("mean", "Mean", binary, gradient=gradients.add, dims="alike"),
+    Operator("min", "Min", extreme, gradient=gradients.extreme, dims="alike"),
+    Operator("max", "Max", extreme, gradient=gradients.extreme, dims="alike"),
+    Operator("selu", "Selu", selu, gradient=gradients.by_formula, dims="alike"),
+    Operator("gelu", "Gelu", gelu, gradient=gradients.by_function, reference=reference.gelu,
+             dims="alike"),
+    Operator("pow", "Pow", power, gradient=gradients.power, dims="alike"),
+    Operator("mod", "Mod", remainder, dims="alike"),
+    Operator("bit_shift", "BitShift", shift_bits, dims="alike"),
+    Operator("clip", "Clip", clip, gradient=gradients.clip, dims="alike"),
+    Operator("identity", "Identity", same, gradient=gradients.hand_on, dims="alike"),
+    Operator("dropout", "Dropout", same, dims="alike"),
+    Operator("cast", "Cast", cast, reference=reference.cast, dims="alike"),
+    Operator("cast_like", "CastLike", cast, dims="alike"),
+    Operator(AFFINE, "", affine, reference=reference.affine),
+    Operator(DROPOUT_MASK, "", mask, reference=dropout.dropout_mask),
 )  # fmt: skip

@@ -129,6 +129,6 @@ def stft(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("DFT", dft),
-    Operator("STFT", stft, shapes.stft),
+    Operator("dft", "DFT", dft),
+    Operator("stft", "STFT", stft, shapes.stft),
 )  # fmt: skip

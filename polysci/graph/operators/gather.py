@@ -190,10 +190,11 @@ def reverse_sequence(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Gather", gather, dims="gathered"),
-    Operator("GatherElements", gather_elements, reference=indexing.gather_elements),
-    Operator("GatherND", gather_nd, dims="gathered_slices"),
-    Operator("Compress", compress, shapes.compress),
-    Operator("OneHot", one_hot),
-    Operator("ReverseSequence", reverse_sequence),
+    Operator("gather", "Gather", gather, dims="gathered"),
+    Operator("gather_elements", "GatherElements", gather_elements,
+             reference=indexing.gather_elements),
+    Operator("gather_nd", "GatherND", gather_nd, dims="gathered_slices"),
+    Operator("compress", "Compress", compress, shapes.compress),
+    Operator("one_hot", "OneHot", one_hot),
+    Operator("reverse_sequence", "ReverseSequence", reverse_sequence),
 )  # fmt: skip

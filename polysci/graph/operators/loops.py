@@ -139,6 +139,6 @@ class _Loop(Steps):
 
 
 ROWS = (
-    Operator(LOOP_BEGIN, begin, onnx=()),
-    Operator(LOOP_END, end, onnx=()),
+    Operator(LOOP_BEGIN, "", begin),
+    Operator(LOOP_END, "", end),
 )  # fmt: skip

@@ -79,5 +79,6 @@ def _sum(build: Builder, name: str) -> Reduce:
 
 
 ROWS = (
-    Operator("SoftmaxCrossEntropyLoss", cross_entropy, gradient=gradients.cross_entropy),
+    Operator("cross_entropy", "SoftmaxCrossEntropyLoss", cross_entropy,
+             gradient=gradients.cross_entropy),
 )  # fmt: skip

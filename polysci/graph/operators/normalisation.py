@@ -229,12 +229,14 @@ def _every(channels: int, parts: int) -> Index:
 
 
 ROWS = (
-    Operator("BatchNormalization", batch_normalisation, gradient=gradients.batch, dims="images"),
-    Operator("LayerNormalization", layer_normalisation, gradient=gradients.layer, dims="along"),
-    Operator("RMSNormalization", root_mean_square, gradient=gradients.root_mean_square,
-             dims="along"),
-    Operator("GroupNormalization", group_normalisation, shapes.like_input, gradients.groups,
-             reference.groups, "images"),
-    Operator("InstanceNormalization", instance_normalisation, gradient=gradients.groups,
+    Operator("batch_norm", "BatchNormalization", batch_normalisation, gradient=gradients.batch,
              dims="images"),
+    Operator("layer_norm", "LayerNormalization", layer_normalisation, gradient=gradients.layer,
+             dims="along"),
+    Operator("rms_norm", "RMSNormalization", root_mean_square, gradient=gradients.root_mean_square,
+             dims="along"),
+    Operator("group_norm", "GroupNormalization", group_normalisation, shapes.like_input,
+             gradients.groups, reference.groups, "images"),
+    Operator("instance_norm", "InstanceNormalization", instance_normalisation,
+             gradient=gradients.groups, dims="images"),
 )  # fmt: skip

@@ -153,8 +153,9 @@ def _by_roots(base: Expr, power: float) -> Expr:
 
 
 ROWS = (
-    Operator("MaxPool", maximum, crop_pool, gradients.maximum, dims="images"),
-    Operator("AveragePool", average, crop_pool, gradients.average, dims="images"),
-    Operator("LpPool", norm, crop_pool, dims="images"),
-    Operator("LRN", local_response, reference=normalisation.local_response, dims="images"),
+    Operator("max_pool", "MaxPool", maximum, crop_pool, gradients.maximum, dims="images"),
+    Operator("average_pool", "AveragePool", average, crop_pool, gradients.average, dims="images"),
+    Operator("lp_pool", "LpPool", norm, crop_pool, dims="images"),
+    Operator("local_response_norm", "LRN", local_response, reference=normalisation.local_response,
+             dims="images"),
 )  # fmt: skip

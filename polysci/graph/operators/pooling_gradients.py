@@ -108,6 +108,6 @@ def average(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator(MAX_POOL_GRADIENT, maximum, reference=pool_gradient, onnx=()),
-    Operator(AVERAGE_POOL_GRADIENT, average, reference=pool_gradient, onnx=()),
+    Operator(MAX_POOL_GRADIENT, "", maximum, reference=pool_gradient),
+    Operator(AVERAGE_POOL_GRADIENT, "", average, reference=pool_gradient),
 )  # fmt: skip

@@ -170,6 +170,6 @@ def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
 
 
 ROWS = (
-    Operator("Gemm", gemm, gradient=gradients.gemm, dims="product"),
-    Operator("MatMul", matmul, gradient=gradients.matmul, dims="product"),
+    Operator("gemm", "Gemm", gemm, gradient=gradients.gemm, dims="product"),
+    Operator("matmul", "MatMul", matmul, gradient=gradients.matmul, dims="product"),
 )  # fmt: skip

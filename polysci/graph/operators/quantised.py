@@ -173,8 +173,8 @@ def _channel(build: Builder, name: str) -> Expr:
 
 
 ROWS = (
-    Operator("QuantizeLinear", quantise, dims="alike"),
-    Operator("DequantizeLinear", dequantise, dims="alike"),
-    Operator("QLinearConv", linear_conv),
-    Operator("ConvInteger", integer_conv),
+    Operator("quantize", "QuantizeLinear", quantise, dims="alike"),
+    Operator("dequantize", "DequantizeLinear", dequantise, dims="alike"),
+    Operator("quantized_conv", "QLinearConv", linear_conv),
+    Operator("integer_conv", "ConvInteger", integer_conv),
 )  # fmt: skip

@@ -118,6 +118,6 @@ def _parameter(build: Builder, node: Node, name: str, *, row: bool = False) -> E
 
 
 ROWS = (
-    Operator("MatMulInteger", integer_matmul),
-    Operator("QLinearMatMul", linear_matmul),
+    Operator("integer_matmul", "MatMulInteger", integer_matmul),
+    Operator("quantized_matmul", "QLinearMatMul", linear_matmul),
 )  # fmt: skip

@@ -94,11 +94,11 @@ def _number(name: str) -> Load:
 
 def quantised_lstm(build: Builder, node: Node) -> None:
     """The first eight inputs are those of an LSTM, W and R constant."""
-    plain = replace(node, op="LSTM", inputs=node.inputs[:8])
+    plain = replace(node, op="lstm", inputs=node.inputs[:8])
     w_scale, r_scale = node.inputs[8:]
     recurrent(build, plain, partial(QuantisedDirection, scales=(w_scale, r_scale)))
 
 
 ROWS = (
-    Operator(QUANTISED_LSTM, quantised_lstm, reference=reference.recurrent, onnx=()),
+    Operator(QUANTISED_LSTM, "", quantised_lstm, reference=reference.recurrent),
 )  # fmt: skip

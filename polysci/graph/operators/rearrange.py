@@ -168,12 +168,12 @@ def columns_to_image(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Expand", expand, gradient=gradients.expand, dims="alike"),
-    Operator("Tile", tile),
-    Operator("DepthToSpace", depth_to_space, dims="images"),
-    Operator("SpaceToDepth", space_to_depth, dims="images"),
-    Operator("Trilu", triangle),
-    Operator("EyeLike", eye_like),
-    Operator("CenterCropPad", centre),
-    Operator("Col2Im", columns_to_image),
+    Operator("expand", "Expand", expand, gradient=gradients.expand, dims="alike"),
+    Operator("tile", "Tile", tile),
+    Operator("depth_to_space", "DepthToSpace", depth_to_space, dims="images"),
+    Operator("space_to_depth", "SpaceToDepth", space_to_depth, dims="images"),
+    Operator("trilu", "Trilu", triangle),
+    Operator("eye_like", "EyeLike", eye_like),
+    Operator("center_crop_pad", "CenterCropPad", centre),
+    Operator("col2im", "Col2Im", columns_to_image),
 )  # fmt: skip

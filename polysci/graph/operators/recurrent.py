@@ -229,9 +229,9 @@ def rnn(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
 
 
 CELLS: Mapping[str, Cell] = MappingProxyType({
-    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
-    "GRU": Cell(("Sigmoid", "Tanh"), (5,), gru),
-    "RNN": Cell(("Tanh",), (5,), rnn),
+    "lstm": Cell(("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
+    "gru": Cell(("Sigmoid", "Tanh"), (5,), gru),
+    "rnn": Cell(("Tanh",), (5,), rnn),
 })  # fmt: skip
 
 
@@ -312,7 +312,7 @@ def _check(build: Builder, node: Node, cell: Cell) -> None:
         if name and at and build.shape(name) != wanted[at]:
             build.refuse(f"input {at} {list(build.shape(name))}; expected {list(wanted[at])}")
     order = order_of(node)
-    if sorted(order) != sorted(ORDERS[node.op]) or (node.op == "GRU" and order[2] != "n"):
+    if sorted(order) != sorted(ORDERS[node.op]) or (node.op == "gru" and order[2] != "n"):
         build.refuse(f"order {order} of gates {ORDERS[node.op]}")
     if node.attributes.get("hidden_size", hidden) != hidden:
         build.refuse(f"hidden_size {node.attributes['hidden_size']} and R of {hidden}")
@@ -322,7 +322,7 @@ def _project(direction: Direction, cell: Cell, x: str) -> str:
     """The products of the inputs of all steps, and what is added in all of them."""
     build, node = direction.build, direction.node
     rows = len(ORDERS[node.op]) * direction.hidden
-    late = node.op == "GRU" and node.attributes.get("linear_before_reset")
+    late = node.op == "gru" and node.attributes.get("linear_before_reset")
     bias = direction.bias(0) if late else direction.bias(0, 1)
     shape = (*build.shape(x)[:2], rows)
     weights = direction.weights(1, 0, rows)
@@ -384,6 +384,7 @@ def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTe
 
 
 ROWS = (
-    *(Operator(name, recurrent, gradient=gradients.recurrent, reference=reference.recurrent)
+    *(Operator(name, name.upper(), recurrent, gradient=gradients.recurrent,
+               reference=reference.recurrent)
       for name in CELLS),
 )  # fmt: skip

@@ -42,7 +42,7 @@ class ReturningDirection(Direction):
     @property
     def late(self) -> bool:
         """Whether it is a GRU that resets products of the state, not the state."""
-        return self.kind == "GRU" and bool(self.node.attributes.get("linear_before_reset"))
+        return self.kind == "gru" and bool(self.node.attributes.get("linear_before_reset"))
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
 
 
 _STEPS: Mapping[str, Callable[[ReturningDirection, Sequence[CarriedTensor]], None]] = (
-    MappingProxyType({"LSTM": lstm, "GRU": gru, "RNN": rnn})
+    MappingProxyType({"lstm": lstm, "gru": gru, "rnn": rnn})
 )
 
 
@@ -161,7 +161,7 @@ def recurrent_gradient(build: Builder, node: Node) -> None:
     shape = build.shape(node.inputs[_FIRST_KEPT])
     count, state = shape[time], (shape[1 - time], shape[2])
     mask, places = mask_of(build, node, node.inputs[4], count), places_of(node, count, returns=True)
-    states = 1 + (kind == "LSTM")
+    states = 1 + (kind == "lstm")
     functions = slopes(build, node, len(places), CELLS[kind].activations)
     every: list[list[CarriedTensor]] = []
     for number, place in enumerate(places):
@@ -184,6 +184,7 @@ def recurrent_gradient(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator(RECURRENT_GRADIENT, recurrent_gradient, reference=reference.recurrent_gradient,
-             onnx=()),
+    Operator(
+        RECURRENT_GRADIENT, "", recurrent_gradient, reference=reference.recurrent_gradient
+    ),
 )  # fmt: skip

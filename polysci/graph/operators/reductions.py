@@ -23,21 +23,22 @@ from polysci.polyhedral.affine import Affine
 class _Row:
     """``after(function over axes of before(x))``; an empty name does nothing."""
 
+    onnx: str
     function: str
     before: str = ""
     after: str = ""
 
 
 _REDUCTIONS: Mapping[str, _Row] = {
-    "ReduceSum": _Row("add"),
-    "ReduceMean": _Row("add"),
-    "ReduceProd": _Row("mul"),
-    "ReduceMax": _Row("max"),
-    "ReduceMin": _Row("min"),
-    "ReduceL1": _Row("add", "abs"),
-    "ReduceL2": _Row("add", "square", "sqrt"),
-    "ReduceSumSquare": _Row("add", "square"),
-    "ReduceLogSum": _Row("add", "", "log"),
+    "reduce_sum": _Row("ReduceSum", "add"),
+    "reduce_mean": _Row("ReduceMean", "add"),
+    "reduce_prod": _Row("ReduceProd", "mul"),
+    "reduce_max": _Row("ReduceMax", "max"),
+    "reduce_min": _Row("ReduceMin", "min"),
+    "reduce_l1": _Row("ReduceL1", "add", "abs"),
+    "reduce_l2": _Row("ReduceL2", "add", "square", "sqrt"),
+    "reduce_sum_square": _Row("ReduceSumSquare", "add", "square"),
+    "reduce_log_sum": _Row("ReduceLogSum", "add", "", "log"),
 }
 
 
@@ -81,7 +82,7 @@ def reduction(build: Builder, node: Node) -> None:
     build.check_function(row.function, x)
     axes, dtype = reduced_axes(build, node), build.dtype(x)
     count = prod(build.shape(x)[number] for number in axes)
-    mean = node.op == "ReduceMean"
+    mean = node.op == "reduce_mean"
     if mean and not count and build.values[y].size:
         build.refuse("a mean of nothing")
     if not count and row.function in ("max", "min") and np.dtype(dtype).itemsize < 4:
@@ -142,7 +143,7 @@ def extreme_place(build: Builder, node: Node) -> None:
         build.refuse("a place in an axis without elements")
     last = "last_" if node.attributes.get("select_last_index") else ""
     keep = bool(node.attributes.get("keepdims", 1))
-    build.define(node, reduce(build, x, [along], f"{last}{node.op.lower()}", keep=keep))
+    build.define(node, reduce(build, x, [along], f"{last}{node.op}", keep=keep))
 
 
 def global_pool(build: Builder, node: Node) -> None:
@@ -153,9 +154,9 @@ def global_pool(build: Builder, node: Node) -> None:
     count = prod(build.shape(x)[number] for number in axes)
     if not count and build.values[y].size:
         build.refuse("a pool of nothing")
-    if node.op == "GlobalMaxPool":
+    if node.op == "global_max_pool":
         build.define(node, reduce(build, x, axes, "max", keep=True))
-    elif node.op == "GlobalLpPool":
+    elif node.op == "global_lp_pool":
         power = float(node.attributes.get("p", 2))
         sums = reduce(build, x, axes, "add", keep=True, before=lambda part: to_power(part, power))
         build.define(node, root_of(sums, power))
@@ -195,14 +196,17 @@ def lp_normalisation(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    *(Operator(name, reduction, gradient=gradients.rule_of(name), dims="reduced")
-      for name in _REDUCTIONS),
-    Operator("ReduceLogSumExp", log_sum_exp, gradient=gradients.reduction, dims="reduced"),
-    Operator("ArgMax", extreme_place, dims="reduced"),
-    Operator("ArgMin", extreme_place, dims="reduced"),
-    Operator("GlobalAveragePool", global_pool, gradient=pooling.global_average, dims="images"),
-    Operator("GlobalMaxPool", global_pool, gradient=pooling.maximum,
+    *(Operator(name, row.onnx, reduction, gradient=gradients.rule_of(name), dims="reduced")
+      for name, row in _REDUCTIONS.items()),
+    Operator("reduce_log_sum_exp", "ReduceLogSumExp", log_sum_exp, gradient=gradients.reduction,
+             dims="reduced"),
+    Operator("argmax", "ArgMax", extreme_place, dims="reduced"),
+    Operator("argmin", "ArgMin", extreme_place, dims="reduced"),
+    Operator("global_average_pool", "GlobalAveragePool", global_pool,
+             gradient=pooling.global_average, dims="images"),
+    Operator("global_max_pool", "GlobalMaxPool", global_pool, gradient=pooling.maximum,
              reference=reference.global_maximum, dims="images"),
-    Operator("GlobalLpPool", global_pool, reference=reference.global_norm),
-    Operator("LpNormalization", lp_normalisation, reference=reference.by_norm, dims="along"),
+    Operator("global_lp_pool", "GlobalLpPool", global_pool, reference=reference.global_norm),
+    Operator("lp_norm", "LpNormalization", lp_normalisation, reference=reference.by_norm,
+             dims="along"),
 )  # fmt: skip

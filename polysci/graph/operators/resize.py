@@ -31,7 +31,7 @@ Indices = NDArray[np.int64]
 
 def resize(build: Builder, node: Node) -> None:
     """One axis after the other: linear interpolation is a product of those along axes."""
-    if node.op == "Upsample" or build.graph.opset < 11:
+    if node.op == "upsample" or build.graph.opset < 11:
         node = _in_new_words(build, node)
     x, y = node.inputs[0], node.outputs[0]
     mode = node.attributes.get("mode", "nearest")
@@ -244,6 +244,6 @@ def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
 
 
 ROWS = (
-    Operator("Resize", resize),
-    Operator("Upsample", resize),
+    Operator("resize", "Resize", resize),
+    Operator("upsample", "Upsample", resize),
 )  # fmt: skip

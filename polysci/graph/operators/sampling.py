@@ -193,6 +193,6 @@ def affine_grid(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("GridSample", grid_sample, reference=reference.grid_sample),
-    Operator("AffineGrid", affine_grid),
+    Operator("grid_sample", "GridSample", grid_sample, reference=reference.grid_sample),
+    Operator("affine_grid", "AffineGrid", affine_grid),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ViewStage
 
 BLOCK = 32  # elements whose sums are made one by one; sums of blocks are added to them
-_FUNCTIONS = {"CumSum": "add", "CumProd": "mul"}
+_FUNCTIONS = {"cumsum": "add", "cumprod": "mul"}
 
 
 @dataclass(slots=True)
@@ -104,6 +104,6 @@ def scan(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("CumSum", scan, dims="along"),
-    Operator("CumProd", scan),
+    Operator("cumsum", "CumSum", scan, dims="along"),
+    Operator("cumprod", "CumProd", scan),
 )  # fmt: skip

@@ -111,9 +111,10 @@ def max_unpool(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Scatter", scatter_elements),
-    Operator("ScatterElements", scatter_elements),
-    Operator("ScatterND", scatter_nd),
-    Operator("TensorScatter", tensor_scatter),
-    Operator("MaxUnpool", max_unpool, shapes.max_unpool, reference=indexing.max_unpool),
+    Operator("scatter", "Scatter", scatter_elements),
+    Operator("scatter_elements", "ScatterElements", scatter_elements),
+    Operator("scatter_nd", "ScatterND", scatter_nd),
+    Operator("tensor_scatter", "TensorScatter", tensor_scatter),
+    Operator("max_unpool", "MaxUnpool", max_unpool, shapes.max_unpool,
+             reference=indexing.max_unpool),
 )  # fmt: skip

@@ -85,10 +85,11 @@ def choose(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("If", choose, reference=reference.choose),
-    Operator("Where", where, gradient=gradients.by_function, dims="alike"),
-    Operator("PRelu", parametric_relu, gradient=gradients.parametric_relu, dims="alike"),
-    Operator("ThresholdedRelu", threshold_relu, gradient=gradients.by_formula, dims="alike"),
-    Operator("Shrink", shrink, dims="alike"),
-    Operator("IsInf", is_infinite, dims="alike", torch=("isinf",)),
+    Operator("if", "If", choose, reference=reference.choose),
+    Operator("select", "Where", where, gradient=gradients.by_function, dims="alike"),
+    Operator("prelu", "PRelu", parametric_relu, gradient=gradients.parametric_relu, dims="alike"),
+    Operator("thresholded_relu", "ThresholdedRelu", threshold_relu, gradient=gradients.by_formula,
+             dims="alike"),
+    Operator("shrink", "Shrink", shrink, dims="alike"),
+    Operator("isinf", "IsInf", is_infinite, dims="alike", torch=("isinf",)),
 )  # fmt: skip

@@ -117,8 +117,9 @@ def _check_regions(build: Builder, node: Node, columns: int) -> tuple[int, ...]:
 
 
 ROWS = (
-    Operator("TopK", top_k, dims="first"),
-    Operator("RoiAlign", roi_align, dims="regions"),
-    Operator("MaxRoiPool", max_roi_pool, reference=sampling.max_roi_pool, dims="regions"),
-    Operator("Det", determinant),
+    Operator("top_k", "TopK", top_k, dims="first"),
+    Operator("roi_align", "RoiAlign", roi_align, dims="regions"),
+    Operator("max_roi_pool", "MaxRoiPool", max_roi_pool, reference=sampling.max_roi_pool,
+             dims="regions"),
+    Operator("det", "Det", determinant),
 )  # fmt: skip

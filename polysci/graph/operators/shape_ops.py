@@ -124,15 +124,22 @@ def pad(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Reshape", reshape, shapes.keep_count, gradients.reshape, dims="reshaped"),
-    Operator("Transpose", transpose, shapes.check_order, gradients.transpose, dims="transposed"),
-    Operator("Concat", concat, gradient=gradients.concat, dims="joined"),
-    Operator("Split", split, gradient=gradients.split),
-    Operator("Slice", slices, shapes.cut, gradients.slices, dims="sliced"),
-    Operator("Pad", pad, gradient=gradients.pad),
+    Operator("reshape", "Reshape", reshape, shapes.keep_count, gradients.reshape, dims="reshaped"),
+    Operator("transpose", "Transpose", transpose, shapes.check_order, gradients.transpose,
+             dims="transposed"),
+    Operator("concat", "Concat", concat, gradient=gradients.concat, dims="joined"),
+    Operator("split", "Split", split, gradient=gradients.split),
+    Operator("slice", "Slice", slices, shapes.cut, gradients.slices, dims="sliced"),
+    Operator("pad", "Pad", pad, gradient=gradients.pad),
     # Without stages: known while a model is read, or Reshape after simplification
-    Operator("Flatten", None, shapes.check_axis, gradients.reshape, dims="reshaped"),
-    Operator("Squeeze", gradient=gradients.reshape, dims="reshaped"),
-    Operator("Unsqueeze", gradient=gradients.reshape, dims="reshaped"),
-    *map(Operator, ("Constant", "ConstantOfShape", "Shape", "Range", "MelWeightMatrix")),
+    Operator("flatten", "Flatten", None, shapes.check_axis, gradients.reshape, dims="reshaped"),
+    Operator("squeeze", "Squeeze", gradient=gradients.reshape, dims="reshaped"),
+    Operator("unsqueeze", "Unsqueeze", gradient=gradients.reshape, dims="reshaped"),
+    Operator("constant", "Constant"),
+    Operator("constant_of_shape", "ConstantOfShape"),
+    Operator("shape", "Shape"),
+    Operator("size", "Size"),
+    Operator("range", "Range"),
+    Operator("unique", "Unique"),
+    Operator("mel_weight_matrix", "MelWeightMatrix"),
 )  # fmt: skip

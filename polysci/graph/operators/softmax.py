@@ -42,7 +42,7 @@ def softmax(build: Builder, node: Node) -> None:
 
     build.define(node, reduce(build, x, axes, "add", keep=True, before=before), total)
     below, all_ = apply("sub", build.load(x, y), largest), build.load(total, y)
-    if node.op == "LogSoftmax":
+    if node.op == "log_softmax":
         build.define(node, apply("sub", below, apply("log", all_)))
     else:
         build.define(node, apply("div", apply("exp", below), all_))
@@ -62,9 +62,9 @@ def hardmax(build: Builder, node: Node) -> None:
 
 
 ROWS = (
-    Operator("Softmax", softmax, gradient=gradients.softmax, reference=reference.softmax,
+    Operator("softmax", "Softmax", softmax, gradient=gradients.softmax, reference=reference.softmax,
              dims="along"),
-    Operator("LogSoftmax", softmax, gradient=gradients.softmax, reference=reference.log_softmax,
-             dims="along"),
-    Operator("Hardmax", hardmax, reference=reference.hardmax, dims="along"),
+    Operator("log_softmax", "LogSoftmax", softmax, gradient=gradients.softmax,
+             reference=reference.log_softmax, dims="along"),
+    Operator("hardmax", "Hardmax", hardmax, reference=reference.hardmax, dims="along"),
 )  # fmt: skip

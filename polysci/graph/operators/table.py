@@ -28,20 +28,16 @@ class Operator:
     model is read, or replaced by ``simplify``. ``shapes`` corrects what ONNX's inference says of
     its results, or tells them where ONNX lacks the operator. ``gradient`` adds its backward pass to
     a graph. ``reference`` computes it in NumPy, where ONNX's reference lacks it or is wrong.
-    ``onnx`` are its names in ONNX files, with a domain that is not ONNX's own (``example.Hypot``);
-    None: that of the row. ``torch`` are calls of ATen that take its inputs in their order; calls
-    with other arguments have rules in the front end.
+    ``onnx`` is its name in ONNX files, with a domain that is not ONNX's own (``example.Hypot``);
+    empty where ONNX has no such operator. ``torch`` are calls of ATen that take its inputs in their
+    order; calls with other arguments have rules in the front end.
     """
 
     name: str
+    onnx: str = ""
     stages: Callable[[Builder, Node], None] | None = None
     shapes: Callable[[Inference], Sequence[Tensor | None]] | None = None
     gradient: Rule | None = None
     reference: Reference | None = None
     dims: DynamicDims = ""
-    onnx: tuple[str, ...] | None = None
     torch: tuple[str, ...] = ()
-
-    @property
-    def onnx_names(self) -> tuple[str, ...]:
-        return (self.name,) if self.onnx is None else self.onnx

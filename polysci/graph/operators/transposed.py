@@ -122,6 +122,6 @@ def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int)
 
 
 ROWS = (
-    Operator("ConvTranspose", transposed_convolution, gradient=gradients.conv_transpose,
-             reference=reference.conv_transpose, dims="images"),
+    Operator("conv_transpose", "ConvTranspose", transposed_convolution,
+             gradient=gradients.conv_transpose, reference=reference.conv_transpose, dims="images"),
 )  # fmt: skip

@@ -53,5 +53,5 @@ def _summed_weights(build: Builder, node: Node, windows: Sequence[Span], groups:
 
 
 ROWS = (
-    Operator(CONV_WEIGHTS_GRADIENT, weights_gradient, reference=conv_weights, onnx=()),
+    Operator(CONV_WEIGHTS_GRADIENT, "", weights_gradient, reference=conv_weights),
 )  # fmt: skip

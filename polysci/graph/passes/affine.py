@@ -28,32 +28,32 @@ def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
         return None
     if graph.tensors[node.outputs[0]].dtype != "float32":
         return None
-    if node.op == "BatchNormalization":
+    if node.op == "batch_norm":
         parts = [graph.constant(name) for name in node.inputs[1:]]
         if len(parts) != 4 or any(part is None for part in parts) or any(node.outputs[1:]):
             return None
         gamma, beta, mean, variance = (part.astype(float) for part in parts if part is not None)
         scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
         return node.inputs[0], scale, beta - mean * scale
-    if node.op not in ("Add", "Sub", "Mul", "Div") or len(node.inputs) != 2:
+    if node.op not in ("add", "sub", "mul", "div") or len(node.inputs) != 2:
         return None
     left, right = (_by_channel(graph, name, node.outputs[0]) for name in node.inputs)
     if (left is None) == (right is None):
         return None
     if right is not None:
         factor, x = right, node.inputs[0]
-        if node.op == "Div":
+        if node.op == "div":
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = 1 / factor
         ways = {
-            "Add": (1.0, factor),
-            "Sub": (1.0, -factor),
-            "Mul": (factor, 0.0),
-            "Div": (factor, 0.0),
+            "add": (1.0, factor),
+            "sub": (1.0, -factor),
+            "mul": (factor, 0.0),
+            "div": (factor, 0.0),
         }
-    elif left is not None and node.op != "Div":
+    elif left is not None and node.op != "div":
         factor, x = left, node.inputs[1]
-        ways = {"Add": (1.0, factor), "Sub": (-1.0, factor), "Mul": (factor, 0.0)}
+        ways = {"add": (1.0, factor), "sub": (-1.0, factor), "mul": (factor, 0.0)}
     else:
         return None
     if graph.tensors[x].shape != graph.tensors[node.outputs[0]].shape:

@@ -18,7 +18,7 @@ def without_copies(graph: Graph) -> Graph:
     for node in graph.nodes:
         node = replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
         source = node.input(0)
-        idle = node.op == "Identity" or (node.op == "Dropout" and not _trains(graph, node))
+        idle = node.op == "identity" or (node.op == "dropout" and not _trains(graph, node))
         if idle and not read & set(node.outputs[1:]) and node.outputs[0] not in kept:
             same[node.outputs[0]] = source
         else:

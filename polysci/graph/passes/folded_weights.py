@@ -10,7 +10,7 @@ import numpy as np
 from polysci.graph.graph import AFFINE, Graph, Node, rebuild
 from polysci.numerics.arrays import Array
 
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm")  # their weights can hold a scale a channel
+WEIGHTED = ("conv", "conv_transpose", "gemm")  # their weights can hold a scale a channel
 
 
 def with_affine_together(graph: Graph) -> Graph:
@@ -36,7 +36,7 @@ def with_folded_weights(graph: Graph) -> Graph:
         if node.op != AFFINE or maker.op not in WEIGHTED or weights is None:
             return None
         bias = graph.constant(maker.input(2)) if maker.input(2) else np.zeros(1)
-        if bias is None or (maker.op == "Gemm" and not _plain(maker)):
+        if bias is None or (maker.op == "gemm" and not _plain(maker)):
             return None
         if bias.size != 1 and bias.shape[-1:] != (bias.size,):
             return None  # no number a column
@@ -61,9 +61,9 @@ def _plain(gemm: Node) -> bool:
 
 def _factor(maker: Node, weights: Array, scale: Array) -> Array | None:
     """What weights are multiplied by, a number a channel; None where groups stand in the way."""
-    if maker.op == "Conv":
+    if maker.op == "conv":
         return scale.reshape(-1, *[1] * (weights.ndim - 1))
-    if maker.op == "Gemm":
+    if maker.op == "gemm":
         return scale[:, None] if maker.attributes.get("transB") else scale
     if maker.attributes.get("group", 1) != 1:
         return None

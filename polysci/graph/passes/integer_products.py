@@ -22,13 +22,13 @@ from polysci.numerics.arrays import Array
 
 BYTES = ("uint8", "int8")
 SINGLE = 1  # ONNX's number of float32
-RESHAPES = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
+RESHAPES = ("flatten", "squeeze", "unsqueeze", "reshape")
 # Operator -> that of 8-bit numbers whose result has 8 bits, and that whose result has 32.
 _OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "Conv": ("QLinearConv", "ConvInteger"),
-        "MatMul": ("QLinearMatMul", "MatMulInteger"),
-        "Gemm": ("QLinearMatMul", "MatMulInteger"),
+        "conv": ("quantized_conv", "integer_conv"),
+        "matmul": ("quantized_matmul", "integer_matmul"),
+        "gemm": ("quantized_matmul", "integer_matmul"),
     }
 )
 
@@ -66,7 +66,7 @@ class _Product:
 
     @property
     def channels(self) -> int:
-        axis = 0 if self.node.op == "Conv" else 1
+        axis = 0 if self.node.op == "conv" else 1
         return int(self.weights.shape[axis])
 
     def reshape_x(self, graph: GraphBuilder) -> str:
@@ -75,7 +75,7 @@ class _Product:
 
     @property
     def words(self) -> dict[str, Any]:
-        return dict(self.node.attributes) if self.node.op == "Conv" else {}
+        return dict(self.node.attributes) if self.node.op == "conv" else {}
 
 
 def with_integer_products(graph: Graph) -> Graph:
@@ -108,13 +108,13 @@ class _ProductFinder:
         node = self._maker(name)
         while node and (node.op in RESHAPES or self._is_idle(node, y)):
             node = self._maker(node.inputs[0])
-        if node is None or node.op != "Add":
+        if node is None or node.op != "add":
             return self.product(node)
         for left, right in (node.inputs, node.inputs[::-1]):
             product, bias = self.product(self._maker(left)), self.graph.constant(right)
             same = self.graph.tensors[left].shape == self.graph.tensors[node.outputs[0]].shape
             if product and bias is not None and product.bias is None and same:
-                behind = product.weights.ndim - 2 if product.node.op == "Conv" else 0
+                behind = product.weights.ndim - 2 if product.node.op == "conv" else 0
                 own = _bias_of(bias, product.channels, behind)
                 return None if own is None else replace(product, bias=own)
         return None
@@ -124,15 +124,15 @@ class _ProductFinder:
 
     def _is_idle(self, node: Node, y: _Linear) -> bool:
         """Whether a node bounds real numbers as 8 bits do."""
-        if node.op != "Clip":
-            return node.op == "Relu" and y.is_idle(0, inf)
+        if node.op != "clip":
+            return node.op == "relu" and y.is_idle(0, inf)
         sides = zip((node.input(1), node.input(2)), (-inf, inf), strict=True)
         bounds = [self.graph.constant(name) if name else np.array(none) for name, none in sides]
         return y.is_idle(*(np.nan if bound is None else float(bound.item()) for bound in bounds))
 
     def linear(self, node: Node) -> _Linear | None:
         """The known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
-        numbers = node.inputs[0] if node.op == "DequantizeLinear" else node.outputs[0]
+        numbers = node.inputs[0] if node.op == "dequantize" else node.outputs[0]
         dtype, scale = self.graph.tensors[numbers].dtype, self.graph.constant(node.inputs[1])
         zero = self.graph.constant(node.input(2)) if node.input(2) else np.zeros((), dtype)
         if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
@@ -147,7 +147,7 @@ class _ProductFinder:
         x, w = self.makers.get(node.inputs[0]), self.graph.dequantised.get(node.inputs[1])
         while x and x.op in RESHAPES:
             x = self.makers.get(x.inputs[0])
-        if x is None or x.op != "DequantizeLinear" or w is None:
+        if x is None or x.op != "dequantize" or w is None:
             return None
         weights, tensors = _whole_weights(node, w), self.graph.tensors
         scale, fits = tensors[x.inputs[1]], tensors[x.inputs[0]].dtype in BYTES
@@ -173,8 +173,8 @@ def _is_plain(node: Node) -> bool:
 def _whole_weights(node: Node, w: QuantisedConstant) -> Array | None:
     """Weights less their zeros, if 8 bits hold them; a matrix has a column for each channel."""
     weights, turned = w.numbers, bool(node.attributes.get("transB"))
-    axis = 0 if node.op == "Conv" or turned else 1
-    ranks = (3, 4) if node.op == "Conv" else (2,)
+    axis = 0 if node.op == "conv" or turned else 1
+    ranks = (3, 4) if node.op == "conv" else (2,)
     if weights.dtype.name not in BYTES or weights.ndim not in ranks or not weights.size:
         return None
     if w.scale.size > 1 and w.axis % weights.ndim != axis:
@@ -196,7 +196,7 @@ def _bias_of(bias: Array, channels: int, behind: int) -> Array | None:
 
 def _end_in_bytes(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> str:
     """A product in place of a QuantizeLinear of a real one."""
-    y = finder.linear(node) if node.op == "QuantizeLinear" else None
+    y = finder.linear(node) if node.op == "quantize" else None
     product = finder.product_before(node.inputs[0], y) if y else None
     if y is None or product is None or product.linear is None:
         return ""
@@ -224,7 +224,7 @@ def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
     names = [product.reshape_x(graph), graph.constant(product.weights)]
     sums = graph.add(_OPERATORS[node.op][1], [*names, *[product.zero] * bool(product.zero)], shape,
                      "int32", **product.words)  # fmt: skip
-    behind = [1] * (len(shape) - 2 if node.op == "Conv" else 0)
+    behind = [1] * (len(shape) - 2 if node.op == "conv" else 0)
     steps, text = product.weight_scales.astype(np.float64), "real * step * scale"
     if product.linear:
         steps, text = steps * float(product.linear.scale), "real * step"
@@ -232,7 +232,7 @@ def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
         "" if part is None else graph.constant(part.astype(np.float32).reshape(-1, *behind))
         for part in (steps, product.bias)
     )
-    real = graph.add("Cast", (sums,), shape, to=SINGLE)
+    real = graph.add("cast", (sums,), shape, to=SINGLE)
     scale = "" if product.linear else graph.reshape(product.scale, ())
     return derive(graph, f"{text} + bias" if bias else text, real=real, step=step, scale=scale,
                   bias=bias)  # fmt: skip

@@ -16,7 +16,7 @@ from polysci.graph.formulas import derive
 from polysci.graph.graph import Graph, Node
 from polysci.numerics.arrays import Array
 
-OPERATORS = ("ConvInteger", "MatMulInteger")
+OPERATORS = ("integer_conv", "integer_matmul")
 LEAST_OPSET = 11  # in which Pad has inputs
 WHOLE = 6  # ONNX's number of int32
 
@@ -52,7 +52,7 @@ def _weights_of(graph: GraphBuilder, node: Node) -> Array | None:
     weights, zero = graph.value(node.inputs[1]), graph.value(node.input(3))
     if weights is None or (zero is None and node.input(3)):
         return None
-    behind = weights.ndim - 1 if node.op == "ConvInteger" else 0
+    behind = weights.ndim - 1 if node.op == "integer_conv" else 0
     zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
     moved: Array = weights.astype(np.int64) - zeros.reshape(-1, *[1] * behind)
     return moved
@@ -66,16 +66,16 @@ def _pad(graph: GraphBuilder, x: str, zero: str, pads: Sequence[int]) -> str:
     around = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
     shape = np.add(graph.shape(x), around.reshape(2, -1).sum(0))
     inputs = (x, graph.constant(around), graph.reshape(zero, ()))
-    return graph.add("Pad", inputs, shape, graph.dtype(x))
+    return graph.add("pad", inputs, shape, graph.dtype(x))
 
 
 def _correct(graph: GraphBuilder, op: str, sums: str, zero: str, weights: Array) -> str:
     """Less the zero times the sums of weights."""
-    if op == "ConvInteger":
+    if op == "integer_conv":
         axes = tuple(range(1, weights.ndim))
         total = weights.sum(axes).reshape(-1, *[1] * (weights.ndim - 2))
     else:
         total = weights.sum(-2, keepdims=True)
-    point: Any = graph.add("Cast", (graph.reshape(zero, ()),), (), "int32", to=WHOLE)
+    point: Any = graph.add("cast", (graph.reshape(zero, ()),), (), "int32", to=WHOLE)
     factor = graph.constant(total.astype(np.int32))
     return derive(graph, "sums - factor * point", sums=sums, factor=factor, point=point)

@@ -19,7 +19,7 @@ def with_fixed_shapes(graph: Graph) -> Graph:
             name, shape = graph.part_name(node, "shape"), graph.tensors[node.outputs[0]].shape
             constants[name] = np.array(shape, np.int64)
             exact = MappingProxyType({"allowzero": 1} if graph.opset >= 14 else {})
-            node = Node("Reshape", (node.inputs[0], name), node.outputs, exact, node.name)
+            node = Node("reshape", (node.inputs[0], name), node.outputs, exact, node.name)
         nodes.append(node)
     return rebuild(graph, nodes, constants)
 
@@ -30,10 +30,10 @@ def with_moved_constants(graph: Graph) -> Graph:
     nodes = list[Node]()
     for node in graph.nodes:
         values = [constants[name] for name in node.inputs if name in constants]
-        moves = node.op in ("Reshape", "Concat") and node.outputs[0] not in kept
+        moves = node.op in ("reshape", "concat") and node.outputs[0] not in kept
         if not moves or len(values) < len(node.inputs):
             nodes.append(node)
-        elif node.op == "Concat":
+        elif node.op == "concat":
             constants[node.outputs[0]] = np.concatenate(values, node.attributes["axis"])
         else:
             constants[node.outputs[0]] = values[0].reshape(graph.tensors[node.outputs[0]].shape)
@@ -42,5 +42,5 @@ def with_moved_constants(graph: Graph) -> Graph:
 
 def _has_fixed_shape(graph: Graph, node: Node) -> bool:
     """Whether a node is a Reshape that is told, as a constant, the shape of its output."""
-    told = graph.constant(node.input(1)) if node.op == "Reshape" else None
+    told = graph.constant(node.input(1)) if node.op == "reshape" else None
     return told is not None and np.array_equal(told, graph.tensors[node.outputs[0]].shape)

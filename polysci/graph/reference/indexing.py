@@ -12,7 +12,7 @@ from polysci.graph.graph import Node
 from polysci.graph.reference.evaluation import Evaluation
 from polysci.numerics.arrays import Array
 
-ALONG_AXIS = ("Gather", "GatherElements", "Scatter", "ScatterElements")
+ALONG_AXIS = ("gather", "gather_elements", "scatter", "scatter_elements")
 
 
 def with_places_inside(node: Node, known: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -20,18 +20,18 @@ def with_places_inside(node: Node, known: Mapping[str, Array]) -> Mapping[str, A
     extents = _extents(node, known)
     if extents is None:
         return known
-    position = 2 if node.op == "RoiAlign" else 1
+    position = 2 if node.op == "roi_align" else 1
     indices = known[node.inputs[position]]
-    least = np.zeros_like(extents) if node.op == "RoiAlign" else -extents
+    least = np.zeros_like(extents) if node.op == "roi_align" else -extents
     return {**known, node.inputs[position]: np.clip(indices, least, extents - 1)}
 
 
 def _extents(node: Node, known: Mapping[str, Array]) -> NDArray[Any] | None:
     """Of the axes that the last axis of the indices names, or of the only one."""
-    if node.op not in (*ALONG_AXIS, "GatherND", "ScatterND", "RoiAlign"):
+    if node.op not in (*ALONG_AXIS, "gather_nd", "scatter_nd", "roi_align"):
         return None
     shape, indices = known[node.inputs[0]].shape, known[node.inputs[1]]
-    if node.op == "RoiAlign":
+    if node.op == "roi_align":
         return np.array(shape[0], np.int64)
     if node.op in ALONG_AXIS:
         return np.array(shape[node.attributes.get("axis", 0)], indices.dtype)

@@ -21,7 +21,7 @@ Function = Callable[[Array], Any]
 _FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = MappingProxyType(
     {
         **{
-            row.operator.lower(): (row.numpy, tuple(row.parameters.values()))
+            row.onnx.lower(): (row.numpy, tuple(row.parameters.values()))
             for row in FUNCTIONS.values()
             if row.inputs == ("x",) and row.numpy is not None
         },
@@ -32,7 +32,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = Mapping
 )
 _LSTM = ("Sigmoid", "Tanh", "Tanh")
 _DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"LSTM": _LSTM, QUANTISED_LSTM: _LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+    {"lstm": _LSTM, QUANTISED_LSTM: _LSTM, "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 )
 
 
@@ -88,7 +88,7 @@ def recurrent(of: Evaluation) -> list[Array]:
         state = [
             np.zeros((batch, hidden), x.dtype) if value is None
             else (value[:, d] if time_last else value[d])
-            for value in first[: 2 if "LSTM" in node.op else 1]
+            for value in first[: 2 if "lstm" in node.op else 1]
         ]  # fmt: skip
         weights, seen = _weights(node, arrays, d, x.dtype, nudge), [dict[str, Array]()] * steps
         ahead = weights.of_x(x)
@@ -153,10 +153,10 @@ def _step(
         clipped: Array = np.clip(value, -bound, bound)
         return clipped
 
-    if node.op == "RNN":
+    if node.op == "rnn":
         made = f[0](clip(before + after))
         return [made], {"n": made, "h": h}
-    if node.op == "GRU":
+    if node.op == "gru":
         z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
         last = slice(2 * hidden, None)
         late = node.attributes.get("linear_before_reset")

@@ -47,7 +47,7 @@ def recurrent_gradient(of: Evaluation) -> list[Array]:
             state[0] = np.where(alive, by_h[t] @ r[d] + rest, total)
             state[1] = np.where(alive, memory, state[1])
         firsts.append(state)
-        both = [by_x, by_h][: 1 + (kind == "GRU" and bool(node.attributes.get(_LATE)))]
+        both = [by_x, by_h][: 1 + (kind == "gru" and bool(node.attributes.get(_LATE)))]
         made += [side.swapaxes(0, 1) if layout else side for side in both]
     ends = [np.stack(parts, 1 if layout else 0) for parts in zip(*firsts, strict=True)]
     return [*ends, *made]
@@ -63,7 +63,7 @@ def _gates(
 ) -> tuple[dict[str, Array], Array, Array]:
     """By letter what reaches the gates, ``'`` behind it that by h; of c; of h beside R."""
     kind = node.attributes["cell"]
-    if kind == "LSTM":
+    if kind == "lstm":
         i, o, f, g, c, before, _ = (seen[letter] for letter in KEPT[kind])
         none = np.zeros(3 * dh.shape[1])
         p_i, p_o, p_f = np.split(none if peepholes is None else peepholes, 3)
@@ -72,7 +72,7 @@ def _gates(
         by_i, by_f = dc * g * i * (1 - i), dc * before * f * (1 - f)
         gates = {"i": by_i, "o": by_o, "f": by_f, "g": dc * i * (1 - g**2)}
         return gates, dc * f + by_i * p_i + by_f * p_f, np.zeros_like(dh)
-    if kind == "GRU":
+    if kind == "gru":
         z, r, n, q, before = (seen[letter] for letter in KEPT[kind])
         new = dh * (1 - z) * (1 - n**2)
         update = dh * (before - n) * z * (1 - z)

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 Nudge = Callable[[Sequence[int]], Any]  # shape -> what is added to each element, in steps
 NUDGE: Final = 2.0**-7  # of a step: far more than sums in f32 are off by
 ROUNDINGS: Final = (
-    *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+    *("quantize", "DynamicQuantizeLinear", "quantized_conv", "quantized_matmul"),
     QUANTISED_LSTM,
 )
 
@@ -44,7 +44,7 @@ def nudged_inputs(node: Node, known: Mapping[str, Array], nudge: Nudge) -> Mappi
         low, high = min(x.min(), 0), max(x.max(), 0)
         inside = (x > low) & (x < high)  # its ends say how long a step is
         moved = x + inside * nudge(x.shape) * (high - low) / 255
-    elif node.op == "QuantizeLinear":
+    elif node.op == "quantize":
         scale = known[node.inputs[1]]
         if scale.ndim == 1 and scale.size > 1 and not node.attributes.get("block_size"):
             behind = x.ndim - 1 - int(node.attributes.get("axis", 1)) % x.ndim

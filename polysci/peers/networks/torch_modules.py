@@ -19,14 +19,14 @@ from polysci.peers.networks.service import Service, TimingRequest
 # PyTorch's modules of ONNX's operators that treat every element alike.
 _FUNCTIONS: Final[Mapping[str, Callable[..., tuple[str, dict[str, Any]]]]] = MappingProxyType(
     {
-        **{name: partial(lambda name: (name, {}), name) for name in ("Sigmoid", "Tanh", "Mish")},
-        "Relu": lambda: ("ReLU", {}),
-        "Swish": lambda: ("SiLU", {}),
-        "Softplus": lambda: ("Softplus", {}),
-        "HardSwish": lambda: ("Hardswish", {}),
-        "Gelu": lambda approximate="none": ("GELU", {"approximate": approximate}),
-        "LeakyRelu": lambda alpha=0.01: ("LeakyReLU", {"negative_slope": alpha}),
-        "Elu": lambda alpha=1.0: ("ELU", {"alpha": alpha}),
+        **{name: partial(lambda name: (name, {}), name) for name in ("sigmoid", "tanh", "mish")},
+        "relu": lambda: ("ReLU", {}),
+        "swish": lambda: ("SiLU", {}),
+        "softplus": lambda: ("Softplus", {}),
+        "hard_swish": lambda: ("Hardswish", {}),
+        "gelu": lambda approximate="none": ("GELU", {"approximate": approximate}),
+        "leaky": lambda alpha=0.01: ("LeakyReLU", {"negative_slope": alpha}),
+        "elu": lambda alpha=1.0: ("ELU", {"alpha": alpha}),
     }
 )
 

@@ -186,7 +186,7 @@ def test_whole_numbers_are_exact() -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "clip": ("LSTM", {"clip": 0.5}, {}, "LSTM with clip"),
+    "clip": ("LSTM", {"clip": 0.5}, {}, "lstm with clip"),
     "function": ("RNN", {"activations": ["Softsign"]}, {}, "activation softsign"),
 }
 

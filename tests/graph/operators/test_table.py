@@ -4,28 +4,27 @@ import onnx
 import pytest
 
 from polysci.graph import operators
-from polysci.graph.operators import OPERATORS, operator_of_onnx
+from polysci.graph.operators import OPERATORS, onnx_name, operator_of_onnx
 from polysci.numerics.scalar_functions import FUNCTIONS
 
 
 def test_names_are_those_of_one_row() -> None:
     rows = [row for family in operators._FAMILIES for row in family.ROWS]
     assert sorted(row.name for row in rows) == sorted(OPERATORS)
-    names = [name for row in rows for name in row.onnx_names]
-    assert len(names) == len({*names})
-    assert [operator_of_onnx(name) for name in names] == [
-        row.name for row in rows for _ in row.onnx_names
-    ]
+    named = {row.onnx: row.name for row in rows if row.onnx}
+    assert len(named) == sum(bool(row.onnx) for row in rows)
+    assert {name: operator_of_onnx(name) for name in named} == named
+    assert {onnx_name(op): op for op in named.values()} == named
+    assert operator_of_onnx("Bernoulli") == onnx_name("Bernoulli") == "Bernoulli"
 
 
 def test_onnx_has_what_rows_name() -> None:
-    unknown = [name for row in OPERATORS.values() for name in row.onnx_names
-               if not onnx.defs.has(name)]  # fmt: skip
+    unknown = [row.onnx for row in OPERATORS.values() if row.onnx and not onnx.defs.has(row.onnx)]
     assert not unknown
 
 
 def test_every_function_with_an_operator_has_a_row() -> None:
-    assert {row.operator for row in FUNCTIONS.values() if row.operator} <= {*OPERATORS}
+    assert {name for name, row in FUNCTIONS.items() if row.onnx} <= {*OPERATORS}
 
 
 def test_pytorch_has_what_rows_name() -> None:

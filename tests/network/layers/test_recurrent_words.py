@@ -39,14 +39,14 @@ def test_the_model() -> None:
 @pytest.mark.parametrize("words", ["lstm:T3xN2xC5xK6 dirs=2", "gru:T3xN2xC5xK6", "rnn:T3xN2xC5xK6"])
 def test_weights_of_a_forward_pass_are_known_ahead(words: str) -> None:
     graph = graph_of(words)
-    recurrent = [node for node in graph.nodes if node.op in ("LSTM", "GRU", "RNN")]
+    recurrent = [node for node in graph.nodes if node.op in ("lstm", "gru", "rnn")]
     assert recurrent
     assert all(name in graph.constants for node in recurrent for name in node.inputs[1:])
 
 
 def test_a_moved_weight_that_is_an_output_has_a_node() -> None:
     graph = model_of("rnn:T3xN2xC5xK6").fixed()
-    moved = next(node.outputs[0] for node in graph.nodes if node.op == "Reshape")
+    moved = next(node.outputs[0] for node in graph.nodes if node.op == "reshape")
     both = replace(graph, outputs=(*graph.outputs, graph.tensors[moved]))
     assert moved in {name for node in simplify(both).nodes for name in node.outputs}
     assert moved not in {name for node in simplify(graph).nodes for name in node.outputs}

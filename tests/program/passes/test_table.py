@@ -44,7 +44,7 @@ def test_every_pass_tells_whether_it_changed_anything() -> None:
     assert counts["fuse loops"] == (True, 2) and counts["joint loops"] == (False, 2)
     (fused,) = steps_named(steps, "fuse loops")
     removed = [line for line in fused.difference() if line.startswith("-")]
-    assert len(removed) == 4 and sum(line.startswith("-Loop Relu") for line in removed) == 2
+    assert len(removed) == 4 and sum(line.startswith("-Loop relu") for line in removed) == 2
 
 
 def test_passes_of_graphs_are_there_again_where_they_change_something() -> None:
