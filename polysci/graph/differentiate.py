@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.graph.backward import FLOATS, Backward
+from polysci.graph.builder import FLOATS, Backward
 from polysci.graph.graph import Graph, Node, Tensor
 from polysci.graph.operators import OPERATORS
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError

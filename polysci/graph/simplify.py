@@ -1,22 +1,78 @@
-"""The passes of graphs: the same network with fewer operations.
-
-Each takes a graph and returns one that computes the same outputs, up to rounding.
-"""
+"""The passes of graphs: the same network with fewer operations."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from polysci.graph.graph import Graph
-from polysci.graph.passes.affine import with_affine
-from polysci.graph.passes.copies import without_copies
-from polysci.graph.passes.folded_weights import with_affine_together, with_folded_weights
-from polysci.graph.passes.integer_products import with_integer_products
-from polysci.graph.passes.known_zeros import with_known_zeros
-from polysci.graph.passes.shapes import with_fixed_shapes, with_moved_constants
+from polysci.graph.graph import Graph, Node, rebuild
+from polysci.graph.passes.affine import with_affine, with_affine_together, with_folded_weights
+from polysci.graph.passes.integer_products import RESHAPES, with_integer_products, with_known_zeros
+from polysci.numerics.arrays import Array
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
+
+
+def without_copies(graph: Graph) -> Graph:
+    """Identity and Dropout hand on their input."""
+    same: dict[str, str] = {}
+    nodes = list[Node]()
+    kept = {tensor.name for tensor in graph.outputs}
+    read = kept | set(graph.readers())
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(same.get(name, name) for name in node.inputs))
+        source = node.input(0)
+        idle = node.op == "identity" or (node.op == "dropout" and not _trains(graph, node))
+        if idle and not read & set(node.outputs[1:]) and node.outputs[0] not in kept:
+            same[node.outputs[0]] = source
+        else:
+            nodes.append(node)
+    return rebuild(graph, nodes)
+
+
+def _trains(graph: Graph, node: Node) -> bool:
+    """Whether a Dropout drops anything: where its third input is, or may be, true."""
+    asked = node.input(2)
+    value = graph.constant(asked) if asked else np.zeros(())
+    return value is None or bool(value.any())
+
+
+def with_fixed_shapes(graph: Graph) -> Graph:
+    """Flatten, Squeeze and Unsqueeze become Reshape, to the shape that is known."""
+    constants, nodes = dict[str, Array](), list[Node]()
+    for node in graph.nodes:
+        if node.op in RESHAPES and not _has_fixed_shape(graph, node):
+            name, shape = graph.part_name(node, "shape"), graph.tensors[node.outputs[0]].shape
+            constants[name] = np.array(shape, np.int64)
+            exact = MappingProxyType({"allowzero": 1} if graph.opset >= 14 else {})
+            node = Node("reshape", (node.inputs[0], name), node.outputs, exact, node.name)
+        nodes.append(node)
+    return rebuild(graph, nodes, constants)
+
+
+def with_moved_constants(graph: Graph) -> Graph:
+    """Reshape and Concat of constants become constants, as of parameters that a layer joins."""
+    constants, kept = dict(graph.constants), {tensor.name for tensor in graph.outputs}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        values = [constants[name] for name in node.inputs if name in constants]
+        moves = node.op in ("reshape", "concat") and node.outputs[0] not in kept
+        if not moves or len(values) < len(node.inputs):
+            nodes.append(node)
+        elif node.op == "concat":
+            constants[node.outputs[0]] = np.concatenate(values, node.attributes["axis"])
+        else:
+            constants[node.outputs[0]] = values[0].reshape(graph.tensors[node.outputs[0]].shape)
+    return rebuild(graph, nodes, constants)
+
+
+def _has_fixed_shape(graph: Graph, node: Node) -> bool:
+    """Whether a node is a Reshape that is told, as a constant, the shape of its output."""
+    told = graph.constant(node.input(1)) if node.op == "reshape" else None
+    return told is not None and np.array_equal(told, graph.tensors[node.outputs[0]].shape)
+
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
     plain("integer products", "dequantised factors multiply as 8-bit numbers",

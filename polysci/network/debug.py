@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
-from polysci.graph.reference.roundings import nudges
+from polysci.graph.operators.quantised import nudges
 from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.runner import order_inputs
 from polysci.numerics.differences import compare_outputs, largest_error

@@ -1,6 +1,6 @@
 """Train networks: forward pass, backward pass and update as one C library."""
 
-from polysci.graph.gradients.optimizers import SGD, Adam
+from polysci.graph.optimizers import SGD, Adam
 from polysci.training.gradcheck import gradcheck
 from polysci.training.trainer import Trainer, compile_training
 

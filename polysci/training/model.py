@@ -12,14 +12,13 @@ from polysci.errors import SpecError
 from polysci.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import ModelSource, read
-from polysci.graph.backward import Backward
-from polysci.graph.builder import GraphBuilder
+from polysci.graph.builder import Backward, GraphBuilder
 from polysci.graph.differentiate import add_gradients, dependents
 from polysci.graph.formulas import derive
-from polysci.graph.gradients.losses import LOSSES
-from polysci.graph.gradients.optimizers import Optimizer, limit_norm
 from polysci.graph.graph import Graph, Node, Tensor
+from polysci.graph.losses import LOSSES
 from polysci.graph.operators.lower import SUPPORTED
+from polysci.graph.optimizers import Optimizer, limit_norm
 from polysci.numerics.arrays import Array
 
 Source: TypeAlias = "ModelSource | Sequence[Layer]"

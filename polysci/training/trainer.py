@@ -34,9 +34,9 @@ from polysci.export.networks.selftest_data import (
 from polysci.export.networks.sized_networks import only_size
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import differentiate
-from polysci.graph.gradients.losses import IGNORED
-from polysci.graph.gradients.optimizers import SGD, Optimizer
 from polysci.graph.graph import Graph
+from polysci.graph.losses import IGNORED
+from polysci.graph.optimizers import SGD, Optimizer
 from polysci.graph.simplify import simplify
 from polysci.network.code import arguments_of
 from polysci.network.compiled import Network, compile_network

@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 from polysci.frontends.onnx.reference import compute_by_own_rules
 from polysci.graph.graph import Node
 from polysci.graph.operators import operator_of_onnx
-from polysci.graph.reference.evaluation import Evaluation
+from polysci.graph.operators.table import Evaluation
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
 

@@ -32,13 +32,12 @@ def add_function() -> None:
 
 def add_operator() -> None:
     """``sqrt(a^2 + b^2)`` of tensors that broadcast: a function and a row of operators."""
-    from polysci.graph.backward import Backward
+    from polysci.graph.builder import Backward
     from polysci.graph.formulas import derive
     from polysci.graph.graph import Node
     from polysci.graph.operators import OPERATORS
     from polysci.graph.operators.builder import Builder
-    from polysci.graph.operators.table import Operator
-    from polysci.graph.shapes import broadcast
+    from polysci.graph.operators.table import Operator, broadcast
     from polysci.loop_ir.expressions import apply
 
     def hypotenuse(build: Builder, node: Node) -> None:

@@ -13,7 +13,7 @@ from polysci.frontends.onnx.model_file import is_implemented
 from polysci.frontends.onnx.reference import compute_by_own_rules
 from polysci.frontends.onnx.tensors import TensorTable
 from polysci.graph.graph import Node
-from polysci.graph.reference.evaluation import Evaluation
+from polysci.graph.operators.table import Evaluation
 from polysci.numerics.arrays import Array
 
 MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once

@@ -11,7 +11,7 @@ from polysci.frontends.onnx.model_file import is_implemented
 from polysci.frontends.onnx.tensors import TensorTable, is_fixed
 from polysci.graph.graph import Node
 from polysci.graph.operators import OPERATORS
-from polysci.graph.shapes import Inference, ShapeError
+from polysci.graph.operators.table import Inference, ShapeError
 
 MOST_SHOWN = 1024  # elements of a value that inference is told
 

@@ -13,9 +13,9 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
 from polysci.graph.operators import OPERATORS, onnx_name
-from polysci.graph.reference.evaluation import Evaluation
-from polysci.graph.reference.indexing import with_places_inside
-from polysci.graph.reference.roundings import ROUNDINGS, Nudge, nudged_inputs
+from polysci.graph.operators.indexing import with_places_inside
+from polysci.graph.operators.quantised import ROUNDINGS, nudged_inputs
+from polysci.graph.operators.table import Evaluation, Nudge
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import from_bf16
 

@@ -19,11 +19,12 @@ from polysci.frontends.pytorch.layers import (
     shares_of_windows,
 )
 from polysci.frontends.pytorch.reductions import batch_norm, group_norm, scale_and_shift
-from polysci.graph.backward import Backward
+from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
-from polysci.graph.gradients import convolution, softmax
-from polysci.graph.gradients.normalisation import Normalised, statistics
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node
+from polysci.graph.operators.convolution import conv_transpose_gradient, convolution_gradient
+from polysci.graph.operators.normalisation import Normalised, statistics_gradient
+from polysci.graph.operators.softmax import softmax_gradient
 from polysci.numerics.formulas import gradient_text
 from polysci.numerics.scalar_functions import FUNCTIONS
 
@@ -59,7 +60,7 @@ def softmax_backward(
     op: str, call: AtenCall, grad_output: str, output: str, dim: int, **_: Any
 ) -> str:
     node = Node(op, ("",), (output,), MappingProxyType({"axis": call.axis(dim)}))
-    return softmax.softmax(_backward(call), node, [grad_output])[0]
+    return softmax_gradient(_backward(call), node, [grad_output])[0]
 
 
 def convolution_backward(
@@ -72,7 +73,7 @@ def convolution_backward(
     op, inputs = "conv_transpose" if transposed else "conv", (x, weight, "bias")
     wanted = [name for name, asked in zip(inputs, output_mask, strict=True) if asked]
     node = Node(op, inputs, (grad_output,), MappingProxyType(words))
-    rule = convolution.conv_transpose if transposed else convolution.convolution
+    rule = conv_transpose_gradient if transposed else convolution_gradient
     return rule(_backward(call, *wanted), node, [grad_output])
 
 
@@ -191,7 +192,7 @@ def group_norm_training(
     graph, shape = call.graph, call.shape
     y = group_norm(call, x, group, weight, bias, eps)
     grouped = graph.reshape(x, (shape[0], group, prod(shape[1:]) // group))
-    pair = statistics(graph, grouped, (2,), eps)
+    pair = statistics_gradient(graph, grouped, (2,), eps)
     return [y, *(graph.reshape(name, (shape[0], group)) for name in pair)]
 
 

@@ -1,4 +1,4 @@
-"""What the functions of operators build with: names, shapes, and the stages made so far."""
+"""The program that functions of operators build: names, shapes, stages, and repeated stages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from polysci.errors import UnsupportedError
+from polysci.graph.builder import FLOATS
 from polysci.graph.graph import Graph, Node
-from polysci.loop_ir.expressions import Expr, Load, Number, axis, constant
+from polysci.loop_ir.expressions import Expr, Load, Number, axis, combine, constant
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import template
-from polysci.program.stages import LoopStage, Stage, Value
+from polysci.polyhedral.affine import Affine
+from polysci.program.control import STEP, CarriedTensor, StepView
+from polysci.program.stages import LoopStage, RepeatStage, Stage, Value
 
-FLOATS = ("float32", "float64")
 NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool")
 # What inputs and outputs hold; of 16 bits casts alone read and make them, and products read bf16.
 STORED = (*NUMBERS, "float16", "bf16")
@@ -140,3 +142,73 @@ def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
     if len(set(axes)) < len(axes):
         raise UnsupportedError(f"axes {tuple(values)} name an axis twice")
     return axes
+
+
+def moving(count: int, *, backwards: bool = False) -> Affine:
+    """The number of the step, or that counted from the end."""
+    return combine({STEP: -1}, count - 1) if backwards else combine({STEP: 1})
+
+
+def slice_at(place: Affine, at: int, rank: int) -> tuple[Affine, ...]:
+    """The index of a slice of a tensor of ``rank`` axes: all of it at one place of axis ``at``."""
+    return (*(axis(n) for n in range(at)), place, *(axis(n) for n in range(at, rank - 1)))
+
+
+@dataclass(slots=True)
+class Steps:
+    """A RepeatStage on its way: its stages are made between ``begin`` and ``end``."""
+
+    build: Builder
+    name: str
+    count: int
+    reads: list[StepView] = field(default_factory=list, kw_only=True)
+    writes: list[StepView] = field(default_factory=list, kw_only=True)
+    carried: list[CarriedTensor] = field(default_factory=list, kw_only=True)
+    around: list[Stage] = field(default_factory=list, kw_only=True)
+
+    def begin(self) -> None:
+        """Stages from here on are those of a step."""
+        self.around, self.build.stages = self.build.stages, []
+
+    def end(self) -> None:
+        """The stages since ``begin`` are repeated."""
+        members, self.build.stages = self.build.stages, self.around
+        self.repeat(members)
+
+    def repeat(self, members: Sequence[Stage]) -> None:
+        """A step consists of these stages."""
+        self.build.stages.append(RepeatStage(
+            self.name, self.count, tuple(members), tuple(self.reads), tuple(self.writes),
+            tuple(self.carried),
+        ))  # fmt: skip
+
+    def read(self, outer: str, index: tuple[Affine, ...], shape: Sequence[int]) -> str:
+        """A slice of a tensor as a step knows it."""
+        inner = self.build.fresh(f"{outer}.slice", shape, self.build.dtype(outer))
+        self.reads.append(StepView(inner, outer, index))
+        return inner
+
+    def write(self, outer: str, index: tuple[Affine, ...], shape: Sequence[int]) -> str:
+        """A slice that a step has to make."""
+        inner = self.build.fresh(f"{outer}.slice", shape, self.build.dtype(outer))
+        self.writes.append(StepView(inner, outer, index))
+        return inner
+
+    def carry(self, base: str, first: Expr, shape: Sequence[int], dtype: str) -> CarriedTensor:
+        """A tensor that is ``first`` before all steps; to be called before ``begin``."""
+        build = self.build
+        state = build.fresh(f"{base}.state", shape, dtype)
+        build.stages.append(LoopStage(f"{self.name}: {base}", state, first))
+        inner, following = (build.fresh(f"{base}.{word}", shape, dtype) for word in ("now", "next"))
+        self.carried.append(CarriedTensor(inner, following, state))
+        return self.carried[-1]
+
+    def define(self, output: str, expr: Expr) -> str:
+        """A tensor of a step, element by element."""
+        self.build.stages.append(LoopStage(self.name, output, expr))
+        return output
+
+
+def whole(build: Builder, name: str) -> Load:
+    """Every element of a tensor, in its place."""
+    return Load(name, tuple(axis(at) for at in range(len(build.shape(name)))))

@@ -1,16 +1,19 @@
-"""Convolutions: layers of two or three axes; those of one are rows of an image."""
+"""Convolutions, transposed ones, and the gradient of their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
-from polysci.graph.gradients import convolution as gradients
-from polysci.graph.graph import Node
+import numpy as np
+
+from polysci.graph.builder import Backward
+from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
 from polysci.graph.operators.builder import Builder
-from polysci.graph.operators.table import Operator
-from polysci.graph.operators.windows import Span, spans
+from polysci.graph.operators.table import Evaluation, Operator
+from polysci.graph.operators.windows import Span, auto_pad_of, spans
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -22,8 +25,10 @@ from polysci.loop_ir.expressions import (
     axis,
     combine,
 )
+from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
+from polysci.ops import in_direction
 from polysci.ops.convolutions import Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
 from polysci.polyhedral.affine import Affine
@@ -189,6 +194,251 @@ def group_channel(filters: int, own: int, groups: int) -> Index:
     return Lookup(table, combine({"i1": own, "c": 1}))
 
 
+MOST_CLASSES = 256  # of pixels, by their residues: each has code of its own
+
+
+def transposed_convolution(build: Builder, node: Node) -> None:
+    """ConvTranspose: the gradient of the input of a convolution from y to x."""
+    x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    build.check_floats(node, x, w)
+    groups = int(node.attributes.get("group", 1))
+    windows = _upwards(build, node)
+    shape, taps = build.shape(w), node.attributes.get("kernel_shape")
+    if build.shape(x)[1] != shape[0] or groups < 1 or shape[0] % groups:
+        build.refuse(f"weights {list(shape)} and {groups} groups for x {list(build.shape(x))}")
+    if taps and tuple(taps) != shape[2:]:
+        build.refuse(f"weights {list(shape)} and kernel_shape {list(taps)}")
+    if node.input(2) and build.shape(node.input(2)) != (shape[1] * groups,):
+        build.refuse(f"bias {list(build.shape(node.input(2)))} for {shape[1] * groups} channels")
+    empty = not all(build.values[name].size for name in (x, w, y))
+    many = prod(min(window.stride, window.out) for window in windows) > MOST_CLASSES
+    odd = many or len(windows) > 3 or build.dtype(x) != "float32"
+    if empty or odd:
+        _scattered(build, node, windows, groups)
+        return
+    axes = AXES[len(windows)]
+    forward = layer_problem(build, y, axes, shape[0], _downwards(windows), groups, "f32")
+    build.stages.append(LayerStage(
+        str(node), in_direction(forward, "bwd_d"), Window(x, axes), Window(y, axes), w,
+        node.input(2),
+    ))  # fmt: skip
+
+
+def _downwards(windows: Sequence[Span]) -> list[Span]:
+    """The windows of the convolution from y to x that a transposed one is the transpose of."""
+    return [replace(window, size=window.out, out=window.size) for window in windows]
+
+
+def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
+    """The windows of a transposed convolution; ``before`` is what is cut off the output."""
+    shape, out = build.shape(node.inputs[0])[2:], build.shape(node.outputs[0])[2:]
+    taps = build.shape(node.inputs[1])[2:]
+    axes = len(taps)
+    strides = node.attributes.get("strides") or [1] * axes
+    dilations = node.attributes.get("dilations") or [1] * axes
+    pads = node.attributes.get("pads") or [0] * 2 * axes
+    extra = node.attributes.get("output_padding") or [0] * axes
+    auto = auto_pad_of(node)
+    if len(out) != axes:  # what shape inference gives for a shape that it does not accept
+        asked = list(node.attributes.get("output_shape", ()))
+        build.refuse(f"output_shape {asked}: expected {axes} sizes, none below x's {list(shape)}")
+    windows = []
+    for at in range(axes):
+        before = pads[at]
+        if auto in ("SAME_UPPER", "SAME_LOWER") or node.attributes.get("output_shape"):
+            reach = (taps[at] - 1) * dilations[at] + 1
+            total = max(0, strides[at] * (shape[at] - 1) + extra[at] + reach - out[at])
+            before = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        windows.append(Span(shape[at], taps[at], strides[at], dilations[at], before, 0, out[at]))
+    return tuple(windows)
+
+
+def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> None:
+    """Any transposed convolution, as it is written: tables say which place a tap comes from."""
+    x, w = node.inputs[:2]
+    channels, filters = build.shape(w)[:2]
+    own = channels // groups
+    expr_index: list[Index] = []
+    shares: list[Expr] = []
+    for at, window in enumerate(windows):
+        reach = np.arange(window.out)[:, None] + window.before
+        places = reach - np.arange(window.taps) * window.dilation
+        real = (places % window.stride == 0) & (places >= 0)
+        real &= places // window.stride < window.size
+        table = np.where(real, places // window.stride, 0)
+        spot = combine({f"i{at + 2}": window.taps, f"r{at}": 1})
+        expr_index.append(Lookup(tuple(int(index) for index in table.reshape(-1)), spot))
+        name = build.number(f"{node.outputs[0]}.real{at}", real.reshape(-1).astype(build.dtype(x)))
+        shares.append(Load(name, (spot,)))
+    table_c = tuple(k // filters * own + c for k in range(groups * filters) for c in range(own))
+    channel = Lookup(table_c, combine({"i1": own, "c": 1}))
+    inner = Lookup(tuple(k % filters for k in range(groups * filters)), axis(1))
+    taps = [Affine(((f"r{at}", 1),)) for at in range(len(windows))]
+    value: Expr = apply(
+        "mul", Load(x, (axis(0), channel, *expr_index)), Load(w, (channel, inner, *taps))
+    )
+    for share in shares:
+        value = apply("mul", value, share)
+    over = (("c", own), *((f"r{at}", window.taps) for at, window in enumerate(windows)))
+    expr: Expr = Reduce("add", over, value)
+    if node.input(2):
+        expr = apply("add", expr, build.along(node.input(2), 1))
+    build.define(node, expr)
+
+
+def weights_gradient(build: Builder, node: Node) -> None:
+    """ConvWeightsGradient: a layer, or the sum as it is written."""
+    (x, dy), dw = node.inputs, node.outputs[0]
+    build.check_floats(node, x, dy)
+    windows = spans(node, build.shape(x), build.shape(dw)[2:], build.shape(dy))
+    groups = int(node.attributes["group"])
+    empty = not all(build.values[name].size for name in (x, dy))
+    odd = len(windows) > 3 or build.dtype(x) != "float32"
+    if empty or odd or any(window.before < 0 for window in windows):
+        build.define(node, _summed_weights(build, node, windows, groups))
+        return
+    axes = AXES[len(windows)]
+    forward = layer_problem(build, x, axes, build.shape(dy)[1], windows, groups, "f32")
+    build.stages.append(LayerStage(
+        str(node), in_direction(forward, "bwd_w"), Window(x, axes), Window(dw, axes), dy,
+        w_axes=axes,
+    ))  # fmt: skip
+
+
+def _summed_weights(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> Expr:
+    """The gradient of weights as it is written."""
+    (x, dy), (filters, own) = node.inputs, build.shape(node.outputs[0])[:2]
+    names = [f"p{at}" for at in range(len(windows))]
+    places = [window.at(names[at], f"i{at + 2}") for at, window in enumerate(windows)]
+    guards = [window.guard(names[at], f"i{at + 2}") for at, window in enumerate(windows)]
+    over = (("n", build.shape(x)[0]), *zip(names, build.shape(dy)[2:], strict=True))
+    image, pixels = combine({"n": 1}), [combine({name: 1}) for name in names]
+    channel: Index = axis(1)
+    if groups > 1:
+        table = tuple(
+            k // (filters // groups) * own + c for k in range(filters) for c in range(own)
+        )
+        channel = Lookup(table, combine({"i0": own, "i1": 1}))
+    product_ = apply("mul", Load(x, (image, channel, *places)), Load(dy, (image, axis(0), *pixels)))
+    return Reduce("add", over, product_, tuple(guard for guard in guards if guard))
+
+
+def convolution_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Conv: weights of both directions lie alike."""
+    x, w, dy = node.inputs[0], node.inputs[1], dys[0]
+    words = _words(back, node, x, node.outputs[0])
+    dx = _weigh(back, "conv_transpose", (dy, w), x, words) if back.wants(x) else ""
+    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (x, dy), w, words) if back.wants(w) else ""
+    return [dx, dw, *_bias(back, node, dy)]
+
+
+def conv_transpose_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """ConvTranspose: the small and the large images have changed places."""
+    x, w, dy = node.inputs[0], node.inputs[1], dys[0]
+    words = _words(back, node, node.outputs[0], x)
+    dx = _weigh(back, "conv", (dy, w), x, words) if back.wants(x) else ""
+    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (dy, x), w, words) if back.wants(w) else ""
+    return [dx, dw, *_bias(back, node, dy)]
+
+
+def _weigh(back: Backward, op: str, inputs: Sequence[str], like: str, words: dict[str, Any]) -> str:
+    if op != "conv_transpose":
+        words = {name: value for name, value in words.items() if name != "output_padding"}
+    return back.add(op, inputs, back.shape(like), back.dtype(like), **words)
+
+
+def _bias(back: Backward, node: Node, dy: str) -> list[str]:
+    """The sum over all but channels, where there is a bias."""
+    if len(node.inputs) < 3:
+        return []
+    if not node.inputs[2] or not back.wants(node.inputs[2]):
+        return [""]
+    return [back.total(dy, [at for at in range(len(back.shape(dy))) if at != 1])]
+
+
+def _words(back: Backward, node: Node, large: str, small: str) -> dict[str, Any]:
+    """Attributes that say windows by numbers alone; between the larger images and the smaller."""
+    taps, high, low = (back.shape(name)[2:] for name in (node.inputs[1], large, small))
+    axes = len(taps)
+    strides = list(node.attributes.get("strides") or [1] * axes)
+    dilations = list(node.attributes.get("dilations") or [1] * axes)
+    before = list(node.attributes.get("pads") or [0] * axes)[:axes]
+    auto = str(node.attributes.get("auto_pad", "NOTSET"))
+    reaches = [(low[at] - 1) * strides[at] + (taps[at] - 1) * dilations[at] + 1
+               for at in range(axes)]  # fmt: skip
+    if auto == "VALID":
+        before = [0] * axes
+    elif auto.startswith("SAME") or node.attributes.get("output_shape"):
+        missing = [max(0, reach - size) for reach, size in zip(reaches, high, strict=True)]
+        upper = auto == "SAME_UPPER"
+        before = [total // 2 if upper else total - total // 2 for total in missing]
+    after = [reaches[at] - high[at] - before[at] for at in range(axes)]
+    return {
+        "kernel_shape": list(taps), "strides": strides, "dilations": dilations,
+        "pads": [*before, *(max(0, size) for size in after)],
+        "output_padding": [max(0, -size) for size in after],
+        "group": int(node.attributes.get("group", 1)),
+    }  # fmt: skip
+
+
+def conv_weights_reference(of: Evaluation) -> Sequence[Array]:
+    """One product a tap: all pixels of filters by the pixels of channels that the tap reads."""
+    x, dy = of.inputs
+    words = of.node.attributes
+    taps, groups, axes = words["kernel_shape"], words["group"], x.ndim - 2
+    wide = [(0, 0), (0, 0), *zip(words["pads"][:axes], words["pads"][axes:], strict=True)]
+    padded = np.pad(x, wide)
+    filters, channels = dy.shape[1] // groups, x.shape[1] // groups
+    summed = [0, *range(2, x.ndim)]
+    dw = np.zeros((dy.shape[1], channels, *taps), x.dtype)
+    for tap in np.ndindex(*taps):
+        steps = zip(tap, words["dilations"], words["strides"], dy.shape[2:], strict=True)
+        read = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in steps]
+        window = padded[(slice(None), slice(None), *read)]
+        for group in range(groups):
+            own = slice(group * filters, (group + 1) * filters)
+            mine = window[:, group * channels : (group + 1) * channels]
+            dw[(own, slice(None), *tap)] = np.tensordot(dy[:, own], mine, (summed, summed))
+    return [dw]
+
+
+_WINDOWS = ("kernel_shape", "strides", "pads", "dilations")
+
+
+def says_windows_reference(node: Node) -> bool:
+    """Return whether the attributes of a transposed convolution are all numbers."""
+    words = node.attributes
+    return all(word in words for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {*words}
+
+
+def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
+    """A product a tap, added to the pixels of y that the tap reaches; ONNX's takes minutes."""
+    if not of.results or not says_windows_reference(of.node) or 0 in of.results[0].shape:
+        return None
+    (x, w, *bias), shape = of.inputs, of.results[0].shape
+    words, axes = of.node.attributes, x.ndim - 2
+    groups, pads, extents = words.get("group", 1), words["pads"], x.shape[2:]
+    spans = [*zip(extents, words["strides"], words["dilations"], w.shape[2:], strict=True)]
+    reached = [(n - 1) * s + (t - 1) * d + 1 for n, s, d, t in spans]
+    sizes = map(max, reached, map(sum, zip(shape[2:], pads[:axes], strict=True)))
+    y = np.zeros((*shape[:2], *sizes), x.dtype)
+    filters, channels = w.shape[1], w.shape[0] // groups
+    for tap in np.ndindex(*w.shape[2:]):
+        steps = [slice(t * d, t * d + (n - 1) * s + 1, s)
+                 for t, (n, s, d, _) in zip(tap, spans, strict=True)]  # fmt: skip
+        for group in range(groups):
+            own = slice(group * channels, (group + 1) * channels)
+            made = np.tensordot(x[:, own], w[(own, slice(None), *tap)], ([1], [0]))
+            part = slice(group * filters, (group + 1) * filters)
+            y[(slice(None), part, *steps)] += np.moveaxis(made, -1, 1)
+    inner = [slice(low, low + n) for low, n in zip(pads[:axes], shape[2:], strict=True)]
+    y = y[(slice(None), slice(None), *inner)]
+    return [y + bias[0].reshape(-1, *[1] * axes) if bias else y]
+
+
 ROWS = (
-    Operator("conv", "Conv", conv, gradient=gradients.convolution, dims="images"),
+    Operator("conv", "Conv", conv, gradient=convolution_gradient, dims="images"),
+    Operator("conv_transpose", "ConvTranspose", transposed_convolution,
+             gradient=conv_transpose_gradient, reference=conv_transpose_reference, dims="images"),
+    Operator(CONV_WEIGHTS_GRADIENT, "", weights_gradient, reference=conv_weights_reference),
 )  # fmt: skip

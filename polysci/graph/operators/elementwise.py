@@ -1,30 +1,40 @@
-"""Operators that treat every element alike."""
+"""Operators that treat every element alike, and those that choose between values."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from polysci.graph.gradients import elementwise as gradients
+from polysci.graph.builder import FLOATS, Backward
+from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import AFFINE, DROPOUT_MASK, Node
-from polysci.graph.operators.builder import FLOATS, STORED, Builder
-from polysci.graph.operators.table import Operator
-from polysci.graph.reference import dropout
-from polysci.graph.reference import elementwise as reference
-from polysci.graph.shapes import broadcast
+from polysci.graph.operators.builder import STORED, Builder
+from polysci.graph.operators.table import Evaluation, Operator, broadcast
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, combine, constant
 from polysci.loop_ir.functions import convert, kind_of_type
-from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction, is_predicate, template
+from polysci.numerics.arrays import Array
+from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.formulas import gradients
+from polysci.numerics.scalar_functions import (
+    FUNCTIONS,
+    ScalarFunction,
+    apply_numpy,
+    is_predicate,
+    template,
+)
+from polysci.program.control import ChoiceStage
 
 # Operators that are a function of the table; elements are of any type whose kind has the function.
 # Operators that ONNX's reference computes in f32, or not for tensors without axes.
 _OWN_VALUES = ("erf", "softsign")
 MOST_TERMS = 32  # of a sum that is computed at once
 _SUMS = {"sum": "add", "mean": "add"}  # of any number of tensors
-_SELU = (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))
+_SELU = MappingProxyType({"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875})
 # Constant exponents that have a function of their own.
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
 
@@ -43,7 +53,7 @@ def selu(build: Builder, node: Node) -> None:
     """``gamma * elu(x)``."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_function("elu", x)
-    alpha, gamma = (float(node.attributes.get(name, default)) for name, default in _SELU)
+    alpha, gamma = (float(node.attributes.get(name, default)) for name, default in _SELU.items())
     build.define(node, apply("mul", apply("elu", build.load(x, y), alpha), gamma))
 
 
@@ -202,30 +212,269 @@ def _function_row(function: ScalarFunction) -> Operator:
         function.onnx,
         unary if len(function.inputs) == 1 else binary,
         partial(broadcast, dtype="bool" if is_predicate(function.name) else ""),
-        gradients.by_function if function.derivatives or function.choice else None,
-        partial(reference.by_function, function=function) if own_values else None,
+        by_function_gradient if function.derivatives or function.choice else None,
+        partial(by_function_reference, function=function) if own_values else None,
         "alike",
     )
+
+
+def where(build: Builder, node: Node) -> None:
+    """The first value where the condition holds, else the second."""
+    y = node.outputs[0]
+    build.check_numbers(node, *node.inputs)
+    build.define(node, apply("select", *(build.load(name, y) for name in node.inputs)))
+
+
+def parametric_relu(build: Builder, node: Node) -> None:
+    """PRelu: x, or where it is negative x times a slope that broadcasts to its shape."""
+    (x, slope), y = node.inputs, node.outputs[0]
+    build.check_function("mul", x, slope)
+    shape, own = build.shape(x), build.shape(slope)
+    pairs = zip(own[::-1], shape[::-1], strict=False)
+    if len(own) > len(shape) or any(size not in (1, extent) for size, extent in pairs):
+        build.refuse(f"slope {list(own)} for x {list(shape)}")
+    value, factor = build.load(x, y), build.load(slope, y)
+    if build.dtype(x) in FLOATS:
+        build.define(node, apply("leaky", value, factor))
+    else:
+        scaled = apply("mul", value, factor)
+        build.define(node, apply("select", apply("less", value, 0), scaled, value))
+
+
+def threshold_relu(build: Builder, node: Node) -> None:
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_floats(node, x)
+    value = build.load(x, y)
+    above = apply("greater", value, float(node.attributes.get("alpha", 1.0)))
+    build.define(node, apply("select", above, value, 0))
+
+
+def shrink(build: Builder, node: Node) -> None:
+    """x moved towards 0 by ``bias`` where it is beyond ``lambd``, else 0."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_numbers(node, x)
+    bias, limit = (
+        float(node.attributes.get(name, default)) for name, default in (("bias", 0), ("lambd", 0.5))
+    )
+    dtype = build.dtype(x)
+    inner = dtype if dtype in FLOATS else "float64"
+    value = convert(build.load(x, y), dtype, inner)
+    above = apply("select", apply("greater", value, limit), apply("sub", value, bias), 0)
+    below = apply("select", apply("less", value, -limit), apply("add", value, bias), above)
+    build.define(node, convert(below, inner, dtype))
+
+
+def is_infinite(build: Builder, node: Node) -> None:
+    """IsInf, of both signs or one."""
+    x, y = node.inputs[0], node.outputs[0]
+    build.check_floats(node, x)
+    value = build.load(x, y)
+    low, high = (
+        bool(node.attributes.get(f"detect_{name}", 1)) for name in ("negative", "positive")
+    )
+    tests = {
+        (True, True): apply("isinf", value),
+        (True, False): apply("equal", value, float("-inf")),
+        (False, True): apply("equal", value, float("inf")),
+    }
+    build.define(node, tests.get((low, high), Number(0.0)))
+
+
+def choose(build: Builder, node: Node) -> None:
+    """If: the results of one of its branches."""
+    condition, *names = node.inputs
+    build.check_numbers(node, *names)
+    half = len(names) // 2
+    build.stages.append(ChoiceStage(
+        str(node), condition, node.outputs, tuple(names[:half]), tuple(names[half:])
+    ))  # fmt: skip
+
+
+# Operator without a function of its own -> the gradient of x, and its attributes.
+_FORMULAS: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "thresholded_relu": ("select(x > alpha, dy, 0)", MappingProxyType({"alpha": 1.0})),
+        "selu": ("select(x > 0, dy * gamma, dy * (y + alpha * gamma))", _SELU),
+    }
+)
+
+
+def by_formula_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """A row of _FORMULAS."""
+    text, defaults = _FORMULAS[node.op]
+    return [derive(back, text, **_names(node, dys, ("x",), defaults))]
+
+
+def by_function_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """By the derivatives of a scalar function, of tensors that broadcast."""
+    function = FUNCTIONS[_function_of(node)]
+    names = _names(node, dys, function.names, function.parameters)
+    return [
+        back.unbroadcast(derive(back, formula, **names), back.shape(name))
+        if formula is not None and back.wants(name) else ""
+        for name, formula in zip(node.inputs, gradients(function.name), strict=False)
+    ]  # fmt: skip
+
+
+def _function_of(node: Node) -> str:
+    tanh = node.op == "gelu" and node.attributes.get("approximate", "none") == "tanh"
+    return "gelu_tanh" if tanh else node.op
+
+
+def _names(
+    node: Node, dys: Sequence[str], inputs: Sequence[str], defaults: Mapping[str, float]
+) -> dict[str, Part]:
+    """The tensors and numbers of formulas by their names."""
+    numbers = {name: float(node.attributes.get(name, value)) for name, value in defaults.items()}
+    tensors = zip(inputs, node.inputs, strict=False)
+    return {**dict(tensors), "y": node.outputs[0], "dy": dys[0], **numbers}
+
+
+def hand_on_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Identity."""
+    return [dys[0]]
+
+
+def add_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Sum and Mean of any number of tensors that broadcast."""
+    dy = dys[0]
+    if node.op == "mean":
+        dy = derive(back, "dy * share", dy=dy, share=1 / len(node.inputs))
+    return [
+        back.unbroadcast(dy, back.shape(name)) if back.wants(name) else "" for name in node.inputs
+    ]
+
+
+def power_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """``a ^ b``; a square needs no power."""
+    (a, b), made = node.inputs, ["", ""]
+    value = back.value(b)
+    square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
+    by_base, by_exponent = gradients("pow")
+    formulas = ["2 * dy * a" if square else by_base, by_exponent]
+    for at, (name, formula) in enumerate(zip((a, b), formulas, strict=True)):
+        if formula is not None and back.wants(name):
+            dx = derive(back, formula, **_names(node, dys, ("a", "b"), {}))
+            made[at] = back.unbroadcast(dx, back.shape(name))
+    return made
+
+
+def extreme_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Min and Max; values that are equal share the gradient."""
+    y = node.outputs[0]
+    one = back.number(1.0, back.dtype(y))
+    equal = [derive(back, "select(x == y, n, 0)", x=name, y=y, n=one) for name in node.inputs]
+    share = derive(back, "dy / n", dy=dys[0], n=back.sum(equal))
+    return [
+        back.unbroadcast(derive(back, "m * s", m=mark, s=share), back.shape(name))
+        if back.wants(name) else ""
+        for name, mark in zip(node.inputs, equal, strict=True)
+    ]  # fmt: skip
+
+
+def clip_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Nothing beyond the bounds; these are attributes, or inputs."""
+    dx = dys[0]
+    for position, name, test in ((1, "min", "x >= bound"), (2, "max", "x <= bound")):
+        bound = node.input(position) or node.attributes.get(name)
+        if bound is not None and bound != "":
+            names = {"x": node.inputs[0], "bound": bound, "dx": dx}
+            dx = derive(back, f"select({test}, dx, 0)", **names)
+    return [dx, *[""] * (len(node.inputs) - 1)]
+
+
+def parametric_relu_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """PRelu, and its slope."""
+    x, slope = node.inputs
+    names = {"x": x, "a": slope, "dy": dys[0]}
+    dx = derive(back, "select(x > 0, dy, dy * a)", **names)
+    da = derive(back, "select(x > 0, 0, dy * x)", **names)
+    return [dx, back.unbroadcast(da, back.shape(slope))]
+
+
+def by_function_reference(of: Evaluation, function: ScalarFunction) -> list[Array]:
+    """The values of a scalar function, of real numbers in the type of the first."""
+    values = of.inputs
+    numbers = [
+        float(of.node.attributes.get(name, value)) for name, value in function.parameters.items()
+    ]
+    made = apply_numpy(function.name, *values, *map(np.asarray, numbers))
+    return [made if made.dtype.kind != "f" else made.astype(values[0].dtype)]
+
+
+def gelu_reference(of: Evaluation) -> list[Array]:
+    """Gelu by erf, or by tanh."""
+    (x,) = of.inputs
+    tanh = of.node.attributes.get("approximate", "none") == "tanh"
+    return [apply_numpy("gelu_tanh" if tanh else "gelu", x).astype(x.dtype)]
+
+
+def affine_reference(of: Evaluation) -> list[Array]:
+    x, scale, shift = of.inputs
+    along = (-1, *[1] * (x.ndim - 2))
+    return [x * scale.reshape(along) + shift.reshape(along)]
+
+
+def cast_reference(of: Evaluation) -> list[Array] | None:
+    """Numbers as those of the result's type, where no attribute says it."""
+    if "to" in of.node.attributes or not of.results:
+        return None
+    (x,), dtype = of.inputs, of.results[0].dtype
+    return [from_bf16(to_bf16(x)) if dtype == "bf16" else x.astype(dtype)]
+
+
+def choose_reference(of: Evaluation) -> list[Array] | None:
+    """If: the results of one of its branches."""
+    condition, *names = of.node.inputs
+    half = len(names) // 2
+    chosen = names[:half] if of.known[condition].any() else names[half:]
+    return [of.known[name] for name in chosen]
+
+
+def philox_reference(low: Array, high: int, key: int) -> Array:
+    """The first word of Philox2x32-10 (Salmon et al., Parallel Random Numbers, SC 2011)."""
+    left, right = low.astype(np.uint64), np.full(low.shape, high, np.uint64)
+    for number in range(10):
+        product = left * np.uint64(0xD256D193)
+        word = np.uint64((key + number * 0x9E3779B9) % WORD)
+        left, right = (product >> np.uint64(32)) ^ word ^ right, product & np.uint64(WORD - 1)
+    return left
+
+
+def dropout_mask_reference(of: Evaluation) -> list[Array]:
+    """True where an element is kept."""
+    (counter,), shape, node = of.inputs, of.results[0].shape, of.node
+    seed, step = (int(value) for value in counter)
+    key = (seed + node.attributes["key"]) % WORD
+    bits = philox_reference(np.arange(np.prod(shape, dtype=np.int64)), step % WORD, key)
+    return [(bits >= round(node.attributes["ratio"] * WORD)).reshape(shape)]
 
 
 ROWS = (
     *(_function_row(function) for function in FUNCTIONS.values()
       if function.onnx and function.name != "select"),
-    Operator("sum", "Sum", binary, gradient=gradients.add, dims="alike"),
-    Operator("mean", "Mean", binary, gradient=gradients.add, dims="alike"),
-    Operator("min", "Min", extreme, gradient=gradients.extreme, dims="alike"),
-    Operator("max", "Max", extreme, gradient=gradients.extreme, dims="alike"),
-    Operator("selu", "Selu", selu, gradient=gradients.by_formula, dims="alike"),
-    Operator("gelu", "Gelu", gelu, gradient=gradients.by_function, reference=reference.gelu,
+    Operator("sum", "Sum", binary, gradient=add_gradient, dims="alike"),
+    Operator("mean", "Mean", binary, gradient=add_gradient, dims="alike"),
+    Operator("min", "Min", extreme, gradient=extreme_gradient, dims="alike"),
+    Operator("max", "Max", extreme, gradient=extreme_gradient, dims="alike"),
+    Operator("selu", "Selu", selu, gradient=by_formula_gradient, dims="alike"),
+    Operator("gelu", "Gelu", gelu, gradient=by_function_gradient, reference=gelu_reference,
              dims="alike"),
-    Operator("pow", "Pow", power, gradient=gradients.power, dims="alike"),
+    Operator("pow", "Pow", power, gradient=power_gradient, dims="alike"),
     Operator("mod", "Mod", remainder, dims="alike"),
     Operator("bit_shift", "BitShift", shift_bits, dims="alike"),
-    Operator("clip", "Clip", clip, gradient=gradients.clip, dims="alike"),
-    Operator("identity", "Identity", same, gradient=gradients.hand_on, dims="alike"),
+    Operator("clip", "Clip", clip, gradient=clip_gradient, dims="alike"),
+    Operator("identity", "Identity", same, gradient=hand_on_gradient, dims="alike"),
     Operator("dropout", "Dropout", same, dims="alike"),
-    Operator("cast", "Cast", cast, reference=reference.cast, dims="alike"),
+    Operator("cast", "Cast", cast, reference=cast_reference, dims="alike"),
     Operator("cast_like", "CastLike", cast, dims="alike"),
-    Operator(AFFINE, "", affine, reference=reference.affine),
-    Operator(DROPOUT_MASK, "", mask, reference=dropout.dropout_mask),
+    Operator(AFFINE, "", affine, reference=affine_reference),
+    Operator(DROPOUT_MASK, "", mask, reference=dropout_mask_reference),
+    Operator("if", "If", choose, reference=choose_reference),
+    Operator("select", "Where", where, gradient=by_function_gradient, dims="alike"),
+    Operator("prelu", "PRelu", parametric_relu, gradient=parametric_relu_gradient, dims="alike"),
+    Operator("thresholded_relu", "ThresholdedRelu", threshold_relu, gradient=by_formula_gradient,
+             dims="alike"),
+    Operator("shrink", "Shrink", shrink, dims="alike"),
+    Operator("isinf", "IsInf", is_infinite, dims="alike", torch=("isinf",)),
 )  # fmt: skip

@@ -1,17 +1,17 @@
-"""Discrete Fourier transforms, as products with tables of sines and cosines."""
+"""Fourier transforms as products with tables of cosines and sines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.graph import shapes
-from polysci.graph.graph import Node
+from polysci.graph.graph import Node, Tensor
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.products import multiply
-from polysci.graph.operators.table import Operator
+from polysci.graph.operators.table import Inference, Operator
 from polysci.loop_ir.expressions import Load, apply, axis, combine
 from polysci.program.stages import ViewStage
 
@@ -128,7 +128,19 @@ def stft(build: Builder, node: Node) -> None:
     _product(build, node, frames, table, y)
 
 
+def stft_shape(of: Inference) -> Sequence[Tensor | None]:
+    """Half of the frequencies by default, which inference takes for all."""
+    result = of.results[0]
+    if result is None or "onesided" in of.node.attributes:
+        return of.results
+    length = of.value(3)
+    frame = of.input(2).shape[0] if of.node.input(2) else of.shape[1]
+    if length is not None:
+        frame = int(length.reshape(-1)[0])
+    return of.first((*result.shape[:2], frame // 2 + 1, *result.shape[3:]), result.dtype)
+
+
 ROWS = (
     Operator("dft", "DFT", dft),
-    Operator("stft", "STFT", stft, shapes.stft),
+    Operator("stft", "STFT", stft, stft_shape),
 )  # fmt: skip

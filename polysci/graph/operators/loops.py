@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
-from polysci.graph.operators.builder import Builder
-from polysci.graph.operators.steps import Steps, moving, slice_at, whole
+from polysci.graph.operators.builder import Builder, Steps, moving, slice_at, whole
 from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, axis, combine
 from polysci.program.control import BREAK, STEP, BranchStage, CarriedTensor, StepView

@@ -1,20 +1,47 @@
-"""Whole numbers that stand for real ones: conversions, and convolutions of 8-bit tensors."""
+"""Whole numbers that stand for real ones: conversions, convolutions, products and LSTM."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, attribute_axes
-from polysci.graph.operators.convolution import check_channels, layer, sum_parts, terms
-from polysci.graph.operators.table import Operator
+from polysci.graph.graph import QUANTISED_LSTM, Graph, Node
+from polysci.graph.operators.builder import Builder, attribute_axes, whole
+from polysci.graph.operators.convolution import (
+    Matrix,
+    check_channels,
+    layer,
+    matrix_product,
+    sum_parts,
+    terms,
+)
+from polysci.graph.operators.products import factors
+from polysci.graph.operators.recurrent import (
+    Direction,
+    recurrent,
+    recurrent_reference,
+)
+from polysci.graph.operators.table import Nudge, Operator
 from polysci.graph.operators.windows import spans
-from polysci.loop_ir.expressions import Expr, Index, Load, Lookup, Number, apply, axis
+from polysci.loop_ir.expressions import (
+    Expr,
+    Index,
+    Load,
+    Lookup,
+    Number,
+    Reduce,
+    apply,
+    axis,
+    constant,
+)
+from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
+from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage
 
 _SHORT = {"uint8": "u8", "int8": "s8"}
@@ -172,9 +199,232 @@ def _channel(build: Builder, name: str) -> Expr:
     return _number(build, name) if build.shape(name) in ((), (1,)) else build.along(name, 1)
 
 
+def integer_matmul(build: Builder, node: Node) -> None:
+    """MatMulInteger: sums of whole numbers."""
+    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    _check_matrices(build, a, b)
+    if not _matrix_layer(build, node, (a, node.input(2)), (b, node.input(3)), None, y):
+        total = _sums(build, node, (a, node.input(2)), (b, node.input(3)))
+        build.define(node, total)
+
+
+def linear_matmul(build: Builder, node: Node) -> None:
+    """QLinearMatMul: the same, scaled and rounded to 8 bits; a ninth input is a bias."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
+    y = node.outputs[0]
+    _check_matrices(build, a, b, y)
+    scales = _scales(build, node, (a_scale, b_scale, y_scale, y_zero))
+    if scales and _matrix_layer(build, node, (a, a_zero), (b, b_zero), scales, y):
+        return
+    for name in (y_scale, y_zero):
+        if build.values[name].size != 1:
+            build.refuse(f"{name!r:.200} has {build.values[name].size} elements, expected one")
+    scale = apply(
+        "mul",
+        _matrix_parameter(build, node, a_scale, row=True),
+        _matrix_parameter(build, node, b_scale),
+    )
+    ratio = apply("div", apply("exact", scale), apply("exact", build.load(y_scale, y)))
+    total = apply("exact", _sums(build, node, (a, a_zero), (b, b_zero)))
+    if node.input(8):
+        total = apply("add", total, apply("exact", build.load(node.input(8), y)))
+    rounded = apply("rint", apply("mul", total, ratio))
+    value = apply("add", rounded, apply("exact", build.load(y_zero, y)))
+    build.define(node, saturate(value, build.dtype(y)))
+
+
+def _check_matrices(build: Builder, *names: str) -> None:
+    for name in names:
+        if build.dtype(name) not in _SHORT:
+            build.refuse(f"elements of {build.dtype(name)}")
+        if len(build.shape(name)) < 2:
+            build.refuse(f"{list(build.shape(name))} is no matrix")
+
+
+def _scales(build: Builder, node: Node, names: tuple[str, ...]) -> Scales | None:
+    """As a layer takes them, where they are known and one for all rows."""
+    known = [build.constant(name) for name in names]
+    a, b, y, zero = known
+    if a is None or b is None or y is None or zero is None or {a.size, y.size, zero.size} != {1}:
+        return None
+    factor = (a.reshape(-1).astype(np.float64) * b.reshape(-1) / y.reshape(-1)).reshape(-1)
+    try:
+        return Scales(factor if factor.size > 1 else float(factor[0]), int(zero.reshape(-1)[0]))
+    except (ValueError, SpecError) as error:
+        build.refuse(str(error))
+
+
+def _matrix_layer(
+    build: Builder, node: Node, a: tuple[str, str], b: tuple[str, str], scales: Scales | None,
+    y: str,
+) -> bool:  # fmt: skip
+    """Add a layer, where B is known, one matrix, and 8 bits hold it less its zero points."""
+    value, of_a = build.constant(b[0]), build.constant(a[1]) if a[1] else np.zeros(1, np.int64)
+    of_b = build.constant(b[1]) if b[1] else np.zeros(1, np.int64)
+    rank = len(build.shape(a[0]))
+    if value is None or of_a is None or of_b is None or value.ndim != 2 or rank < 2:
+        return False
+    moved: Array = value.astype(np.int64) - of_b.astype(np.int64).reshape(-1)
+    fits = moved.size and moved.min() >= -128 and moved.max() <= 127
+    if not fits or of_a.size != 1 or not build.values[a[0]].size:
+        return False
+    name = build.number(f"{b[0]}.s8", np.ascontiguousarray(moved.T.astype(np.int8)))
+    left, right = (
+        Matrix(tensor, rows=tuple(range(rank - 1)), columns=rank - 1) for tensor in (a[0], y)
+    )
+    kind = _SHORT[build.dtype(y)] if scales else "s32"
+    matrix_product(
+        build, node, left, right, name, dtype=f"{_SHORT[build.dtype(a[0])]}:s8:{kind}",
+        x_zero=int(of_a.reshape(-1)[0]), scales=scales, bias=node.input(8),
+    )  # fmt: skip
+    return True
+
+
+def _sums(build: Builder, node: Node, a: tuple[str, str], b: tuple[str, str]) -> Expr:
+    """The sums as they are written, for an element of the output."""
+    left, right = factors(build, a[0], b[0], node.outputs[0])
+    less = [
+        apply("sub", part, _matrix_parameter(build, node, zero, row=row)) if zero else part
+        for part, zero, row in ((left, a[1], True), (right, b[1], False))
+    ]
+    k = build.shape(a[0])[-1]
+    return Reduce("add", (("k", k),), apply("mul", *less))
+
+
+def _matrix_parameter(build: Builder, node: Node, name: str, *, row: bool = False) -> Expr:
+    """A scale or zero point: of the tensor, one a row of A or a column of B, or of a stack too."""
+    y, shape = node.outputs[0], build.shape(name)
+    rank = len(build.shape(y))
+    if build.values[name].size == 1 or not row or len(shape) != 1:
+        return build.load(name, y)
+    return Load(name, (axis(rank - 2) if shape[0] > 1 else constant(0),))
+
+
+STEPS = 255  # between the least and the largest number that 8 bits stand for
+
+
+@dataclass(slots=True)
+class QuantisedDirection(Direction):
+    """One direction; ``scales`` are the inputs with those of W and of R."""
+
+    scales: tuple[str, str]
+    positions: dict[str, int] = field(default_factory=dict)  # of the node's inputs, by weights
+
+    def weights(self, position: int, first: int, rows: int) -> str:
+        name = Direction.weights(self, position, first, rows)
+        self.positions[name] = position
+        return name
+
+    def product(
+        self, x: Matrix, weights: str, shape: Sequence[int], base: str, bias: str = ""
+    ) -> str:
+        """``x @ weights' + bias``: a layer of whole numbers, scaled; x is in steps of its range."""
+        build, rank = self.build, len(shape)
+        step, zero = self._range(x.tensor)
+        numbers = self._rounded(x.tensor, step, zero)
+        sums = Matrix(build.fresh(f"{base}.sums", shape, "int32"), x.rows, rank - 1)
+        matrix_product(
+            build, self.node, replace(x, tensor=numbers), sums, weights, dtype="u8:s8:s32"
+        )
+        known = build.constant(weights)
+        assert known is not None  # the front end takes no other ones
+        columns = build.number(f"{weights}.columns", known.sum(axis=1, dtype=np.int32))
+        shift = apply("mul", _scalar(zero), build.along(columns, rank - 1))
+        product = apply("real", apply("sub", whole(build, sums.tensor), shift))
+        scaled = apply("mul", product, apply("mul", _scalar(step), self._scale(weights, rank - 1)))
+        value = apply("add", scaled, build.along(bias, rank - 1)) if bias else scaled
+        return build.define(self.node, value, build.fresh(base, shape))
+
+    def _range(self, x: str) -> tuple[str, str]:
+        """A step, and the whole number that stands for 0: tensors of one element."""
+        build, shape = self.build, self.build.shape(x)
+        over = tuple((f"k{at}", size) for at, size in enumerate(shape))
+        every = Load(x, tuple(Affine(((name, 1),)) for name, _ in over))
+        ends = [
+            build.define(self.node, apply(end, Reduce(end, over, every), 0.0),
+                         build.fresh(f"{x}.{end}", (1,)))
+            for end in ("min", "max")
+        ]  # fmt: skip
+        low, high = (_scalar(end) for end in ends)
+        wide = apply("div", apply("sub", high, low), STEPS)
+        size = apply("select", apply("greater", high, low), wide, 1.0)
+        step = build.define(self.node, size, build.fresh(f"{x}.step", (1,)))
+        place = apply("rint", apply("div", apply("neg", low), _scalar(step)))
+        zero = build.fresh(f"{x}.zero", (1,), "int32")
+        return step, build.define(self.node, _in_steps(place), zero)
+
+    def _rounded(self, x: str, step: str, zero: str) -> str:
+        build = self.build
+        steps = apply("rint", apply("div", whole(build, x), _scalar(step)))
+        value = _in_steps(apply("add", steps, apply("real", _scalar(zero))))
+        return build.define(self.node, value, build.fresh(f"{x}.u8", build.shape(x), "uint8"))
+
+    def _scale(self, weights: str, column: int) -> Expr:
+        """That of a row of W or R: one for all rows, or its own."""
+        name = self.scales[self.positions[weights] - 1]
+        each = self.build.shape(name)[1] > 1
+        return Load(name, (constant(self.number), axis(column) if each else constant(0)))
+
+
+def _in_steps(value: Expr) -> Expr:
+    return apply("whole", apply("min", apply("max", value, 0.0), STEPS))
+
+
+def _scalar(name: str) -> Load:
+    return Load(name, (constant(0),))
+
+
+def quantised_lstm(build: Builder, node: Node) -> None:
+    """The first eight inputs are those of an LSTM, W and R constant."""
+    plain = replace(node, op="lstm", inputs=node.inputs[:8])
+    w_scale, r_scale = node.inputs[8:]
+    recurrent(build, plain, partial(QuantisedDirection, scales=(w_scale, r_scale)))
+
+
+NUDGE: Final = 2.0**-7  # of a step: far more than sums in f32 are off by
+ROUNDINGS: Final = (
+    *("quantize", "DynamicQuantizeLinear", "quantized_conv", "quantized_matmul"),
+    QUANTISED_LSTM,
+)
+
+
+def nudges(graph: Graph) -> Iterator[Nudge]:
+    """All roundings up, all down, and some each way; none of a graph that rounds nothing."""
+    if not any(node.op in ROUNDINGS for node in graph.nodes):
+        return
+    for way in (NUDGE, -NUDGE):
+        yield lambda shape, way=way: np.full(shape, way)  # type: ignore[misc]
+    for seed in range(2):
+        random = np.random.default_rng(seed)
+        yield lambda shape, random=random: random.choice((NUDGE, -NUDGE), shape)  # type: ignore[misc]
+
+
+def nudged_inputs(node: Node, known: Mapping[str, Array], nudge: Nudge) -> Mapping[str, Array]:
+    """The values that a node reads, with what it rounds a little further up or down."""
+    x = known[node.inputs[0]]
+    if not x.size or x.dtype.kind != "f":
+        return known
+    if node.op == "DynamicQuantizeLinear":
+        low, high = min(x.min(), 0), max(x.max(), 0)
+        inside = (x > low) & (x < high)  # its ends say how long a step is
+        moved = x + inside * nudge(x.shape) * (high - low) / 255
+    elif node.op == "quantize":
+        scale = known[node.inputs[1]]
+        if scale.ndim == 1 and scale.size > 1 and not node.attributes.get("block_size"):
+            behind = x.ndim - 1 - int(node.attributes.get("axis", 1)) % x.ndim
+            scale = scale.reshape(-1, *[1] * behind)
+        moved = x + nudge(x.shape) * scale if scale.size == 1 or scale.ndim <= x.ndim else x
+    else:
+        return known
+    return {**known, node.inputs[0]: moved.astype(x.dtype)}
+
+
 ROWS = (
     Operator("quantize", "QuantizeLinear", quantise, dims="alike"),
     Operator("dequantize", "DequantizeLinear", dequantise, dims="alike"),
     Operator("quantized_conv", "QLinearConv", linear_conv),
     Operator("integer_conv", "ConvInteger", integer_conv),
+    Operator("integer_matmul", "MatMulInteger", integer_matmul),
+    Operator("quantized_matmul", "QLinearMatMul", linear_matmul),
+    Operator(QUANTISED_LSTM, "", quantised_lstm, reference=recurrent_reference),
 )  # fmt: skip

@@ -1,29 +1,119 @@
-"""LSTM, GRU and RNN: one product for the inputs of all steps, then a loop over the steps.
-
-What a step multiplies lies packed: its product reads the recurrent weights, and little else.
-"""
+"""LSTM, GRU and RNN: one product for the inputs of all steps, then a loop over the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from polysci.graph.gradients import recurrent as gradients
-from polysci.graph.graph import Node
-from polysci.graph.operators.activations import Activation, activations
-from polysci.graph.operators.builder import Builder
+from polysci.errors import UnsupportedError
+from polysci.graph.builder import Backward
+from polysci.graph.formulas import derive
+from polysci.graph.graph import QUANTISED_LSTM, Node, Tensor
+from polysci.graph.operators.builder import Builder, Steps, moving, slice_at, whole
 from polysci.graph.operators.convolution import Matrix, matrix_product
-from polysci.graph.operators.steps import Steps, moving, slice_at, whole
-from polysci.graph.operators.table import Operator
-from polysci.graph.recurrences import FIRST_KEPT, KEPT, ORDERS
-from polysci.graph.reference import recurrent as reference
+from polysci.graph.operators.products import multiply_gradient
+from polysci.graph.operators.shape_ops import cut_gradient
+from polysci.graph.operators.table import Evaluation, Nudge, Operator
 from polysci.loop_ir.expressions import Expr, Load, Number, Reduce, apply, axis, combine, constant
+from polysci.numerics.arrays import Array
+from polysci.numerics.formulas import evaluate, gradients, parse
+from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import CarriedTensor
 from polysci.program.stages import ConcatStage, ViewStage
+
+# (dY, peepholes, R, dY_h, lengths, dY_c, kept tensors of each direction) -> (dh, dc, gradients of
+# what the gates' functions take, by x and where they differ by h, of each direction). Attributes
+# are those of the recurrent node, and ``cell``, its type.
+RECURRENT_GRADIENT = "recurrent_gradient"
+# By type of node, a letter for each gate, in ONNX's order of their rows; the attribute ``order``
+# has the same letters in another one.
+ORDERS: Mapping[str, str] = MappingProxyType({"lstm": "iofg", "gru": "zrn", "rnn": "n"})
+# By type of node, a letter for each tensor that a recurrent node makes for its backward pass, when
+# it has such outputs behind its first three, direction by direction. Each is (steps, batch, hidden)
+# or with ``layout`` (batch, steps, hidden). Letters of gates: what their functions made; h and d:
+# hidden state and memory before the step; c: memory behind it; q: what r multiplies, or with
+# ``linear_before_reset=0`` what R does of the last gate.
+KEPT: Mapping[str, str] = MappingProxyType({"lstm": "iofgcdh", "gru": "zrnqh", "rnn": "nh"})
+FIRST_KEPT = 3  # outputs before them
+Activation = Callable[[Expr], Expr]
+Parameters = tuple[float, ...]  # alpha, and beta of those that have one
+# By lower case name: functions that the table of scalar functions lacks, of x and their parameters,
+# and the defaults of these in ONNX Runtime.
+_OTHERS: Mapping[str, tuple[Callable[..., Expr], Parameters]] = MappingProxyType({
+    "affine": (lambda x, a, b: apply("add", apply("mul", x, a), b), (1.0, 0.0)),
+    "thresholdedrelu": (lambda x, a: apply("select", apply("greater_equal", x, a), x, 0.0),
+                        (1.0,)),
+    "scaledtanh": (lambda x, a, b: apply("mul", a, apply("tanh", apply("mul", x, b))), (1.0, 1.0)),
+})  # fmt: skip
+_FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
+    {row.onnx.lower(): row for row in FUNCTIONS.values() if row.inputs == ("x",)}
+)
+# Functions whose slope is known by their value.
+_WITH_SLOPES = ("relu", "tanh", "sigmoid")
+
+
+def _slope(function: str) -> Activation:
+    """The slope of a function by its value."""
+    row = FUNCTIONS[function]
+    formula = parse(row.derivatives[0]) if row.derivatives else gradients(function)[0]
+    assert formula is not None
+    return lambda y: evaluate(formula, {"y": y, "dy": 1.0}, _apply)
+
+
+def _apply(function: str, parts: Sequence[Expr | float]) -> Expr:
+    return apply(function, *parts)
+
+
+def slopes(
+    build: Builder, node: Node, directions: int, defaults: Sequence[str]
+) -> list[list[Activation]]:
+    """The slope of each function by its value, by direction; refuses functions without one."""
+    names = [_text(name).lower() for name in node.attributes.get("activations") or ()]
+    names = names or [name.lower() for name in defaults] * directions
+    for name in names:
+        if name not in _WITH_SLOPES:
+            build.refuse(f"the gradient of activation {name}")
+    made, size = [_slope(name) for name in names], len(defaults)
+    return [made[first : first + size] for first in range(0, len(made), size)]
+
+
+def activations(
+    build: Builder, node: Node, directions: int, defaults: Sequence[str]
+) -> list[list[Activation]]:
+    """The functions of each direction in turn; alpha and beta go to those that take them."""
+    names = list(node.attributes.get("activations") or [*defaults] * directions)
+    if len(names) != directions * len(defaults):
+        build.refuse(f"{len(names)} activations; expected {directions * len(defaults)}")
+    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
+    made = [_activation(build, _text(name), lists) for name in names]
+    size = len(defaults)
+    return [made[first : first + size] for first in range(0, len(made), size)]
+
+
+def _activation(build: Builder, name: str, lists: Sequence[Iterator[float]]) -> Activation:
+    function: Callable[..., Expr]
+    if row := _FUNCTIONS.get(name.lower()):
+        function, defaults = partial(apply, row.name), tuple(row.parameters.values())
+    elif name.lower() in _OTHERS:
+        function, defaults = _OTHERS[name.lower()]
+    else:
+        build.refuse(f"activation {name}")
+    parameters = tuple(
+        float(next(values, default)) for values, default in zip(lists, defaults, strict=False)
+    )
+    return lambda x: function(x, *parameters)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+
 
 _BACKWARDS = MappingProxyType(
     {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -383,8 +473,287 @@ def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTe
     build.stages.append(ConcatStage(str(node), name, tuple(views), time))
 
 
+_REFUSED = ("clip", "input_forget", "activation_alpha", "activation_beta")
+_WORDS = ("direction", "layout", "order", "activations", "linear_before_reset")
+_PEEPHOLES = "iof"  # gates, in the order of an LSTM's peepholes
+
+
+def recurrent_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """The node of the backward pass, then ``dx = dG W``, ``dW = dG' x``, ``dR = dG' h``.
+
+    The products of weights sum over all steps at once.
+    """
+    _check_differentiable(node)
+    x, w, r, bias = (node.input(at) for at in range(4))
+    kept, dys = _keep(back, node), [*dys, "", ""]
+    count, dtype, shape = back.shape(r)[0], back.dtype(x), back.shape(x)
+    rows, states = back.shape(r)[1], 1 + (node.op == "lstm")
+    early = node.op == "gru" and not node.attributes.get("linear_before_reset")
+    lead, sides = shape[:2], 1 + (node.op == "gru" and not early)
+    first = (shape[0], count, back.shape(r)[2])
+    first = first if node.attributes.get("layout") else (count, shape[1], first[2])
+    words: dict[str, Any] = {n: node.attributes[n] for n in _WORDS if n in node.attributes}
+    inputs = (dys[0], node.input(7), r, dys[1], node.input(4), dys[2], *kept)
+    outputs = [(first, dtype)] * 2 + [((*lead, rows), dtype)] * (sides * count)
+    made = back.add_many(RECURRENT_GRADIENT, inputs, outputs, cell=node.op, **words)
+    steps = [back.reshape(name, (prod(lead), rows)) for name in made[2:]]
+    by_x, by_h = steps[::sides], steps[sides - 1 :: sides]
+    seen = [back.reshape(name, (prod(lead), first[2])) for name in kept]
+    flat, dxs = back.reshape(x, (prod(lead), shape[2])), dict[int, str]()
+    if back.wants(x):
+        parts = [multiply_gradient(back, dg, _matrix(back, w, at)) for at, dg in enumerate(by_x)]
+        dxs[0] = back.reshape(back.sum(parts), shape)
+    if back.wants(w):
+        dxs[1] = _stack(back, [multiply_gradient(back, dg, flat, turn_a=True) for dg in by_x])
+    if back.wants(r):
+        factors = ("h", "h", "q") if early else ("h",)
+        dxs[2] = _by_kept(back, node, by_h, seen, factors, _product)
+    if bias and back.wants(bias):
+        sums = [[back.total(dg, (0,)) for dg in pair] for pair in zip(by_x, by_h, strict=True)]
+        dxs[3] = _stack(back, [_join(back, pair) for pair in sums])
+    dxs |= {5 + at: made[at] for at in range(states) if node.input(5 + at)}
+    if node.input(7) and back.wants(node.input(7)):
+        parts = [_cut_gates(back, node, dg, _PEEPHOLES) for dg in by_x]
+        dxs[7] = _by_kept(back, node, parts, seen, ("d", "c", "d"), _sum_of_products)
+    return [dxs.get(at, "") for at in range(len(node.inputs))]
+
+
+def _by_kept(
+    back: Backward, node: Node, gradients: Sequence[str], kept: Sequence[str],
+    letters: Sequence[str], reduce: Callable[[Backward, str, str], str],
+) -> str:  # fmt: skip
+    """By direction, a gradient of weights: of parts of gates' gradients, each by what it saw."""
+    own, sides = KEPT[node.op], list[str]()
+    for at, dg in enumerate(gradients):
+        width = back.shape(dg)[1] // len(letters)
+        sides.append(_join(back, [
+            reduce(
+                back,
+                dg
+                if len(letters) == 1
+                else cut_gradient(back, dg, 1, part * width, (part + 1) * width),
+                kept[at * len(own) + own.index(letter)],
+            )
+            for part, letter in enumerate(letters)
+        ]))  # fmt: skip
+    return _stack(back, sides)
+
+
+def _product(back: Backward, dg: str, seen: str) -> str:
+    return multiply_gradient(back, dg, seen, turn_a=True)
+
+
+def _sum_of_products(back: Backward, dg: str, seen: str) -> str:
+    return back.total(derive(back, "dg * seen", dg=dg, seen=seen), (0,))
+
+
+def _cut_gates(back: Backward, node: Node, dg: str, letters: str) -> str:
+    """Columns of some gates, in this order."""
+    order = str(node.attributes.get("order") or ORDERS[node.op])
+    width = back.shape(dg)[1] // len(order)
+    places = [order.index(letter) * width for letter in letters]
+    return _join(back, [cut_gradient(back, dg, 1, at, at + width) for at in places], 1)
+
+
+def _check_differentiable(node: Node) -> None:
+    """Refuses what the backward pass does not know."""
+    if words := [word for word in _REFUSED if node.attributes.get(word)]:
+        raise UnsupportedError(f"the gradient of {node.op} with {', '.join(words)}")
+
+
+def _keep(back: Backward, node: Node) -> tuple[str, ...]:
+    """What the node has to make for its backward pass, as outputs behind its own."""
+    letters, x, r = KEPT[node.op], back.shape(node.inputs[0]), back.shape(node.inputs[2])
+    kept = list[str]()
+    for _ in range(len(letters) * r[0]):
+        kept.append(back.fresh(node.op))
+        back.tensors[kept[-1]] = Tensor(kept[-1], (*x[:2], r[2]), back.dtype(node.inputs[0]))
+    own = (*node.outputs, "", "")[:FIRST_KEPT]
+    back.nodes[back.nodes.index(node)] = replace(node, outputs=(*own, *kept))
+    return tuple(kept)
+
+
+def _matrix(back: Backward, weights: str, direction: int) -> str:
+    """Those of one direction."""
+    part = cut_gradient(back, weights, 0, direction, direction + 1)
+    return back.reshape(part, back.shape(weights)[1:])
+
+
+def _stack(back: Backward, parts: Sequence[str]) -> str:
+    """Tensors as one with an axis of directions before all others."""
+    wide = [back.reshape(part, (1, *back.shape(part))) for part in parts]
+    return _join(back, wide)
+
+
+def _join(back: Backward, parts: Sequence[str], along: int = 0) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(back.shape(parts[0]))
+    shape[along] *= len(parts)
+    return back.add("concat", parts, shape, back.dtype(parts[0]), axis=along)
+
+
+Function = Callable[[Array], Any]
+# By lower case name: the function of x and its parameters, and the defaults of these.
+_NUMPY_FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = MappingProxyType(
+    {
+        **{
+            row.onnx.lower(): (row.numpy, tuple(row.parameters.values()))
+            for row in FUNCTIONS.values()
+            if row.inputs == ("x",) and row.numpy is not None
+        },
+        "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
+        "thresholdedrelu": (lambda x, a: np.where(x >= a, x, 0), (1.0,)),
+        "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
+    }
+)
+_LSTM = ("Sigmoid", "Tanh", "Tanh")
+_DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"lstm": _LSTM, QUANTISED_LSTM: _LSTM, "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Those of one direction; ``scales`` of 8-bit ones, None for real ones."""
+
+    w: Array
+    r: Array
+    bias: Array
+    peepholes: Array
+    scales: tuple[Array, Array] | None
+    nudge: Nudge | None
+
+    def of_x(self, x: Array) -> Array:
+        return self._product(x, self.w, 0)
+
+    def of_h(self, h: Array) -> Array:
+        return self._product(h, self.r, 1)
+
+    def _product(self, x: Array, weights: Array, at: int) -> Array:
+        part = weights.T.astype(x.dtype)
+        if self.scales is None:
+            product: Array = x @ part
+            return product
+        numbers, step = _narrow(x, self.nudge)
+        scaled: Array = (numbers @ part) * (step * self.scales[at])
+        return scaled
+
+
+def _narrow(x: Array, nudge: Nudge | None) -> tuple[Array, Any]:
+    """x in steps of its range, 255 of which reach from its least to its largest number, or 0."""
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    step = (high - low) / 255 if high > low else 1
+    zero = np.rint(np.clip(-low / step, 0, 255))
+    steps = x / step + (nudge(x.shape) if nudge else 0)
+    return np.clip(np.rint(steps) + zero, 0, 255) - zero, step
+
+
+def recurrent_reference(of: Evaluation) -> list[Array]:
+    """Y, Y_h, and Y_c of an LSTM; then what is kept for the backward pass, if it is asked for."""
+    node, known, nudge = of.node, of.known, of.nudge
+    arrays = [known[name] if name else None for name in node.inputs] + [None] * 10
+    (x, w, r), (lengths, *first) = arrays[:3], arrays[4:7]
+    assert x is not None and w is not None and r is not None
+    time_last, (count, _, hidden) = bool(node.attributes.get("layout", 0)), r.shape
+    x = x.swapaxes(0, 1) if time_last else x
+    steps, batch, _ = x.shape
+    functions, own = _functions(node, count), len(_DEFAULTS[node.op])
+    y, last, kept = np.zeros((steps, count, batch, hidden), x.dtype), [], []
+    for d in range(count):
+        backwards = node.attributes.get("direction", "forward") == "reverse" or d == 1
+        state = [
+            np.zeros((batch, hidden), x.dtype) if value is None
+            else (value[:, d] if time_last else value[d])
+            for value in first[: 2 if "lstm" in node.op else 1]
+        ]  # fmt: skip
+        weights, seen = _weights(node, arrays, d, x.dtype, nudge), [dict[str, Array]()] * steps
+        ahead = weights.of_x(x)
+        for t in range(steps)[:: -1 if backwards else 1]:
+            new, seen[t] = _step(node, functions[d * own :][:own], weights, ahead[t], state)
+            alive = np.ones((batch, 1), bool) if lengths is None else (t < lengths)[:, None]
+            state = [np.where(alive, *pair) for pair in zip(new, state, strict=True)]
+            y[t, d] = np.where(alive, new[0], 0)
+        last.append(state)
+        if len(node.outputs) > FIRST_KEPT:
+            kept += [np.stack([step[letter] for step in seen]) for letter in KEPT[node.op]]
+    results = [np.stack(values, 1 if time_last else 0) for values in zip(*last, strict=True)]
+    made = [y.transpose(2, 0, 1, 3) if time_last else y, *results]
+    if not kept:
+        return made
+    none = [np.zeros(0)] * (FIRST_KEPT - len(made))
+    return [*made, *none, *(part.swapaxes(0, 1) if time_last else part for part in kept)]
+
+
+def _weights(
+    node: Node, arrays: Sequence[Array | None], d: int, dtype: Any, nudge: Nudge | None
+) -> _Weights:
+    w, r, b, peepholes = (arrays[at] for at in (1, 2, 3, 7))
+    assert w is not None and r is not None
+    bias = np.zeros(2 * w.shape[1], dtype) if b is None else b[d]
+    if "order" in node.attributes:
+        places = [node.attributes["order"].index(letter) for letter in ORDERS[node.op]]
+        bias = bias.reshape(2, len(places), -1)[:, places].reshape(-1)
+        w, r = (
+            part.reshape(part.shape[0], len(places), -1, part.shape[2])[:, places].reshape(
+                part.shape
+            )
+            for part in (w, r)
+        )
+    seen = np.zeros(3 * r.shape[2], dtype) if peepholes is None else peepholes[d]
+    scales = tuple(arrays[at][d] for at in (8, 9)) if node.op == QUANTISED_LSTM else None  # type: ignore[index]
+    return _Weights(w[d], r[d], bias, seen, scales, nudge)
+
+
+def _functions(node: Node, directions: int) -> list[Function]:
+    """Of all directions, with their parameters."""
+    names = node.attributes.get("activations") or _DEFAULTS[node.op] * directions
+    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
+    functions = list[Function]()
+    for name in names:
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        function, defaults = _NUMPY_FUNCTIONS[text.lower()]
+        values = [next(given, value) for given, value in zip(lists, defaults, strict=False)]
+        functions.append(lambda x, f=function, v=values: f(x, *v))  # type: ignore[misc]
+    return functions
+
+
+def _step(
+    node: Node, f: Sequence[Function], weights: _Weights, ahead: Array, state: Sequence[Array]
+) -> tuple[list[Array], dict[str, Array]]:
+    """What one step carries over: h, and c of an LSTM; and what KEPT has letters for."""
+    bound, h, hidden = node.attributes.get("clip") or np.inf, state[0], state[0].shape[1]
+    of_x, of_h = np.split(weights.bias, 2)
+    before, after = ahead + of_x, weights.of_h(h) + of_h
+
+    def clip(value: Array) -> Array:
+        clipped: Array = np.clip(value, -bound, bound)
+        return clipped
+
+    if node.op == "rnn":
+        made = f[0](clip(before + after))
+        return [made], {"n": made, "h": h}
+    if node.op == "gru":
+        z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
+        last = slice(2 * hidden, None)
+        late = node.attributes.get("linear_before_reset")
+        q = after[:, last] if late else reset * h
+        entering = reset * q if late else weights.of_h(q)[:, last] + of_h[last]
+        n = f[1](clip(before[:, last] + entering))
+        seen = {"z": z, "r": reset, "n": n, "q": q, "h": h}
+        return [(1 - z) * n + z * h], seen
+    i, o, forget, g = np.split(before + after, 4, 1)
+    c, (p_i, p_o, p_f) = state[1], np.split(weights.peepholes, 3)
+    i = f[0](clip(i + p_i * c))
+    forget = 1 - i if node.attributes.get("input_forget") else f[0](clip(forget + p_f * c))
+    g, memory = f[1](clip(g)), c
+    c = forget * c + i * g
+    o = f[0](clip(o + p_o * c))
+    return [o * f[2](c), c], {"i": i, "o": o, "f": forget, "g": g, "c": c, "d": memory, "h": h}
+
+
 ROWS = (
-    *(Operator(name, name.upper(), recurrent, gradient=gradients.recurrent,
-               reference=reference.recurrent)
+    *(Operator(name, name.upper(), recurrent, gradient=recurrent_gradient,
+               reference=recurrent_reference)
       for name in CELLS),
 )  # fmt: skip

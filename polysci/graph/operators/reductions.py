@@ -1,22 +1,34 @@
-"""Reductions over axes: sums, means, extremes, norms, the places of extremes."""
+"""Reductions over axes, sums and products of all elements before each one, norms by an axis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
-from polysci.graph.gradients import pooling
-from polysci.graph.gradients import reductions as gradients
+from polysci.graph.builder import FLOATS, Backward, Rule, known
+from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import FLOATS, Builder, attribute_axes
-from polysci.graph.operators.table import Operator
-from polysci.graph.reference import reductions as reference
-from polysci.loop_ir.expressions import Expr, Index, Load, Number, Reduce, apply, axis
+from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.table import Evaluation, Operator
+from polysci.loop_ir.expressions import (
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Number,
+    Reduce,
+    apply,
+    axis,
+    combine,
+)
 from polysci.loop_ir.functions import convert
+from polysci.numerics.arrays import Array
 from polysci.polyhedral.affine import Affine
+from polysci.program.stages import ViewStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +158,6 @@ def extreme_place(build: Builder, node: Node) -> None:
     build.define(node, reduce(build, x, [along], f"{last}{node.op}", keep=keep))
 
 
-def global_pool(build: Builder, node: Node) -> None:
-    """GlobalAveragePool, GlobalMaxPool, GlobalLpPool: over all axes behind the first two."""
-    x, y = node.inputs[0], node.outputs[0]
-    build.check_floats(node, x)
-    axes = range(2, len(build.shape(x)))
-    count = prod(build.shape(x)[number] for number in axes)
-    if not count and build.values[y].size:
-        build.refuse("a pool of nothing")
-    if node.op == "global_max_pool":
-        build.define(node, reduce(build, x, axes, "max", keep=True))
-    elif node.op == "global_lp_pool":
-        power = float(node.attributes.get("p", 2))
-        sums = reduce(build, x, axes, "add", keep=True, before=lambda part: to_power(part, power))
-        build.define(node, root_of(sums, power))
-    else:
-        sums = reduce(build, x, axes, "add", keep=True)
-        build.define(node, apply("mul", sums, 1 / max(1, count)))
-
-
 def to_power(value: Expr, power: float) -> Expr:
     """``abs(value) ^ power``, a term of a norm."""
     if power == 2:
@@ -195,18 +188,177 @@ def lp_normalisation(build: Builder, node: Node) -> None:
     build.define(node, apply("select", apply("equal", size, 0), 0, share))
 
 
+BLOCK = 32  # elements whose sums are made one by one; sums of blocks are added to them
+_FUNCTIONS = {"cumsum": "add", "cumprod": "mul"}
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan of tensors along an axis; each block of BLOCK elements by itself, then of the blocks.
+
+    So an error grows with the logarithm of the extent, and no step waits for the one before.
+    """
+
+    build: Builder
+    node: Node
+    function: str
+    along: int
+
+    def shape(self, x: str, *extents: int) -> tuple[int, ...]:
+        """The shape of x with other extents for the axis."""
+        shape = self.build.shape(x)
+        return (*shape[: self.along], *extents, *shape[self.along + 1 :])
+
+    def element(self, x: str, place: Affine, more: int = 0) -> Load:
+        """An element of x, beside an axis that became ``more`` axes more."""
+        rank = len(self.build.shape(x))
+        index: list[Index] = [axis(at + more * (at > self.along)) for at in range(rank)]
+        index[self.along] = place
+        return Load(x, tuple(index))
+
+    def mirror(self, x: str) -> str:
+        """A copy of x, the last element first."""
+        last = self.build.shape(x)[self.along] - 1
+        place = combine({f"i{self.along}": -1}, last)
+        made = self.build.fresh(f"{x}.mirror", self.build.shape(x), self.build.dtype(x))
+        return self.build.define(self.node, self.element(x, place), made)
+
+    def run(self, x: str, *, exclusive: bool) -> str:
+        """A tensor of the results for x."""
+        extent = self.build.shape(x)[self.along]
+        if extent <= 2 * BLOCK:
+            return self.define(x, "scan", self.build.shape(x), self.upto(x, extent, exclusive))
+        blocks = -(-extent // BLOCK)
+        place = combine({f"i{self.along}": BLOCK, "r": 1})
+        guards = (Guard(place, extent),) if extent % BLOCK else ()
+        total = Reduce(self.function, (("r", BLOCK),), self.element(x, place), guards)
+        before = self.run(self.define(x, "blocks", self.shape(x, blocks), total), exclusive=True)
+        inside = self.upto(x, BLOCK, exclusive, extent)
+        start = self.element(before, axis(self.along), 1)
+        parts = self.define(
+            x, "parts", self.shape(x, blocks, BLOCK), apply(self.function, start, inside)
+        )
+        whole = self.build.fresh(f"{x}.joined", self.shape(x, blocks * BLOCK), self.build.dtype(x))
+        self.build.stages.append(ViewStage(str(self.node), whole, parts))
+        if not extent % BLOCK:
+            return whole
+        return self.define(x, "scan", self.build.shape(x), self.element(whole, axis(self.along)))
+
+    def upto(self, x: str, size: int, exclusive: bool, extent: int = 0) -> Expr:
+        """Of the elements of a block up to this one; ``extent`` where there are several blocks.
+
+        They come last to first in the iterator r, so that it alone says where they end.
+        """
+        own = self.along + bool(extent)
+        inner = combine({f"i{own}": 1, "r": 1}, 1 - size - exclusive)
+        guards, place = [Guard(inner, size)], inner
+        if extent:
+            place = combine({f"i{self.along}": BLOCK, **dict(inner.terms)}, inner.const)
+            guards += [Guard(place, extent)] * bool(extent % BLOCK)
+        body = self.element(x, place, bool(extent))
+        return Reduce(self.function, (("r", size),), body, tuple(guards))
+
+    def define(self, x: str, part: str, shape: tuple[int, ...], expr: Expr) -> str:
+        made = self.build.fresh(f"{x}.{part}", shape, self.build.dtype(x))
+        return self.build.define(self.node, expr, made)
+
+
+def scan(build: Builder, node: Node) -> None:
+    """CumSum and CumProd."""
+    x = node.inputs[0]
+    build.check_function(_FUNCTIONS[node.op], x)
+    known = build.known(node, 1, "axis")
+    if known is None or known.size != 1:
+        build.refuse("axis: expected one number")
+    (along,) = attribute_axes([int(known.reshape(-1)[0])], len(build.shape(x)))
+    steps = _Scan(build, node, _FUNCTIONS[node.op], along)
+    reverse = bool(node.attributes.get("reverse", 0))
+    made = steps.run(
+        steps.mirror(x) if reverse else x, exclusive=bool(node.attributes.get("exclusive", 0))
+    )
+    last = combine({f"i{along}": -1}, build.shape(x)[along] - 1)
+    build.define(node, steps.element(made, last if reverse else axis(along)))
+
+
+# Operator -> the gradient of x, with y and dy as wide as x, of n elements a result. As PyTorch
+# has it where values are equal or 0.
+_GRADIENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "reduce_sum": "dy",
+        "reduce_mean": "dy / n",
+        "reduce_sum_square": "2 * dy * x",
+        "reduce_l1": "dy * sign(x)",
+        "reduce_l2": "select(y == 0, 0, dy * x / y)",
+        "reduce_log_sum": "dy / exp(y)",
+        "reduce_log_sum_exp": "dy * exp(x - y)",
+    }
+)
+
+
+def reduction_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """A row of _REDUCTIONS."""
+    names, axes = _operands(back, node, dys)
+    shape = back.shape(node.inputs[0])
+    n = prod(shape[at] for at in axes)
+    dx = back.expand(derive(back, _GRADIENTS[node.op], n=n, **names), shape)
+    return [dx, *[""] * (len(node.inputs) - 1)]
+
+
+def extreme_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """ReduceMax and ReduceMin; values that are equal share the gradient."""
+    names, axes = _operands(back, node, dys)
+    one = back.number(1.0, back.dtype(node.inputs[0]))
+    equal = derive(back, "select(x == y, one, 0)", one=one, **names)
+    n = back.total(equal, axes, keep=True)
+    dx = derive(back, "select(x == y, dy / n, 0)", n=n, **names)
+    return [dx, *[""] * (len(node.inputs) - 1)]
+
+
+def _operands(
+    back: Backward, node: Node, dys: Sequence[str]
+) -> tuple[Mapping[str, str], Sequence[int]]:
+    """x, y and dy, which keep the axes with one element, and these axes."""
+    x, shape = node.inputs[0], back.shape(node.inputs[0])
+    axes = known(back, node, 1, "axes")
+    if not axes:
+        axes = [] if node.attributes.get("noop_with_empty_axes") else list(range(len(shape)))
+    axes = [at % len(shape) for at in axes]
+    kept = [1 if at in axes else size for at, size in enumerate(shape)]
+    y, dy = (back.reshape(name, kept) for name in (node.outputs[0], dys[0]))
+    return {"x": x, "y": y, "dy": dy}, axes
+
+
+def rule_of_gradient(name: str) -> Rule | None:
+    """The rule of a reduction, if it has one."""
+    return (
+        extreme_gradient
+        if name in ("reduce_max", "reduce_min")
+        else (reduction_gradient if name in _GRADIENTS else None)
+    )
+
+
+def norm_over(x: Array, axes: tuple[int, ...], power: float) -> Array:
+    total: Array = (np.abs(x) ** power).sum(axis=axes, keepdims=True)
+    return np.asarray(total ** (1 / power))
+
+
+def by_norm_reference(of: Evaluation) -> list[Array]:
+    """LpNormalization: ONNX's reference sums numbers where their sizes are meant."""
+    (x,), words = of.inputs, of.node.attributes
+    axis = int(words.get("axis", -1)) % x.ndim
+    size = norm_over(x, (axis,), float(words.get("p", 2)))
+    return [np.asarray(np.where(size == 0, 0, x / np.where(size == 0, 1, size)), x.dtype)]
+
+
 ROWS = (
-    *(Operator(name, row.onnx, reduction, gradient=gradients.rule_of(name), dims="reduced")
+    *(Operator(name, row.onnx, reduction, gradient=rule_of_gradient(name), dims="reduced")
       for name, row in _REDUCTIONS.items()),
-    Operator("reduce_log_sum_exp", "ReduceLogSumExp", log_sum_exp, gradient=gradients.reduction,
+    Operator("reduce_log_sum_exp", "ReduceLogSumExp", log_sum_exp, gradient=reduction_gradient,
              dims="reduced"),
     Operator("argmax", "ArgMax", extreme_place, dims="reduced"),
     Operator("argmin", "ArgMin", extreme_place, dims="reduced"),
-    Operator("global_average_pool", "GlobalAveragePool", global_pool,
-             gradient=pooling.global_average, dims="images"),
-    Operator("global_max_pool", "GlobalMaxPool", global_pool, gradient=pooling.maximum,
-             reference=reference.global_maximum, dims="images"),
-    Operator("global_lp_pool", "GlobalLpPool", global_pool, reference=reference.global_norm),
-    Operator("lp_norm", "LpNormalization", lp_normalisation, reference=reference.by_norm,
+    Operator("lp_norm", "LpNormalization", lp_normalisation, reference=by_norm_reference,
              dims="along"),
+    Operator("cumsum", "CumSum", scan, dims="along"),
+    Operator("cumprod", "CumProd", scan),
 )  # fmt: skip

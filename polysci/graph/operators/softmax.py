@@ -1,17 +1,30 @@
-"""Softmax, its logarithm, and the maximum as ones and zeros."""
+"""Softmax, its logarithm, and cross entropy on top of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
-from polysci.graph.gradients import softmax as gradients
+import numpy as np
+
+from polysci.graph.builder import Backward
+from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.reductions import reduce
-from polysci.graph.operators.table import Operator
-from polysci.graph.reference import reductions as reference
-from polysci.loop_ir.expressions import Expr, Position, apply, combine
+from polysci.graph.operators.table import Evaluation, Operator
+from polysci.loop_ir.expressions import (
+    Computed,
+    Expr,
+    Index,
+    Load,
+    Position,
+    Reduce,
+    apply,
+    axis,
+    combine,
+)
+from polysci.numerics.arrays import Array
 
 
 def _axes(build: Builder, node: Node) -> Sequence[int]:
@@ -61,10 +74,180 @@ def hardmax(build: Builder, node: Node) -> None:
     build.define(node, apply("select", same, 1, 0))
 
 
+REDUCTIONS = ("none", "sum", "mean")
+
+
+def cross_entropy(build: Builder, node: Node) -> None:
+    """SoftmaxCrossEntropyLoss; a label outside of all classes counts as the nearest of these."""
+    x, labels = node.inputs[:2]
+    build.check_floats(node, x)
+    kind = str(node.attributes.get("reduction", "mean"))
+    if kind not in REDUCTIONS:
+        build.refuse(f"reduction {kind!r:.40}: expected one of {', '.join(REDUCTIONS)}")
+    title, shape, dtype = node.outputs[0] or str(node), build.shape(labels), build.dtype(x)
+    most = build.fresh(f"{title}.max", shape, dtype)
+    build.define(node, reduce(build, x, [1], "max", keep=False), most)
+    here = Load(most, tuple(axis(at) for at in range(len(shape))))
+    total = build.fresh(f"{title}.log", shape, dtype)
+    sums = reduce(
+        build, x, [1], "add", keep=False,
+        before=lambda score: apply("exp", apply("sub", score, here)),
+    )  # fmt: skip
+    build.define(node, apply("log", sums), total)
+    if len(node.outputs) > 1 and node.outputs[1]:
+        around = tuple(axis(at + (at > 0)) for at in range(len(shape)))
+        score = apply("sub", build.load(x, node.outputs[1]), Load(most, around))
+        build.define(node, apply("sub", score, Load(total, around)), node.outputs[1])
+    if node.outputs[0]:
+        _loss(build, node, kind, build.load(total, most), here)
+
+
+def _loss(build: Builder, node: Node, kind: str, log: Expr, most: Expr) -> None:
+    """The loss of every row, or their sum, or that by the sum of their weights."""
+    x, labels = node.inputs[:2]
+    shape, title = build.shape(labels), node.outputs[0]
+    label = Load(labels, tuple(axis(at) for at in range(len(shape))))
+    index: list[Index] = [axis(at) for at in range(len(shape))]
+    index.insert(1, Computed(label, build.shape(x)[1]))
+    loss: Expr = apply("sub", log, apply("sub", Load(x, tuple(index)), most))
+    weight: Expr | None = None
+    if node.input(2):
+        weight = Load(node.input(2), (Computed(label, build.shape(x)[1]),))
+        loss = apply("mul", loss, weight)
+    ignored = node.attributes.get("ignore_index")
+    if ignored is not None:
+        same = apply("equal", label, float(ignored))
+        loss = apply("select", same, 0, loss)
+        one = apply("real" if build.dtype(x) == "float32" else "exact", 1.0)
+        weight = apply("select", same, 0, weight or one)
+    if kind == "none":
+        build.define(node, loss)
+        return
+    row = build.define(node, loss, build.fresh(f"{title}.rows", shape, build.dtype(x)))
+    value: Expr = _sum(build, row)
+    if kind == "mean" and weight is None:
+        value = apply("mul", value, 1 / prod(shape))
+    elif kind == "mean":
+        assert weight is not None
+        shares = build.define(node, weight, build.fresh(f"{title}.shares", shape, build.dtype(x)))
+        whole = build.define(
+            node, _sum(build, shares), build.fresh(f"{title}.weight", (), build.dtype(x))
+        )
+        value = apply("div", value, Load(whole, ()))
+    build.define(node, value)
+
+
+def _sum(build: Builder, name: str) -> Reduce:
+    return reduce(build, name, range(len(build.shape(name))), "add", keep=False)
+
+
+def softmax_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Softmax and its logarithm, along an axis; before opset 13 along all from one on."""
+    y, dy, shape = node.outputs[0], dys[0], back.shape(node.outputs[0])
+    old = back.graph.opset < 13
+    first = int(node.attributes.get("axis", 1 if old else -1)) % len(shape)
+    axes = range(first, len(shape)) if old else [first]
+    return [_of_logarithm(back, y, dy, axes)] if node.op == "log_softmax" else [
+        derive(back, "y * (dy - t)", y=y, dy=dy,
+               t=back.total(derive(back, "dy * y", dy=dy, y=y), axes, keep=True))
+    ]  # fmt: skip
+
+
+def _of_logarithm(back: Backward, y: str, dy: str, axes: Sequence[int]) -> str:
+    return derive(back, "dy - exp(y) * t", y=y, dy=dy, t=back.total(dy, axes, keep=True))
+
+
+def cross_entropy_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """``(softmax - one hot) * share`` of a row, and what reaches the logarithm of softmax."""
+    scores, labels, weights = node.inputs[0], node.inputs[1], node.input(2)
+    shape, dtype = back.shape(scores), back.dtype(scores)
+    log = back.also(node, 1, shape, dtype)
+    parts = [_of_logarithm(back, log, dys[1], [1])] if len(dys) > 1 and dys[1] else []
+    if dys[0]:
+        rows = (shape[0], 1, *shape[2:])
+        classes = np.arange(shape[1], dtype=back.dtype(labels))
+        label = back.reshape(labels, rows)
+        hot = derive(
+            back, "label == classes", label=label,
+            classes=back.constant(classes.reshape(-1, *[1] * (len(shape) - 2))),
+        )  # fmt: skip
+        share = _shares(back, node, back.reshape(labels, rows), weights, hot)
+        dy = back.reshape(dys[0], rows) if node.attributes.get("reduction") == "none" else dys[0]
+        text = "(share := dy * s) * exp(y) - select(hot, share, 0)"
+        parts.append(derive(back, text, dy=dy, s=share, y=log, hot=hot))
+    return [back.sum(parts), *[""] * (len(node.inputs) - 1)]
+
+
+def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> str:
+    """What the loss of each row counts in the result: 0 where its label is ignored."""
+    dtype, ignored = back.dtype(node.inputs[0]), node.attributes.get("ignore_index")
+    mean = node.attributes.get("reduction", "mean") == "mean"
+    shape = back.shape(labels)
+    if not weights and ignored is None:
+        return back.number(1 / np.prod(shape) if mean else 1.0, dtype)
+    share = back.number(1.0, dtype)
+    if weights:
+        wide = back.reshape(weights, (*back.shape(weights), *[1] * (len(shape) - 2)))
+        share = back.total(derive(back, "select(hot, w, 0)", hot=hot, w=wide), [1], keep=True)
+    if ignored is not None:
+        share = derive(
+            back, "select(label == ignored, 0, share)", label=labels, share=share,
+            ignored=float(ignored),
+        )  # fmt: skip
+    if not mean:
+        return share
+    total = back.total(share, range(len(shape)))  # 0 where no row counts: its gradient is 0
+    return derive(back, "share / select(t == 0, 1, t)", share=share, t=total)
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _log_softmax(rows: Array) -> Array:
+    below = rows - rows.max(axis=1, keepdims=True)
+    logarithms: Array = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
+    return logarithms
+
+
+def _hardmax(rows: Array) -> Array:
+    ones = np.zeros_like(rows)
+    ones[np.arange(len(rows)), rows.argmax(axis=1)] = 1
+    return ones
+
+
+def _flat(of: Evaluation, function: Callable[[Array], Array]) -> list[Array] | None:
+    """A function of rows, of all axes from one on as one.
+
+    So before opset 13; ONNX's reference knows the newer one.
+    """
+    if of.opset >= 13:
+        return None
+    (x,) = of.inputs
+    axis = int(of.node.attributes.get("axis", 1)) % x.ndim
+    return [function(x.reshape(prod(x.shape[:axis]), -1)).reshape(x.shape) if x.size else x]
+
+
+def softmax_reference(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _softmax)
+
+
+def log_softmax_reference(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _log_softmax)
+
+
+def hardmax_reference(of: Evaluation) -> list[Array] | None:
+    return _flat(of, _hardmax)
+
+
 ROWS = (
-    Operator("softmax", "Softmax", softmax, gradient=gradients.softmax, reference=reference.softmax,
+    Operator("softmax", "Softmax", softmax, gradient=softmax_gradient, reference=softmax_reference,
              dims="along"),
-    Operator("log_softmax", "LogSoftmax", softmax, gradient=gradients.softmax,
-             reference=reference.log_softmax, dims="along"),
-    Operator("hardmax", "Hardmax", hardmax, reference=reference.hardmax, dims="along"),
+    Operator("log_softmax", "LogSoftmax", softmax, gradient=softmax_gradient,
+             reference=log_softmax_reference, dims="along"),
+    Operator("hardmax", "Hardmax", hardmax, reference=hardmax_reference, dims="along"),
+    Operator("cross_entropy", "SoftmaxCrossEntropyLoss", cross_entropy,
+             gradient=cross_entropy_gradient),
 )  # fmt: skip

@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
-from polysci.graph.backward import Rule
+import numpy as np
+
+from polysci.graph.builder import Rule
 from polysci.graph.graph import Node, Tensor
 from polysci.graph.operators.builder import Builder
-from polysci.graph.reference.evaluation import Reference
-from polysci.graph.shapes import Inference
+from polysci.numerics.arrays import Array
 
+
+class ShapeError(ValueError):
+    """Inputs of a node that contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A node, its inputs, of which some have known values, and its results as far as known."""
+
+    node: Node
+    inputs: Sequence[Tensor | None]
+    values: Sequence[Array | None]
+    results: Sequence[Tensor | None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the first input."""
+        return self.input(0).shape
+
+    def input(self, position: int) -> Tensor:
+        tensor = self.inputs[position]
+        assert tensor is not None
+        return tensor
+
+    def value(self, position: int) -> Array | None:
+        """The value of an input that is there and known ahead."""
+        return self.values[position] if position < len(self.values) else None
+
+    def first(self, shape: Sequence[int], dtype: str = "") -> Sequence[Tensor | None]:
+        """The results, the first of a shape and, by default, of the first input's type."""
+        kind = dtype or self.input(0).dtype
+        tensor = Tensor(self.node.outputs[0], tuple(map(int, shape)), kind)
+        return (tensor, *self.results[1:])
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise ShapeError(reason)
+
+
+def broadcast(of: Inference, dtype: str = "") -> Sequence[Tensor | None]:
+    """The shape to which all inputs broadcast, where none is inferred."""
+    tensors = [tensor for tensor in of.inputs if tensor is not None]
+    if of.results[0] is not None:
+        return of.results
+    try:
+        shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    except ValueError:  # the operator names them
+        return of.results
+    return of.first(shape, dtype)
+
+
+def like_input(of: Inference) -> Sequence[Tensor | None]:
+    """A result of the type of the first input, where ONNX infers none."""
+    return of.first(of.shape) if of.results[0] is None else of.results
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A node to compute for values that are known by name.
+
+    ``results`` are the tensors that it makes, empty where that is not known yet. ``opset`` is the
+    version of ONNX's operators. A ``nudge`` moves what is rounded to 8 bits.
+    """
+
+    node: Node
+    known: Mapping[str, Array]
+    results: tuple[Tensor, ...] = ()
+    opset: int = 0
+    nudge: Nudge | None = None
+
+    @property
+    def inputs(self) -> list[Array]:
+        """The values of all inputs that are not left out."""
+        return [self.known[name] for name in self.node.inputs if name]
+
+
+# The results of a node; None: ONNX's reference has them.
+Reference = Callable[[Evaluation], Sequence[Array] | None]
+Nudge = Callable[[Sequence[int]], Any]  # shape -> what is added to each element, in steps
 # How an axis of which data decides the length goes from inputs to results; see dynamic_dims of the
 # front end. Empty: elements along it are mixed.
 DynamicDims = Literal[

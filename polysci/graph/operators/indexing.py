@@ -1,22 +1,29 @@
-"""Elements whose places are data: Gather and its kin, Compress, one-hot vectors, reversals."""
+"""Elements read from, or written to, places that are data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polysci.graph import shapes
-from polysci.graph.graph import Node
-from polysci.graph.operators.builder import FLOATS, Builder, attribute_axes
-from polysci.graph.operators.table import Operator
-from polysci.graph.reference import indexing
+from polysci.graph.builder import FLOATS
+from polysci.graph.graph import Node, Tensor
+from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.table import (
+    Evaluation,
+    Inference,
+    Operator,
+)
 from polysci.loop_ir.expressions import (
     Computed,
+    Expr,
     Index,
     Load,
     Lookup,
+    Number,
     Position,
     apply,
     axis,
@@ -25,7 +32,7 @@ from polysci.loop_ir.expressions import (
 )
 from polysci.numerics.arrays import Array
 from polysci.polyhedral.affine import Affine
-from polysci.program.stages import ViewStage
+from polysci.program.stages import UpdateStage, ViewStage
 
 INDICES = ("int32", "int64")
 
@@ -189,12 +196,176 @@ def reverse_sequence(build: Builder, node: Node) -> None:
     build.define(node, Load(x, tuple(index)))
 
 
+# Reduction -> scalar function.
+_REDUCTIONS = {"none": "", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+def scatter_elements(build: Builder, node: Node) -> None:
+    """``y[.., indices, ..] = updates``, else data."""
+    data, indices, updates = node.inputs[:3]
+    shape, wanted = build.shape(data), build.shape(indices)
+    (along,) = attribute_axes([node.attributes.get("axis", 0)], len(shape))
+    check_shapes(build, wanted, shape, along)
+    check_places(build, node, [shape[along]])
+    if build.shape(updates) != wanted:
+        build.refuse(f"updates {list(build.shape(updates))} for indices {list(wanted)}")
+    own = tuple(map(axis, range(len(shape))))
+    index: list[Index] = list(own)
+    index[along] = Computed(Load(indices, own), shape[along])
+    _update(build, node, tuple(index), wanted, Load(updates, own))
+
+
+def scatter_nd(build: Builder, node: Node) -> None:
+    """Slices of y, whose first axes vectors name, become those of updates."""
+    data, indices, updates = node.inputs[:3]
+    shape, wanted = build.shape(data), build.shape(indices)
+    outer, extents = len(wanted) - 1, shape[: wanted[-1]]
+    if len(extents) != wanted[-1] or build.shape(updates) != (*wanted[:-1], *shape[wanted[-1] :]):
+        told = f"indices {list(wanted)} and updates {list(build.shape(updates))}"
+        build.refuse(f"{told} for data {list(shape)}")
+    check_places(build, node, extents)
+    index: list[Index] = [*vector_places(indices, outer, extents)]
+    index += [axis(outer + at) for at in range(len(shape) - len(extents))]
+    box = build.shape(updates)
+    _update(build, node, tuple(index), box, Load(updates, tuple(map(axis, range(len(box))))))
+
+
+def _update(
+    build: Builder, node: Node, index: tuple[Index, ...], box: Sequence[int], value: Expr
+) -> None:
+    """y, which holds data, with a value at every place of a box."""
+    data, y = node.inputs[0], node.outputs[0]
+    reduction = str(node.attributes.get("reduction", "none"))
+    if reduction not in _REDUCTIONS:
+        build.refuse(f"reduction {reduction}")
+    if function := _REDUCTIONS[reduction]:
+        value = apply(function, Load(y, index), value)
+    build.define(node, build.load(data, y))
+    if prod(box):
+        build.stages.append(UpdateStage(str(node), y, tuple(box), index, value))
+
+
+def tensor_scatter(build: Builder, node: Node) -> None:
+    """A sequence written into a cache from an index a batch on, around its end where circular."""
+    cache, update = node.inputs[:2]
+    shape, box = build.shape(cache), build.shape(update)
+    (along,) = attribute_axes([node.attributes.get("axis", -2)], len(shape))
+    mode = str(node.attributes.get("mode", "linear"))
+    build.check_numbers(node, cache)
+    if mode not in ("linear", "circular") or along == 0:
+        build.refuse(f"mode {mode} along axis {along}")
+    check_shapes(build, box, shape, along)
+    own = tuple(map(axis, range(len(shape))))
+    index: list[Index] = list(own)
+    if node.input(2):
+        place: Expr = apply("add", Load(node.inputs[2], (axis(0),)), Position(own[along]))
+        if mode == "circular":
+            place = apply("mod", place, Position(constant(shape[along])))
+        index[along] = Computed(place, shape[along])
+    _update(build, node, tuple(index), box, Load(update, own))
+
+
+def max_unpool(build: Builder, node: Node) -> None:
+    """Elements back at the places, among all of y, that MaxPool took them from; 0 elsewhere."""
+    x, indices, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    shape, size = build.shape(x), build.values[y].size
+    build.check_numbers(node, x)
+    if build.shape(indices) != shape:
+        build.refuse(f"indices {list(build.shape(indices))} for x {list(shape)}")
+    check_places(build, node, [size])
+    flat = build.fresh(f"{y}.flat", (size,), build.dtype(x))
+    build.define(node, Number(0.0), flat)
+    own = tuple(map(axis, range(len(shape))))
+    place = (Computed(Load(indices, own), size),)
+    if prod(shape):
+        build.stages.append(UpdateStage(str(node), flat, shape, place, Load(x, own)))
+    build.stages.append(ViewStage(str(node), y, flat))
+
+
+def compressed_shape(of: Inference) -> Sequence[Tensor | None]:
+    """As many slices, or elements, as a constant condition has true entries."""
+    condition, shape = of.value(1), list(of.shape)
+    if condition is None:
+        return of.results
+    count, axis = int(np.count_nonzero(condition)), of.node.attributes.get("axis")
+    if axis is None:
+        shape = [count]
+    elif -len(shape) <= axis < len(shape):
+        shape[axis] = count
+    return of.first(shape)
+
+
+def unpooled_shape(of: Inference) -> Sequence[Tensor | None]:
+    """The shape that a constant third input has."""
+    sizes = of.value(2)
+    return of.results if sizes is None else of.first(sizes.reshape(-1).tolist())
+
+
+ALONG_AXIS = ("gather", "gather_elements", "scatter", "scatter_elements")
+
+
+def with_places_inside(node: Node, known: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The tensors that a node reads, its indices from the first element of an axis to the last."""
+    extents = _extents(node, known)
+    if extents is None:
+        return known
+    position = 2 if node.op == "roi_align" else 1
+    indices = known[node.inputs[position]]
+    least = np.zeros_like(extents) if node.op == "roi_align" else -extents
+    return {**known, node.inputs[position]: np.clip(indices, least, extents - 1)}
+
+
+def _extents(node: Node, known: Mapping[str, Array]) -> NDArray[Any] | None:
+    """Of the axes that the last axis of the indices names, or of the only one."""
+    if node.op not in (*ALONG_AXIS, "gather_nd", "scatter_nd", "roi_align"):
+        return None
+    shape, indices = known[node.inputs[0]].shape, known[node.inputs[1]]
+    if node.op == "roi_align":
+        return np.array(shape[0], np.int64)
+    if node.op in ALONG_AXIS:
+        return np.array(shape[node.attributes.get("axis", 0)], indices.dtype)
+    first = int(node.attributes.get("batch_dims", 0))
+    return np.array(shape[first : first + indices.shape[-1]], indices.dtype)
+
+
+def gather_elements_reference(of: Evaluation) -> list[Array]:
+    """GatherElements of any sizes: ONNX's reference takes few, and indices of the same shape."""
+    x, indices = of.inputs
+    places: list[Any] = [*np.indices(indices.shape, sparse=True)]
+    places[of.node.attributes.get("axis", 0)] = indices
+    return [x[tuple(places)]]
+
+
+def max_unpool_reference(of: Evaluation) -> list[Array]:
+    """MaxUnpool whose indices count in the shape of the result."""
+    node, known = of.node, of.known
+    x, indices = known[node.inputs[0]], known[node.inputs[1]]
+    if node.input(2):
+        shape = [int(size) for size in known[node.inputs[2]]]
+    else:
+        taps = node.attributes["kernel_shape"]
+        strides = node.attributes.get("strides") or [1] * len(taps)
+        pads = node.attributes.get("pads") or [0] * 2 * len(taps)
+        padding = [pads[at] + pads[len(taps) + at] for at in range(len(taps))]
+        sizes = zip(x.shape[2:], taps, strides, padding, strict=True)
+        shape = [*x.shape[:2], *((n - 1) * stride - pad + tap for n, tap, stride, pad in sizes)]
+    y = np.zeros(shape, x.dtype)
+    y.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
+    return [y]
+
+
 ROWS = (
     Operator("gather", "Gather", gather, dims="gathered"),
     Operator("gather_elements", "GatherElements", gather_elements,
-             reference=indexing.gather_elements),
+             reference=gather_elements_reference),
     Operator("gather_nd", "GatherND", gather_nd, dims="gathered_slices"),
-    Operator("compress", "Compress", compress, shapes.compress),
+    Operator("compress", "Compress", compress, compressed_shape),
     Operator("one_hot", "OneHot", one_hot),
     Operator("reverse_sequence", "ReverseSequence", reverse_sequence),
+    Operator("scatter", "Scatter", scatter_elements),
+    Operator("scatter_elements", "ScatterElements", scatter_elements),
+    Operator("scatter_nd", "ScatterND", scatter_nd),
+    Operator("tensor_scatter", "TensorScatter", tensor_scatter),
+    Operator("max_unpool", "MaxUnpool", max_unpool, unpooled_shape,
+             reference=max_unpool_reference),
 )  # fmt: skip

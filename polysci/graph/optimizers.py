@@ -1,4 +1,4 @@
-"""Optimizers as element-wise nodes, by PyTorch's formulas, names and defaults."""
+"""Steps of optimizers as nodes of a graph."""
 
 from __future__ import annotations
 

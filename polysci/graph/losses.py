@@ -1,4 +1,4 @@
-"""Losses as nodes behind a model, by PyTorch's definitions."""
+"""Losses as nodes of a graph."""
 
 from __future__ import annotations
 

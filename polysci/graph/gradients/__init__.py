@@ -1,1 +1,0 @@
-"""Gradient rules, one function an operator: gradients of its outputs to those of its inputs."""
