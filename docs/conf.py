@@ -4,10 +4,12 @@ import argparse
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
 from polysci import __version__
 from polysci.cli import parser
+from polysci.graph.operators import OPERATORS
 
 project = "polysci"
 author = "polysci developers"
@@ -36,6 +38,23 @@ class CommandLine(Directive):
         return [_literal(top.format_help()), *sections]
 
 
+class Operators(Directive):
+    """``operators``: a table of the operators of graphs that ONNX files may hold."""
+
+    def run(self) -> list[nodes.Node]:
+        table = nodes.container()
+        self.state.nested_parse(StringList(operator_lines()), self.content_offset, table)
+        return list(table.children)
+
+
+def operator_lines() -> list[str]:
+    """Return a table in Markdown with a line for each row that has a name in ONNX."""
+    rows = sorted((row for row in OPERATORS.values() if row.onnx), key=lambda row: row.onnx)
+    return ["| ONNX | in graphs and messages | gradient |", "|---|---|---|", *(
+        f"| `{row.onnx}` | `{row.name}` | {'yes' if row.gradient else ''} |" for row in rows
+    )]  # fmt: skip
+
+
 def _section(name: str, command: argparse.ArgumentParser) -> nodes.section:
     section = nodes.section(ids=[nodes.make_id(name)], names=[name])
     section += nodes.title(text=name)
@@ -51,5 +70,6 @@ def _literal(text: str) -> nodes.literal_block:
 
 
 def setup(app: Sphinx) -> None:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("command-line", CommandLine)
+    app.add_directive("operators", Operators)
