@@ -90,19 +90,19 @@ class GraphBuilder:
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         if self.shape(x) == tuple(shape):
             return x
-        told = self.constant(np.array(shape, np.int64))
-        return self.add("reshape", (x, told), shape, self.dtype(x))
+        target = self.constant(np.array(shape, np.int64))
+        return self.add("reshape", (x, target), shape, self.dtype(x))
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
         shape = [self.shape(x)[at] for at in order]
         return self.add("transpose", (x,), shape, self.dtype(x), perm=list(order))
 
     def expand(self, x: str, shape: Sequence[int]) -> str:
-        """To a shape that this one broadcasts to."""
+        """Repeat elements to a shape that this one broadcasts to."""
         if self.shape(x) == tuple(shape):
             return x
-        told = self.constant(np.array(shape, np.int64))
-        return self.add("expand", (x, told), shape, self.dtype(x))
+        target = self.constant(np.array(shape, np.int64))
+        return self.add("expand", (x, target), shape, self.dtype(x))
 
     def total(self, x: str, axes: Iterable[int], *, keep: bool = False) -> str:
         """The sum over axes, which stay with one element where ``keep`` says so."""
@@ -114,8 +114,8 @@ class GraphBuilder:
             for at, size in enumerate(self.shape(x))
             if keep or at not in axes
         ]
-        told = self.constant(np.array(axes, np.int64))
-        return self.add("reduce_sum", (x, told), shape, self.dtype(x), keepdims=int(keep))
+        listed = self.constant(np.array(axes, np.int64))
+        return self.add("reduce_sum", (x, listed), shape, self.dtype(x), keepdims=int(keep))
 
     def unbroadcast(self, x: str, shape: Sequence[int]) -> str:
         """The sum over the axes along which a tensor of ``shape`` was repeated."""
@@ -144,11 +144,11 @@ def rewrite_nodes(graph: Graph, rule: Callable[[GraphBuilder, Node], str]) -> Gr
     """
     growing = GraphBuilder(replace(graph, nodes=()))
     for node in graph.nodes:
-        start, made = len(growing.nodes), rule(growing, node)
-        if not made:
+        start, result = len(growing.nodes), rule(growing, node)
+        if not result:
             growing.nodes.append(node)
             continue
-        del growing.tensors[made]
+        del growing.tensors[result]
         growing.nodes[-1] = replace(growing.nodes[-1], outputs=node.outputs[:1])
         growing.nodes[start:] = [replace(part, name=node.name) for part in growing.nodes[start:]]
     return growing.grown(graph.inputs, [tensor.name for tensor in graph.outputs])
@@ -178,7 +178,7 @@ class Backward(GraphBuilder):
         return outputs[position]
 
     def sum(self, parts: Sequence[str]) -> str:
-        """Of gradients that reach one tensor; empty where none does."""
+        """Add the gradients that reach one tensor; an empty name where none does."""
         if len(parts) < 2:
             return parts[0] if parts else ""
         return self.add("sum", parts, self.shape(parts[0]), self.dtype(parts[0]))

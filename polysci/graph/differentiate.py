@@ -26,7 +26,7 @@ def differentiate(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
 
 
 def pull_back(graph: Graph, y: str, wrt: Sequence[str]) -> Graph:
-    """The same for a tensor of any shape, whose gradient is one more input: ``Y.gradient``."""
+    """Differentiate a tensor of any shape, whose gradient is one more input: ``Y.gradient``."""
     back = Backward(graph, wanted=dependents(graph, wrt))
     dy = Tensor(f"{y}.gradient", back.shape(y), back.dtype(y))
     if dy.name in back.tensors:
@@ -38,10 +38,12 @@ def pull_back(graph: Graph, y: str, wrt: Sequence[str]) -> Graph:
 def _with_gradients(
     back: Backward, inputs: Sequence[Tensor], y: str, wrt: Sequence[str], dy: str = ""
 ) -> Graph:
-    made = add_gradients(back, y, wrt, dy)
+    gradients = add_gradients(back, y, wrt, dy)
     outputs = [y]
     for name in wrt:
-        gradient = made.get(name) or back.constant(np.zeros(back.shape(name), back.dtype(name)))
+        gradient = gradients.get(name) or back.constant(
+            np.zeros(back.shape(name), back.dtype(name))
+        )
         outputs.append(_publish(back, gradient, f"{name}.gradient"))
     return back.grown(inputs, outputs)
 
@@ -70,10 +72,10 @@ def add_gradients(back: Backward, loss: str, wrt: Sequence[str], dy: str = "") -
     if not dy and int(np.prod(back.shape(loss))) != 1:
         raise SpecError(f"loss {loss!r:.200}: expected one element, got {back.shape(loss)}")
     parts = {loss: [dy or back.constant(np.ones(back.shape(loss), back.dtype(loss)))]}
-    refusals, made = list[NodeRefusal](), dict[str, str]()
+    refusals, gradients = list[NodeRefusal](), dict[str, str]()
     for node in reversed(back.graph.nodes):
         dys = [back.sum(parts.pop(name, [])) for name in node.outputs]
-        made |= {name: dy for name, dy in zip(node.outputs, dys, strict=True) if dy}
+        gradients |= {name: dy for name, dy in zip(node.outputs, dys, strict=True) if dy}
         if not any(dys) or not any(back.wants(name) for name in node.inputs):
             continue
         row = OPERATORS.get(node.op)
@@ -89,12 +91,12 @@ def add_gradients(back: Backward, loss: str, wrt: Sequence[str], dy: str = "") -
                 parts.setdefault(name, []).append(dx)
     if refusals:
         raise RefusedNodesError(back.graph.name or "model", refusals)
-    made |= {name: back.sum(some) for name, some in parts.items()}
-    return {name: made[name] for name in wrt if name in made}
+    gradients |= {name: back.sum(some) for name, some in parts.items()}
+    return {name: gradients[name] for name in wrt if name in gradients}
 
 
 def _publish(back: Backward, name: str, title: str) -> str:
-    """The same tensor under a name of its own."""
+    """Give a tensor another name."""
     if title in back.tensors:
         raise SpecError(f"{title!r:.200}: a tensor of the model has this name")
     back.tensors[title] = replace(back.tensors[name], name=title)

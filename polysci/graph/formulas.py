@@ -22,9 +22,9 @@ Part = str | float  # a tensor, or a number
 def derive(graph: GraphBuilder, formula: str | ast.expr, **names: Part) -> str:
     """The tensor that a formula of tensors and numbers gives; shapes broadcast."""
     part = parse(formula) if isinstance(formula, str) else formula
-    made = evaluate(part, dict(names), partial(_apply, graph))
-    assert isinstance(made, str), f"{ast.unparse(part)}: no tensor in it"
-    return made
+    tensor = evaluate(part, dict(names), partial(_apply, graph))
+    assert isinstance(tensor, str), f"{ast.unparse(part)}: no tensor in it"
+    return tensor
 
 
 def _apply(graph: GraphBuilder, function: str, parts: Sequence[Part]) -> str:

@@ -149,8 +149,8 @@ class Graph:
     def lines(self) -> Iterator[str]:
         """One line a node, for people."""
         for node in self.nodes:
-            made = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
-            yield f"{node.op}({', '.join(node.inputs)}) -> {made}"
+            results = ", ".join(str(self.tensors[name]) for name in node.outputs if name)
+            yield f"{node.op}({', '.join(node.inputs)}) -> {results}"
 
 
 def rebuild(
@@ -167,8 +167,8 @@ def rebuild(
             needed.update(name for name in node.inputs if name)
             kept.append(node)
     kept.reverse()
-    made = {name for node in kept for name in node.outputs if name}
-    tensors = {name: graph.tensors[name] for name in made if name in graph.tensors}
+    produced = {name for node in kept for name in node.outputs if name}
+    tensors = {name: graph.tensors[name] for name in produced if name in graph.tensors}
     tensors |= {tensor.name: tensor for tensor in graph.inputs}
     used = {name: value for name, value in known.items() if name in needed}
     tensors |= {name: Tensor(name, v.shape, v.dtype.name) for name, v in used.items()}
@@ -176,7 +176,7 @@ def rebuild(
 
 
 def end_of_loop(nodes: Sequence[Node], begin: int) -> int:
-    """Where the node stands that ends the steps that another one begins."""
+    """Return the place of the node that ends the steps that another one begins."""
     number = nodes[begin].outputs[0]
     return next(
         at for at in range(begin, len(nodes))

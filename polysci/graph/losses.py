@@ -17,7 +17,7 @@ def add_cross_entropy(
     graph: GraphBuilder, scores: str, target: str, *, reduction: str = "mean",
     ignore_index: int = IGNORED, label_smoothing: float = 0.0,
 ) -> str:  # fmt: skip
-    """Of scores (rows, classes, ...) and the index of a class for each row (rows, ...).
+    """Add the loss of scores (rows, classes, ...) for the index of a class a row (rows, ...).
 
     ``label_smoothing`` is the share of the target that all classes have equally. A row whose label
     is ``ignore_index`` does not count. Raises SpecError.
@@ -58,7 +58,7 @@ def add_mean_squares(graph: GraphBuilder, x: str, target: str, *, reduction: str
 def add_binary_cross_entropy(
     graph: GraphBuilder, x: str, target: str, *, reduction: str = "mean"
 ) -> str:
-    """Of logits and of probabilities from 0 to 1: ``log(1 + exp(x)) - x * target``."""
+    """Add the loss of logits and probabilities from 0 to 1: ``log(1 + exp(x)) - x * target``."""
     _check_shape("target", graph.shape(target), graph.shape(x))
     return _reduce(graph, derive(graph, "softplus(x) - x * t", x=x, t=target), reduction)
 

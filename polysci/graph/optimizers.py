@@ -17,7 +17,7 @@ _TO_DOUBLE = 11
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """How a step changes parameters.
+    """The rule by which a step changes parameters.
 
     ``states`` are the tensors of a parameter's shape, at first of zeros, that it keeps for each.
     """
@@ -31,14 +31,14 @@ class Optimizer(Protocol):
     def states(self) -> tuple[str, ...]: ...
 
     def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
-        """What all parameters of a step share; ``step`` is an int64 number that counts from 1."""
+        """Add what all parameters of a step share; ``step`` is an int64 that counts from 1."""
         ...
 
     def update(
         self, graph: GraphBuilder, parameter: str, gradient: str, states: Sequence[str],
         factors: Mapping[str, Part],
     ) -> tuple[str, ...]:  # fmt: skip
-        """What replaces the parameter, then its states.
+        """Return what replaces the parameter, then its states.
 
         ``factors`` are those of the step, the learning rate ``lr``, and ``clip``, by which
         gradients are multiplied.
@@ -114,13 +114,13 @@ class Adam:
     def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         """The inverses of the corrections of both averages, in double until they are done."""
         count = graph.add("cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
-        made = dict[str, Part]()
+        values = dict[str, Part]()
         texts = ("1 / (1 - beta ** t)", "1 / sqrt(1 - beta ** t)")
         for name, beta, text in zip(("first", "second"), self.betas, texts, strict=True):
             base = graph.number(beta, "float64")
             exact = derive(graph, text, beta=base, t=count)
-            made[name] = graph.add("cast", (exact,), graph.shape(step), "float32", to=_TO_REAL)
-        return made
+            values[name] = graph.add("cast", (exact,), graph.shape(step), "float32", to=_TO_REAL)
+        return values
 
     def update(
         self, graph: GraphBuilder, parameter: str, gradient: str, states: Sequence[str],
@@ -138,7 +138,7 @@ class Adam:
 
 
 def limit_norm(graph: GraphBuilder, gradients: Sequence[str], most: float) -> str:
-    """What multiplies all gradients so that their joint Euclidean norm is at most ``most``.
+    """Return the factor of all gradients that makes their joint Euclidean norm at most ``most``.
 
     PyTorch's ``clip_grad_norm_``. Raises SpecError for a norm that is not positive.
     """

@@ -9,9 +9,10 @@ from typing import NoReturn
 from polysci.errors import UnsupportedError
 from polysci.graph.builder import FLOATS
 from polysci.graph.graph import Graph, Node
-from polysci.loop_ir.expressions import Expr, Load, Number, axis, combine, constant
+from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, combine, constant
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.arrays import Array
+from polysci.numerics.formulas import evaluate, is_number, parse
 from polysci.numerics.scalar_functions import template
 from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP, CarriedTensor, StepView
@@ -142,6 +143,12 @@ def attribute_axes(values: Sequence[int], rank: int) -> tuple[int, ...]:
     if len(set(axes)) < len(axes):
         raise UnsupportedError(f"axes {tuple(values)} name an axis twice")
     return axes
+
+
+def formula(text: str, **terms: Expr | float) -> Expr:
+    """Return a formula of expressions and numbers: ``formula("(x - mean) * s", x=.., ...)``."""
+    value = evaluate(parse(text), dict(terms), lambda function, parts: apply(function, *parts))
+    return Number(value) if is_number(value) else value
 
 
 def moving(count: int, *, backwards: bool = False) -> Affine:

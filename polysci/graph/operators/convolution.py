@@ -55,8 +55,8 @@ def conv(build: Builder, node: Node) -> None:
     if empty or build.dtype(x) != "float32" or any(window.before < 0 for window in windows):
         build.define(node, sum_parts(build, node, x, w, windows, groups))
         return
-    made = layer(build, node, x, w, y, windows, groups)
-    build.stages.append(replace(made, bias=node.input(2)))
+    call = layer(build, node, x, w, y, windows, groups)
+    build.stages.append(replace(call, bias=node.input(2)))
 
 
 def check_channels(build: Builder, node: Node) -> None:
@@ -326,25 +326,27 @@ def _summed_weights(build: Builder, node: Node, windows: Sequence[Span], groups:
 def convolution_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Conv: weights of both directions lie alike."""
     x, w, dy = node.inputs[0], node.inputs[1], dys[0]
-    words = _words(back, node, x, node.outputs[0])
-    dx = _weigh(back, "conv_transpose", (dy, w), x, words) if back.wants(x) else ""
-    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (x, dy), w, words) if back.wants(w) else ""
+    attributes = _words(back, node, x, node.outputs[0])
+    dx = _weigh(back, "conv_transpose", (dy, w), x, attributes) if back.wants(x) else ""
+    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (x, dy), w, attributes) if back.wants(w) else ""
     return [dx, dw, *_bias(back, node, dy)]
 
 
 def conv_transpose_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """ConvTranspose: the small and the large images have changed places."""
     x, w, dy = node.inputs[0], node.inputs[1], dys[0]
-    words = _words(back, node, node.outputs[0], x)
-    dx = _weigh(back, "conv", (dy, w), x, words) if back.wants(x) else ""
-    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (dy, x), w, words) if back.wants(w) else ""
+    attributes = _words(back, node, node.outputs[0], x)
+    dx = _weigh(back, "conv", (dy, w), x, attributes) if back.wants(x) else ""
+    dw = _weigh(back, CONV_WEIGHTS_GRADIENT, (dy, x), w, attributes) if back.wants(w) else ""
     return [dx, dw, *_bias(back, node, dy)]
 
 
-def _weigh(back: Backward, op: str, inputs: Sequence[str], like: str, words: dict[str, Any]) -> str:
+def _weigh(
+    back: Backward, op: str, inputs: Sequence[str], like: str, attributes: dict[str, Any]
+) -> str:
     if op != "conv_transpose":
-        words = {name: value for name, value in words.items() if name != "output_padding"}
-    return back.add(op, inputs, back.shape(like), back.dtype(like), **words)
+        attributes = {name: value for name, value in attributes.items() if name != "output_padding"}
+    return back.add(op, inputs, back.shape(like), back.dtype(like), **attributes)
 
 
 def _bias(back: Backward, node: Node, dy: str) -> list[str]:
@@ -384,15 +386,15 @@ def _words(back: Backward, node: Node, large: str, small: str) -> dict[str, Any]
 def conv_weights_reference(of: Evaluation) -> Sequence[Array]:
     """One product a tap: all pixels of filters by the pixels of channels that the tap reads."""
     x, dy = of.inputs
-    words = of.node.attributes
-    taps, groups, axes = words["kernel_shape"], words["group"], x.ndim - 2
-    wide = [(0, 0), (0, 0), *zip(words["pads"][:axes], words["pads"][axes:], strict=True)]
+    attributes = of.node.attributes
+    taps, groups, axes = attributes["kernel_shape"], attributes["group"], x.ndim - 2
+    wide = [(0, 0), (0, 0), *zip(attributes["pads"][:axes], attributes["pads"][axes:], strict=True)]
     padded = np.pad(x, wide)
     filters, channels = dy.shape[1] // groups, x.shape[1] // groups
     summed = [0, *range(2, x.ndim)]
     dw = np.zeros((dy.shape[1], channels, *taps), x.dtype)
     for tap in np.ndindex(*taps):
-        steps = zip(tap, words["dilations"], words["strides"], dy.shape[2:], strict=True)
+        steps = zip(tap, attributes["dilations"], attributes["strides"], dy.shape[2:], strict=True)
         read = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in steps]
         window = padded[(slice(None), slice(None), *read)]
         for group in range(groups):
@@ -407,8 +409,10 @@ _WINDOWS = ("kernel_shape", "strides", "pads", "dilations")
 
 def says_windows_reference(node: Node) -> bool:
     """Return whether the attributes of a transposed convolution are all numbers."""
-    words = node.attributes
-    return all(word in words for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {*words}
+    attributes = node.attributes
+    return all(word in attributes for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {
+        *attributes
+    }
 
 
 def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
@@ -416,9 +420,11 @@ def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
     if not of.results or not says_windows_reference(of.node) or 0 in of.results[0].shape:
         return None
     (x, w, *bias), shape = of.inputs, of.results[0].shape
-    words, axes = of.node.attributes, x.ndim - 2
-    groups, pads, extents = words.get("group", 1), words["pads"], x.shape[2:]
-    spans = [*zip(extents, words["strides"], words["dilations"], w.shape[2:], strict=True)]
+    attributes, axes = of.node.attributes, x.ndim - 2
+    groups, pads, extents = attributes.get("group", 1), attributes["pads"], x.shape[2:]
+    spans = [
+        *zip(extents, attributes["strides"], attributes["dilations"], w.shape[2:], strict=True)
+    ]
     reached = [(n - 1) * s + (t - 1) * d + 1 for n, s, d, t in spans]
     sizes = map(max, reached, map(sum, zip(shape[2:], pads[:axes], strict=True)))
     y = np.zeros((*shape[:2], *sizes), x.dtype)
@@ -428,9 +434,9 @@ def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
                  for t, (n, s, d, _) in zip(tap, spans, strict=True)]  # fmt: skip
         for group in range(groups):
             own = slice(group * channels, (group + 1) * channels)
-            made = np.tensordot(x[:, own], w[(own, slice(None), *tap)], ([1], [0]))
+            product = np.tensordot(x[:, own], w[(own, slice(None), *tap)], ([1], [0]))
             part = slice(group * filters, (group + 1) * filters)
-            y[(slice(None), part, *steps)] += np.moveaxis(made, -1, 1)
+            y[(slice(None), part, *steps)] += np.moveaxis(product, -1, 1)
     inner = [slice(low, low + n) for low, n in zip(pads[:axes], shape[2:], strict=True)]
     y = y[(slice(None), slice(None), *inner)]
     return [y + bias[0].reshape(-1, *[1] * axes) if bias else y]

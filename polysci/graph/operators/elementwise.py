@@ -13,7 +13,7 @@ import numpy as np
 from polysci.graph.builder import FLOATS, Backward
 from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import AFFINE, DROPOUT_MASK, Node
-from polysci.graph.operators.builder import STORED, Builder
+from polysci.graph.operators.builder import STORED, Builder, formula
 from polysci.graph.operators.table import Evaluation, Operator, broadcast
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, combine, constant
 from polysci.loop_ir.functions import convert, kind_of_type
@@ -29,52 +29,58 @@ from polysci.numerics.scalar_functions import (
 )
 from polysci.program.control import ChoiceStage
 
-# Operators that are a function of the table; elements are of any type whose kind has the function.
 # Operators that ONNX's reference computes in f32, or not for tensors without axes.
 _OWN_VALUES = ("erf", "softsign")
 MOST_TERMS = 32  # of a sum that is computed at once
-_SUMS = {"sum": "add", "mean": "add"}  # of any number of tensors
 _SELU = MappingProxyType({"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875})
 # Constant exponents that have a function of their own.
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -1.0: "reciprocal"}
 
 
-def unary(build: Builder, node: Node) -> None:
-    """A function of one tensor."""
-    function, x, y = FUNCTIONS[node.op], node.inputs[0], node.outputs[0]
-    build.check_function(function.name, x)
-    numbers = [
-        float(node.attributes.get(name, default)) for name, default in function.parameters.items()
-    ]
-    build.define(node, apply(function.name, build.load(x, y), *numbers))
+def apply_function(build: Builder, node: Node) -> None:
+    """Apply a scalar function to tensors that broadcast, of any type that it has."""
+    function, y = function_of(node), node.outputs[0]
+    build.check_function(function.name, *node.inputs)
+    numbers = _parameters(node, function.parameters).values()
+    values = [build.load(name, y) for name in node.inputs]
+    build.define(node, apply(function.name, *values, *numbers))
+
+
+def function_of(node: Node) -> ScalarFunction:
+    """Return the scalar function of a node, which an attribute of some operators chooses."""
+    name, attributes = node.op, node.attributes
+    if name == "gelu" and attributes.get("approximate", "none") == "tanh":
+        name = "gelu_tanh"
+    elif name == "mod" and attributes.get("fmod", 0):
+        name = "remainder"  # of the sign of the dividend, not of the divisor
+    elif name == "bit_shift":
+        name = f"shift_{attributes.get('direction', '').lower():.40}"
+    return FUNCTIONS[name]
+
+
+def _parameters(node: Node, defaults: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(node.attributes.get(name, value)) for name, value in defaults.items()}
 
 
 def selu(build: Builder, node: Node) -> None:
     """``gamma * elu(x)``."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_function("elu", x)
-    alpha, gamma = (float(node.attributes.get(name, default)) for name, default in _SELU.items())
-    build.define(node, apply("mul", apply("elu", build.load(x, y), alpha), gamma))
+    value = formula("elu(x, alpha) * gamma", x=build.load(x, y), **_parameters(node, _SELU))
+    build.define(node, value)
 
 
-def gelu(build: Builder, node: Node) -> None:
-    x, y = node.inputs[0], node.outputs[0]
-    build.check_function("gelu", x)
-    tanh = node.attributes.get("approximate", "none") == "tanh"
-    build.define(node, apply("gelu_tanh" if tanh else "gelu", build.load(x, y)))
-
-
-def binary(build: Builder, node: Node) -> None:
-    """A function of two tensors that broadcast, or of several one after the other."""
-    function, y = _SUMS.get(node.op, node.op), node.outputs[0]
-    build.check_function(function, *node.inputs)
+def add_all(build: Builder, node: Node) -> None:
+    """Sum and Mean: tensors that broadcast, one after the other."""
+    y = node.outputs[0]
+    build.check_function("add", *node.inputs)
     parts = [build.load(name, y) for name in node.inputs]
     expr: Expr = parts[0]
     for number, part in enumerate(parts[1:], 1):
         if number % MOST_TERMS == 0:
-            made = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
-            expr = build.load(build.define(node, expr, made), y)
-        expr = apply(function, expr, part)
+            subtotal = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
+            expr = build.load(build.define(node, expr, subtotal), y)
+        expr = apply("add", expr, part)
     build.define(node, apply("div", expr, len(parts)) if node.op == "mean" else expr)
 
 
@@ -118,22 +124,12 @@ def _widths(dtype: str) -> int:
     return ("int64", "uint64").index(dtype) if dtype.endswith("int64") else -1
 
 
-def remainder(build: Builder, node: Node) -> None:
-    """Mod: of the divisor's sign, or with ``fmod`` of the dividend's."""
-    function = "remainder" if node.attributes.get("fmod", 0) else "mod"
-    build.check_function(function, *node.inputs)
-    y = node.outputs[0]
-    build.define(node, apply(function, *(build.load(name, y) for name in node.inputs)))
-
-
 def shift_bits(build: Builder, node: Node) -> None:
     """BitShift; all bits are gone after as many as there are."""
-    direction, y = node.attributes.get("direction"), node.outputs[0]
+    direction = node.attributes.get("direction")
     if direction not in ("LEFT", "RIGHT"):
         build.refuse(f"direction {direction!r:.40}: expected LEFT or RIGHT")
-    function = f"shift_{direction.lower()}"
-    build.check_function(function, *node.inputs)
-    build.define(node, apply(function, *(build.load(name, y) for name in node.inputs)))
+    apply_function(build, node)
 
 
 def clip(build: Builder, node: Node) -> None:
@@ -163,9 +159,8 @@ def affine(build: Builder, node: Node) -> None:
         build.number(f"{name}.f32", build.constants[name].astype(np.float32))
         for name in (scale, shift)
     ]
-    first, second = (build.along(name, 1) for name in names)
-    product = apply("mul", build.load(x, node.outputs[0]), first)
-    build.define(node, apply("add", product, second))
+    a, b = (build.along(name, 1) for name in names)
+    build.define(node, formula("x * a + b", x=build.load(x, node.outputs[0]), a=a, b=b))
 
 
 def same(build: Builder, node: Node) -> None:
@@ -192,7 +187,7 @@ WORD = 1 << 32
 
 
 def mask(build: Builder, node: Node) -> None:
-    """The same for any threads, order of axes and instruction set."""
+    """Draw a mask that is the same for any threads, order of axes and instruction set."""
     y, (counter,) = node.outputs[0], node.inputs
     shape, ratio = build.shape(y), float(node.attributes["ratio"])
     if build.values[y].size > WORD:
@@ -210,10 +205,10 @@ def _function_row(function: ScalarFunction) -> Operator:
     return Operator(
         function.name,
         function.onnx,
-        unary if len(function.inputs) == 1 else binary,
+        apply_function,
         partial(broadcast, dtype="bool" if is_predicate(function.name) else ""),
         by_function_gradient if function.derivatives or function.choice else None,
-        partial(by_function_reference, function=function) if own_values else None,
+        by_function_reference if own_values else None,
         "alike",
     )
 
@@ -244,24 +239,20 @@ def parametric_relu(build: Builder, node: Node) -> None:
 def threshold_relu(build: Builder, node: Node) -> None:
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
-    value = build.load(x, y)
-    above = apply("greater", value, float(node.attributes.get("alpha", 1.0)))
-    build.define(node, apply("select", above, value, 0))
+    alpha = float(node.attributes.get("alpha", 1.0))
+    build.define(node, formula("select(x > alpha, x, 0)", x=build.load(x, y), alpha=alpha))
 
 
 def shrink(build: Builder, node: Node) -> None:
     """x moved towards 0 by ``bias`` where it is beyond ``lambd``, else 0."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_numbers(node, x)
-    bias, limit = (
-        float(node.attributes.get(name, default)) for name, default in (("bias", 0), ("lambd", 0.5))
-    )
+    numbers = _parameters(node, {"bias": 0, "lambd": 0.5})
     dtype = build.dtype(x)
     inner = dtype if dtype in FLOATS else "float64"
     value = convert(build.load(x, y), dtype, inner)
-    above = apply("select", apply("greater", value, limit), apply("sub", value, bias), 0)
-    below = apply("select", apply("less", value, -limit), apply("add", value, bias), above)
-    build.define(node, convert(below, inner, dtype))
+    text = "select(x < -lambd, x + bias, select(x > lambd, x - bias, 0))"
+    build.define(node, convert(formula(text, x=value, **numbers), inner, dtype))
 
 
 def is_infinite(build: Builder, node: Node) -> None:
@@ -306,8 +297,8 @@ def by_formula_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Seque
 
 
 def by_function_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """By the derivatives of a scalar function, of tensors that broadcast."""
-    function = FUNCTIONS[_function_of(node)]
+    """Apply the derivatives of a scalar function to tensors that broadcast."""
+    function = function_of(node)
     names = _names(node, dys, function.names, function.parameters)
     return [
         back.unbroadcast(derive(back, formula, **names), back.shape(name))
@@ -316,18 +307,12 @@ def by_function_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequ
     ]  # fmt: skip
 
 
-def _function_of(node: Node) -> str:
-    tanh = node.op == "gelu" and node.attributes.get("approximate", "none") == "tanh"
-    return "gelu_tanh" if tanh else node.op
-
-
 def _names(
     node: Node, dys: Sequence[str], inputs: Sequence[str], defaults: Mapping[str, float]
 ) -> dict[str, Part]:
     """The tensors and numbers of formulas by their names."""
-    numbers = {name: float(node.attributes.get(name, value)) for name, value in defaults.items()}
-    tensors = zip(inputs, node.inputs, strict=False)
-    return {**dict(tensors), "y": node.outputs[0], "dy": dys[0], **numbers}
+    tensors = dict(zip(inputs, node.inputs, strict=False))
+    return {**tensors, "y": node.outputs[0], "dy": dys[0], **_parameters(node, defaults)}
 
 
 def hand_on_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -347,16 +332,16 @@ def add_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str
 
 def power_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """``a ^ b``; a square needs no power."""
-    (a, b), made = node.inputs, ["", ""]
+    (a, b), dxs = node.inputs, ["", ""]
     value = back.value(b)
     square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
     by_base, by_exponent = gradients("pow")
     formulas = ["2 * dy * a" if square else by_base, by_exponent]
-    for at, (name, formula) in enumerate(zip((a, b), formulas, strict=True)):
-        if formula is not None and back.wants(name):
-            dx = derive(back, formula, **_names(node, dys, ("a", "b"), {}))
-            made[at] = back.unbroadcast(dx, back.shape(name))
-    return made
+    for at, (name, text) in enumerate(zip((a, b), formulas, strict=True)):
+        if text is not None and back.wants(name):
+            dx = derive(back, text, **_names(node, dys, ("a", "b"), {}))
+            dxs[at] = back.unbroadcast(dx, back.shape(name))
+    return dxs
 
 
 def extreme_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -392,21 +377,12 @@ def parametric_relu_gradient(back: Backward, node: Node, dys: Sequence[str]) -> 
     return [dx, back.unbroadcast(da, back.shape(slope))]
 
 
-def by_function_reference(of: Evaluation, function: ScalarFunction) -> list[Array]:
-    """The values of a scalar function, of real numbers in the type of the first."""
-    values = of.inputs
-    numbers = [
-        float(of.node.attributes.get(name, value)) for name, value in function.parameters.items()
-    ]
-    made = apply_numpy(function.name, *values, *map(np.asarray, numbers))
-    return [made if made.dtype.kind != "f" else made.astype(values[0].dtype)]
-
-
-def gelu_reference(of: Evaluation) -> list[Array]:
-    """Gelu by erf, or by tanh."""
-    (x,) = of.inputs
-    tanh = of.node.attributes.get("approximate", "none") == "tanh"
-    return [apply_numpy("gelu_tanh" if tanh else "gelu", x).astype(x.dtype)]
+def by_function_reference(of: Evaluation) -> list[Array]:
+    """Return the values of a scalar function, real numbers in the type of the first."""
+    function, values = function_of(of.node), of.inputs
+    numbers = _parameters(of.node, function.parameters).values()
+    y = apply_numpy(function.name, *values, *map(np.asarray, numbers))
+    return [y if y.dtype.kind != "f" else y.astype(values[0].dtype)]
 
 
 def affine_reference(of: Evaluation) -> list[Array]:
@@ -453,15 +429,15 @@ def dropout_mask_reference(of: Evaluation) -> list[Array]:
 ROWS = (
     *(_function_row(function) for function in FUNCTIONS.values()
       if function.onnx and function.name != "select"),
-    Operator("sum", "Sum", binary, gradient=add_gradient, dims="alike"),
-    Operator("mean", "Mean", binary, gradient=add_gradient, dims="alike"),
+    Operator("sum", "Sum", add_all, gradient=add_gradient, dims="alike"),
+    Operator("mean", "Mean", add_all, gradient=add_gradient, dims="alike"),
     Operator("min", "Min", extreme, gradient=extreme_gradient, dims="alike"),
     Operator("max", "Max", extreme, gradient=extreme_gradient, dims="alike"),
     Operator("selu", "Selu", selu, gradient=by_formula_gradient, dims="alike"),
-    Operator("gelu", "Gelu", gelu, gradient=by_function_gradient, reference=gelu_reference,
-             dims="alike"),
+    Operator("gelu", "Gelu", apply_function, gradient=by_function_gradient,
+             reference=by_function_reference, dims="alike"),
     Operator("pow", "Pow", power, gradient=power_gradient, dims="alike"),
-    Operator("mod", "Mod", remainder, dims="alike"),
+    Operator("mod", "Mod", apply_function, dims="alike"),
     Operator("bit_shift", "BitShift", shift_bits, dims="alike"),
     Operator("clip", "Clip", clip, gradient=clip_gradient, dims="alike"),
     Operator("identity", "Identity", same, gradient=hand_on_gradient, dims="alike"),

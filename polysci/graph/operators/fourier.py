@@ -20,7 +20,7 @@ Reals = NDArray[np.float64]
 
 
 def dft(build: Builder, node: Node) -> None:
-    """Along one axis; the last one holds real and imaginary parts, or reals alone."""
+    """Transform one axis; the last one holds real and imaginary parts, or reals alone."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
     shape, full, rank = build.shape(x), build.shape(y), len(build.shape(x))
@@ -62,7 +62,7 @@ def _table(
     build: Builder, node: Node, length: int, x: tuple[int, int], y: tuple[int, int], *,
     inverse: bool = False,
 ) -> Reals:  # fmt: skip
-    """What one part of one sample is worth to one part of one result.
+    """Return the factor of one part of a sample in one part of a result.
 
     ``x`` and ``y`` are samples or results, and the parts of each. Samples beyond ``length`` count
     for nothing.
@@ -79,7 +79,7 @@ def _table(
 
 
 def _twice(length: int, count: int) -> Reals:
-    """How often a frequency of the first half occurs among all, to which it is mirrored."""
+    """Count how often a frequency of the first half occurs among all, to which it is mirrored."""
     at = np.arange(count)
     times = np.where((at == 0) | (2 * at == length), 1.0, 2.0)
     return np.where(2 * at <= length, times, 0.0)

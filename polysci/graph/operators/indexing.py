@@ -221,8 +221,8 @@ def scatter_nd(build: Builder, node: Node) -> None:
     shape, wanted = build.shape(data), build.shape(indices)
     outer, extents = len(wanted) - 1, shape[: wanted[-1]]
     if len(extents) != wanted[-1] or build.shape(updates) != (*wanted[:-1], *shape[wanted[-1] :]):
-        told = f"indices {list(wanted)} and updates {list(build.shape(updates))}"
-        build.refuse(f"{told} for data {list(shape)}")
+        shapes = f"indices {list(wanted)} and updates {list(build.shape(updates))}"
+        build.refuse(f"{shapes} for data {list(shape)}")
     check_places(build, node, extents)
     index: list[Index] = [*vector_places(indices, outer, extents)]
     index += [axis(outer + at) for at in range(len(shape) - len(extents))]
@@ -283,7 +283,7 @@ def max_unpool(build: Builder, node: Node) -> None:
 
 
 def compressed_shape(of: Inference) -> Sequence[Tensor | None]:
-    """As many slices, or elements, as a constant condition has true entries."""
+    """Infer as many slices, or elements, as a constant condition has true entries."""
     condition, shape = of.value(1), list(of.shape)
     if condition is None:
         return of.results
@@ -316,7 +316,7 @@ def with_places_inside(node: Node, known: Mapping[str, Array]) -> Mapping[str, A
 
 
 def _extents(node: Node, known: Mapping[str, Array]) -> NDArray[Any] | None:
-    """Of the axes that the last axis of the indices names, or of the only one."""
+    """Return the extents of the axes that the indices' last axis names, or of the only one."""
     if node.op not in (*ALONG_AXIS, "gather_nd", "scatter_nd", "roi_align"):
         return None
     shape, indices = known[node.inputs[0]].shape, known[node.inputs[1]]

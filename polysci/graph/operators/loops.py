@@ -67,15 +67,15 @@ class _Loop(Steps):
         return whole(self.build, name)
 
     def keep(self, now: str, before: Expr, following: str, state: str) -> None:
-        """What the next step reads as ``now``; copies that fusion leaves where they must be."""
+        """Carry what the next step reads as ``now``, by copies that fusion leaves in place."""
         build = self.build
         build.stages.append(LoopStage(self.name, state, before))
-        made = build.fresh(f"{state}.next", build.shape(state), build.dtype(state))
-        self.carried.append(CarriedTensor(now, made, state))
-        self.last.append(LoopStage(self.name, made, self.load(following)))
+        after = build.fresh(f"{state}.next", build.shape(state), build.dtype(state))
+        self.carried.append(CarriedTensor(now, after, state))
+        self.last.append(LoopStage(self.name, after, self.load(following)))
 
     def condition(self) -> list[Stage]:
-        """What ends the loop before a step."""
+        """Add the condition that ends the loop before a step."""
         build, (trips, going) = self.build, self.first.inputs[:2]
         now, state, more = (
             build.fresh(f"{going}.{word}", (), "bool") for word in ("now", "state", "more")
@@ -90,10 +90,10 @@ class _Loop(Steps):
         """A state that is the number of steps."""
         build, state = self.build, self.node.outputs[-1]
         now = build.fresh(f"{state}.now", (), "int64")
-        made = build.fresh(f"{state}.next", (), "int64")
+        after = build.fresh(f"{state}.next", (), "int64")
         build.stages.append(LoopStage(self.name, state, Number(0)))
-        self.carried.append(CarriedTensor(now, made, state))
-        self.last.append(LoopStage(self.name, made, Position(combine({STEP: 1}, 1))))
+        self.carried.append(CarriedTensor(now, after, state))
+        self.last.append(LoopStage(self.name, after, Position(combine({STEP: 1}, 1))))
         return state
 
     def stack(self, counted: str) -> list[Stage]:
@@ -111,10 +111,10 @@ class _Loop(Steps):
                 after.append(LoopStage(
                     self.name, output, apply("select", here, self.load(outer), Number(0))
                 ))  # fmt: skip
-            made = build.fresh(f"{output}.slice", build.shape(part), build.dtype(output))
+            inner = build.fresh(f"{output}.slice", build.shape(part), build.dtype(output))
             place = moving(self.count, backwards=back)
-            self.writes.append(StepView(made, outer, slice_at(place, at, len(shape))))
-            self.last.append(LoopStage(self.name, made, self.load(part)))
+            self.writes.append(StepView(inner, outer, slice_at(place, at, len(shape))))
+            self.last.append(LoopStage(self.name, inner, self.load(part)))
         return after
 
     def split(self, members: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:

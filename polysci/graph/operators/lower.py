@@ -95,11 +95,11 @@ def _needed(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...
 
 def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors of the outputs: copies of those that no stage makes, or that are asked twice."""
-    made = {name for stage in build.stages for name in stage.outputs}
+    produced = {name for stage in build.stages for name in stage.outputs}
     names: list[str] = []
     for title in titles:
         name = title
-        if title not in made or title in names:
+        if title not in produced or title in names:
             value = build.values[title]
             name = build.fresh(f"{title}.output", value.shape, value.dtype)
             build.stages.append(LoopStage(f"copy {title}", name, build.load(title, name)))

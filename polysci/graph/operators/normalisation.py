@@ -12,7 +12,7 @@ from polysci.errors import UnsupportedError
 from polysci.graph.builder import Backward, GraphBuilder
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.builder import Builder, attribute_axes, formula, whole
 from polysci.graph.operators.reductions import reduce
 from polysci.graph.operators.table import (
     Evaluation,
@@ -37,8 +37,8 @@ from polysci.program.stages import ViewStage
 def statistic(build: Builder, node: Node, base: str, expr: Expr, shape: Sequence[int]) -> str:
     """A tensor of one number for all elements that share it."""
     title = node.outputs[0] or str(node)
-    made = build.fresh(f"{title}.{base}", shape, build.dtype(node.inputs[0]))
-    return build.define(node, expr, made)
+    name = build.fresh(f"{title}.{base}", shape, build.dtype(node.inputs[0]))
+    return build.define(node, expr, name)
 
 
 def mean_and_scale(
@@ -49,14 +49,13 @@ def mean_and_scale(
 
     Without ``centred`` the squares are those around 0, and the mean is empty.
     """
-    count, value, mean = prod(extent for _, extent in sums.over), sums.body, ""
+    share, value, mean = 1 / prod(extent for _, extent in sums.over), sums.body, ""
     if centred:
-        mean = statistic(build, node, "mean", apply("mul", sums, 1 / count), shape)
-        here = Load(mean, tuple(axis(at) for at in range(len(shape))))
-        value = apply("sub", value, here)
+        mean = statistic(build, node, "mean", apply("mul", sums, share), shape)
+        value = apply("sub", value, whole(build, mean))
     squares = Reduce("add", sums.over, apply("mul", value, value))
-    spread = apply("sqrt", apply("add", apply("mul", squares, 1 / count), epsilon))
-    return mean, statistic(build, node, "scale", apply("div", 1.0, spread), shape)
+    factor = formula("1 / sqrt(s * share + e)", s=squares, share=share, e=epsilon)
+    return mean, statistic(build, node, "scale", factor, shape)
 
 
 def normalise(
@@ -102,32 +101,29 @@ def _publish(build: Builder, node: Node, outputs: Sequence[tuple[int, str]]) -> 
 
 
 def batch_normalisation(build: Builder, node: Node) -> None:
-    """By statistics that are known, or in training by those of x over all axes but the channels'.
+    """Normalise by known statistics, or in training by those of x over all axes but the channels'.
 
     In training the second and third output are ``given * momentum + own * (1 - momentum)``: means,
     and variances divided by the number of elements.
     """
-    x, scale, bias, *given = node.inputs
+    x, scale, bias, *known = node.inputs
     if not node.attributes.get("training_mode"):
         if any(node.outputs[1:]):
             build.refuse("training")
         build.check_floats(node, *node.inputs)
-        mean, variance = given
+        mean, variance = known
     else:
         _check(build, node, 0)
         axes = [at for at in range(len(build.shape(x))) if at != 1]
         sums = reduce(build, x, axes, "add", keep=False)
         mean, variance = _batch_statistics(build, node, sums)
-    epsilon = float(node.attributes.get("epsilon", 1e-5))
-    root = apply("sqrt", apply("add", build.along(variance, 1), epsilon))
-    centred = apply("sub", build.load(x, node.outputs[0]), build.along(mean, 1))
-    factor: Expr = apply("div", build.along(scale, 1), root)
-    if node.attributes.get("training_mode"):  # one that is known is folded
-        root = apply("sqrt", apply("add", build.along(variance, 0), epsilon))
-        factors = apply("div", build.along(scale, 0), root)
-        shape = build.shape(variance)
-        factor = build.along(statistic(build, node, "factor", factors, shape), 1)
-    build.define(node, apply("add", apply("mul", centred, factor), build.along(bias, 1)))
+    training = bool(node.attributes.get("training_mode"))
+    g, v = (build.along(name, int(not training)) for name in (scale, variance))
+    factor = formula("g / sqrt(v + e)", g=g, v=v, e=float(node.attributes.get("epsilon", 1e-5)))
+    if training:  # one that is known is folded
+        factor = build.along(statistic(build, node, "factor", factor, build.shape(variance)), 1)
+    x_here, m, b = build.load(x, node.outputs[0]), build.along(mean, 1), build.along(bias, 1)
+    build.define(node, formula("(x - m) * f + b", x=x_here, m=m, f=factor, b=b))
 
 
 def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, str]:
@@ -137,7 +133,7 @@ def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, st
     section 2): that mean is off by at most the standard deviation times the root of the number of
     images, so that the variance loses at most a factor of that number in digits.
     """
-    shape, made = [build.shape(node.inputs[0])[1]], list[str]()
+    shape, names = [build.shape(node.inputs[0])[1]], list[str]()
     assert isinstance(sums.body, Load)
     pixels = tuple(item for item in sums.over if item[0] != "r0")
     near: Expr = replace(sums.body, index=(constant(0), *sums.body.index[1:]))
@@ -148,24 +144,24 @@ def _batch_statistics(build: Builder, node: Node, sums: Reduce) -> tuple[str, st
     share, apart = 1 / prod(extent for _, extent in sums.over), apply("sub", sums.body, middle)
     first, second = (Reduce("add", sums.over, body) for body in (apart, apply("mul", apart, apart)))
     off = build.along(statistic(build, node, "off", apply("mul", first, share), shape), 0)
-    spread = apply("sub", apply("mul", second, share), apply("mul", off, off))
+    spread = formula("max(s * share - off * off, 0)", s=second, share=share, off=off)
     momentum = float(node.attributes.get("momentum", 0.9))
-    own = (("mean", apply("add", middle, off)), ("variance", apply("max", spread, 0.0)))
+    own = (("mean", apply("add", middle, off)), ("variance", spread))
     for position, (base, value) in enumerate(own, 1):
         output = node.outputs[position] if position < len(node.outputs) else ""
         if output and momentum == 0:
-            made.append(build.define(node, value, output))
+            names.append(build.define(node, value, output))
         else:
-            made.append(statistic(build, node, base, value, shape))
+            names.append(statistic(build, node, base, value, shape))
         if output and momentum:
-            here = build.along(made[-1], 0)
-            old = apply("mul", build.along(node.inputs[2 + position], 0), momentum)
-            build.define(node, apply("add", old, apply("mul", here, 1 - momentum)), output)
-    return made[0], made[1]
+            old, new = (build.along(name, 0) for name in (node.inputs[2 + position], names[-1]))
+            text = "old * momentum + new * (1 - momentum)"
+            build.define(node, formula(text, old=old, new=new, momentum=momentum), output)
+    return names[0], names[1]
 
 
 def layer_normalisation(build: Builder, node: Node) -> None:
-    """Over all axes from one on."""
+    """Normalise over all axes from one on."""
     x, scale = node.inputs[:2]
     first = _first_axis(build, node)
     epsilon, axes = _check(build, node, first), range(first, len(build.shape(x)))
@@ -174,7 +170,7 @@ def layer_normalisation(build: Builder, node: Node) -> None:
 
 
 def root_mean_square(build: Builder, node: Node) -> None:
-    """Over all axes from one on, around 0."""
+    """Normalise over all axes from one on, around 0."""
     x, scale = node.inputs[:2]
     first = _first_axis(build, node)
     epsilon, axes = _check(build, node, first), range(first, len(build.shape(x)))
@@ -183,7 +179,7 @@ def root_mean_square(build: Builder, node: Node) -> None:
 
 
 def group_normalisation(build: Builder, node: Node) -> None:
-    """Over groups of channels; before opset 21 scale and bias are by group, then by channel."""
+    """Normalise groups of channels; scale and bias are by channel, before opset 21 by group."""
     _check(build, node)
     groups, channels = int(node.attributes["num_groups"]), build.shape(node.inputs[0])[1]
     if groups < 1 or channels % groups:
@@ -199,7 +195,7 @@ def instance_normalisation(build: Builder, node: Node) -> None:
 
 
 def _normalise_channels(build: Builder, node: Node, groups: int, vectors: int) -> None:
-    """Over groups of channels; scale and bias have ``vectors`` elements."""
+    """Normalise groups of channels; scale and bias have ``vectors`` elements."""
     x, scale, bias = node.inputs
     images, channels, *spatial = build.shape(x)
     if build.shape(scale) != (vectors,) or build.shape(bias) != (vectors,):
@@ -219,10 +215,9 @@ def _normalise_channels(build: Builder, node: Node, groups: int, vectors: int) -
         build, node, "factors",
         apply("mul", Load(factor, (axis(0), of_group)), Load(scale, (of_vector,))), shape,
     )  # fmt: skip
-    here = (axis(0), axis(1))
-    value = apply("sub", build.load(x, node.outputs[0]), Load(means, here))
-    value = apply("mul", value, Load(factors, here))
-    build.define(node, apply("add", value, Load(bias, (of_vector,))))
+    m, f = (Load(name, (axis(0), axis(1))) for name in (means, factors))
+    x_here, b = build.load(x, node.outputs[0]), Load(bias, (of_vector,))
+    build.define(node, formula("(x - m) * f + b", x=x_here, m=m, f=f, b=b))
 
 
 def _every(channels: int, parts: int) -> Index:
@@ -252,7 +247,7 @@ class Normalised:
         return "(x - m) * s" if self.m else "x * s"
 
     def gradients(self, back: Backward, dy: str, bias: Sequence[int]) -> tuple[str, str, str]:
-        """Of x, of g, and of what is added and has the shape ``bias``."""
+        """Return the gradients of x, of g, and of the summand of shape ``bias``."""
         names, centred = self.names | {"dy": dy}, "x - m" if self.m else "x"
         shape = back.shape(self.g)
         dg = back.unbroadcast(derive(back, f"dy * ({self.normal})", **names), shape)
@@ -272,7 +267,7 @@ class Normalised:
         return derive(back, text, **names, b=b, n=count), dg, db
 
     def known_gradients(self, back: Backward, dy: str, bias: Sequence[int]) -> tuple[str, str, str]:
-        """The same where m and s do not depend on x."""
+        """Return these gradients where m and s do not depend on x."""
         dx = derive(back, "dy * (g * s)", dy=dy, g=self.g, s=self.s)
         scaled = derive(back, f"dy * ({self.normal})", dy=dy, **self.names)
         return dx, back.unbroadcast(scaled, back.shape(self.g)), back.unbroadcast(dy, bias)
@@ -304,7 +299,7 @@ def _only_result(node: Node, dys: Sequence[str]) -> str:
 
 
 def batch_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """By the batch's statistics in training, else by known ones, which get no gradients."""
+    """Differentiate; known statistics, those outside of training, get no gradients."""
     x, scale, bias, *known = node.inputs
     dy, shape = _only_result(node, dys), back.shape(x)
     channels = (shape[1], *[1] * (len(shape) - 2))
@@ -321,7 +316,7 @@ def batch_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[s
 
 
 def layer_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Over all axes from one on."""
+    """Normalise over all axes from one on."""
     x, g, bias = node.inputs[0], node.inputs[1], node.input(2)
     dy, shape = _only_result(node, dys), back.shape(x)
     first = int(node.attributes.get("axis", -1)) % len(shape)
@@ -332,7 +327,7 @@ def layer_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[s
 
 
 def root_mean_square_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Over all axes from one on, around 0."""
+    """Normalise over all axes from one on, around 0."""
     x, g = node.inputs[:2]
     shape = back.shape(x)
     axes = tuple(range(int(node.attributes.get("axis", -1)) % len(shape), len(shape)))
@@ -351,9 +346,9 @@ def groups_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
     grouped = back.reshape(x, wide)
     m, s = statistics_gradient(back, grouped, (2, 3), _epsilon(node))
     normal = Normalised(grouped, back.reshape(scale, vector), s, (2, 3), m)
-    made = normal.gradients(back, back.reshape(dys[0], wide), vector)
+    dxs = normal.gradients(back, back.reshape(dys[0], wide), vector)
     return [
-        back.reshape(name, back.shape(like)) for name, like in zip(made, node.inputs, strict=True)
+        back.reshape(name, back.shape(like)) for name, like in zip(dxs, node.inputs, strict=True)
     ]
 
 

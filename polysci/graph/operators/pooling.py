@@ -14,7 +14,7 @@ import numpy as np
 from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node, Tensor
-from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.builder import Builder, formula
 from polysci.graph.operators.reductions import (
     norm_over,
     reduce,
@@ -73,7 +73,7 @@ def maximum(build: Builder, node: Node) -> None:
 
 
 def _places(build: Builder, node: Node) -> None:
-    """From the tap that holds the largest element; column-major where ``storage_order`` is 1."""
+    """Add places of the largest elements by their taps, column-major for ``storage_order`` 1."""
     x, y = node.inputs[0], node.outputs[1]
     shape, windows = build.shape(x), windows_of(build, node)
     taps = build.fresh(f"{y}.tap", build.shape(y), "int32")
@@ -83,13 +83,13 @@ def _places(build: Builder, node: Node) -> None:
     whole = prod(sizes)
     place: Expr = Position(combine({"i0": shape[1] * whole, "i1": whole}))
     for at, window in enumerate(windows):
-        number: Expr = apply("div", tap, float(prod(span.taps for span in windows[at + 1 :])))
-        number = apply("mod", number, float(window.taps))
-        first = Position(combine({f"i{at + 2}": window.stride}, -window.before))
-        pixel = apply("add", first, apply("mul", number, float(window.dilation)))
         columns = bool(node.attributes.get("storage_order", 0))
-        step = prod(sizes[:at] if columns else sizes[at + 1 :])
-        place = apply("add", place, apply("mul", pixel, float(step)))
+        place = formula(
+            "place + (first + mod(tap / inner, taps) * dilation) * step", place=place, tap=tap,
+            first=Position(combine({f"i{at + 2}": window.stride}, -window.before)),
+            inner=prod(span.taps for span in windows[at + 1 :]), taps=window.taps,
+            dilation=window.dilation, step=prod(sizes[:at] if columns else sizes[at + 1 :]),
+        )  # fmt: skip
     build.define(node, place, y)
 
 
@@ -109,16 +109,16 @@ def average(build: Builder, node: Node) -> None:
 
 
 def shares(node: Node, windows: Sequence[Span]) -> list[Array]:
-    """By axis, what an element of each window along it counts in an average."""
-    padded, made = bool(node.attributes.get("count_include_pad", 0)), list[Array]()
+    """Return by axis what an element of each window along it counts in an average."""
+    padded, counts = bool(node.attributes.get("count_include_pad", 0)), list[Array]()
     for window in windows:
         low = -window.before if padded else 0
         high = window.size + (window.after if padded else 0)
         first = np.arange(window.out) * window.stride - window.before
         before = np.maximum(0, -((first - low) // window.dilation))
         behind = np.minimum(window.taps, -((first - high) // window.dilation))
-        made.append(1 / np.maximum((behind - before).clip(0), 1))
-    return made
+        counts.append(1 / np.maximum((behind - before).clip(0), 1))
+    return counts
 
 
 def norm(build: Builder, node: Node) -> None:
@@ -166,7 +166,7 @@ def _by_roots(base: Expr, power: float) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """By place along an axis of x: windows that it is in, and which tap of each it is."""
+    """The windows that each place along an axis of x is in, and which tap of each it is."""
 
     windows: Array
     taps: Array
@@ -194,14 +194,14 @@ def _gather(build: Builder, node: Node, along: list[_Around], base: str, rows: l
             term: str) -> tuple[Reduce, list[Load]]:  # fmt: skip
     """A sum over the windows of an element, of its ``term``; and what ``rows`` say of each."""
     index: list[Index] = [axis(0), axis(1)]
-    told = list[Load]()
+    loads = list[Load]()
     for at, (around, row) in enumerate(zip(along, rows, strict=True)):
         place = combine({f"i{at + 2}": around.most, f"k{at}": 1})
         index.append(Lookup(tuple(map(int, around.windows.reshape(-1))), place))
         name = build.number(f"{node.outputs[0]}.{base}{at}", row)
-        told.append(Load(name, (axis(at + 2), combine({f"k{at}": 1}))))
+        loads.append(Load(name, (axis(at + 2), combine({f"k{at}": 1}))))
     over = tuple((f"k{at}", around.most) for at, around in enumerate(along))
-    return Reduce("add", over, Load(term, tuple(index))), told
+    return Reduce("add", over, Load(term, tuple(index))), loads
 
 
 def spread_maximum(build: Builder, node: Node) -> None:
@@ -220,9 +220,9 @@ def spread_maximum(build: Builder, node: Node) -> None:
         np.where(around.taps < 0, -every, around.taps * step).astype(np.int32)
         for around, step in zip(along, steps, strict=True)
     ]
-    gathered, told = _gather(build, node, along, "place", rows, dy)
-    own: Expr = told[0]
-    for row in told[1:]:
+    gathered, loads = _gather(build, node, along, "place", rows, dy)
+    own: Expr = loads[0]
+    for row in loads[1:]:
         own = apply("add", own, row)
     assert isinstance(gathered.body, Load)
     chosen = Load(taps, gathered.body.index)
@@ -240,9 +240,9 @@ def spread_average(build: Builder, node: Node) -> None:
         np.where(around.taps < 0, 0, share[around.windows]).astype(build.dtype(dy))
         for around, share in zip(along, shares(node, windows), strict=True)
     ]
-    gathered, told = _gather(build, node, along, "share", rows, dy)
-    factor: Expr = told[0]
-    for row in told[1:]:
+    gathered, loads = _gather(build, node, along, "share", rows, dy)
+    factor: Expr = loads[0]
+    for row in loads[1:]:
         factor = apply("mul", factor, row)
     body = apply("mul", gathered.body, factor)
     if any((around.taps < 0).any() for around in along):  # where dy may not be finite
@@ -251,17 +251,17 @@ def spread_average(build: Builder, node: Node) -> None:
 
 
 def crop_pool(of: Inference) -> Sequence[Tensor | None]:
-    """With ``ceil_mode``, no window of a pool starts outside x and the padding before it.
+    """Drop windows of ``ceil_mode`` that start outside x and the padding before it.
 
     So since opset 22, and in ONNX Runtime for every opset.
     """
-    words = of.node.attributes
-    x, taps = of.shape[2:], len(words.get("kernel_shape") or [])
-    if not words.get("ceil_mode") or taps != len(x):
+    attributes = of.node.attributes
+    x, taps = of.shape[2:], len(attributes.get("kernel_shape") or [])
+    if not attributes.get("ceil_mode") or taps != len(x):
         return of.results
-    strides = words.get("strides") or [1] * taps
-    pads = words.get("pads") or [0] * 2 * taps
-    before = pads if words.get("auto_pad", "NOTSET") == "NOTSET" else [0] * taps
+    strides = attributes.get("strides") or [1] * taps
+    pads = attributes.get("pads") or [0] * 2 * taps
+    before = pads if attributes.get("auto_pad", "NOTSET") == "NOTSET" else [0] * taps
 
     def crop(tensor: Tensor) -> Tensor:
         sizes = [
@@ -274,12 +274,12 @@ def crop_pool(of: Inference) -> Sequence[Tensor | None]:
 
 
 def maximum_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """To the first of the largest elements of a window."""
+    """Hand the gradient to the first of the largest elements of a window."""
     x = node.inputs[0]
-    words = dict(node.attributes)
+    attributes = dict(node.attributes)
     if node.op == "global_max_pool":
-        words["kernel_shape"] = list(back.shape(x)[2:])
-    return [back.add(MAX_POOL_GRADIENT, (dys[0], x), back.shape(x), back.dtype(x), **words)]
+        attributes["kernel_shape"] = list(back.shape(x)[2:])
+    return [back.add(MAX_POOL_GRADIENT, (dys[0], x), back.shape(x), back.dtype(x), **attributes)]
 
 
 def average_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -332,11 +332,11 @@ def _covered(node: Node, window: Place, size: Place, out: Place) -> tuple[list[P
 def _along(
     node: Node, window: Place, size: Place, out: Place
 ) -> Iterator[tuple[list[int], tuple[int, int]]]:
-    """By axis: the places of a window's taps, those in the padding included, and the padding."""
-    rank, words = len(size), node.attributes
-    taps, auto = words["kernel_shape"], words.get("auto_pad", "NOTSET")
-    steps, gaps = (words.get(name) or [1] * rank for name in ("strides", "dilations"))
-    pads = words.get("pads") or [0] * 2 * rank
+    """Return by axis the places of a window's taps, padding included, and the padding."""
+    rank, attributes = len(size), node.attributes
+    taps, auto = attributes["kernel_shape"], attributes.get("auto_pad", "NOTSET")
+    steps, gaps = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
+    pads = attributes.get("pads") or [0] * 2 * rank
     for at in range(rank):
         before, after = pads[at], pads[rank + at]
         if auto != "NOTSET":

@@ -72,7 +72,7 @@ def _column_bias(build: Builder, added: str, y: str, beta: float) -> str:
 
 
 def _plain_gemm(build: Builder, node: Node, alpha: float, beta: float) -> None:
-    """Of other element types: summed as it is written."""
+    """Sum products of other element types as they are written."""
     a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
     if build.dtype(a) not in FLOATS and (alpha % 1 or beta % 1):
         build.refuse(f"alpha {alpha:g} and beta {beta:g} of whole numbers")
@@ -123,9 +123,9 @@ def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
     value = build.constant(name)
     if value is not None:
         return build.number(f"{name}.matrix", value.reshape(shape))
-    made = build.fresh(f"{name}.matrix", shape, build.dtype(name))
-    build.stages.append(ViewStage(str(node), made, name))
-    return made
+    matrix = build.fresh(f"{name}.matrix", shape, build.dtype(name))
+    build.stages.append(ViewStage(str(node), matrix, name))
+    return matrix
 
 
 def factors(build: Builder, a: str, b: str, out: str) -> tuple[Load, Load]:
@@ -296,16 +296,16 @@ class Equation:
         shape = [*build.shape(a)[: rank + 1], n]
         base = f"{self.node.outputs[0]}.product"
         kind = build.dtype(self.node.outputs[0])
-        made = self.target(labels, output) if plain else build.fresh(base, shape, kind)
+        product = self.target(labels, output) if plain else build.fresh(base, shape, kind)
         places = tuple(np.ndindex(*shape[:rank])) if stack else ()
         matrix_product(
-            build, self.node, Matrix(a, (rank,), rank + 1), Matrix(made, (rank,), rank + 1), b,
+            build, self.node, Matrix(a, (rank,), rank + 1), Matrix(product, (rank,), rank + 1), b,
             across=across, stack=places, dtype=_PRECISIONS[build.dtype(a)],
         )  # fmt: skip
         if plain:
-            return Labelled(made, labels)
+            return Labelled(product, labels)
         split = self.target(labels, output)
-        build.stages.append(ViewStage(str(self.node), split, made))
+        build.stages.append(ViewStage(str(self.node), split, product))
         return Labelled(split, labels)
 
 
@@ -313,12 +313,14 @@ def _terms(build: Builder, node: Node) -> tuple[list[Labels], Labels]:
     """The labels of all inputs and of the result; axes of an ellipsis are numbered."""
     text = str(node.attributes["equation"]).replace(" ", "")
     left, arrow, right = text.partition("->")
-    words = left.split(",")
-    if len(words) != len(node.inputs):
+    subscripts = left.split(",")
+    if len(subscripts) != len(node.inputs):
         build.refuse(f"equation {text!r} of {len(node.inputs)} inputs")
     ranks = [len(build.shape(name)) for name in node.inputs]
-    extra = [rank - len(word.replace("...", "")) for rank, word in zip(ranks, words, strict=True)]
-    most = max((count for count, word in zip(extra, words, strict=True) if "..." in word),
+    extra = [
+        rank - len(word.replace("...", "")) for rank, word in zip(ranks, subscripts, strict=True)
+    ]
+    most = max((count for count, word in zip(extra, subscripts, strict=True) if "..." in word),
                default=0)  # fmt: skip
 
     def labels(word: str, count: int) -> Labels:
@@ -328,7 +330,7 @@ def _terms(build: Builder, node: Node) -> tuple[list[Labels], Labels]:
             build.refuse(f"equation {text!r}")
         return (*before, *numbered, *after)
 
-    terms = [labels(word, count) for word, count in zip(words, extra, strict=True)]
+    terms = [labels(word, count) for word, count in zip(subscripts, extra, strict=True)]
     if any(len(term) != rank for term, rank in zip(terms, ranks, strict=True)):
         build.refuse(f"equation {text!r} of inputs of {ranks} axes")
     if arrow:

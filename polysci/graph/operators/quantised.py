@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from polysci.errors import SpecError
 from polysci.graph.graph import QUANTISED_LSTM, Graph, Node
-from polysci.graph.operators.builder import Builder, attribute_axes, whole
+from polysci.graph.operators.builder import Builder, attribute_axes, formula, whole
 from polysci.graph.operators.convolution import (
     Matrix,
     check_channels,
@@ -54,14 +54,15 @@ def quantise(build: Builder, node: Node) -> None:
     if build.dtype(y) not in _NARROW or build.dtype(x) not in ("float32", "int32"):
         build.refuse(f"{build.dtype(x)} to {build.dtype(y)}")
     scale, zero = (_parameter(build, node, node.input(at)) for at in (1, 2))
-    value = apply("rint", apply("div", apply("real", build.load(x, y)), scale))
-    build.define(node, saturate(apply("add", value, apply("real", zero)), build.dtype(y)))
+    text = "rint(real(x) / scale) + real(zero)"
+    value = formula(text, x=build.load(x, y), scale=scale, zero=zero)
+    build.define(node, saturate(value, build.dtype(y)))
 
 
 def saturate(value: Expr, dtype: str) -> Expr:
     """A real whole number as one of a narrow type."""
     limits = np.iinfo(dtype)
-    return apply("whole", apply("min", apply("max", value, limits.min), limits.max))
+    return formula("whole(min(max(x, a), b))", x=value, a=int(limits.min), b=int(limits.max))
 
 
 def dequantise(build: Builder, node: Node) -> None:
@@ -70,8 +71,8 @@ def dequantise(build: Builder, node: Node) -> None:
     if build.dtype(y) != "float32" or build.dtype(x) not in (*_NARROW, "int32"):
         build.refuse(f"{build.dtype(x)} to {build.dtype(y)}")
     scale, zero = (_parameter(build, node, node.input(at)) for at in (1, 2))
-    value = apply("real", build.load(x, y))
-    build.define(node, apply("mul", apply("sub", value, apply("real", zero)), scale))
+    value = formula("(real(x) - real(zero)) * scale", x=build.load(x, y), zero=zero, scale=scale)
+    build.define(node, value)
 
 
 def _parameter(build: Builder, node: Node, name: str) -> Expr:
@@ -100,30 +101,29 @@ def linear_conv(build: Builder, node: Node) -> None:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
     y = node.outputs[0]
     check_channels(build, node)
-    made = _layer(build, node, w, x_zero, w_zero, "u8:s8:u8")
-    parts = [build.constant(name) for name in (x_scale, w_scale, y_scale, y_zero)]
-    bias = build.constant(node.input(8)) if node.input(8) else np.zeros(1, np.int32)
-    if made and bias is not None and all(part is not None for part in parts):
-        (xs, ws, ys), zero = (_real(part) for part in parts[:3]), parts[3]
-        try:
-            factor = (xs * ws / ys).reshape(-1)
-            scales = Scales(
-                factor if factor.size > 1 else float(factor[0]), int(_real(zero).reshape(-1)[0])
-            )
-        except (ValueError, SpecError) as error:
-            build.refuse(str(error))
-        kinds = f"{_SHORT[build.dtype(x)]}:s8:{_SHORT[build.dtype(y)]}"
-        problem = made.problem.with_(dtype=kinds)
-        build.stages.append(replace(made, problem=problem, scales=scales, bias=node.input(8)))
+    call = _layer(build, node, w, x_zero, w_zero, "u8:s8:u8")
+    parameters = (x_scale, w_scale, y_scale, y_zero)
+    fixed = not node.input(8) or build.constant(node.input(8)) is not None
+    if call and fixed and (scales := _scales(build, parameters)):
+        problem = call.problem.with_(dtype=f"{_SHORT[build.dtype(x)]}:s8:{_SHORT[build.dtype(y)]}")
+        build.stages.append(replace(call, problem=problem, scales=scales, bias=node.input(8)))
         return
     total = _summed(build, node, x, w, x_zero, w_zero, "exact")
-    if node.input(8):
-        total = apply("add", total, apply("exact", build.along(node.input(8), 1)))
-    scale = apply("mul", _number(build, x_scale), _channel(build, w_scale))
-    ratio = apply("div", apply("exact", scale), apply("exact", _number(build, y_scale)))
-    value = apply("rint", apply("mul", total, ratio))
-    value = apply("add", value, apply("exact", _number(build, y_zero)))
-    build.define(node, saturate(value, build.dtype(y)))
+    bias = build.along(node.input(8), 1) if node.input(8) else None
+    terms = {"x": x_scale, "y": y_scale, "zero": y_zero}
+    numbers = {term: _number(build, name) for term, name in terms.items()}
+    _define_rounded(build, node, total, bias, w=_channel(build, w_scale), **numbers)
+
+
+def _define_rounded(
+    build: Builder, node: Node, total: Expr, bias: Expr | None, **terms: Expr
+) -> None:
+    """Define y by sums of whole numbers in double, scales of x, w and y, and the zero of y."""
+    if bias is not None:
+        total = formula("total + exact(bias)", total=total, bias=bias)
+    text = "rint(total * (exact(x * w) / exact(y))) + exact(zero)"
+    value = formula(text, total=total, **terms)
+    build.define(node, saturate(value, build.dtype(node.outputs[0])))
 
 
 def integer_conv(build: Builder, node: Node) -> None:
@@ -131,15 +131,11 @@ def integer_conv(build: Builder, node: Node) -> None:
     x, w = node.inputs[:2]
     x_zero, w_zero = node.input(2), node.input(3)
     check_channels(build, node)
-    made = _layer(build, node, w, x_zero, w_zero, f"{_SHORT[build.dtype(x)]}:s8:s32")
-    if made:
-        build.stages.append(made)
+    call = _layer(build, node, w, x_zero, w_zero, f"{_SHORT[build.dtype(x)]}:s8:s32")
+    if call:
+        build.stages.append(call)
         return
     build.define(node, _summed(build, node, x, w, x_zero, w_zero, "long"))
-
-
-def _real(part: Any) -> Any:
-    return np.asarray(part, np.float64)
 
 
 def _layer(
@@ -162,8 +158,8 @@ def _layer(
         return None
     name = build.number(f"{w}.s8", np.ascontiguousarray(moved.astype(np.int8)))
     groups = int(node.attributes.get("group", 1))
-    made = layer(build, node, x, name, node.outputs[0], windows, groups, dtype)
-    return replace(made, x_zero=int(zero.reshape(-1)[0]))
+    call = layer(build, node, x, name, node.outputs[0], windows, groups, dtype)
+    return replace(call, x_zero=int(zero.reshape(-1)[0]))
 
 
 def _summed(
@@ -213,24 +209,19 @@ def linear_matmul(build: Builder, node: Node) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     y = node.outputs[0]
     _check_matrices(build, a, b, y)
-    scales = _scales(build, node, (a_scale, b_scale, y_scale, y_zero))
+    scales = _scales(build, (a_scale, b_scale, y_scale, y_zero))
     if scales and _matrix_layer(build, node, (a, a_zero), (b, b_zero), scales, y):
         return
     for name in (y_scale, y_zero):
         if build.values[name].size != 1:
             build.refuse(f"{name!r:.200} has {build.values[name].size} elements, expected one")
-    scale = apply(
-        "mul",
-        _matrix_parameter(build, node, a_scale, row=True),
-        _matrix_parameter(build, node, b_scale),
-    )
-    ratio = apply("div", apply("exact", scale), apply("exact", build.load(y_scale, y)))
     total = apply("exact", _sums(build, node, (a, a_zero), (b, b_zero)))
-    if node.input(8):
-        total = apply("add", total, apply("exact", build.load(node.input(8), y)))
-    rounded = apply("rint", apply("mul", total, ratio))
-    value = apply("add", rounded, apply("exact", build.load(y_zero, y)))
-    build.define(node, saturate(value, build.dtype(y)))
+    bias = build.load(node.input(8), y) if node.input(8) else None
+    _define_rounded(
+        build, node, total, bias, x=_matrix_parameter(build, node, a_scale, row=True),
+        w=_matrix_parameter(build, node, b_scale), y=build.load(y_scale, y),
+        zero=build.load(y_zero, y),
+    )  # fmt: skip
 
 
 def _check_matrices(build: Builder, *names: str) -> None:
@@ -241,8 +232,8 @@ def _check_matrices(build: Builder, *names: str) -> None:
             build.refuse(f"{list(build.shape(name))} is no matrix")
 
 
-def _scales(build: Builder, node: Node, names: tuple[str, ...]) -> Scales | None:
-    """As a layer takes them, where they are known and one for all rows."""
+def _scales(build: Builder, names: tuple[str, ...]) -> Scales | None:
+    """Return the scales of a layer, where they are known and one for all rows."""
     known = [build.constant(name) for name in names]
     a, b, y, zero = known
     if a is None or b is None or y is None or zero is None or {a.size, y.size, zero.size} != {1}:
@@ -329,10 +320,12 @@ class QuantisedDirection(Direction):
         known = build.constant(weights)
         assert known is not None  # the front end takes no other ones
         columns = build.number(f"{weights}.columns", known.sum(axis=1, dtype=np.int32))
-        shift = apply("mul", _scalar(zero), build.along(columns, rank - 1))
-        product = apply("real", apply("sub", whole(build, sums.tensor), shift))
-        scaled = apply("mul", product, apply("mul", _scalar(step), self._scale(weights, rank - 1)))
-        value = apply("add", scaled, build.along(bias, rank - 1)) if bias else scaled
+        value = formula(
+            "real(sums - zero * columns) * (step * scale)", sums=whole(build, sums.tensor),
+            zero=_scalar(zero), columns=build.along(columns, rank - 1), step=_scalar(step),
+            scale=self._scale(weights, rank - 1),
+        )  # fmt: skip
+        value = apply("add", value, build.along(bias, rank - 1)) if bias else value
         return build.define(self.node, value, build.fresh(base, shape))
 
     def _range(self, x: str) -> tuple[str, str]:
@@ -346,28 +339,24 @@ class QuantisedDirection(Direction):
             for end in ("min", "max")
         ]  # fmt: skip
         low, high = (_scalar(end) for end in ends)
-        wide = apply("div", apply("sub", high, low), STEPS)
-        size = apply("select", apply("greater", high, low), wide, 1.0)
+        text = "select(high > low, (high - low) / steps, 1)"
+        size = formula(text, high=high, low=low, steps=STEPS)
         step = build.define(self.node, size, build.fresh(f"{x}.step", (1,)))
-        place = apply("rint", apply("div", apply("neg", low), _scalar(step)))
+        place = formula("rint(-low / step)", low=low, step=_scalar(step))
         zero = build.fresh(f"{x}.zero", (1,), "int32")
-        return step, build.define(self.node, _in_steps(place), zero)
+        return step, build.define(self.node, saturate(place, "uint8"), zero)
 
     def _rounded(self, x: str, step: str, zero: str) -> str:
         build = self.build
-        steps = apply("rint", apply("div", whole(build, x), _scalar(step)))
-        value = _in_steps(apply("add", steps, apply("real", _scalar(zero))))
+        terms = {"x": whole(build, x), "step": _scalar(step), "zero": _scalar(zero)}
+        value = saturate(formula("rint(x / step) + real(zero)", **terms), "uint8")
         return build.define(self.node, value, build.fresh(f"{x}.u8", build.shape(x), "uint8"))
 
     def _scale(self, weights: str, column: int) -> Expr:
-        """That of a row of W or R: one for all rows, or its own."""
+        """Return the scale of a row of W or R: one for all rows, or its own."""
         name = self.scales[self.positions[weights] - 1]
-        each = self.build.shape(name)[1] > 1
-        return Load(name, (constant(self.number), axis(column) if each else constant(0)))
-
-
-def _in_steps(value: Expr) -> Expr:
-    return apply("whole", apply("min", apply("max", value, 0.0), STEPS))
+        by_row = self.build.shape(name)[1] > 1
+        return Load(name, (constant(self.number), axis(column) if by_row else constant(0)))
 
 
 def _scalar(name: str) -> Load:
@@ -389,7 +378,7 @@ ROUNDINGS: Final = (
 
 
 def nudges(graph: Graph) -> Iterator[Nudge]:
-    """All roundings up, all down, and some each way; none of a graph that rounds nothing."""
+    """Yield nudges: all up, all down, some each way; none for a graph that rounds nothing."""
     if not any(node.op in ROUNDINGS for node in graph.nodes):
         return
     for way in (NUDGE, -NUDGE):

@@ -15,7 +15,7 @@ from polysci.errors import UnsupportedError
 from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import QUANTISED_LSTM, Node, Tensor
-from polysci.graph.operators.builder import Builder, Steps, moving, slice_at, whole
+from polysci.graph.operators.builder import Builder, Steps, formula, moving, slice_at, whole
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.products import multiply_gradient
 from polysci.graph.operators.shape_ops import cut_gradient
@@ -80,8 +80,8 @@ def slopes(
     for name in names:
         if name not in _WITH_SLOPES:
             build.refuse(f"the gradient of activation {name}")
-    made, size = [_slope(name) for name in names], len(defaults)
-    return [made[first : first + size] for first in range(0, len(made), size)]
+    functions, size = [_slope(name) for name in names], len(defaults)
+    return [functions[first : first + size] for first in range(0, len(functions), size)]
 
 
 def activations(
@@ -92,9 +92,9 @@ def activations(
     if len(names) != directions * len(defaults):
         build.refuse(f"{len(names)} activations; expected {directions * len(defaults)}")
     lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
-    made = [_activation(build, _text(name), lists) for name in names]
+    functions = [_activation(build, _text(name), lists) for name in names]
     size = len(defaults)
-    return [made[first : first + size] for first in range(0, len(made), size)]
+    return [functions[first : first + size] for first in range(0, len(functions), size)]
 
 
 def _activation(build: Builder, name: str, lists: Sequence[Iterator[float]]) -> Activation:
@@ -164,13 +164,13 @@ class Direction:
         return whole(self.build, self.steps.define(part, value))
 
     def part(self, outer: str, share: Callable[..., str], first: int = 0, columns: int = 0) -> str:
-        """What a step reads or writes, which ``share`` says, of a tensor with an axis of time."""
+        """Return the part of a tensor with an axis of time that a step shares by ``share``."""
         time, shape = time_axis(self.node), self.build.shape(outer)
         index = (*slice_at(self.place, time, 3)[:2], combine({"i1": 1}, first))
         return share(outer, index, (shape[1 - time], columns or shape[2]))
 
     def y_part(self, y: str, share: Callable[..., str]) -> str:
-        """The same of Y, which has an axis of directions behind that of steps."""
+        """Return the part of Y, which has an axis of directions behind that of steps."""
         number, shape = constant(self.number), self.build.shape(y)
         if time_axis(self.node):
             index = (axis(0), self.place, number, axis(1))
@@ -195,10 +195,10 @@ class Direction:
         if value is not None:
             part = np.ascontiguousarray(value[self.number, first : first + rows])
             return self.build.number(f"{name}.{self.number}", part)
-        made = self.build.fresh(f"{name}.{self.number}", (rows, columns), self.build.dtype(name))
+        matrix = self.build.fresh(f"{name}.{self.number}", (rows, columns), self.build.dtype(name))
         index = (constant(self.number), combine({"i0": 1}, first), axis(1))
-        self.build.stages.append(ViewStage(str(self.node), made, name, index))
-        return made
+        self.build.stages.append(ViewStage(str(self.node), matrix, name, index))
+        return matrix
 
     def bias(self, *halves: int) -> str:
         """The sum of halves of B: that of the inputs, 0, and that of what is carried, 1."""
@@ -209,9 +209,9 @@ class Direction:
         if value is not None:
             both = value[self.number].reshape(2, size)[list(halves)]
             return build.number(f"{name}.{self.number}", both.sum(axis=0, dtype=value.dtype))
-        made = build.fresh(f"{name}.{self.number}", (size,), build.dtype(name))
+        total = build.fresh(f"{name}.{self.number}", (size,), build.dtype(name))
         at = [Load(name, (constant(self.number), combine({"i0": 1}, n * size))) for n in halves]
-        return build.define(self.node, at[0] if len(at) == 1 else apply("add", *at), made)
+        return build.define(self.node, at[0] if len(at) == 1 else apply("add", *at), total)
 
     def product(
         self, x: Matrix, weights: str, shape: Sequence[int], base: str, bias: str = ""
@@ -227,7 +227,7 @@ class Direction:
         return self.product(Matrix(x, (0,), 1), weights, shape, f"{x}.product", bias)
 
     def keep(self, held: CarriedTensor, value: Expr) -> None:
-        """What is carried over: as it was where a sequence has ended."""
+        """Carry a value over; the one before where a sequence has ended."""
         if self.mask:
             at = Load(self.mask, (axis(0),))
             value = apply("select", at, value, whole(self.build, held.inner))
@@ -277,7 +277,7 @@ def lstm(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
     if not node.attributes.get("input_forget"):
         forgetting = gate("f", 2, old)
     fresh = cell.record("g", g(cell.clip(cell.gate(gates, "g"))))
-    both = apply("add", apply("mul", forgetting, old), apply("mul", entering, fresh))
+    both = formula("f * c + i * g", f=forgetting, c=old, i=entering, g=fresh)
     cell.keep(memory, cell.record("c", both))
     new = whole(build, memory.following)
     cell.keep(hidden, apply("mul", gate("o", 1, new), h(new)))
@@ -304,9 +304,7 @@ def gru(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
         cell.steps.define(reset, cell.record("q", apply("mul", gate("r"), old)))
         entering = whole(build, cell.recur(reset, 2, 1))
     fresh = cell.record("n", g(cell.clip(apply("add", entering, cell.gate(x, "n")))))
-    update = gate("z")
-    stays, enters = apply("mul", update, old), apply("mul", apply("sub", 1.0, update), fresh)
-    cell.keep(hidden, apply("add", enters, stays))
+    cell.keep(hidden, formula("(1 - z) * n + z * h", z=gate("z"), n=fresh, h=old))
 
 
 def rnn(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
@@ -370,7 +368,7 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
 
 
 def places_of(node: Node, count: int, *, returns: bool = False) -> list[Affine]:
-    """By direction, where along the axis of time a step is; the other way if it ``returns``."""
+    """Return by direction the place of a step in time; the other way if it ``returns``."""
     return [moving(count, backwards=back != returns) for back in _BACKWARDS[_direction(node)]]
 
 
@@ -379,7 +377,7 @@ def _direction(node: Node) -> str:
 
 
 def time_axis(node: Node) -> int:
-    """Of x: steps are its first axis, or with ``layout`` its second."""
+    """Return the axis of x that holds the steps: the first, or with ``layout`` the second."""
     return int(node.attributes.get("layout", 0))
 
 
@@ -420,7 +418,7 @@ def _project(direction: Direction, cell: Cell, x: str) -> str:
 
 
 def _carried(direction: Direction, cell: Cell) -> list[CarriedTensor]:
-    """What a direction carries over, beginning with inputs of the node or 0."""
+    """Add the states of a direction, which begin with inputs of the node or 0."""
     build, node, time = direction.build, direction.node, time_axis(direction.node)
     x, number = node.inputs[0], constant(direction.number)
     shape = (build.shape(x)[1 - time], direction.hidden)
@@ -434,14 +432,14 @@ def _carried(direction: Direction, cell: Cell) -> list[CarriedTensor]:
 
 
 def mask_of(build: Builder, node: Node, lengths: str, count: int) -> str:
-    """By step and batch: 1 in a sequence, 0 behind its end; empty where all are as long."""
+    """Add a mask by step and batch, 0 behind the end of a sequence; empty where all are as long."""
     known = build.constant(lengths) if lengths else None
     if not lengths or (known is not None and (known >= count).all()):
         return ""
     numbers = build.number(f"{lengths}.steps", np.arange(count, dtype=np.int32))
     left = apply("sub", Load(lengths, (axis(1),)), Load(numbers, (axis(0),)))
-    made = build.fresh(f"{lengths}.mask", (count, build.shape(lengths)[0]), "int32")
-    return build.define(node, apply("min", apply("max", left, 0.0), 1.0), made)
+    mask = build.fresh(f"{lengths}.mask", (count, build.shape(lengths)[0]), "int32")
+    return build.define(node, apply("min", apply("max", left, 0.0), 1.0), mask)
 
 
 def _write(direction: Direction, hidden: CarriedTensor) -> None:
@@ -492,11 +490,11 @@ def recurrent_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequen
     lead, sides = shape[:2], 1 + (node.op == "gru" and not early)
     first = (shape[0], count, back.shape(r)[2])
     first = first if node.attributes.get("layout") else (count, shape[1], first[2])
-    words: dict[str, Any] = {n: node.attributes[n] for n in _WORDS if n in node.attributes}
+    attributes: dict[str, Any] = {n: node.attributes[n] for n in _WORDS if n in node.attributes}
     inputs = (dys[0], node.input(7), r, dys[1], node.input(4), dys[2], *kept)
     outputs = [(first, dtype)] * 2 + [((*lead, rows), dtype)] * (sides * count)
-    made = back.add_many(RECURRENT_GRADIENT, inputs, outputs, cell=node.op, **words)
-    steps = [back.reshape(name, (prod(lead), rows)) for name in made[2:]]
+    results = back.add_many(RECURRENT_GRADIENT, inputs, outputs, cell=node.op, **attributes)
+    steps = [back.reshape(name, (prod(lead), rows)) for name in results[2:]]
     by_x, by_h = steps[::sides], steps[sides - 1 :: sides]
     seen = [back.reshape(name, (prod(lead), first[2])) for name in kept]
     flat, dxs = back.reshape(x, (prod(lead), shape[2])), dict[int, str]()
@@ -511,7 +509,7 @@ def recurrent_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequen
     if bias and back.wants(bias):
         sums = [[back.total(dg, (0,)) for dg in pair] for pair in zip(by_x, by_h, strict=True)]
         dxs[3] = _stack(back, [_join(back, pair) for pair in sums])
-    dxs |= {5 + at: made[at] for at in range(states) if node.input(5 + at)}
+    dxs |= {5 + at: results[at] for at in range(states) if node.input(5 + at)}
     if node.input(7) and back.wants(node.input(7)):
         parts = [_cut_gates(back, node, dg, _PEEPHOLES) for dg in by_x]
         dxs[7] = _by_kept(back, node, parts, seen, ("d", "c", "d"), _sum_of_products)
@@ -522,7 +520,7 @@ def _by_kept(
     back: Backward, node: Node, gradients: Sequence[str], kept: Sequence[str],
     letters: Sequence[str], reduce: Callable[[Backward, str, str], str],
 ) -> str:  # fmt: skip
-    """By direction, a gradient of weights: of parts of gates' gradients, each by what it saw."""
+    """Return a gradient of weights by direction: of each gate's gradient by what the gate saw."""
     own, sides = KEPT[node.op], list[str]()
     for at, dg in enumerate(gradients):
         width = back.shape(dg)[1] // len(letters)
@@ -562,7 +560,7 @@ def _check_differentiable(node: Node) -> None:
 
 
 def _keep(back: Backward, node: Node) -> tuple[str, ...]:
-    """What the node has to make for its backward pass, as outputs behind its own."""
+    """Name what the node makes for its backward pass, as outputs behind its own."""
     letters, x, r = KEPT[node.op], back.shape(node.inputs[0]), back.shape(node.inputs[2])
     kept = list[str]()
     for _ in range(len(letters) * r[0]):
@@ -574,7 +572,7 @@ def _keep(back: Backward, node: Node) -> tuple[str, ...]:
 
 
 def _matrix(back: Backward, weights: str, direction: int) -> str:
-    """Those of one direction."""
+    """Return the matrix of one direction."""
     part = cut_gradient(back, weights, 0, direction, direction + 1)
     return back.reshape(part, back.shape(weights)[1:])
 
@@ -615,7 +613,7 @@ _DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """Those of one direction; ``scales`` of 8-bit ones, None for real ones."""
+    """The weights of one direction; ``scales`` of 8-bit ones, None for real ones."""
 
     w: Array
     r: Array
@@ -678,11 +676,11 @@ def recurrent_reference(of: Evaluation) -> list[Array]:
         if len(node.outputs) > FIRST_KEPT:
             kept += [np.stack([step[letter] for step in seen]) for letter in KEPT[node.op]]
     results = [np.stack(values, 1 if time_last else 0) for values in zip(*last, strict=True)]
-    made = [y.transpose(2, 0, 1, 3) if time_last else y, *results]
+    outputs = [y.transpose(2, 0, 1, 3) if time_last else y, *results]
     if not kept:
-        return made
-    none = [np.zeros(0)] * (FIRST_KEPT - len(made))
-    return [*made, *none, *(part.swapaxes(0, 1) if time_last else part for part in kept)]
+        return outputs
+    none = [np.zeros(0)] * (FIRST_KEPT - len(outputs))
+    return [*outputs, *none, *(part.swapaxes(0, 1) if time_last else part for part in kept)]
 
 
 def _weights(
@@ -706,7 +704,7 @@ def _weights(
 
 
 def _functions(node: Node, directions: int) -> list[Function]:
-    """Of all directions, with their parameters."""
+    """Return the functions of all directions, with their parameters."""
     names = node.attributes.get("activations") or _DEFAULTS[node.op] * directions
     lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
     functions = list[Function]()
@@ -721,7 +719,7 @@ def _functions(node: Node, directions: int) -> list[Function]:
 def _step(
     node: Node, f: Sequence[Function], weights: _Weights, ahead: Array, state: Sequence[Array]
 ) -> tuple[list[Array], dict[str, Array]]:
-    """What one step carries over: h, and c of an LSTM; and what KEPT has letters for."""
+    """Compute the states behind one step, h, and c of an LSTM; and what KEPT has letters for."""
     bound, h, hidden = node.attributes.get("clip") or np.inf, state[0], state[0].shape[1]
     of_x, of_h = np.split(weights.bias, 2)
     before, after = ahead + of_x, weights.of_h(h) + of_h
@@ -731,8 +729,8 @@ def _step(
         return clipped
 
     if node.op == "rnn":
-        made = f[0](clip(before + after))
-        return [made], {"n": made, "h": h}
+        new = f[0](clip(before + after))
+        return [new], {"n": new, "h": h}
     if node.op == "gru":
         z, reset = np.split(f[0](clip((before + after)[:, : 2 * hidden])), 2, 1)
         last = slice(2 * hidden, None)

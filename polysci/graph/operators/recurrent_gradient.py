@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, Steps, slice_at, whole
+from polysci.graph.operators.builder import Builder, Steps, formula, slice_at, whole
 from polysci.graph.operators.convolution import Matrix
 from polysci.graph.operators.recurrent import (
     CELLS,
@@ -102,50 +102,53 @@ class ReturningDirection(Direction):
 
 
 def lstm(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
-    """Of ``c' = f * c + i * g`` and ``h' = o * function(c')``."""
+    """Differentiate ``c' = f * c + i * g`` and ``h' = o * function(c')``."""
     hidden, memory = carried
     build, (sigmoid, tanh, out) = cell.build, cell.functions
     i, o, f, g, c, before = cell.kept("iofgcd")
     total, seen = cell.total(hidden), apply("tanh", c)
-    direct = apply("mul", apply("mul", total, o), out(seen))
-    by_o = cell.write("o", apply("mul", apply("mul", total, seen), sigmoid(o)))
+    direct = formula("total * o * slope", total=total, o=o, slope=out(seen))
+    by_o = cell.write("o", formula("total * y * slope", total=total, y=seen, slope=sigmoid(o)))
     through = cell.through_peephole(direct, by_o, 1)
     name = build.fresh(f"{memory.inner}.total", build.shape(memory.inner), cell.dtype)
     cell.steps.define(name, apply("add", whole(build, memory.inner), through))
     summed = whole(build, name)
-    by_i = cell.write("i", apply("mul", apply("mul", summed, g), sigmoid(i)))
-    by_f = cell.write("f", apply("mul", apply("mul", summed, before), sigmoid(f)))
-    cell.write("g", apply("mul", apply("mul", summed, i), tanh(g)))
+    by_i, by_f, _ = (
+        cell.write(letter, formula("dc * x * slope", dc=summed, x=factor, slope=slope))
+        for letter, factor, slope in (
+            ("i", g, sigmoid(i)), ("f", before, sigmoid(f)), ("g", i, tanh(g))
+        )
+    )  # fmt: skip
     kept = cell.through_peephole(apply("mul", summed, f), by_i, 0)
     cell.keep(memory, cell.through_peephole(kept, by_f, 2))
     cell.keep(hidden, cell.gradient_of_state(hidden))
 
 
 def gru(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
-    """Of ``n = function(x + r * q)`` or ``x + R (r * h)``, and ``h' = (1 - z) * n + z * h``."""
+    """Differentiate ``n = function(x + r * q or x + R (r * h))``, ``h' = (1 - z) * n + z * h``."""
     (hidden,) = carried
     sigmoid, tanh = cell.functions
     z, r, n, q, before = cell.kept("zrnqh")
     total = cell.total(hidden)
-    entering = apply("mul", total, apply("sub", 1.0, z))
-    new = cell.write("n", apply("mul", entering, tanh(n)))
-    kept = apply("mul", apply("mul", total, apply("sub", before, n)), sigmoid(z))
+    new = cell.write("n", formula("total * (1 - z) * slope", total=total, z=z, slope=tanh(n)))
+    text = "total * (h - n) * slope"
+    kept = formula(text, total=total, h=before, n=n, slope=sigmoid(z))
     stays, update = apply("mul", total, z), cell.write("z", kept)
     if not cell.late:
         through = cell.gradient_of_state(hidden, 2, 1)
-        cell.write("r", apply("mul", apply("mul", through, before), sigmoid(r)))
-        stays = apply("add", stays, apply("mul", through, r))
-        cell.keep(hidden, apply("add", cell.gradient_of_state(hidden, 0, 2), stays))
+        cell.write("r", formula("x * h * slope", x=through, h=before, slope=sigmoid(r)))
+        by_r = cell.gradient_of_state(hidden, 0, 2)
+        cell.keep(hidden, formula("by_r + (s + x * r)", by_r=by_r, s=stays, x=through, r=r))
         return
     cell.write("n", apply("mul", new, r), 1)
-    reset = cell.write("r", apply("mul", apply("mul", new, q), sigmoid(r)))
+    reset = cell.write("r", formula("new * q * slope", new=new, q=q, slope=sigmoid(r)))
     cell.write("r", reset, 1)
     cell.write("z", update, 1)
     cell.keep(hidden, apply("add", cell.gradient_of_state(hidden), stays))
 
 
 def rnn(cell: ReturningDirection, carried: Sequence[CarriedTensor]) -> None:
-    """Of ``h' = function(W x + R h + bias)``."""
+    """Differentiate ``h' = function(W x + R h + bias)``."""
     (hidden,) = carried
     (n,) = cell.kept("n")
     cell.write("n", apply("mul", cell.total(hidden), cell.functions[0](n)))
@@ -201,7 +204,7 @@ def recurrent_gradient_reference(of: Evaluation) -> list[Array]:
     order = node.attributes.get("order", ORDERS[kind])
     y = np.zeros((steps, count, batch, hidden), r.dtype) if dy is None else dy
     y = y.transpose(1, 2, 0, 3) if layout and dy is not None else y
-    firsts, made = list[list[Array]](), list[Array]()
+    firsts, gradients = list[list[Array]](), list[Array]()
     for d in range(count):
         state = [
             np.zeros((batch, hidden), r.dtype) if end is None else (end[:, d] if layout else end[d])
@@ -223,9 +226,9 @@ def recurrent_gradient_reference(of: Evaluation) -> list[Array]:
             state[1] = np.where(alive, memory, state[1])
         firsts.append(state)
         both = [by_x, by_h][: 1 + (kind == "gru" and bool(node.attributes.get(_LATE)))]
-        made += [side.swapaxes(0, 1) if layout else side for side in both]
+        gradients += [side.swapaxes(0, 1) if layout else side for side in both]
     ends = [np.stack(parts, 1 if layout else 0) for parts in zip(*firsts, strict=True)]
-    return [*ends, *made]
+    return [*ends, *gradients]
 
 
 def _gates(
@@ -236,7 +239,7 @@ def _gates(
     r_d: Array,
     peepholes: Array | None,
 ) -> tuple[dict[str, Array], Array, Array]:
-    """By letter what reaches the gates, ``'`` behind it that by h; of c; of h beside R."""
+    """Return the gates' gradients by letter (``'``: by h), that of c, that of h beside R."""
     kind = node.attributes["cell"]
     if kind == "lstm":
         i, o, f, g, c, before, _ = (seen[letter] for letter in KEPT[kind])

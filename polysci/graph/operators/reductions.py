@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 
-from polysci.graph.builder import FLOATS, Backward, Rule, known
-from polysci.graph.formulas import derive
+from polysci.graph.builder import FLOATS, Backward, known
+from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.table import Evaluation, Operator
@@ -33,24 +32,31 @@ from polysci.program.stages import ViewStage
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``after(function over axes of before(x))``; an empty name does nothing."""
+    """``after(function over axes of before(x))``; an empty name does nothing.
+
+    ``gradient`` is that of x, with y and dy as wide as x, of n elements a result; as PyTorch has it
+    where values are equal or 0.
+    """
 
     onnx: str
     function: str
+    gradient: str = ""
     before: str = ""
     after: str = ""
 
 
+_SHARED = "select(x == y, dy / n, 0)"  # n elements are equal and share the gradient
 _REDUCTIONS: Mapping[str, _Row] = {
-    "reduce_sum": _Row("ReduceSum", "add"),
-    "reduce_mean": _Row("ReduceMean", "add"),
+    "reduce_sum": _Row("ReduceSum", "add", "dy"),
+    "reduce_mean": _Row("ReduceMean", "add", "dy / n"),
     "reduce_prod": _Row("ReduceProd", "mul"),
-    "reduce_max": _Row("ReduceMax", "max"),
-    "reduce_min": _Row("ReduceMin", "min"),
-    "reduce_l1": _Row("ReduceL1", "add", "abs"),
-    "reduce_l2": _Row("ReduceL2", "add", "square", "sqrt"),
-    "reduce_sum_square": _Row("ReduceSumSquare", "add", "square"),
-    "reduce_log_sum": _Row("ReduceLogSum", "add", "", "log"),
+    "reduce_max": _Row("ReduceMax", "max", _SHARED),
+    "reduce_min": _Row("ReduceMin", "min", _SHARED),
+    "reduce_l1": _Row("ReduceL1", "add", "dy * sign(x)", "abs"),
+    "reduce_l2": _Row("ReduceL2", "add", "select(y == 0, 0, dy * x / y)", "square", "sqrt"),
+    "reduce_sum_square": _Row("ReduceSumSquare", "add", "2 * dy * x", "square"),
+    "reduce_log_sum": _Row("ReduceLogSum", "add", "dy / exp(y)", "", "log"),
+    "reduce_log_sum_exp": _Row("ReduceLogSumExp", "", "dy * exp(x - y)"),  # see log_sum_exp
 }
 
 
@@ -89,7 +95,7 @@ def reduced_axes(build: Builder, node: Node) -> tuple[int, ...]:
 
 
 def reduction(build: Builder, node: Node) -> None:
-    """One of _REDUCTIONS; what rounds is computed in double where elements are whole numbers."""
+    """Compute a row of _REDUCTIONS, in double where a result of whole numbers is rounded."""
     row, x, y = _REDUCTIONS[node.op], node.inputs[0], node.outputs[0]
     build.check_function(row.function, x)
     axes, dtype = reduced_axes(build, node), build.dtype(x)
@@ -220,8 +226,8 @@ class _Scan:
         """A copy of x, the last element first."""
         last = self.build.shape(x)[self.along] - 1
         place = combine({f"i{self.along}": -1}, last)
-        made = self.build.fresh(f"{x}.mirror", self.build.shape(x), self.build.dtype(x))
-        return self.build.define(self.node, self.element(x, place), made)
+        mirrored = self.build.fresh(f"{x}.mirror", self.build.shape(x), self.build.dtype(x))
+        return self.build.define(self.node, self.element(x, place), mirrored)
 
     def run(self, x: str, *, exclusive: bool) -> str:
         """A tensor of the results for x."""
@@ -245,7 +251,7 @@ class _Scan:
         return self.define(x, "scan", self.build.shape(x), self.element(whole, axis(self.along)))
 
     def upto(self, x: str, size: int, exclusive: bool, extent: int = 0) -> Expr:
-        """Of the elements of a block up to this one; ``extent`` where there are several blocks.
+        """Reduce the elements of a block up to this one; ``extent`` where there are several blocks.
 
         They come last to first in the iterator r, so that it alone says where they end.
         """
@@ -259,8 +265,8 @@ class _Scan:
         return Reduce(self.function, (("r", size),), body, tuple(guards))
 
     def define(self, x: str, part: str, shape: tuple[int, ...], expr: Expr) -> str:
-        made = self.build.fresh(f"{x}.{part}", shape, self.build.dtype(x))
-        return self.build.define(self.node, expr, made)
+        output = self.build.fresh(f"{x}.{part}", shape, self.build.dtype(x))
+        return self.build.define(self.node, expr, output)
 
 
 def scan(build: Builder, node: Node) -> None:
@@ -273,44 +279,22 @@ def scan(build: Builder, node: Node) -> None:
     (along,) = attribute_axes([int(known.reshape(-1)[0])], len(build.shape(x)))
     steps = _Scan(build, node, _FUNCTIONS[node.op], along)
     reverse = bool(node.attributes.get("reverse", 0))
-    made = steps.run(
+    scanned = steps.run(
         steps.mirror(x) if reverse else x, exclusive=bool(node.attributes.get("exclusive", 0))
     )
     last = combine({f"i{along}": -1}, build.shape(x)[along] - 1)
-    build.define(node, steps.element(made, last if reverse else axis(along)))
-
-
-# Operator -> the gradient of x, with y and dy as wide as x, of n elements a result. As PyTorch
-# has it where values are equal or 0.
-_GRADIENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "reduce_sum": "dy",
-        "reduce_mean": "dy / n",
-        "reduce_sum_square": "2 * dy * x",
-        "reduce_l1": "dy * sign(x)",
-        "reduce_l2": "select(y == 0, 0, dy * x / y)",
-        "reduce_log_sum": "dy / exp(y)",
-        "reduce_log_sum_exp": "dy * exp(x - y)",
-    }
-)
+    build.define(node, steps.element(scanned, last if reverse else axis(along)))
 
 
 def reduction_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """A row of _REDUCTIONS."""
+    """Differentiate a row of _REDUCTIONS by its formula."""
     names, axes = _operands(back, node, dys)
-    shape = back.shape(node.inputs[0])
-    n = prod(shape[at] for at in axes)
-    dx = back.expand(derive(back, _GRADIENTS[node.op], n=n, **names), shape)
-    return [dx, *[""] * (len(node.inputs) - 1)]
-
-
-def extreme_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """ReduceMax and ReduceMin; values that are equal share the gradient."""
-    names, axes = _operands(back, node, dys)
-    one = back.number(1.0, back.dtype(node.inputs[0]))
-    equal = derive(back, "select(x == y, one, 0)", one=one, **names)
-    n = back.total(equal, axes, keep=True)
-    dx = derive(back, "select(x == y, dy / n, 0)", n=n, **names)
+    shape, text = back.shape(node.inputs[0]), _REDUCTIONS[node.op].gradient
+    n: Part = prod(shape[at] for at in axes)
+    if text == _SHARED:
+        one = back.number(1.0, back.dtype(node.inputs[0]))
+        n = back.total(derive(back, "select(x == y, one, 0)", one=one, **names), axes, keep=True)
+    dx = back.expand(derive(back, text, n=n, **names), shape)
     return [dx, *[""] * (len(node.inputs) - 1)]
 
 
@@ -328,15 +312,6 @@ def _operands(
     return {"x": x, "y": y, "dy": dy}, axes
 
 
-def rule_of_gradient(name: str) -> Rule | None:
-    """The rule of a reduction, if it has one."""
-    return (
-        extreme_gradient
-        if name in ("reduce_max", "reduce_min")
-        else (reduction_gradient if name in _GRADIENTS else None)
-    )
-
-
 def norm_over(x: Array, axes: tuple[int, ...], power: float) -> Array:
     total: Array = (np.abs(x) ** power).sum(axis=axes, keepdims=True)
     return np.asarray(total ** (1 / power))
@@ -344,17 +319,16 @@ def norm_over(x: Array, axes: tuple[int, ...], power: float) -> Array:
 
 def by_norm_reference(of: Evaluation) -> list[Array]:
     """LpNormalization: ONNX's reference sums numbers where their sizes are meant."""
-    (x,), words = of.inputs, of.node.attributes
-    axis = int(words.get("axis", -1)) % x.ndim
-    size = norm_over(x, (axis,), float(words.get("p", 2)))
+    (x,), attributes = of.inputs, of.node.attributes
+    axis = int(attributes.get("axis", -1)) % x.ndim
+    size = norm_over(x, (axis,), float(attributes.get("p", 2)))
     return [np.asarray(np.where(size == 0, 0, x / np.where(size == 0, 1, size)), x.dtype)]
 
 
 ROWS = (
-    *(Operator(name, row.onnx, reduction, gradient=rule_of_gradient(name), dims="reduced")
+    *(Operator(name, row.onnx, reduction if row.function else log_sum_exp,
+               gradient=reduction_gradient if row.gradient else None, dims="reduced")
       for name, row in _REDUCTIONS.items()),
-    Operator("reduce_log_sum_exp", "ReduceLogSumExp", log_sum_exp, gradient=reduction_gradient,
-             dims="reduced"),
     Operator("argmax", "ArgMax", extreme_place, dims="reduced"),
     Operator("argmin", "ArgMin", extreme_place, dims="reduced"),
     Operator("lp_norm", "LpNormalization", lp_normalisation, reference=by_norm_reference,

@@ -66,17 +66,17 @@ def _in_new_words(build: Builder, node: Node) -> Node:
     listed, scales = node.attributes.get("scales"), node.input(1)
     if listed is not None:
         scales = build.number(f"{node.outputs[0]}.scales", np.array(listed, np.float32))
-    words = {
+    attributes = {
         "mode": node.attributes.get("mode", "nearest"),
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
     inputs = (node.inputs[0], "", scales)
-    return replace(node, inputs=inputs, attributes=MappingProxyType(words))
+    return replace(node, inputs=inputs, attributes=MappingProxyType(attributes))
 
 
 def _scales(build: Builder, node: Node) -> list[float]:
-    """By axis of x: given, or what the sizes make of them."""
+    """Return the scales by axis of x: given, or what the sizes make of them."""
     x, y = build.shape(node.inputs[0]), build.shape(node.outputs[0])
     axes = _given_axes(node, len(x))
     scales = [b / a if a else 1.0 for a, b in zip(x, y, strict=True)]
@@ -110,7 +110,7 @@ def _way(node: Node) -> str:
 
 
 def _places(build: Builder, node: Node, at: int, scale: float, out: int) -> Reals:
-    """Where in x every output of an axis lies."""
+    """Return the places in x of all outputs of an axis."""
     size, y = build.shape(node.inputs[0])[at], np.arange(out, dtype=np.float64)
     match _way(node):
         case "half_pixel":

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder
+from polysci.graph.operators.builder import Builder, formula
 from polysci.graph.operators.products import multiply
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.loop_ir.expressions import (
@@ -36,7 +36,10 @@ _TAPS = {
     "nearest": (1, 0), "linear": (2, 0), "bilinear": (2, 0), "cubic": (4, -1), "bicubic": (4, -1),
 }  # fmt: skip
 _PADDING = ("zeros", "border", "reflection")
-_ALPHA = -0.75  # of Keys' cubic convolution
+# Keys' cubic convolution, up to a pixel away and from one pixel to two.
+_ALPHA = -0.75
+_NEAR = "(t * (a + 2) - (a + 3)) * t * t + 1"
+_FAR = "((t * a - 5 * a) * t + 8 * a) * t - 4 * a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +53,20 @@ class SampledAxis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Where an image ends: at the centres of its outer pixels, or at their edges."""
+        """The ends of an image: the centres of its outer pixels, or their edges."""
         edge = 0.0 if self.aligned else 0.5
         return -edge, self.size - 1 + edge
 
     def place(self, grid: Expr) -> Expr:
         """A number from -1 to 1 in pixels, moved inside as the padding says."""
-        raised = apply("add", grid, 1.0)
-        if self.aligned:
-            place = apply("mul", raised, (self.size - 1) / 2)
-        else:
-            place = apply("mul", apply("sub", apply("mul", raised, self.size), 1.0), 0.5)
+        text = "(x + 1) * ((size - 1) / 2)" if self.aligned else "((x + 1) * size - 1) * 0.5"
+        place = formula(text, x=grid, size=self.size)
         if self.mode == "nearest":
             place = apply("rint", place)
         if self.padding == "reflection":
             return self.reflect(place)
         if self.padding == "border" and _TAPS[self.mode][0] < 4:
-            return apply("min", apply("max", place, 0.0), self.size - 1.0)
+            return formula("min(max(x, 0), last)", x=place, last=self.size - 1)
         return place  # of cubic ones every tap is moved inside by itself
 
     def reflect(self, place: Expr) -> Expr:
@@ -74,53 +74,36 @@ class SampledAxis:
         low, high = self.ends
         if high == low:
             return Number(low)
-        period = 2 * (high - low)
-        along = apply("sub", place, low)
-        turns = apply("floor", apply("mul", along, 1 / period))
-        rest = apply("sub", along, apply("mul", turns, period))
-        return apply("add", apply("min", rest, apply("sub", period, rest)), low)
+        text = "min((rest := (along := x - low) - floor(along * (1 / p)) * p), p - rest) + low"
+        return formula(text, x=place, low=low, p=2 * (high - low))
 
     def pixel(self, place: Expr) -> Expr:
         """The tap of iterator 0, a whole number that may lie outside of the image."""
-        tap = apply("add", Position(axis(0)), float(_TAPS[self.mode][1]))
-        return apply("add", apply("floor", place), tap)
+        first = _TAPS[self.mode][1]
+        return formula("floor(x) + (tap + first)", x=place, tap=Position(axis(0)), first=first)
 
     def subscript(self, place: Expr) -> Expr:
         """The pixel that a tap reads."""
         pixel = self.pixel(place)
         inside = self.reflect(pixel) if self.padding == "reflection" else pixel
-        return apply("to_whole", apply("min", apply("max", inside, 0.0), self.size - 1.0))
+        return formula("to_whole(min(max(x, 0), last))", x=inside, last=self.size - 1)
 
     def weight(self, place: Expr) -> Expr:
         """The share of a tap; none of one outside where the padding is zeros."""
         taps, first = _TAPS[self.mode]
-        part = apply("sub", place, apply("floor", place))
-        signed = apply("sub", part, apply("add", Position(axis(0)), float(first)))
-        distance = apply("max", signed, apply("sub", 0.0, signed))
+        text = "max((signed := x - floor(x) - (tap + first)), 0 - signed)"
+        distance = formula(text, x=place, tap=Position(axis(0)), first=first)
         share: Expr = Number(1.0)
         if taps == 2:
             share = apply("sub", 1.0, distance)
         elif taps == 4:
             inner = Guard(Affine(axis(0).terms, first), 2)
-            share = Where((inner,), _near(distance), _far(distance))
+            sides = (formula(text, t=distance, a=_ALPHA) for text in (_NEAR, _FAR))
+            share = Where((inner,), *sides)
         if self.padding != "zeros":
             return share
-        pixel = self.pixel(place)
-        room = apply("min", apply("add", pixel, 1.0), apply("sub", self.size, pixel))
-        return apply("mul", share, apply("min", apply("max", room, 0.0), 1.0))
-
-
-def _near(t: Expr) -> Expr:
-    """Keys' kernel up to a pixel away."""
-    cubic = apply("sub", apply("mul", t, _ALPHA + 2), _ALPHA + 3)
-    return apply("add", apply("mul", apply("mul", cubic, t), t), 1.0)
-
-
-def _far(t: Expr) -> Expr:
-    """Keys' kernel from one pixel away to two."""
-    square = apply("sub", apply("mul", t, _ALPHA), 5 * _ALPHA)
-    line = apply("add", apply("mul", square, t), 8 * _ALPHA)
-    return apply("sub", apply("mul", line, t), 4 * _ALPHA)
+        text = "share * min(max(min(pixel + 1, size - pixel), 0), 1)"
+        return formula(text, share=share, pixel=self.pixel(place), size=self.size)
 
 
 def grid_sample(build: Builder, node: Node) -> None:
@@ -210,7 +193,7 @@ class DeformedWindow:
 
 
 def deform_conv(build: Builder, node: Node) -> None:
-    """What every tap of every pixel reads, as columns; their product with the weights."""
+    """Gather what every tap of every pixel reads as columns, and multiply them with the weights."""
     x, w, offset, y = *node.inputs[:3], node.outputs[0]
     build.check_floats(node, x, w, offset)
     window, shape = _window(build, node), build.shape(x)
@@ -241,17 +224,21 @@ def deform_conv(build: Builder, node: Node) -> None:
 
 
 def _window(build: Builder, node: Node) -> DeformedWindow:
-    words, w, offset = node.attributes, *(build.shape(name) for name in node.inputs[1:3])
+    attributes, w, offset = node.attributes, *(build.shape(name) for name in node.inputs[1:3])
     taps, rank = w[2:], len(w) - 2
     window = DeformedWindow(
-        taps, build.shape(node.outputs[0])[2:], int(words.get("offset_group", 1)),
-        strides=tuple(words.get("strides") or [1] * rank),
-        dilations=tuple(words.get("dilations") or [1] * rank),
-        pads=tuple(words.get("pads") or [0] * 2 * rank),
+        taps, build.shape(node.outputs[0])[2:], int(attributes.get("offset_group", 1)),
+        strides=tuple(attributes.get("strides") or [1] * rank),
+        dilations=tuple(attributes.get("dilations") or [1] * rank),
+        pads=tuple(attributes.get("pads") or [0] * 2 * rank),
     )  # fmt: skip
     x = build.shape(node.inputs[0])
     wanted = (x[0], window.groups * prod(taps) * rank, *window.out)
-    if offset != wanted or x[1] % window.groups or tuple(words.get("kernel_shape", taps)) != taps:
+    if (
+        offset != wanted
+        or x[1] % window.groups
+        or tuple(attributes.get("kernel_shape", taps)) != taps
+    ):
         build.refuse(f"offset {list(offset)}: expected {list(wanted)} for weights {list(w)}")
     mask = build.shape(node.inputs[4]) if node.input(4) else ()
     if mask and mask != (x[0], window.groups * prod(taps), *window.out):
@@ -290,8 +277,8 @@ def _columns(build: Builder, node: Node, window: DeformedWindow) -> str:
     total: Expr = Reduce("add", over, apply("mul", Load(source, tuple(index)), value))
     if node.input(4):
         total = apply("mul", total, Load(_view(build, node, node.inputs[4], points), own))
-    made = build.fresh(f"{x}.columns", (*grouped, *window.taps, *window.out), dtype)
-    return build.define(node, total, made)
+    columns = build.fresh(f"{x}.columns", (*grouped, *window.taps, *window.out), dtype)
+    return build.define(node, total, columns)
 
 
 def _weights(build: Builder, node: Node, group: int, filters: int, depth: int) -> str:
@@ -310,12 +297,9 @@ def _view(
     index: tuple[Affine, ...] | None = None,
 ) -> str:  # fmt: skip
     """Another name for elements of a tensor."""
-    made = build.fresh(f"{source}.view", shape, build.dtype(source))
-    build.stages.append(ViewStage(str(node), made, source, index))
-    return made
-
-
-ALPHA = -0.75  # of Keys' cubic convolution
+    view = build.fresh(f"{source}.view", shape, build.dtype(source))
+    build.stages.append(ViewStage(str(node), view, source, index))
+    return view
 
 
 def differs_reference(node: Node) -> bool:
@@ -349,8 +333,8 @@ def grid_sample_reference(of: Evaluation) -> list[Array] | None:
 
 def _share(t: Array) -> Array:
     """Keys' kernel, at a distance in pixels."""
-    near = ((ALPHA + 2) * t - (ALPHA + 3)) * t * t + 1
-    far = ((ALPHA * t - 5 * ALPHA) * t + 8 * ALPHA) * t - 4 * ALPHA
+    near = ((_ALPHA + 2) * t - (_ALPHA + 3)) * t * t + 1
+    far = ((_ALPHA * t - 5 * _ALPHA) * t + 8 * _ALPHA) * t - 4 * _ALPHA
     return np.asarray(np.where(t <= 1, near, far))
 
 

@@ -154,7 +154,7 @@ def suppress(build: Builder, node: Node) -> None:
     pairs = images * classes
     most = int(node.attributes["most"])
     defaults = (np.int64(0), np.float32(0), np.float32(-np.inf), np.int64(total))
-    told = [
+    inputs = [
         node.input(2 + at) or build.number(f"{selected}.default{at}", np.array(value))
         for at, value in enumerate(defaults)
     ]
@@ -167,7 +167,7 @@ def suppress(build: Builder, node: Node) -> None:
         most,
     )
     build.stages.append(
-        RoutineStage(str(node), lists, (boxes, scores, *told), "ps_suppress", pairs, numbers)
+        RoutineStage(str(node), lists, (boxes, scores, *inputs), "ps_suppress", pairs, numbers)
     )
     rows = build.fresh(f"{selected}.rows", (1 + 3 * pairs * most,), "int64")
     build.stages.append(
@@ -190,7 +190,7 @@ def non_zero_reference(of: Evaluation) -> list[Array] | None:
 
 
 def suppress_reference(of: Evaluation) -> list[Array] | None:
-    """As many rows as could be, of images * classes * the most of a class, and a count."""
+    """Return rows for images * classes * the most boxes of a class, and the count of valid ones."""
     node, known = of.node, of.known
     if "most" not in node.attributes:
         return None
@@ -234,8 +234,8 @@ def _overlap(box: Array, other: Array, share: float) -> bool:
 
 def max_roi_pool_reference(of: Evaluation) -> list[Array]:
     """The largest pixel of every cell of regions (image, left, top, right, bottom); 0 of none."""
-    (x, regions), words = of.inputs, of.node.attributes
-    cells, scale = words["pooled_shape"], words.get("spatial_scale", 1.0)
+    (x, regions), attributes = of.inputs, of.node.attributes
+    cells, scale = attributes["pooled_shape"], attributes.get("spatial_scale", 1.0)
     y = np.zeros((len(regions), x.shape[1], *cells), x.dtype)
     for number, (image, *corners) in enumerate(regions):
         left, top, right, bottom = (floor(corner * scale + 0.5) for corner in corners)

@@ -137,7 +137,7 @@ def _list(build: Builder, node: Node, position: int, name: str) -> list[int]:
 
 
 def pad(build: Builder, node: Node) -> None:
-    """By a constant, or by elements of x: at the edge, mirrored, or around the corner."""
+    """Pad by a constant, or by elements of x: at the edge, mirrored, or around the corner."""
     x, mode = node.inputs[0], node.attributes.get("mode", "constant")
     build.check_numbers(node, x)
     if mode not in _MODES:
@@ -335,20 +335,20 @@ def expand_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
 def concat_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Every part gets its own."""
     along = int(node.attributes.get("axis", 1)) % len(back.shape(node.outputs[0]))
-    made, first = list[str](), 0
+    parts, first = list[str](), 0
     for name in node.inputs:
         last = first + back.shape(name)[along]
-        made.append(cut_gradient(back, dys[0], along, first, last) if back.wants(name) else "")
+        parts.append(cut_gradient(back, dys[0], along, first, last) if back.wants(name) else "")
         first = last
-    return made
+    return parts
 
 
 def cut_gradient(back: Backward, x: str, along: int, first: int, last: int) -> str:
     """The elements from one up to another along an axis."""
     shape = list(back.shape(x))
     shape[along] = last - first
-    told = [back.constant(np.array([number], np.int64)) for number in (first, last, along)]
-    return back.add("slice", (x, *told), shape, back.dtype(x))
+    limits = [back.constant(np.array([number], np.int64)) for number in (first, last, along)]
+    return back.add("slice", (x, *limits), shape, back.dtype(x))
 
 
 def split_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -360,8 +360,8 @@ def split_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[s
         for name, dy in zip(node.outputs, dys, strict=True)
         if name
     ]
-    made = back.add("concat", parts, shape, back.dtype(x), axis=along)
-    return [made, *[""] * (len(node.inputs) - 1)]
+    dx = back.add("concat", parts, shape, back.dtype(x), axis=along)
+    return [dx, *[""] * (len(node.inputs) - 1)]
 
 
 def slices_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -389,20 +389,20 @@ def _spread(back: Backward, x: str, along: int, places: range, extent: int) -> s
     if places.step == 1 and len(places):
         pads = [0] * (2 * rank)
         pads[along], pads[rank + along] = places.start, extent - places.stop
-        told = back.constant(np.array(pads, np.int64))
-        return back.add("pad", (x, told), shape, back.dtype(x))
+        padding = back.constant(np.array(pads, np.int64))
+        return back.add("pad", (x, padding), shape, back.dtype(x))
     if not len(places):
         return back.constant(np.zeros(shape, back.dtype(x)))
     sources = [places.index(at) if at in places else 0 for at in range(extent)]
     real = np.array([at in places for at in range(extent)], back.dtype(x))
-    told = back.constant(np.array(sources, np.int64))
-    moved = back.add("gather", (x, told), shape, back.dtype(x), axis=along)
+    padding = back.constant(np.array(sources, np.int64))
+    moved = back.add("gather", (x, padding), shape, back.dtype(x), axis=along)
     mask = back.constant(real.reshape(-1, *[1] * (rank - along - 1)))
     return derive(back, "x * m", x=moved, m=mask)
 
 
 def pad_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """What is inside x; of padding by a constant."""
+    """Cut the gradient to what is inside x; of padding by a constant."""
     mode = node.attributes.get("mode", "constant")
     if mode != "constant":
         raise UnsupportedError(f"the gradient of padding of mode {mode}")

@@ -10,7 +10,7 @@ import numpy as np
 from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.builder import Builder, attribute_axes, formula
 from polysci.graph.operators.reductions import reduce
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.loop_ir.expressions import (
@@ -51,14 +51,12 @@ def softmax(build: Builder, node: Node) -> None:
     largest = build.load(most, y)
 
     def before(element: Expr) -> Expr:
-        return apply("exp", apply("sub", element, largest))
+        return formula("exp(x - most)", x=element, most=largest)
 
     build.define(node, reduce(build, x, axes, "add", keep=True, before=before), total)
-    below, all_ = apply("sub", build.load(x, y), largest), build.load(total, y)
-    if node.op == "log_softmax":
-        build.define(node, apply("sub", below, apply("log", all_)))
-    else:
-        build.define(node, apply("div", apply("exp", below), all_))
+    text = "x - most - log(total)" if node.op == "log_softmax" else "exp(x - most) / total"
+    here, sums = build.load(x, y), build.load(total, y)
+    build.define(node, formula(text, x=here, most=largest, total=sums))
 
 
 def hardmax(build: Builder, node: Node) -> None:
@@ -89,15 +87,14 @@ def cross_entropy(build: Builder, node: Node) -> None:
     build.define(node, reduce(build, x, [1], "max", keep=False), most)
     here = Load(most, tuple(axis(at) for at in range(len(shape))))
     total = build.fresh(f"{title}.log", shape, dtype)
-    sums = reduce(
-        build, x, [1], "add", keep=False,
-        before=lambda score: apply("exp", apply("sub", score, here)),
-    )  # fmt: skip
+    sums = reduce(build, x, [1], "add", keep=False,
+                  before=lambda score: formula("exp(x - most)", x=score, most=here))  # fmt: skip
     build.define(node, apply("log", sums), total)
     if len(node.outputs) > 1 and node.outputs[1]:
         around = tuple(axis(at + (at > 0)) for at in range(len(shape)))
-        score = apply("sub", build.load(x, node.outputs[1]), Load(most, around))
-        build.define(node, apply("sub", score, Load(total, around)), node.outputs[1])
+        terms = {"x": build.load(x, node.outputs[1]), "most": Load(most, around)}
+        value = formula("x - most - total", total=Load(total, around), **terms)
+        build.define(node, value, node.outputs[1])
     if node.outputs[0]:
         _loss(build, node, kind, build.load(total, most), here)
 
@@ -109,7 +106,7 @@ def _loss(build: Builder, node: Node, kind: str, log: Expr, most: Expr) -> None:
     label = Load(labels, tuple(axis(at) for at in range(len(shape))))
     index: list[Index] = [axis(at) for at in range(len(shape))]
     index.insert(1, Computed(label, build.shape(x)[1]))
-    loss: Expr = apply("sub", log, apply("sub", Load(x, tuple(index)), most))
+    loss = formula("log - (x - most)", log=log, x=Load(x, tuple(index)), most=most)
     weight: Expr | None = None
     if node.input(2):
         weight = Load(node.input(2), (Computed(label, build.shape(x)[1]),))
@@ -179,7 +176,7 @@ def cross_entropy_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Se
 
 
 def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> str:
-    """What the loss of each row counts in the result: 0 where its label is ignored."""
+    """Return the weight of each row's loss in the result: 0 where its label is ignored."""
     dtype, ignored = back.dtype(node.inputs[0]), node.attributes.get("ignore_index")
     mean = node.attributes.get("reduction", "mean") == "mean"
     shape = back.shape(labels)

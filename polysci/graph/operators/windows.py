@@ -30,7 +30,7 @@ class Span:
         return combine({y: self.stride, tap: self.dilation}, -self.before)
 
     def guard(self, y: str, tap: str) -> Guard | None:
-        """What keeps it inside x, if anything must."""
+        """Return the guard that keeps it inside x, if one must."""
         last = (self.out - 1) * self.stride + (self.taps - 1) * self.dilation - self.before
         if self.before == 0 and last < self.size:
             return None
@@ -38,7 +38,7 @@ class Span:
 
 
 def auto_pad_of(node: Node) -> str:
-    """How a node says its padding. Raises UnsupportedError for a way that ONNX does not have."""
+    """Return the ``auto_pad`` of a node. Raises UnsupportedError for one that ONNX lacks."""
     auto = str(node.attributes.get("auto_pad", "NOTSET"))
     if auto not in AUTO_PADS:
         raise UnsupportedError(f"auto_pad {auto}: expected one of {', '.join(AUTO_PADS)}")

@@ -128,7 +128,7 @@ def _plain(gemm: Node) -> bool:
 
 
 def _factor(maker: Node, weights: Array, scale: Array) -> Array | None:
-    """What weights are multiplied by, a number a channel; None where groups stand in the way."""
+    """Return the factor of weights, a number a channel; None where groups stand in the way."""
     if maker.op == "conv":
         return scale.reshape(-1, *[1] * (weights.ndim - 1))
     if maker.op == "gemm":

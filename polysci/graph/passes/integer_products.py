@@ -31,7 +31,7 @@ _OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """How numbers of 8 bits stand for real ones: ``(number - zero) * scale``."""
+    """The real numbers that 8-bit ones stand for: ``(number - zero) * scale``."""
 
     scale: Array
     zero: Array
@@ -162,8 +162,8 @@ class _ProductFinder:
 
 def _is_plain(node: Node) -> bool:
     """Whether a Gemm reads A as it lies, and adds its bias as it is."""
-    words = {"alpha": 1.0, "beta": 1.0, "transA": 0}
-    return all(node.attributes.get(word, default) == default for word, default in words.items())
+    defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return all(node.attributes.get(word, default) == default for word, default in defaults.items())
 
 
 def _whole_weights(node: Node, w: QuantisedConstant) -> Array | None:
@@ -246,21 +246,23 @@ def with_known_zeros(graph: Graph) -> Graph:
 
 
 def _expand(graph: GraphBuilder, node: Node) -> str:
-    """What other nodes make in place of one; empty where it may stay."""
+    """Add other nodes in place of one, and name their result; an empty name where it may stay."""
     weights = _weights_of(graph, node) if node.op in OPERATORS else None
     if weights is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return ""
-    x, zero, words = node.inputs[0], node.input(2), dict(node.attributes)
+    x, zero, attributes = node.inputs[0], node.input(2), dict(node.attributes)
     computed = bool(zero) and graph.value(zero) is None and graph.tensors[zero].size == 1
     if not computed and not (weights.size and (weights.min() < -128 or weights.max() > 127)):
         return ""
     if computed:
-        x = _pad(graph, x, zero, words.pop("pads", ()))
+        x = _pad(graph, x, zero, attributes.pop("pads", ()))
     sums, low, shape = "", np.clip(weights, -128, 127), graph.shape(node.outputs[0])
     for part in (low, weights - low):
         if part is low or part.any():
             inputs = [x, graph.constant(part.astype(np.int8)), *[zero] * (not computed)]
-            own = graph.add(node.op, [name for name in inputs if name], shape, "int32", **words)
+            own = graph.add(
+                node.op, [name for name in inputs if name], shape, "int32", **attributes
+            )
             sums = derive(graph, "a + b", a=sums, b=own) if sums else own
     return _correct(graph, node.op, sums, zero, weights) if computed else sums
 
