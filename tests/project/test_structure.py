@@ -29,7 +29,18 @@ LEAKS = re.compile(
 # Beginnings of docstrings that do not say what a thing is or does, in rooms that have none.
 RIDDLE = re.compile(r"(?:What|Of|The same|Which|Where|Whose|By|In|For|From|As|With)\b")
 PLAIN_ROOMS = {
-    *("border", "cli", "explain", "export", "frontends", "notation", "numerics", "ops", "peers"),
+    *(
+        "border",
+        "cli",
+        "explain",
+        "export",
+        "frontends",
+        "graph",
+        "notation",
+        "numerics",
+        "ops",
+        "peers",
+    ),
     *("polyhedral", "report", "text", "torch", "training", "tune"),
 }
 
