@@ -33,7 +33,7 @@ from time_or_quality import retimed
 from polysci import compile_network
 from polysci.cli.layers import positive, problems, title
 from polysci.errors import SpecError
-from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
+from polysci.frontends.layers.words import CELLS, RecurrentWords
 from polysci.graph.operators.lower import lower
 from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import candidates

@@ -233,23 +233,19 @@ def _seed_type(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """Program that a plan computes for arguments of some shapes: the text, or its gradients."""
+def _program(
+    plan: str, shapes: Sequence[Sequence[int]]
+) -> tuple[Elaborated, Mapping[str, int], tuple[Declaration, ...]]:
+    """Return the text of a plan, or of its gradients, with sizes and inputs for some shapes.
 
-    whole: Elaborated
-    sizes: Mapping[str, int]
-    inputs: tuple[Declaration, ...]
-
-
-def _program(plan: str, shapes: Sequence[Sequence[int]]) -> _Program:
-    """Raise SpecError for shapes that do not fit, UnsupportedError where there is no gradient."""
+    Raises SpecError for shapes that do not fit, UnsupportedError where there is no gradient.
+    """
     signature, wanted = _signature(plan), json.loads(plan)[-1]
     whole, sizes, inputs = signature.whole, signature.bind(shapes), signature.declared
     for names in wanted:
         whole = elaborate(parse(str(gradients_of(whole, names, sizes))))
         inputs, sizes = whole.comprehension.inputs, {}
-    return _Program(whole, sizes, inputs)
+    return whole, sizes, inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +263,9 @@ class _Call:
 
     @staticmethod
     def of(plan: str, shapes: Sequence[Sequence[int]], threads: int) -> _Call:
-        program = _program(plan, shapes)
-        options = {**json.loads(plan)[3], "threads": threads}
-        function = compile_elaborated(program.whole, program.sizes, options)
-        names = [tensor.name for tensor in program.inputs]
+        whole, sizes, inputs = _program(plan, shapes)
+        function = compile_elaborated(whole, sizes, {**json.loads(plan)[3], "threads": threads})
+        names = [tensor.name for tensor in inputs]
         ports = function.network.inputs, function.network.outputs
         reads = tuple((names.index(port.name), _TYPES[port.dtype]) for port in ports[0])
         writes = tuple((port.shape, _TYPES[port.dtype]) for port in ports[1])

@@ -34,7 +34,7 @@ from polysci.torch.kernels import (
     store,
     strides_in,
 )
-from polysci.torch.library import check_tensors, compose, is_direct, register
+from polysci.torch.library import check_tensors, define, is_direct, register
 
 Numbers = tuple[int, ...]
 
@@ -368,7 +368,7 @@ def _gradient_arguments(
     return step, pad, apart, groups, size
 
 
-compose(
+define(
     "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
     "int[] output_padding, int groups, int[] dilation) -> Tensor",
     lambda x, w, bias, *arguments: transpose(x, w, bias, *map(hashable, arguments)),

@@ -20,14 +20,13 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.pytorch.failures import pytorch_failures
 from polysci.frontends.pytorch.importer import OPERATORS, operator_name
-from polysci.frontends.pytorch.program import TorchProgram, program_of
+from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.frontends.pytorch.training import MAX_POOL_BACKWARD
 from polysci.text.names import suggest
 from polysci.torch.compiled_part import CHANNELS_LAST
 from polysci.torch.fallback import EAGER, RESTS, CompiledRest, leave, leave_by, reason_of
-from polysci.torch.library import LIBRARY
+from polysci.torch.library import LIBRARY, define
 from polysci.torch.parts import split_program
 from polysci.torch.state import SizeWatch, TensorState
 from polysci.torch.variants import (
@@ -472,12 +471,11 @@ def _max_pool_backward(grad_output: Any, x: Any, *arguments: Any) -> Any:
     return _POOL_GRADIENTS[axes](grad_output, x, *arguments, _POOLS[axes](x, *arguments)[1])
 
 
-_NAME = MAX_POOL_BACKWARD.removeprefix("polysci::")
-LIBRARY.define(
-    f"{_NAME}(Tensor grad_output, Tensor input, int[] kernel_size, int[] stride, int[] padding, "
-    "int[] dilation, bool ceil_mode) -> Tensor"
-)
-LIBRARY.impl(_NAME, _max_pool_backward, "CPU")
+define(
+    f"{MAX_POOL_BACKWARD.removeprefix('polysci::')}(Tensor grad_output, Tensor input, "
+    "int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode) -> Tensor",
+    _max_pool_backward, "CPU",
+)  # fmt: skip
 torch.library.register_fake(
     MAX_POOL_BACKWARD, lambda grad_output, x, *_: x.new_empty(x.shape), lib=LIBRARY
 )

@@ -27,20 +27,14 @@ _STRIDED: Final = torch.strided
 
 
 def register(
-    schema: str,
-    kernel: Callable[..., Any],
-    fake: Callable[..., Any],
-    setup: Callable[..., None],
-    backward: Callable[..., Any],
-    narrowed: int | None = None,
-) -> Any:
+    schema: str, kernel: Callable[..., Any], fake: Callable[..., Any],
+    setup: Callable[..., None], backward: Callable[..., Any], narrowed: int | None = None,
+) -> Any:  # fmt: skip
     """Register an operator with CPU kernel, shapes, gradient and autocast; return the overload.
 
     Autocast casts the first ``narrowed`` operands, or all of them.
     """
-    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    name = schema.partition("(")[0]
-    LIBRARY.impl(name, _without_tangents(kernel), "CPU")
+    name = define(schema, _without_tangents(kernel), "CPU")
     torch.library.register_fake(f"polysci::{name}", fake, lib=LIBRARY)
     torch.library.register_autograd(f"polysci::{name}", backward, setup_context=setup, lib=LIBRARY)
     overload = getattr(torch.ops.polysci, name).default
@@ -48,12 +42,14 @@ def register(
     return overload
 
 
-def compose(schema: str, kernel: Callable[..., Any]) -> Any:
-    """Register an operator that is an expression of others, which have gradients and shapes."""
+def define(
+    schema: str, kernel: Callable[..., Any], dispatch: str = "CompositeImplicitAutograd"
+) -> str:
+    """Define an operator, by default an expression of others that have gradients and shapes."""
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     name = schema.partition("(")[0]
-    LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
-    return getattr(torch.ops.polysci, name).default
+    LIBRARY.impl(name, kernel, dispatch)
+    return name
 
 
 def check_tensors(name: str, operands: Mapping[str, Any]) -> None:

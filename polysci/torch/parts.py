@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import getitem
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from polysci.frontends.pytorch.importer import (
     needed_calls,
     operator_name,
 )
-from polysci.frontends.pytorch.program import TorchProgram
+from polysci.frontends.pytorch.program import Operators, TorchProgram, run_calls
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
@@ -31,7 +31,6 @@ from polysci.numerics.differences import largest_error
 from polysci.torch.compiled_part import CompiledPart, PartReport, PartTensor
 
 aten = torch.ops.aten
-Operators = Mapping[Any, Callable[..., Any]]  # by what they take the place of
 
 
 def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
@@ -342,31 +341,3 @@ def _agree(ours: Sequence[Any], theirs: Sequence[Any], share: float) -> bool:
         if not torch.allclose(x, expected, rtol=0, atol=bound, equal_nan=True):
             return False
     return True
-
-
-def run_calls(
-    calls: Sequence[Any], values: dict[Any, Any], kept: Collection[Any], operators: Operators,
-    dtype: Any = None,
-) -> None:  # fmt: skip
-    """Add the results of calls to ``values``; floating point ones in ``dtype``, if it is told.
-
-    ``operators`` take the place of some of PyTorch's. Others than ``kept`` are dropped after their
-    last use.
-    """
-
-    def widen(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [widen(part) for part in value]
-        real = dtype and isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.to(dtype) if real else value
-
-    last = {source: node for node in calls for source in node.all_input_nodes}
-    for node in calls:
-        args, kwargs = torch.fx.node.map_arg(
-            (node.args, node.kwargs), lambda source: widen(values[source])
-        )
-        with torch.autocast("cpu", enabled=False):  # the calls say what it casts
-            values[node] = operators.get(node.target, node.target)(*args, **kwargs)
-        for source in node.all_input_nodes:
-            if last[source] is node and source not in kept:
-                del values[source]

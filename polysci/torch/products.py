@@ -29,7 +29,7 @@ from polysci.torch.kernels import (
     precision,
     strides_in,
 )
-from polysci.torch.library import check_tensors, compose, is_direct, register
+from polysci.torch.library import check_tensors, define, is_direct, register
 
 _calls = Calls()
 
@@ -398,7 +398,7 @@ def _sum_alone(term: str, x: Tensor, others: str) -> tuple[Tensor, str]:
     return x.sum(alone), "".join(letter for letter in term if letter in others)
 
 
-compose(
+define(
     "einsum(str equation, Tensor[] operands) -> Tensor",
     lambda equation, operands: einsum(equation, *operands),
 )

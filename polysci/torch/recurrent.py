@@ -22,7 +22,7 @@ from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings
 from polysci.torch.kernels import Calls, check_operands, new_strided, strides_in
-from polysci.torch.library import check_tensors, compose, is_watched, register
+from polysci.torch.library import check_tensors, define, is_watched, register
 
 _F32: Final = torch.float32
 _address: Final = Tensor.data_ptr
@@ -37,11 +37,9 @@ class DirectLayers:
     """
 
     def __init__(
-        self,
-        runs: Sequence[Callable[[Sequence[int]], None]],
-        operands: Sequence[Tensor],
+        self, runs: Sequence[Callable[[Sequence[int]], None]], operands: Sequence[Tensor],
         results: Sequence[tuple[int, ...]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._runs = runs
         self._weights = (len(operands) - len(results)) // len(runs)  # of each layer
         self._step = 4 * prod(results[1]) // len(runs)  # bytes of a layer's states
@@ -366,5 +364,5 @@ _FORM = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
     "bool bidirectional, bool batch_first"
 )
-compose(f"lstm(Tensor input, Tensor[] hx, {_FORM}) -> (Tensor, Tensor, Tensor)", lstm)
-compose(f"gru(Tensor input, Tensor hx, {_FORM}) -> (Tensor, Tensor)", gru)
+define(f"lstm(Tensor input, Tensor[] hx, {_FORM}) -> (Tensor, Tensor, Tensor)", lstm)
+define(f"gru(Tensor input, Tensor hx, {_FORM}) -> (Tensor, Tensor)", gru)

@@ -19,8 +19,7 @@ from torch.utils import _pytree as pytree
 
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError, WisdomError
-from polysci.frontends.pytorch.failures import pytorch_failures
-from polysci.frontends.pytorch.program import TorchProgram, program_of
+from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.graph.graph import Graph
 from polysci.network.compiled import Network, compile_network
 from polysci.network.prepare import DTYPES

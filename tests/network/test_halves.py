@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.frontends.onnx.float16 import widen_halves
+from polysci.frontends.onnx.model_file import widen_halves
 from polysci.network.compiled import compile_network
 from tests.support.onnxmodels import node
 

@@ -9,10 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.onnx.folding import MOST_FOLDED
 from polysci.frontends.onnx.importer import graph_of, load
 from polysci.frontends.onnx.model_file import check_model
-from polysci.frontends.onnx.tensors import MOST_BYTES
+from polysci.frontends.onnx.tensors import MOST_BYTES, MOST_FOLDED
 from polysci.graph.graph import Node
 from tests.support.onnxmodels import model, node, reals
 

@@ -15,15 +15,9 @@ from torch import nn  # noqa: E402
 
 from polysci.errors import BuildError, SpecError, UnsupportedError, WisdomError  # noqa: E402
 from polysci.frontends.pytorch import program  # noqa: E402
-from polysci.network import compiled, planned, prepare  # noqa: E402
+from polysci.network import compiled, prepare  # noqa: E402
 from polysci.network.compiled import compile_network  # noqa: E402
-from polysci.torch import (  # noqa: E402
-    compiled_part,
-    fallback,
-    optimize,
-    parts,
-    variants,
-)
+from polysci.torch import compiled_part, fallback, optimize, parts, variants  # noqa: E402
 from polysci.torch.dynamo import compile_graph  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
@@ -34,7 +28,7 @@ DEPTHS: dict[str, tuple[Any, str, Exception]] = {
     "lowering": (prepare, "lower", RuntimeError("no stage")),
     "passes": (prepare, "run_passes", UnsupportedError("this pass")),
     "search": (prepare, "optimize", AssertionError("no schedule")),
-    "code": (planned, "generate_code", IndexError("no code")),
+    "code": (compiled, "generate_code", IndexError("no code")),
     "build": (compiled, "library_of", BuildError("cc1: out of memory")),
     "first run": (compiled_part.CompiledPart, "forward", ValueError("a wrong status")),
     "comparison": (parts, "largest_error", ZeroDivisionError("by zero")),

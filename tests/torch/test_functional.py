@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from polysci.frontends.pytorch import functional
-from polysci.frontends.pytorch.functional import functional_graph
-from polysci.frontends.pytorch.program import program_of, run_program
+from polysci.frontends.pytorch import program as programs
+from polysci.frontends.pytorch.program import functional_graph, program_of, run_program
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
@@ -155,7 +154,7 @@ def test_programs_that_compute_something_else_are_noticed(monkeypatch: pytest.Mo
     module, x = Changed(partial(change_behind, ALIASES["dropout"])).eval(), torch.randn(2, 2, 4, 5)
     random = Changed(lambda y: y * torch.rand_like(y)).eval()
     assert not optimize(random, x, "estimate").report.reason
-    monkeypatch.setattr(functional, "_with_aliases", lambda _, program: program)
+    monkeypatch.setattr(programs, "_with_aliases", lambda _, program: program)
     optimized = optimize(module, x, "estimate")
     assert "computes something else" in optimized.report.reason
     with torch.no_grad():

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from polysci.errors import SpecError
-from polysci.frontends.layers.fields import CheckedLayer
-from polysci.frontends.layers.model import LayerGraph, check_axes, check_extent
+from polysci.frontends.layers.model import CheckedLayer, LayerGraph, check_axes, check_extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class _Recurrent(CheckedLayer):
         check_extent("input_size", self.input_size, check_axes(graph, x, 3)[2])
 
     @property
-    def words(self) -> Mapping[str, Any]:
+    def attributes(self) -> Mapping[str, Any]:
         """Return more attributes of the node."""
         return {}
 
@@ -85,7 +84,7 @@ class _Recurrent(CheckedLayer):
         y, *lasts = graph.add_many(
             self.OP, inputs, [(wide, "float32"), *[(state, "float32")] * (1 + (self.OP == "lstm"))],
             hidden_size=hidden, layout=int(self.batch_first), order=self.ORDER,
-            direction="bidirectional" if self.bidirectional else "forward", **self.words,
+            direction="bidirectional" if self.bidirectional else "forward", **self.attributes,
         )  # fmt: skip
         if count > 1 and not self.batch_first:
             y = graph.transpose(y, (0, 2, 1, 3))
@@ -108,7 +107,7 @@ class GRU(_Recurrent):
     ORDER: ClassVar[str] = "rzn"
 
     @property
-    def words(self) -> Mapping[str, Any]:
+    def attributes(self) -> Mapping[str, Any]:
         return {"linear_before_reset": 1}
 
 
@@ -121,7 +120,7 @@ class RNN(_Recurrent):
     nonlinearity: str = "tanh"
 
     @property
-    def words(self) -> Mapping[str, Any]:
+    def attributes(self) -> Mapping[str, Any]:
         known = {"tanh": "Tanh", "relu": "Relu"}
         if self.nonlinearity not in known:
             raise SpecError(f"nonlinearity {self.nonlinearity!r:.40}: expected tanh or relu")

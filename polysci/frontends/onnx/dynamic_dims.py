@@ -1,12 +1,16 @@
-"""The axes of a node's results whose length data decides."""
+"""Tensors whose length data decides: the axes of nodes' results, and nodes that need a count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
-from polysci.frontends.onnx.reader import ExpansionError, Reader
+import numpy as np
+
+from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader
 from polysci.graph.graph import Node
 from polysci.graph.operators import OPERATORS
 from polysci.graph.operators.table import DynamicDims
@@ -32,7 +36,7 @@ def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, Counte
     return {name: mark for name in node.outputs if name}
 
 
-def _first(reader: Reader, node: Node) -> CountedAxis:
+def _first(reader: Reader, node: Node, shapes: Shapes | None = None) -> CountedAxis:
     """Return the axis of the first input, the only one that may have any."""
     if any(name in reader.counted for name in node.inputs[1:]):
         raise ExpansionError(_MIXED)
@@ -89,10 +93,6 @@ def _reduced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
         axes = reader.table.values[node.input(1)].reshape(-1).tolist()
     gone = {int(axis) % len(shape) for axis in axes}
     return CountedAxis(mark.axis - sum(axis < mark.axis for axis in gone), mark.count)
-
-
-def _top(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    return _first(reader, node)  # along another axis, else it was replaced
 
 
 def _transposed(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
@@ -171,6 +171,381 @@ _RULES: Mapping[DynamicDims, _Rule] = MappingProxyType(
         "alike": _alike, "images": _images, "along": _along, "reduced": _reduced,
         "reshaped": _reshaped, "transposed": _transposed, "joined": _joined, "sliced": _sliced,
         "gathered": _gathered, "gathered_slices": _gathered_slices, "product": _product,
-        "regions": _regions, "first": _top,
+        "regions": _regions, "first": _first,
     }
 )  # fmt: skip
+
+
+# Operators that need the count of whatever they read.
+_COUNTING = ("shape", "size", "non_zero", "compress", "non_max_suppression")
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicNode(Call):
+    """A node around tensors with counts, and what its expansion builds with."""
+
+    node: Node
+
+    def dtype(self, name: str) -> str:
+        return self.reader.table.tensor(name).dtype
+
+    def counted_axis(self, name: str) -> CountedAxis | None:
+        return self.reader.counted.get(name)
+
+    @property
+    def axes(self) -> list[int]:
+        """Return the axes along which the node reads its first input as a whole."""
+        rank = len(self.shape(self.node.inputs[0]))
+        if self.node.op in ("gather", "top_k", "argmax", "argmin", "concat"):
+            default = {"top_k": -1}.get(self.node.op, 0)
+            return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
+        axes = self.node.attributes.get("axes")
+        if axes is None and (name := self.node.input(3 if self.node.op == "slice" else 1)):
+            known = self.reader.table.values.get(name)
+            axes = None if known is None else known.reshape(-1).tolist()
+        if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
+            return list(range(rank))
+        return [int(axis) % max(1, rank) for axis in axes]
+
+    @property
+    def mixes(self) -> bool:
+        """Tell whether the node needs the count of what it reads, and not only hands it on."""
+        if self.node.op in _COUNTING:
+            return True
+        if self.node.op == "concat":
+            return any(
+                mark.axis == self.axes[0]
+                for name in self.node.inputs
+                if (mark := self.counted_axis(name))
+            )
+        mark = self.counted_axis(self.node.inputs[0])
+        return mark is not None and mark.axis in self.axes
+
+    # Nodes of the graph, of shapes that are known without inference
+
+    def add(
+        self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
+    ) -> str:
+        """Add a node; return its only result."""
+        name = self.reader.fresh(f"{self.title}/{op}")
+        self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
+                           {name: (dtype, shape)})  # fmt: skip
+        return name
+
+    def reshape(self, name: str, shape: Sequence[int]) -> str:
+        return self.add("reshape", (name, self.integers("shape", shape)), self.dtype(name), shape)
+
+    def integers(self, base: str, values: int | Sequence[int]) -> str:
+        """Return a constant of int64."""
+        return self.constant(base, np.array(values, np.int64))
+
+    def count(self, op: str, left: str, right: str | int) -> str:
+        """Add an operation of two whole numbers."""
+        other = right if isinstance(right, str) else self.integers("number", right)
+        return self.add(op, (left, other), "int64", ())
+
+    def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
+        """Return a mask of ``shape``: which places along an axis are counted."""
+        places = self.constant("places", np.arange(length, dtype=np.int64).reshape(shape))
+        return self.add("less", (places, count), "bool", shape)
+
+    def replace_rest(self, name: str, neutral: float | str) -> str:
+        """Replace what is behind the count by a number, or ``least`` or ``most`` of the type."""
+        mark = self.counted_axis(name)
+        if mark is None:
+            return name
+        shape, dtype = self.shape(name), np.dtype(self.dtype(name))
+        wide = [1] * len(shape)
+        wide[mark.axis] = shape[mark.axis]
+        if isinstance(neutral, str):
+            whole = dtype.kind in "iu"
+            ends = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-np.inf, np.inf)
+            neutral = ends[neutral == "most"]
+        other = self.constant("other", np.array(neutral, dtype))
+        mask = self.mask(shape[mark.axis], mark.count, wide)
+        return self.add("select", (mask, name, other), dtype.name, shape)
+
+    def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
+        """Give a result of the node its own name."""
+        if output:
+            kind = (self.dtype(name), self.shape(name))
+            self.reader.append(
+                Node("identity", (name,), (output,), name=self.title), {output: kind}
+            )
+            if mark:
+                self.reader.counted[output] = mark
+
+    def cast_count(self, mark: CountedAxis, like: str) -> str:
+        """Convert a count to the type of another tensor."""
+        kind = int(self.reader.table.types[like].tensor_type.elem_type)
+        return self.add("cast", (mark.count,), self.dtype(like), (), to=kind)
+
+    def again(self, inputs: Sequence[str]) -> list[str]:
+        """Add the node again with other inputs; return the names of its results."""
+        copy = type(self.proto)()
+        copy.CopyFrom(self.proto)
+        copy.input[:] = inputs
+        copy.output[:] = [
+            self.reader.fresh(f"{self.title}/{name}") if name else "" for name in copy.output
+        ]
+        self.reader.add(copy)
+        if any(name and name not in self.reader.table.types for name in copy.output):
+            raise ExpansionError("its result has no known shape")
+        return list(copy.output)
+
+
+_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_LEAST, _MOST = ("reduce_max", "argmax", "top_k"), ("reduce_min", "argmin")
+
+
+def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion to a tensor of bounded length and its count, where data decides it."""
+    expand = _MAKERS.get(proto.op_type)
+    constant = proto.op_type == "Compress" and proto.input[1] in reader.table.values
+    if expand is None or constant:
+        return None
+    return lambda reader, proto: expand(DynamicNode(reader, proto, reader.node(proto)))
+
+
+def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion of a node that mixes what is counted with what lies behind it."""
+    expand = _MIXERS.get(proto.op_type)
+    if expand is None or not any(name in reader.counted for name in proto.input):
+        return None
+    counting = DynamicNode(reader, proto, reader.node(proto))
+    return (lambda reader, proto: expand(counting)) if counting.mixes else None
+
+
+def _places_of(counting: DynamicNode, name: str) -> tuple[str, str]:
+    """Return the places of what is not 0, one a column, and how many there are."""
+    reader, shape = counting.reader, counting.shape(name)
+    places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
+    reader.append(Node("non_zero", (name,), (places, count), name=counting.title), {
+        places: ("int64", (max(1, len(shape)), prod(shape))), count: ("int64", ())
+    })  # fmt: skip
+    return places, count
+
+
+def _non_zero(counting: DynamicNode) -> None:
+    places, count = _places_of(counting, counting.replace_rest(counting.node.inputs[0], 0))
+    counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
+
+
+def _compress(counting: DynamicNode) -> None:
+    """Gather the places where the condition holds."""
+    x, condition = counting.node.inputs
+    axis = counting.node.attributes.get("axis")
+    if axis is None:
+        if counting.counted_axis(x):
+            raise ExpansionError("all elements of a tensor of which data decides the length")
+        x, axis = counting.reshape(x, [prod(counting.shape(x))]), 0
+    rank, length = len(counting.shape(x)), counting.shape(condition)[0]
+    if not -rank <= axis < rank or length > counting.shape(x)[axis]:
+        raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
+    places, count = _places_of(counting, counting.replace_rest(condition, 0))
+    flat = counting.reshape(places, [length])
+    shape = list(counting.shape(x))
+    shape[axis] = length
+    if (mark := counting.counted_axis(x)) and mark.axis != axis % rank:
+        raise ExpansionError("two axes of which data decides the length")
+    taken = counting.add("gather", (x, flat), counting.dtype(x), shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
+
+
+def _suppress(counting: DynamicNode) -> None:
+    """Expand NonMaxSuppression: rows (image, class, box), and how many."""
+    reader, node = counting.reader, counting.node
+    boxes, scores = node.inputs[:2]
+    shape = counting.shape(scores)
+    if len(shape) != 3 or counting.shape(boxes) != (shape[0], shape[2], 4):
+        raise ExpansionError(f"boxes {list(counting.shape(boxes))}, scores {list(shape)}")
+    limit = np.array(0) if not node.input(2) else reader.table.values.get(node.input(2))
+    most = shape[2] if limit is None else min(max(int(limit.reshape(-1)[0]), 0), shape[2])
+    marks = [mark for name in (boxes, scores) if (mark := counting.counted_axis(name))]
+    if any(mark.count != marks[0].count for mark in marks) or any(
+        mark.axis != at
+        for at, name in ((1, boxes), (2, scores))
+        if (mark := counting.counted_axis(name))
+    ):
+        raise ExpansionError("data decides of how many images or classes")
+    inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
+    selected, count = node.outputs[0], reader.fresh(f"{counting.title}/count")
+    attributes = MappingProxyType({**node.attributes, "most": most})
+    reader.append(
+        Node("non_max_suppression", tuple(inputs), (selected, count), attributes, node.name),
+        {selected: ("int64", (shape[0] * shape[1] * most, 3)), count: ("int64", ())},
+    )
+    reader.counted[selected] = CountedAxis(0, count)
+
+
+def _shape_of(counting: DynamicNode) -> None:
+    """Concatenate constants, and the count among them."""
+    (x,), attributes = counting.node.inputs, counting.node.attributes
+    shape, mark = counting.shape(x), counting.counted_axis(x)
+    assert mark
+    places = range(len(shape))[attributes.get("start", 0) : attributes.get("end", len(shape))]
+    parts = [
+        counting.reshape(mark.count, [1]) if at == mark.axis
+        else counting.integers("extent", [shape[at]])
+        for at in places
+    ]  # fmt: skip
+    joined = counting.integers("extents", [])
+    if parts:
+        joined = counting.add("concat", parts, "int64", (len(parts),), axis=0)
+    counting.give(joined, counting.node.outputs[0])
+
+
+def _size_of(counting: DynamicNode) -> None:
+    (x,) = counting.node.inputs
+    mark, shape = counting.counted_axis(x), counting.shape(x)
+    assert mark
+    others = prod(size for at, size in enumerate(shape) if at != mark.axis)
+    counting.give(counting.count("mul", mark.count, others), counting.node.outputs[0])
+
+
+def _reduce(counting: DynamicNode) -> None:
+    """Reduce a tensor whose elements behind the count change nothing."""
+    x, *others = counting.node.inputs
+    if counting.dtype(x) == "bool":
+        raise ExpansionError("truth values along an axis of which data decides the length")
+    neutral: float | str = 1 if counting.node.op == "reduce_prod" else 0
+    neutral = "least" if counting.node.op in _LEAST else neutral
+    neutral = "most" if counting.node.op in _MOST else neutral
+    (result,) = counting.again([counting.replace_rest(x, neutral), *others])
+    counting.give(result, counting.node.outputs[0])
+
+
+def _mean(counting: DynamicNode) -> None:
+    """Divide the sum by how many there are."""
+    x, *others = counting.node.inputs
+    mark, dtype = counting.counted_axis(x), counting.dtype(x)
+    assert mark
+    if not dtype.startswith("float"):
+        raise ExpansionError(f"elements of {dtype} along an axis of which data decides the length")
+    bound = counting.shape(x)[mark.axis]
+    (mean,) = counting.again([counting.replace_rest(x, 0), *others])
+    count = counting.cast_count(mark, x)
+    length = counting.constant("bound", np.array(bound, dtype))
+    share = counting.add("div", (length, count), dtype, ())
+    y = counting.add("mul", (mean, share), dtype, counting.shape(mean))
+    counting.give(y, counting.node.outputs[0])
+
+
+def _top_k(counting: DynamicNode) -> None:
+    """Take the first of those that are counted; k may be data too, if it is no more than these."""
+    x, k = counting.node.inputs
+    mark = counting.counted_axis(x)
+    assert mark
+    largest = counting.node.attributes.get("largest", 1)
+    known = counting.reader.table.values.get(k)
+    bound = counting.shape(x)[mark.axis]
+    most = bound if known is None else min(bound, int(known.reshape(-1)[0]))
+    count = counting.reshape(k, []) if known is None else counting.integers("number", most)
+    count = counting.count("min", count, mark.count)
+    neutral = "least" if largest else "most"
+    results = counting.again([counting.replace_rest(x, neutral), counting.integers("k", [most])])
+    for name, output in zip(results, counting.node.outputs, strict=True):
+        counting.give(name, output, CountedAxis(mark.axis, count))
+
+
+def _gather(counting: DynamicNode) -> None:
+    """Gather; places that count from the end count from the last one there is."""
+    x, indices = counting.node.inputs
+    mark = counting.counted_axis(x)
+    known = counting.reader.table.values.get(indices)
+    assert mark
+    if known is None or np.any(known < 0):
+        shape, dtype = counting.shape(indices), counting.dtype(indices)
+        zero = counting.constant("zero", np.array(0, dtype))
+        count = counting.cast_count(mark, indices)
+        behind = counting.add("add", (indices, count), dtype, shape)
+        back = counting.add("less", (indices, zero), "bool", shape)
+        moved = counting.add("select", (back, behind, indices), dtype, shape)
+        if inner := counting.counted_axis(indices):
+            counting.reader.counted[moved] = inner
+        indices = moved
+    plain = counting.add("identity", (x,), counting.dtype(x), counting.shape(x))
+    (taken,) = counting.again([plain, indices])
+    counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
+
+
+def _slice(counting: DynamicNode) -> None:
+    """Slice what is there: ends below 0 count from its last element."""
+    x, *names = counting.node.inputs
+    mark, shape = counting.counted_axis(x), list(counting.shape(x))
+    assert mark
+    known = [counting.reader.table.values.get(name) for name in names]
+    if len(known) < 2 or any(value is None for value in known):
+        raise ExpansionError("a part that is not constant of an axis of which data decides")
+    starts, ends, axes, steps = (
+        value.reshape(-1).tolist() if value is not None else default
+        for value, default in zip(
+            [*known, None, None][:4], ([], [], [*range(len(shape))], []), strict=True
+        )
+    )
+    at = [axis % len(shape) for axis in axes].index(mark.axis)
+    if steps and steps[at] != 1:
+        raise ExpansionError(f"every {steps[at]}th along an axis of which data decides the length")
+    start, end, length = starts[at], ends[at], shape[mark.axis]
+    first, last = (_clip(counting, mark.count, place) for place in (start, end))
+    count = counting.count("max", counting.count("sub", last, first), 0)
+    most = (end if end >= 0 else end + length * (start >= 0)) - start
+    most = min(end, -start) if start < 0 <= end else most
+    most = max(0, min(most, length - max(start, 0)))
+    places = counting.integers("places", range(max(start, 0), max(start, 0) + most))
+    if start < 0:
+        places = counting.add("add", (places, first), "int64", (most,))
+    shape[mark.axis] = most
+    part = counting.add("gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
+    starts[at], ends[at] = 0, most
+    rows = (starts, ends, axes, steps) if steps else (starts, ends, axes)
+    (result,) = counting.again([part, *(counting.integers("ends", row) for row in rows)])
+    counting.give(result, counting.node.outputs[0], CountedAxis(mark.axis, count))
+
+
+def _clip(counting: DynamicNode, count: str, place: int) -> str:
+    """Return a place as Slice counts it, among ``count`` elements."""
+    if place >= 0:
+        return counting.count("min", count, place)
+    return counting.count("max", counting.count("add", count, place), 0)
+
+
+def _concat(counting: DynamicNode) -> None:
+    """Concatenate parts, without what lies behind the count of each."""
+    names, (axis,) = counting.node.inputs, counting.axes
+    marks = [counting.counted_axis(name) for name in names]
+    if any(mark and mark.axis != axis for mark in marks):
+        raise ExpansionError("two axes of which data decides the length")
+    lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
+    total, shape = sum(lengths), list(counting.shape(names[0]))
+    shape[axis] = total
+    whole = counting.add("concat", names, dtype, shape, axis=axis)
+    masks = [
+        counting.mask(length, mark.count if mark else counting.integers("number", length), [length])
+        for length, mark in zip(lengths, marks, strict=True)
+    ]
+    mask = counting.add("concat", masks, "bool", (total,), axis=0)
+    places, count = _places_of(counting, mask)
+    flat = counting.reshape(places, [total])
+    taken = counting.add("gather", (whole, flat), dtype, shape, axis=axis)
+    counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
+
+
+_Maker = Callable[[DynamicNode], None]
+_MAKERS: Mapping[str, _Maker] = MappingProxyType(
+    {"NonZero": _non_zero, "Compress": _compress, "NonMaxSuppression": _suppress}
+)
+_MIXERS: Mapping[str, _Maker] = MappingProxyType(
+    {
+        "Shape": _shape_of,
+        "Size": _size_of,
+        **dict.fromkeys(
+            (*_SUMS, "ReduceProd", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"), _reduce
+        ),
+        "ReduceMean": _mean,
+        "TopK": _top_k,
+        "Gather": _gather,
+        "Slice": _slice,
+        "Concat": _concat,
+    }
+)

@@ -1,21 +1,104 @@
-"""An ONNX file as a model that can be trusted: whole, of one domain, in an order that runs."""
+"""An ONNX file as a model that can be trusted, its nodes renamed, its float16 numbers widened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from polysci.border.files import read_named
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.onnx.renaming import nodes_below, subgraphs
 from polysci.text.lengths import cut_line
 
 if TYPE_CHECKING:
     import onnx
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Nodes that take the place of one: ``results`` are the names of what they compute."""
+
+    nodes: Sequence[Any]
+    results: Sequence[str]
+    initializers: Sequence[Any] = ()
+
+    @property
+    def made(self) -> dict[str, None]:
+        """Return the results of the nodes, in order."""
+        return dict.fromkeys(name for node in self.nodes for name in node.output if name)
+
+    @property
+    def names(self) -> dict[str, None]:
+        """Return the names that are defined inside."""
+        return dict.fromkeys(tensor.name for tensor in self.initializers) | self.made
+
+
+def body_of_graph(graph: Any) -> Body:
+    """Return the body of a subgraph."""
+    return Body(graph.node, [value.name for value in graph.output], graph.initializer)
+
+
+def rename_nodes(nodes: Iterable[Any], names: Mapping[str, str]) -> list[Any]:
+    """Copy nodes with other names of tensors, in their subgraphs too."""
+    copies = []
+    for node in nodes:
+        copy = type(node)()
+        copy.CopyFrom(node)
+        _rename(copy, names)
+        copies.append(copy)
+    return copies
+
+
+def _rename(node: Any, names: Mapping[str, str]) -> None:
+    node.input[:] = [names.get(name, name) for name in node.input]
+    node.output[:] = [names.get(name, name) for name in node.output]
+    for graph in subgraphs(node):
+        body = body_of_graph(graph)
+        own = {*body.names, *(value.name for value in graph.input)}
+        outer = {name: new for name, new in names.items() if name not in own}
+        for inner in graph.node:
+            _rename(inner, outer)
+        for value in graph.output:
+            value.name = outer.get(value.name, value.name)
+
+
+def bind_attributes(nodes: Iterable[Any], values: Mapping[str, Any]) -> None:
+    """Replace attributes that refer to those of a function; what has no value is left out."""
+    for node in nodes:
+        for attribute in list(node.attribute):
+            if not attribute.ref_attr_name:
+                continue
+            name, value = attribute.name, values.get(attribute.ref_attr_name)
+            if value is None:
+                node.attribute.remove(attribute)
+            else:
+                attribute.CopyFrom(value)
+                attribute.name = name
+        for graph in subgraphs(node):
+            bind_attributes(graph.node, values)
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """Yield the graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def nodes_below(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield nodes and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from nodes_below(graph.node)
+
 
 ModelSource: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
 IN_MEMORY = "model in memory"  # what messages call it
@@ -153,10 +236,10 @@ def _check_names(graph: onnx.GraphProto, where: str) -> None:
             raise SpecError(
                 f"{where}: {title!r:.200} reads {missing[0]!r:.200}, which nothing before it makes"
             )
-        made = [name for name in node.output if name]
-        if twice := [name for name in made if name in known or made.count(name) > 1]:
+        results = [name for name in node.output if name]
+        if twice := [name for name in results if name in known or results.count(name) > 1]:
             raise SpecError(f"{where}: {title!r:.200} makes {twice[0]!r:.200} a second time")
-        known.update(made)
+        known.update(results)
     if lost := [output.name for output in graph.output if output.name not in known]:
         raise SpecError(f"{where}: nothing makes the output {lost[0]!r:.200}")
 
@@ -181,8 +264,7 @@ def check_text(message: Any, where: str, path: str = "") -> None:
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor of a model, those of subgraphs and functions too."""
     yield from model.graph.initializer
-    lists = (model.graph.node, *(function.node for function in model.functions))
-    for node in chain.from_iterable(map(nodes_below, lists)):
+    for node in _nodes(model):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -197,11 +279,11 @@ def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
 
 def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
     """Fetch a tensor's bytes from a regular file in the model's own folder or below it."""
-    told = {entry.key: entry.value for entry in tensor.external_data}
+    entries = {entry.key: entry.value for entry in tensor.external_data}
     where, home = f"{model}: external data of {tensor.name!r:.200}", model.parent.resolve()
     try:
-        place = told["location"]
-        start, length = int(told.get("offset", 0)), int(told.get("length", -1))
+        place = entries["location"]
+        start, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
         path = (home / place).resolve()
         if Path(place).is_absolute() or not path.is_relative_to(home):
             raise SpecError(f"{where}: {place!r:.200} is outside the model's folder")
@@ -222,3 +304,118 @@ def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
     tensor.raw_data = data
     del tensor.external_data[:]
     tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+# Attributes that hold an element type.
+TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
+
+
+def widen_halves(model: Any) -> Any:
+    """Return the model with all numbers of float16 as f32 but for its inputs and outputs.
+
+    A Cast to float16 rounds; all else is computed in f32 and not rounded. A model without float16
+    is returned as it is, another one as a copy.
+    """
+    half, real = onnx_module().TensorProto.FLOAT16, onnx_module().TensorProto.FLOAT
+    if not _has_halves(model, half):
+        return model
+    wide = type(model)()
+    wide.CopyFrom(model)
+    names = _convert_border(wide.graph, half, real)
+    for tensor in _tensors(wide):
+        _widen_tensor(tensor, half)
+    for graph in chain.from_iterable(map(subgraphs, _nodes(wide))):
+        for value in chain(graph.input, graph.output):
+            if value.type.tensor_type.elem_type == half:
+                value.type.tensor_type.elem_type = real
+    for nodes in (wide.graph.node, *(function.node for function in wide.functions)):
+        _widen_nodes(nodes, half, real)
+    _add_casts(wide.graph, names, half, real)
+    return wide
+
+
+def _has_halves(model: Any, half: int) -> bool:
+    """Tell whether a tensor, an input, an output or an attribute is of float16."""
+    kinds = [tensor.data_type for tensor in _tensors(model)]
+    borders = chain(model.graph.input, model.graph.output)
+    kinds += [value.type.tensor_type.elem_type for value in borders]
+    attributes = chain.from_iterable(node.attribute for node in _nodes(model))
+    return half in kinds or any(part.i == half for part in attributes if part.name in TYPES)
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    return nodes_below(chain(model.graph.node, *(function.node for function in model.functions)))
+
+
+def _convert_border(graph: Any, half: int, real: int) -> dict[str, str]:
+    """Give inputs and outputs of float16 another name inside; return old name -> new name."""
+    known = {tensor.name for tensor in graph.initializer}
+    results = {name for node in nodes_below(graph.node) for name in node.output}
+    taken = known | results | {value.name for value in graph.input}
+    names: dict[str, str] = {}
+    for value in chain(graph.input, graph.output):
+        if value.type.tensor_type.elem_type != half:
+            continue
+        if value.name in known:
+            value.type.tensor_type.elem_type = real
+        elif value.name not in names:
+            names[value.name] = _fresh(f"{value.name}.f32", taken)
+            taken.add(names[value.name])
+    renamed = rename_nodes(graph.node, names)
+    del graph.node[:]
+    graph.node.extend(renamed)
+    return names
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _widen_tensor(tensor: Any, half: int) -> None:
+    if tensor.data_type == half:
+        helper = onnx_module().numpy_helper
+        wide = helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(helper.from_array(wide, tensor.name))
+
+
+def _widen_nodes(nodes: Any, half: int, real: int) -> None:
+    """Widen constants and types of nodes, in their subgraphs too; casts convert and back."""
+    changed = list[Any]()
+    for node in nodes:
+        copy = type(node)()
+        copy.CopyFrom(node)
+        changed += _widen_cast(copy, half, real)
+        for attribute in copy.attribute:
+            cast = copy.op_type == "Cast" and copy.domain in DOMAINS
+            if attribute.name in TYPES and attribute.i == half and not cast:
+                attribute.i = real
+        for graph in subgraphs(copy):
+            _widen_nodes(graph.node, half, real)
+    del nodes[:]
+    nodes.extend(changed)
+
+
+def _widen_cast(node: Any, half: int, real: int) -> list[Any]:
+    """Return the node itself; a Cast to float16 gets one behind it, back to f32."""
+    kinds = [attribute.i for attribute in node.attribute if attribute.name == "to"]
+    if node.op_type != "Cast" or node.domain not in DOMAINS or kinds != [half]:
+        return [node]
+    result, rounded = node.output[0], f"{node.output[0]}.f16"
+    node.output[0] = rounded
+    return [node, onnx_module().helper.make_node("Cast", [rounded], [result], to=real)]
+
+
+def _add_casts(graph: Any, names: Mapping[str, str], half: int, real: int) -> None:
+    """Add casts behind inputs of float16, and before such outputs."""
+    inputs = {value.name for value in graph.input}
+    before = [_cast(name, new, real) for name, new in names.items() if name in inputs]
+    after = [_cast(new, name, half) for name, new in names.items() if name not in inputs]
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _cast(source: str, target: str, kind: int) -> Any:
+    return onnx_module().helper.make_node("Cast", [source], [target], target, to=kind)

@@ -11,15 +11,84 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.frontends.onnx.folding import fold
-from polysci.frontends.onnx.inference import Types, infer, infer_own
-from polysci.frontends.onnx.model_file import DOMAINS
-from polysci.frontends.onnx.renaming import Body, rename_nodes
-from polysci.frontends.onnx.tensors import TensorTable
+from polysci.frontends.onnx.model_file import DOMAINS, Body, rename_nodes
+from polysci.frontends.onnx.tensors import TensorTable, Types, fold, infer, infer_own
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
 from polysci.graph.operators import operator_of_onnx
 from polysci.numerics.arrays import Array
 from polysci.program.stages import CountedAxis
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node that others replace: its attributes, and names for what lies between."""
+
+    reader: Reader
+    proto: Any
+
+    @property
+    def title(self) -> str:
+        return str(self.proto.name or self.proto.output[0])
+
+    def input(self, at: int) -> str:
+        """Return the name of an input; empty where it is left out."""
+        return str(self.proto.input[at]) if at < len(self.proto.input) else ""
+
+    def output(self, at: int) -> str:
+        return str(self.proto.output[at]) if at < len(self.proto.output) else ""
+
+    def attribute(self, name: str, default: Any) -> Any:
+        helper = self.reader.table.onnx.helper
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                value = helper.get_attribute_value(attribute)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def others(self, *names: str) -> dict[str, Any]:
+        """Return the other attributes."""
+        return {
+            attribute.name: self.attribute(attribute.name, None)
+            for attribute in self.proto.attribute
+            if attribute.name not in names
+        }
+
+    def refuse(self, *attributes: str) -> None:
+        """Raise where one of the attributes is not 0."""
+        for name in attributes:
+            if value := self.attribute(name, 0):
+                raise ExpansionError(f"{name} {value}")
+
+    def rank(self, name: str) -> int:
+        return len(self.shape(name))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        if name not in self.reader.table.types:
+            needs = self.reader.needs_of(name)
+            raise ExpansionError(f"the shape of its input {name!r:.200} is not known", *needs)
+        return self.reader.table.shape(name)
+
+    def number(self, value: float, like: str) -> str:
+        """Return a constant of the type of another tensor."""
+        self.shape(like)
+        dtype = self.reader.table.tensor(like).dtype
+        return self.reader.constant(f"{self.title}/number", np.array(value, dtype))
+
+    def constant(self, base: str, value: Array) -> str:
+        """Return a constant of this node."""
+        return self.reader.constant(f"{self.title}/{base}", value)
+
+    def make(self, op: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
+        """Add a node; return the name of its result."""
+        name = output or self.reader.fresh(f"{self.title}/{op}")
+        self.reader.emit(op, inputs, [name], **attributes)
+        return name
+
+
+def expansion_by(expand: Callable[[Call], None] | None) -> Expansion | None:
+    """Return a function of calls as an expansion."""
+    return None if expand is None else lambda reader, proto: expand(Call(reader, proto))
+
 
 MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
@@ -32,9 +101,7 @@ TELLING: Mapping[str, slice] = MappingProxyType(
     }
 )
 UNSIZED: Mapping[str, str] = MappingProxyType(
-    {
-        "unique": "how many elements differ depends on data",
-    }
+    {"unique": "how many elements differ depends on data"}
 )
 
 
@@ -111,14 +178,9 @@ class Reader:
         """Raise for a node that reads what nothing makes, or makes what another does."""
         names = [name for name in node.outputs if name]
         if lost := [name for name in node.inputs if name and name not in self.made]:
-            raise SpecError(
-                f"{self.table.where}: {str(node)!r:.200} reads {lost[0]!r:.200}, which nothing "
-                "before it makes"
-            )
+            raise self.table.fault(node, f" reads {lost[0]!r:.200}, which nothing before it makes")
         if twice := [name for name in names if name in self.made or names.count(name) > 1]:
-            raise SpecError(
-                f"{self.table.where}: {str(node)!r:.200} makes {twice[0]!r:.200} a second time"
-            )
+            raise self.table.fault(node, f" makes {twice[0]!r:.200} a second time")
         self.made.update(names)
 
     def _expand(self, proto: Any, node: Node, *, last: bool) -> bool:
@@ -127,10 +189,8 @@ class Reader:
         if expansion is None:
             return False
         if self.depth == MOST_DEPTH:
-            raise SpecError(
-                f"{self.table.where}: {str(node)!r:.200}: more than {MOST_DEPTH} branches, loops "
-                "and functions inside each other"
-            )
+            what = f"more than {MOST_DEPTH} branches, loops and functions inside each other"
+            raise self.table.fault(node, f": {what}")
         self.made.difference_update(node.outputs)  # the others make them
         self.depth += 1
         try:
@@ -207,9 +267,9 @@ class Reader:
     def needs_of(self, name: str) -> tuple[str, ...]:
         """Return the tensors whose value would say the shape of one that has none."""
         makers = {output: node for node in self.nodes for output in node.outputs}
-        told = [self.refusals.get(id(makers[one])) for one in ancestors([name], makers)
-                if one in makers]  # fmt: skip
-        return tuple(dict.fromkeys(need for refusal in told if refusal for need in refusal[1]))
+        nodes = [makers[source] for source in ancestors([name], makers) if source in makers]
+        refusals = [self.refusals.get(id(node), ("", ())) for node in nodes]
+        return tuple(dict.fromkeys(need for _, needs in refusals for need in needs))
 
     def _refuse(self, node: Node, reason: str, needs: Sequence[str]) -> None:
         self.nodes.append(node)
@@ -247,9 +307,9 @@ class Reader:
         self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str
     ) -> None:
         """Add a body's nodes; ``names`` of its inputs and ``outputs`` are those outside."""
-        inner, copies, made = dict(names), list[tuple[str, str]](), body.made
+        inner, copies, computed = dict(names), list[tuple[str, str]](), body.made
         for result, output in zip(body.results, outputs, strict=False):
-            if output and result in made and result not in inner:
+            if output and result in computed and result not in inner:
                 inner[result] = output
             elif output:
                 copies.append((result, output))
@@ -282,14 +342,11 @@ class Reader:
         self.learn(name, value)
         return name
 
-    def keep(self, node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Add a node that ONNX lacks; its results are of f32."""
-        self._claim(node)
-        real, make = self.table.onnx.TensorProto.FLOAT, self.table.onnx.helper
-        for name, shape in zip(node.outputs, shapes, strict=False):
-            if name:
-                self.table.types[name] = make.make_tensor_type_proto(real, shape)
-        self.nodes.append(node)
+    def value(self, name: str, what: str) -> Array:
+        """Return a constant. Raises ExpansionError that says ``what`` is not constant."""
+        if name not in self.table.values:
+            raise ExpansionError(f"{what} not constant", name)
+        return self.table.values[name]
 
     def emit(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any

@@ -37,12 +37,9 @@ def run(
 
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
 def run_outputs(
-    graph: Graph,
-    inputs: Mapping[str, Array],
-    names: Collection[str],
-    dtype: str = "float64",
+    graph: Graph, inputs: Mapping[str, Array], names: Collection[str], dtype: str = "float64",
     nudge: Nudge | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Array]:  # fmt: skip
     """Compute some tensors by name; others, and constants in ``dtype``, go after their last use.
 
     Raises SpecError for an input that is missing or has another shape, UnsupportedError for a node
@@ -85,8 +82,8 @@ def _run_nodes(
             _run_loop(graph, unit, tensors, dtype, nudge)
         else:
             results = of_node(graph, unit[0], tensors, nudge)
-            made = [_as(np.asarray(value), dtype) for value in results]
-            tensors |= zip(unit[0].outputs, made, strict=False)
+            arrays = [_as(np.asarray(value), dtype) for value in results]
+            tensors |= zip(unit[0].outputs, arrays, strict=False)
 
 
 def _units(nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
@@ -103,8 +100,8 @@ def _run_loop(
 ) -> None:
     """Run the steps of a loop, from the node that begins one to that which ends it."""
     begin, *body, end = nodes
-    words, stacked = begin.attributes, end.attributes["stacked"]
-    trips, going, states = words["count"], True, words["states"]
+    attributes, stacked = begin.attributes, end.attributes["stacked"]
+    trips, going, states = attributes["count"], True, attributes["states"]
     trips = min(trips, int(tensors[begin.inputs[0]])) if begin.inputs[0] else trips
     going = bool(tensors[begin.inputs[1]].any()) if begin.inputs[1] else True
     values = [tensors[name] for name in begin.inputs[2 : 2 + states]]
@@ -113,10 +110,10 @@ def _run_loop(
     parts = [_as(np.zeros(kind.shape, kind.dtype), dtype) for kind in types[: len(stacked)]]
     step = 0
     while step < trips and going:
-        places = [words["count"] - 1 - step if back else step for _, back in words["slices"]]
+        last = attributes["count"] - 1
         slices = [
-            np.take(array, place, axis)
-            for array, place, (axis, _) in zip(scanned, places, words["slices"], strict=True)
+            np.take(array, last - step if back else step, axis)
+            for array, (axis, back) in zip(scanned, attributes["slices"], strict=True)
         ]
         tensors |= zip(begin.outputs, [np.array(step), *values, *slices], strict=True)
         _run_nodes(graph, body, tensors, dtype, nudge)
@@ -172,11 +169,11 @@ def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
     try:
-        made = iter(ReferenceEvaluator(model).run(None, feeds))
+        results = iter(ReferenceEvaluator(model).run(None, feeds))
     except Exception as error:  # it has many of its own, for what it lacks
         text = " ".join(str(error).split())
         raise UnsupportedError(f"{node}: ONNX's reference cannot compute it: {text:.300}") from None
-    return [np.asarray(next(made)) if name else np.zeros(0) for name in node.outputs]
+    return [np.asarray(next(results)) if name else np.zeros(0) for name in node.outputs]
 
 
 def compute_by_own_rules(of: Evaluation) -> Sequence[Array] | None:
@@ -192,20 +189,16 @@ def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     names = [name for name in node.inputs if name]
     axes = (1, 0, 0)[: len(names)]  # of x, weights and bias
     parts = [np.split(known[name], groups, axis) for name, axis in zip(names, axes, strict=True)]
-    made: list[Array] = []
+    results: list[Array] = []
     for values in zip(*parts, strict=True):
-        made += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
-    return np.concatenate(made, 1)
+        results += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
+    return np.concatenate(results, 1)
 
 
 def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
     """Return whether A of a QLinearMatMul has one scale and zero, and B is a matrix."""
-    return (
-        known[node.inputs[1]].size
-        == known[node.inputs[2]].size
-        == 1
-        == known[node.inputs[3]].ndim - 1
-    )
+    _, scale, zero, b = (known[name] for name in node.inputs[:4])
+    return scale.size == zero.size == 1 and b.ndim == 2
 
 
 def _linear_product(
@@ -234,14 +227,14 @@ def _linear_product(
 def _attributes(node: Node) -> dict[str, Any]:
     """Return attributes as ``make_node`` takes them."""
     onnx = onnx_module()
-    words = {
+    attributes = {
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in node.attributes.items()
     }
     if node.op == "grid_sample":  # whose modes had other names before opset 20
-        mode = words.get("mode", "linear")
-        words["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return words
+        mode = attributes.get("mode", "linear")
+        attributes["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return attributes
 
 
 _NEWER_OPSET = 13  # of what takes their place, at least
@@ -260,11 +253,11 @@ def as_newer(
         return node, opset, known
     listed = node.attributes.get("scales")
     scales = known[node.input(1)] if listed is None else np.array(listed, np.float32)
-    words = {
+    attributes = {
         "mode": node.attributes.get("mode", "nearest"),
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
     inputs = (node.inputs[0], "", _SCALES)
-    newer = replace(node, op="resize", inputs=inputs, attributes=MappingProxyType(words))
+    newer = replace(node, op="resize", inputs=inputs, attributes=MappingProxyType(attributes))
     return newer, _NEWER_OPSET, {**known, _SCALES: scales.astype(np.float32)}

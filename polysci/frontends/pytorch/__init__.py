@@ -1,1 +1,1 @@
-"""Programs of torch.export as graphs: ATen's operators become ONNX's, one function a kind."""
+"""Programs of torch.export as graphs: ATen's operators become the graph's, one function a kind."""

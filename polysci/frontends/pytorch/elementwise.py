@@ -1,4 +1,4 @@
-"""Calls that treat every element alike."""
+"""Calls that treat every element alike, and conversions to quantised numbers of 8 and 16 bits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,72 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
 from polysci.graph.formulas import derive
+from polysci.graph.graph import QuantisedConstant
 from polysci.graph.operators import OPERATORS
+from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import FUNCTIONS
+
+LIBRARY = "quantized_decomposed::"
+DEQUANTISE = tuple(f"{LIBRARY}dequantize_per_{what}" for what in ("tensor", "channel"))
+
+
+def convert(op: str, call: AtenCall, x: str, **arguments: Any) -> str:
+    """Add QuantizeLinear or DequantizeLinear, with scales and zeros of a tensor or an axis."""
+    scale, zero = _scale_and_zero(arguments)
+    narrow = call.dtype if op == "quantize" else call.graph.dtype(x)
+    names = (_parameter(call, scale, "float32"), _parameter(call, zero, narrow))
+    x = call.cast(x, "float32") if op == "quantize" else x
+    y = call.add(op, x, *names, axis=arguments.get("axis", 1))
+    limits, bounds = np.iinfo(narrow), (arguments["quant_min"], arguments["quant_max"])
+    if op == "dequantize" or bounds == (limits.min, limits.max):
+        return y
+    return call.add("clip", y, *(call.graph.number(bound, narrow) for bound in bounds))
+
+
+def _parameter(call: AtenCall, value: Operand, dtype: str) -> str:
+    """Return a scale or zero of another type, a constant where it is known."""
+    known = call.graph.value(value) if isinstance(value, str) else np.array(value)
+    return call.cast(str(value), dtype) if known is None else call.graph.constant(
+        known.astype(dtype)
+    )  # fmt: skip
+
+
+def numbers_of(x: Array, **arguments: Any) -> QuantisedConstant:
+    """Return the numbers that a call of known arguments dequantises."""
+    scale, zero = (np.asarray(part).reshape(-1) for part in _scale_and_zero(arguments))
+    return QuantisedConstant(x, scale.astype(np.float32), zero, arguments.get("axis", 0))
+
+
+def _scale_and_zero(arguments: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return scale and zero, whose names differ in calls for a tensor and along an axis."""
+    zero = arguments.get("zero_point", arguments.get("zero_points"))
+    return arguments.get("scale", arguments.get("scales")), 0 if zero is None else zero
+
+
+def choose(symmetric: bool, call: AtenCall, x: str, **arguments: Any) -> tuple[str, str]:
+    """Choose the scale and the zero with which the range of x, and 0, take all numbers."""
+    graph, (scale, zero) = call.graph, call.results
+    least, most = (graph.add(f"reduce_{end}", (x,), (), keepdims=0) for end in ("min", "max"))
+    low, high = arguments["quant_min"], arguments["quant_max"]
+    text = "max(max(-least, most) / half, eps)" if symmetric else (
+        "max((max(most, 0) - min(least, 0)) / whole, eps)"
+    )  # fmt: skip
+    step = derive(graph, text, least=least, most=most, half=(high - low) / 2, whole=high - low,
+                  eps=arguments["eps"])  # fmt: skip
+    text = "clip(low - rint(min(least, 0) / step), low, high)"
+    place = derive(graph, text, least=least, step=step, low=low, high=high)
+    if symmetric:
+        unsigned = str(arguments["dtype"]).endswith("uint8")
+        place = graph.number(128 if unsigned else 0)
+    return (
+        graph.reshape(call.cast(step, scale.dtype), scale.shape),
+        graph.reshape(call.cast(place, zero.dtype), zero.shape),
+    )
+
 
 # Operator -> the formula of its result; names are those of ATen's arguments.
 FORMULAS: Mapping[str, str] = MappingProxyType(
@@ -53,11 +115,10 @@ _DEFAULTS = {
 }  # fmt: skip
 _CONDITIONS = ("condition", "mask")
 # Operator -> the graph's, and its attributes by the names of ATen's arguments.
-_WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
+_ATTRIBUTES: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "leaky_relu": ("leaky", {"alpha": "negative_slope"}),
         "gelu": ("gelu", {"approximate": "approximate"}),
-        "bitwise_not": ("bit_not", {}),
     }
 )
 _LOGICAL = ("and", "or", "xor", "not")
@@ -80,9 +141,12 @@ def formula(text: str, call: AtenCall, **arguments: Any) -> str:
     return y if call.graph.shape(y) == call.shape else call.graph.expand(y, call.shape)
 
 
-def with_words(op: str, words: Mapping[str, str], call: AtenCall, x: str, **others: Any) -> str:
-    """An operator with attributes, whose defaults are ATen's."""
-    return call.add(op, x, **{name: others[own] for name, own in words.items() if own in others})
+def with_attributes(
+    op: str, names: Mapping[str, str], call: AtenCall, x: str, **arguments: Any
+) -> str:
+    """Add an operator with attributes, whose defaults are ATen's."""
+    known = {name: arguments[own] for name, own in names.items() if own in arguments}
+    return call.add(op, x, **known)
 
 
 def with_inputs(op: str, call: AtenCall, **arguments: Operand) -> str:
@@ -111,10 +175,6 @@ def sub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
                    alpha=alpha)  # fmt: skip
 
 
-def rsub(call: AtenCall, x: Operand, other: Operand, alpha: float = 1) -> str:
-    return sub(call, other, x, alpha)
-
-
 def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = None) -> str:
     """Divide; with a rounding mode by the remainder, as a quotient may round up to an integer."""
     if rounding_mode is None:
@@ -130,10 +190,6 @@ def div(call: AtenCall, x: Operand, other: Operand, rounding_mode: str | None = 
     quotient = derive(call.graph, text, x=x, other=other, r=fmod(call, x, other))
     text = "select(other == 0, x / other, select(q - (f := floor(q)) > 0.5, f + 1, f))"
     return formula(text, call, x=x, other=other, q=quotient)
-
-
-def floor_divide(call: AtenCall, x: Operand, other: Operand) -> str:
-    return div(call, x, other, "floor")
 
 
 def remainder(call: AtenCall, x: Operand, other: Operand) -> str:
@@ -179,10 +235,9 @@ def bitwise(word: str, call: AtenCall, x: Operand, other: Operand | None = None)
 RULES: AtenRules = MappingProxyType(
     {
         **{name: partial(formula, text) for name, text in FORMULAS.items()},
-        **{
-            name: partial(with_inputs, row.name) for row in OPERATORS.values() for name in row.torch
-        },
-        **{name: partial(with_words, *row) for name, row in _WORDS.items()},
+        **{name: partial(with_inputs, row.name) for row in OPERATORS.values()
+           for name in row.torch},
+        **{name: partial(with_attributes, *row) for name, row in _ATTRIBUTES.items()},
         **{f"logical_{word}": partial(logical, word) for word in _LOGICAL},
         **{f"bitwise_{word}": partial(bitwise, word) for word in _LOGICAL},
         "mul": partial(truth_or, "and", "x * other"),
@@ -190,12 +245,17 @@ RULES: AtenRules = MappingProxyType(
         "minimum": partial(truth_or, "and", "min(x, other)"),
         "add": add,
         "sub": sub,
-        "rsub": rsub,
+        "rsub": lambda call, x, other, alpha=1: sub(call, other, x, alpha),
         "div": div,
-        "floor_divide": floor_divide,
+        "floor_divide": partial(div, rounding_mode="floor"),
         "remainder": remainder,
         "fmod": fmod,
         "clamp": clamp,
         "round": round_values,
+        **{f"{LIBRARY}quantize_per_{what}": partial(convert, "quantize")
+           for what in ("tensor", "channel")},
+        **dict.fromkeys(DEQUANTISE, partial(convert, "dequantize")),
+        f"{LIBRARY}choose_qparams": partial(choose, False),
+        f"{LIBRARY}choose_qparams_symmetric": partial(choose, True),
     }
-)
+)  # fmt: skip

@@ -14,7 +14,6 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch import (
     elementwise,
     layers,
-    quantised,
     reductions,
     shape_ops,
     training,
@@ -34,7 +33,6 @@ OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
         **shape_ops.RULES,
         **layers.RULES,
         **reductions.RULES,
-        **quantised.RULES,
         **training.RULES,
     }
 )
@@ -126,9 +124,9 @@ class AtenImporter:
 
     def _note_numbers(self, node: Any) -> None:
         """Note the quantised numbers of which a constant is the value."""
-        if operator_name(node.target) in quantised.DEQUANTISE:
+        if operator_name(node.target) in elementwise.DEQUANTISE:
             arguments = _arguments(node, lambda source: array_of(self.values[source]))
-            self.graph.dequantised[self.names[node]] = quantised.numbers_of(**arguments)
+            self.graph.dequantised[self.names[node]] = elementwise.numbers_of(**arguments)
 
     def _take_part(self, node: Any) -> None:
         """Pick one result of a call that has several."""

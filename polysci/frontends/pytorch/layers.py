@@ -24,9 +24,9 @@ def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
 
 
 def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
-    words: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
+    attributes: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
     (a, across), (b, back) = (_factor(call, name) for name in (mat1, mat2))
-    return call.add("gemm", a, b, x if beta else None, transA=across, transB=back, **words)
+    return call.add("gemm", a, b, x if beta else None, transA=across, transB=back, **attributes)
 
 
 def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
@@ -87,8 +87,8 @@ def attention(
         return y
     real = "float32" if graph.dtype(attn_mask) == "bool" else graph.dtype(attn_mask)
     rows = graph.shape(attn_mask)
-    told = call.whole([len(rows) - 1])
-    most = graph.add("reduce_max", (call.cast(attn_mask, real), told), (*rows[:-1], 1), real)
+    last = call.whole([len(rows) - 1])
+    most = graph.add("reduce_max", (call.cast(attn_mask, real), last), (*rows[:-1], 1), real)
     text = "select(most > least, y, 0)"
     least = 0.0 if graph.dtype(attn_mask) == "bool" else float("-inf")
     return derive(graph, text, most=most, least=least, y=y)
@@ -114,28 +114,28 @@ def convolution(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> str:  # fmt: skip
-    words = {"output_padding": output_padding} if transposed else {}
+    more = {"output_padding": output_padding} if transposed else {}
     op = "conv_transpose" if transposed else "conv"
     return convolve(
-        op, call, x, weight, bias, stride, padding, dilation=dilation, groups=groups, **words
+        op, call, x, weight, bias, stride, padding, dilation=dilation, groups=groups, **more
     )
 
 
 def convolve(
     op: str, call: AtenCall, x: str, weight: str, bias: str | None = None,
-    stride: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, **words: Any,
+    stride: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, **arguments: Any,
 ) -> str:  # fmt: skip
     """Add Conv or ConvTranspose of images, or of one without an axis of images."""
     graph, taps = call.graph, call.graph.shape(weight)[2:]
-    dilation, groups = per_axis(words.get("dilation", 1), len(taps)), words.get("groups", 1)
+    dilation, groups = per_axis(arguments.get("dilation", 1), len(taps)), arguments.get("groups", 1)
     more = [d * (count - 1) for d, count in zip(dilation, taps, strict=True)]
-    attributes = convolution_words(
+    attributes = convolution_attributes(
         taps, stride, 0 if isinstance(padding, str) else padding, dilation, groups
     )
     if padding == "same":  # behind the image, where one of both sides is padded more
         attributes["pads"] = [*(count // 2 for count in more), *(-(-count // 2) for count in more)]
-    if "output_padding" in words:
-        attributes["output_padding"] = per_axis(words["output_padding"], len(taps))
+    if "output_padding" in arguments:
+        attributes["output_padding"] = per_axis(arguments["output_padding"], len(taps))
     lead = [1] * (len(graph.shape(x)) == len(taps) + 1)
     images = graph.reshape(x, (*lead, *graph.shape(x)))
     return call.reshape(
@@ -143,7 +143,7 @@ def convolve(
     )
 
 
-def convolution_words(
+def convolution_attributes(
     taps: Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
     dilation: int | Sequence[int], groups: int,
 ) -> dict[str, Any]:  # fmt: skip
@@ -163,19 +163,19 @@ def pool(
     """Pool windows of the last axes; places of the largest elements are not computed."""
     if divisor_override:
         call.refuse(f"divisor_override {divisor_override}")
-    words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
+    attributes = pool_attributes(axes, kernel_size, stride, padding, ceil_mode)
     if op == "max_pool":
-        words["dilations"] = per_axis(dilation, axes)
+        attributes["dilations"] = per_axis(dilation, axes)
     else:
-        words["count_include_pad"] = int(count_include_pad)
+        attributes["count_include_pad"] = int(count_include_pad)
     shape = call.graph.shape(x)
     images = call.graph.reshape(x, (1, *shape)) if len(shape) == axes + 1 else x
     wide = (1, *call.shape) if images != x else call.shape
-    y = call.reshape(call.add(op, images, shape=wide, **words))
+    y = call.reshape(call.add(op, images, shape=wide, **attributes))
     return y if len(call.results) == 1 else (y, "")
 
 
-def pool_words(
+def pool_attributes(
     axes: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     ceil_mode: bool,
 ) -> dict[str, Any]:  # fmt: skip
@@ -221,23 +221,20 @@ def multiply_along(call: AtenCall, x: str, axis: int, matrix: Array) -> str:
 
 def upsample(
     mode: str, way: str, call: AtenCall, output_size: Sequence[int] | None = None,
-    align_corners: bool = False, scale_factors: Sequence[float] | None = None, **words: Any,
+    align_corners: bool = False, scale_factors: Sequence[float] | None = None, **arguments: Any,
 ) -> str:  # fmt: skip
     """Add Resize; places in x follow from factors where they are told, else from sizes."""
-    x = words["x"]
-    told = [words[name] for name in ("scales", "scales_d", "scales_h", "scales_w") if name in words]
-    factors = scale_factors or (None if None in told else told)
+    x, names = arguments["x"], ("scales", "scales_d", "scales_h", "scales_w")
+    scales = [arguments[name] for name in names if name in arguments]
+    factors = scale_factors or (None if None in scales else scales)
     way = "align_corners" if align_corners else way
-    names: tuple[str | None, ...] = (None, None, call.whole(call.shape))
+    inputs: tuple[str | None, ...] = (None, None, call.whole(call.shape))
     if factors and not align_corners:
-        scales = np.array([1, 1, *factors], np.float32)
-        names = (None, call.graph.constant(scales))
-    words = {"mode": mode, "coordinate_transformation_mode": way}
-    if mode == "nearest":
-        words["nearest_mode"] = "floor"
-    if mode == "cubic":
-        words["cubic_coeff_a"] = -0.75
-    return call.add("resize", x, *names, **words)
+        inputs = (None, call.graph.constant(np.array([1, 1, *factors], np.float32)))
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": way}
+    attributes |= {"nearest_mode": "floor"} if mode == "nearest" else {}
+    attributes |= {"cubic_coeff_a": -0.75} if mode == "cubic" else {}
+    return call.add("resize", x, *inputs, **attributes)
 
 
 def grid_sampler(
@@ -251,7 +248,7 @@ def grid_sampler(
     )  # fmt: skip
 
 
-# Operator -> ONNX's, and its gates in PyTorch's order.
+# Operator -> the graph's, and its gates in PyTorch's order.
 _CELLS = {"lstm": ("lstm", "ifgo"), "gru": ("gru", "rzn"), "rnn_tanh": ("rnn", "n"),
           "rnn_relu": ("rnn", "n")}  # fmt: skip
 
@@ -268,24 +265,25 @@ def recurrent(
         call.refuse("dropout while a model learns; call eval() on the module first")
     if len(params) != num_layers * count * (2 + 2 * has_biases):
         call.refuse("projections of the hidden state")
-    words: dict[str, Any] = {"order": order} if len(order) > 1 else {}
-    words |= {"linear_before_reset": 1} if op == "gru" else {}
-    words |= {"activations": ["Relu"] * count} if name == "rnn_relu" else {}
-    words["direction"] = "bidirectional" if bidirectional else "forward"
+    attributes: dict[str, Any] = {"order": order} if len(order) > 1 else {}
+    attributes |= {"linear_before_reset": 1} if op == "gru" else {}
+    attributes |= {"activations": ["Relu"] * count} if name == "rnn_relu" else {}
+    attributes["direction"] = "bidirectional" if bidirectional else "forward"
     if batch_first:
         x = graph.transpose(x, (1, 0, 2))
     states = [hx] if isinstance(hx, str) else [*hx]
     hidden = graph.shape(states[0])[-1]
     ends: list[list[str]] = [[] for _ in states]
-    each = 2 + 2 * has_biases
+    each_direction = 2 + 2 * has_biases
     for layer in range(num_layers):
-        own = [params[each * (count * layer + at) :][:each] for at in range(count)]
-        inputs = [x, *_stacked_weights(call, own, has_biases), ""]
+        firsts = [each_direction * (count * layer + at) for at in range(count)]
+        weights = [params[at : at + each_direction] for at in firsts]
+        inputs = [x, *_stack_weights(call, weights, has_biases), ""]
         inputs += [_slice_rows(call, state, layer * count, count) for state in states]
         steps, batch, _ = graph.shape(x)
         types: list[tuple[Sequence[int], str]] = [((steps, count, batch, hidden), call.dtype)]
         types += [((count, batch, hidden), call.dtype)] * len(states)
-        y, *last = graph.add_many(op, inputs, types, hidden_size=hidden, **words)
+        y, *last = graph.add_many(op, inputs, types, hidden_size=hidden, **attributes)
         if count > 1:
             y = graph.transpose(y, (0, 2, 1, 3))
         x = graph.reshape(y, (steps, batch, count * hidden))
@@ -299,7 +297,7 @@ def recurrent(
     return (graph.transpose(x, (1, 0, 2)) if batch_first else x, *joined)
 
 
-def _stacked_weights(
+def _stack_weights(
     call: AtenCall, directions: Sequence[Sequence[str]], has_biases: bool
 ) -> list[str]:
     """Return W, R and both biases, behind an axis of directions."""
@@ -324,8 +322,8 @@ def _slice_rows(call: AtenCall, state: str, first: int, count: int) -> str:
     rows, *rest = call.graph.shape(state)
     if rows == count:
         return state
-    told = [call.whole([number]) for number in (first, first + count, 0)]
-    return call.graph.add("slice", (state, *told), (count, *rest), call.dtype)
+    ends = [call.whole([number]) for number in (first, first + count, 0)]
+    return call.graph.add("slice", (state, *ends), (count, *rest), call.dtype)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",

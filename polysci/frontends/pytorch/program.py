@@ -5,25 +5,170 @@ from __future__ import annotations
 import logging
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from operator import getitem
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 import numpy as np
 
-from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.pytorch.failures import pytorch_failures
-from polysci.frontends.pytorch.functional import decompose, functional_graph
-from polysci.frontends.pytorch.importer import graph_of_calls, needed_calls
+from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.frontends.pytorch.importer import (
+    OPERATORS,
+    graph_of_calls,
+    needed_calls,
+    operator_name,
+)
 from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
+
+# Norms that, while they learn, change running statistics, though their schemas do not say so: the
+# argument that tells it.
+_LEARNING: Final[Mapping[str, int]] = MappingProxyType({"batch_norm": 5, "instance_norm": 5})
+# Operators that PyTorch composes of others, but whose result is never one of their operands.
+_FRESH: Final = frozenset(
+    ("batch_norm", "layer_norm", "linear", *(
+        f"{name}{axes}d" for axes in (1, 2, 3) for name in ("conv", "conv_transpose")
+    ))
+)  # fmt: skip
+_EXPORTED_AGAIN: Final = (
+    "it changes tensors in place: export the module with strict=True, with every tensor that it "
+    "changes (a cache of keys and values) a registered buffer, or an argument that it returns"
+)
+# Operators whose result may share memory with an operand, though their schemas do not say so.
+_SHARING: Final = frozenset(("einsum",))
+
+
+def decompose(torch: Any, where: str, program: Any) -> Any:
+    """Decompose a program: new tensors for changes in place, and calls that have rules.
+
+    Where tensors change, what hands on memory has to show it: PyTorch's decomposition copies what
+    dropout returns in inference, its operand, and takes results of calls that it keeps as new.
+    Raises UnsupportedError where PyTorch fails.
+    """
+    table = torch.export.default_decompositions()
+    changes = any(map(_changes, program.graph.nodes))
+    for operator in list(table):
+        name = operator_name(operator) if hasattr(operator, "_schema") else ""
+        if name in OPERATORS and not (changes and name in _SHARING):
+            del table[operator]
+    what = f"run_decompositions() of PyTorch {torch.__version__} runs on this program"
+    with pytorch_failures(where, what, _EXPORTED_AGAIN if changes else ""):
+        return (_with_aliases(torch, program) if changes else program).run_decompositions(table)
+
+
+def _with_aliases(torch: Any, program: Any) -> Any:
+    """Return a copy of the program in which dropout that returns its operand is an alias of it."""
+    aten, graph = torch.ops.aten, _copy_of(torch, program.graph)
+    for node in graph.find_nodes(op="call_function", target=aten.dropout.default):
+        x, share, learns = node.args
+        if not learns or share == 0:
+            node.target, node.args = aten.alias.default, (x,)
+    return torch.export.ExportedProgram(
+        program.graph_module, graph, program.graph_signature, program.state_dict,
+        program.range_constraints, program.module_call_graph, program.example_inputs,
+        program.constants, verifiers=program.verifiers,
+    )  # fmt: skip
+
+
+def functional_graph(torch: Any, program: Any) -> Any:
+    """Return a graph in which no call changes a tensor; None where some call has no rule.
+
+    In place is changed only what no other tensor shares memory with: there a result that is new
+    takes the place of the tensor in all later calls.
+    """
+    graph = _copy_of(torch, program.graph)
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if _changes(node) and not _replace(torch, node, order):
+            return None
+    outputs = [node for node in graph.output_node().args[0] if hasattr(node, "all_input_nodes")]
+    known = all(_has_rule(node) for node in needed_calls([*graph.nodes], outputs))
+    return graph if known else None
+
+
+def _copy_of(torch: Any, graph: Any) -> Any:
+    """Copy the calls of a graph, by their names."""
+    copy, copies = torch.fx.Graph(), dict[Any, Any]()
+    copy.output(copy.graph_copy(graph, copies))
+    for node, own in copies.items():  # a name such as ``input`` would become another
+        own.name = node.name
+    return copy
+
+
+def _changes(node: Any) -> bool:
+    """Tell whether a call changes a tensor, or may do so."""
+    if node.op != "call_function" or node.target is getitem:
+        return False
+    return not hasattr(node.target, "_schema") or bool(node.target._schema.is_mutable)
+
+
+def _has_rule(node: Any) -> bool:
+    if node.op != "call_function" or node.target is getitem:
+        return node.op in ("call_function", "output")
+    if not node.all_input_nodes:  # a constant
+        return True
+    name = operator_name(node.target)
+    learns = name in _LEARNING and node.args[_LEARNING[name]] and node.args[3] is not None
+    return name in OPERATORS and not learns
+
+
+def _replace(torch: Any, node: Any, order: Mapping[Any, int]) -> bool:
+    """Let a call that changes its first operand make a new tensor; tell whether that worked."""
+    name, _, overload = str(node.target).removeprefix("aten.").partition(".")
+    x, *others = node.all_input_nodes or [None]
+    operator = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
+    if operator is None or not name.endswith("_") or node.args[:1] != (x,) or x is None:
+        return False
+    dtypes = {other.meta["val"].dtype for other in (x, *others)}
+    earlier = [user for user in x.users if order[user] < order[node]]
+    if len(dtypes) > 1 or not all(_is_fresh(torch, call) for call in (x, *earlier)):
+        return False
+    node.target = operator
+    x.replace_all_uses_with(node, lambda user: order[user] > order[node])
+    return True
+
+
+def _is_fresh(torch: Any, node: Any) -> bool:
+    """Tell whether what a call makes shares memory with none of its operands."""
+    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+        return False
+    if operator_name(node.target) in _FRESH:
+        return True
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key(
+        node.target.name(), "CompositeImplicitAutograd"
+    )
+    results = node.target._schema.returns
+    return not composed and all(result.alias_info is None for result in results)
+
+
+@contextmanager
+def pytorch_failures(where: str, what: str, advice: str = "") -> Iterator[None]:
+    """UnsupportedError for what PyTorch raises inside, where it does ``what`` for us.
+
+    It says that the failure is PyTorch's, its reason, and what to do.
+    """
+    try:
+        yield
+    except PolysciError:
+        raise
+    except Exception as error:  # of many kinds
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+        hint = f"; {advice}" if advice else ""
+        raise UnsupportedError(f"{where}: PyTorch fails when {what}: {reason}{hint}") from error
+
 
 ENDING: Final = ".pt2"
 INSTALL: Final = "pip install 'polysci[torch]'"
 IN_MEMORY: Final = "exported program"
+
+
+Operators = Mapping[Any, Callable[..., Any]]  # by those of PyTorch that they take the place of
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +384,9 @@ def export_again(
         if hasattr(value := node.meta.get("val"), "dtype") else value
         for node in _placeholders(program)
     ]  # fmt: skip
-    arguments, words = torch.utils._pytree.tree_unflatten(arrays, program.call_spec.in_spec)
+    args, kwargs = torch.utils._pytree.tree_unflatten(arrays, program.call_spec.in_spec)
     try:
-        return torch.export.export(program.module(), arguments, words)
+        return torch.export.export(program.module(), args, kwargs)
     except Exception as error:  # of many kinds
         text = str(error).split("\n", maxsplit=1)[0] or type(error).__name__
         raise SpecError(f"{where}: sizes that the program does not take: {text:.300}") from None
@@ -252,29 +397,47 @@ def run_program(
 ) -> dict[str, Array]:
     """Compute all tensors by PyTorch itself, floating point ones in ``dtype``; return by name."""
     torch = torch_module()
-    kind = getattr(torch, dtype)
-
-    def wide(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [wide(part) for part in value]
-        return value.to(kind) if hasattr(value, "dtype") and value.is_floating_point() else value
-
-    known = {node: wide(value) for node, value in program.values.items()}
-    known |= {node: wide(torch.from_numpy(inputs[node.name])) for node in program.inputs}
+    known, kind = dict(program.values), getattr(torch, dtype)
+    known |= {node: torch.from_numpy(inputs[node.name]) for node in program.inputs}
     with torch.no_grad():
         for node in needed_calls(program.nodes, program.made):
-            own = [known[source] for source in node.all_input_nodes]
-            if str(node.target).startswith("quantized"):  # which takes nothing wider
-                own = [x.float() if x.is_floating_point() else x for x in own]
-            values = dict(zip(node.all_input_nodes, own, strict=True))
-            arguments, words = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             with pytorch_failures(program.where, f"it computes {node.target} in {dtype}"):
-                known[node] = wide(node.target(*arguments, **words))
+                run_calls([node], known, known.keys(), dtype=kind)
     arrays = dict[str, Array]()
     for node, value in known.items():
-        parts = value if isinstance(value, list | tuple) else [value]
         several = isinstance(value, list | tuple)
-        for at, part in enumerate(parts):
+        for at, part in enumerate(value if several else [value]):
             if hasattr(part, "numpy"):
-                arrays[f"{node.name}.{at}" if several else node.name] = part.detach().numpy()
+                wide = part.to(kind) if part.is_floating_point() else part
+                arrays[f"{node.name}.{at}" if several else node.name] = wide.detach().numpy()
     return arrays
+
+
+def run_calls(
+    calls: Sequence[Any], values: dict[Any, Any], kept: Collection[Any],
+    operators: Operators = MappingProxyType({}), dtype: Any = None,
+) -> None:  # fmt: skip
+    """Add the results of calls to ``values``; floating point ones in ``dtype``, if it is told.
+
+    ``operators`` take the place of some of PyTorch's. Others than ``kept`` are dropped after their
+    last use.
+    """
+    torch = torch_module()
+
+    def widen(value: Any, kind: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [widen(part, kind) for part in value]
+        real = kind and isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(kind) if real else value
+
+    last = {source: node for node in calls for source in node.all_input_nodes}
+    for node in calls:
+        narrow = str(node.target).startswith("quantized")  # which takes nothing wider
+        kind = torch.float32 if dtype and narrow else dtype
+        wide = {source: widen(values[source], kind) for source in node.all_input_nodes}
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), wide.__getitem__)
+        with torch.autocast("cpu", enabled=False):  # the calls say what it casts
+            values[node] = operators.get(node.target, node.target)(*args, **kwargs)
+        for source in node.all_input_nodes:
+            if last[source] is node and source not in kept:
+                del values[source]

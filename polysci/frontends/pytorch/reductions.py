@@ -31,15 +31,15 @@ def _reduce_axes(call: AtenCall, op: str, x: str, axes: Sequence[int]) -> str:
     return call.reshape(call.graph.add(op, (x, call.whole(axes)), shape, dtype, keepdims=1))
 
 
-def extreme(word: str, call: AtenCall, x: str, **words: Any) -> Any:
+def extreme(word: str, call: AtenCall, x: str, **arguments: Any) -> Any:
     """Return the extremes of two tensors, of all elements, or along an axis with the places."""
-    if "other" in words:
-        return formula(f"{word}(x, other)", call, x=x, **words)
+    if "other" in arguments:
+        return formula(f"{word}(x, other)", call, x=x, **arguments)
     if len(call.results) == 1:
         return reduce(f"reduce_{word}", call, x)
-    values = reduce(f"reduce_{word}", call, x, words["dim"])
+    values = reduce(f"reduce_{word}", call, x, arguments["dim"])
     second = AtenCall(call.graph, call.results[1:])
-    return values, argument(f"arg{word}", second, x, words["dim"])
+    return values, argument(f"arg{word}", second, x, arguments["dim"])
 
 
 def argument(op: str, call: AtenCall, x: str, dim: int | None = None, keepdim: bool = False) -> str:

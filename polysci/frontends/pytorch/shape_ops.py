@@ -35,12 +35,9 @@ def transpose(call: AtenCall, x: str, dim0: int = 0, dim1: int = 1) -> str:
     return call.graph.transpose(x, order) if len(order) > 1 else x
 
 
-def expand(call: AtenCall, x: str, **_: Any) -> str:
-    return call.graph.expand(x, call.shape)
-
-
-def copy(call: AtenCall, x: str, src: str, **_: Any) -> str:
-    return call.graph.expand(call.cast(src), call.shape)
+def expand(call: AtenCall, x: str, src: str = "", **_: Any) -> str:
+    """Broadcast x, or what is copied to it, to the result's shape."""
+    return call.graph.expand(call.cast(src or x), call.shape)
 
 
 def repeat(call: AtenCall, x: str, repeats: Sequence[int]) -> str:
@@ -83,8 +80,8 @@ def cut(
         return x
     shape[axis] = len(places)
     stop = places.stop if places.stop >= 0 else -(1 << 31)
-    told = [call.whole([number]) for number in (places.start, stop, axis, step)]
-    return call.graph.add("slice", (x, *told), shape, call.graph.dtype(x))
+    ends = [call.whole([number]) for number in (places.start, stop, axis, step)]
+    return call.graph.add("slice", (x, *ends), shape, call.graph.dtype(x))
 
 
 def slices(
@@ -226,12 +223,9 @@ def unfold(call: AtenCall, x: str, dimension: int, size: int, step: int) -> str:
     return call.graph.transpose(y, [*(at for at in range(rank) if at != axis + 1), axis + 1])
 
 
-def index_select(call: AtenCall, x: str, dim: int, index: str) -> str:
-    return call.add("gather", x, index, axis=call.axis(dim))
-
-
-def gather(call: AtenCall, x: str, dim: int, index: str, sparse_grad: bool = False) -> str:
-    return call.add("gather_elements", x, index, axis=call.axis(dim))
+def gather(op: str, call: AtenCall, x: str, dim: int, index: str, **_: Any) -> str:
+    """Gather elements along an axis."""
+    return call.add(op, x, index, axis=call.axis(dim))
 
 
 def embedding(call: AtenCall, weight: str, indices: str, **_: Any) -> str:
@@ -242,28 +236,25 @@ def triangle(upper: int, call: AtenCall, x: str, diagonal: int = 0) -> str:
     return call.add("trilu", x, call.whole([diagonal]), upper=upper)
 
 
-def pad(mode: str, call: AtenCall, x: str, **words: Any) -> str:
+def pad(mode: str, call: AtenCall, x: str, **arguments: Any) -> str:
     """Pad by pairs of sizes, those of the last axis first; negative ones leave elements out."""
-    sizes = words.get("pad") or words["padding"]
+    sizes = arguments.get("pad") or arguments["padding"]
     rank = len(call.shape)
     around = [0] * (2 * rank)
     for at, pair in enumerate(zip(sizes[::2], sizes[1::2], strict=True)):
         before, after = (max(0, size) for size in pair)
         around[rank - 1 - at], around[2 * rank - 1 - at] = before, after
         x = cut(call, x, rank - 1 - at, max(0, -pair[0]), min(0, pair[1]) or None)
-    value = call.cast(words.get("value") or 0) if mode == "constant" else None
+    value = call.cast(arguments.get("value") or 0) if mode == "constant" else None
     return call.add("pad", x, call.whole(around), value, mode=mode)
 
 
-def full_like(call: AtenCall, fill_value: Operand = 0, **_: Any) -> str:
-    """Return a constant; that of a call without a value is 0."""
+def full_like(default: float, call: AtenCall, fill_value: Operand | None = None, **_: Any) -> str:
+    """Return a constant of one value everywhere."""
     if isinstance(fill_value, str):
         return call.graph.expand(call.cast(fill_value), call.shape)
-    return call.graph.constant(np.full(call.shape, fill_value, call.dtype))
-
-
-def ones_like(call: AtenCall, **_: Any) -> str:
-    return full_like(call, 1)
+    value = default if fill_value is None else fill_value
+    return call.graph.constant(np.full(call.shape, value, call.dtype))
 
 
 def top_k(
@@ -290,8 +281,7 @@ RULES: AtenRules = MappingProxyType(
         **dict.fromkeys(("dropout", "native_dropout"), dropout),
         "permute": permute,
         **dict.fromkeys(("transpose", "t"), transpose),
-        **dict.fromkeys(("expand", "broadcast_to"), expand),
-        "copy": copy,
+        **dict.fromkeys(("expand", "broadcast_to", "copy"), expand),
         "repeat": repeat,
         "cat": cat,
         "stack": stack,
@@ -308,16 +298,16 @@ RULES: AtenRules = MappingProxyType(
         "scatter": partial(scatter, "none"),
         "scatter_add": partial(scatter, "add"),
         "unfold": unfold,
-        "index_select": index_select,
-        "gather": gather,
+        "index_select": partial(gather, "gather"),
+        "gather": partial(gather, "gather_elements"),
         "embedding": embedding,
         "tril": partial(triangle, 0),
         "triu": partial(triangle, 1),
         "constant_pad_nd": partial(pad, "constant"),
         **{f"reflection_pad{axes}d": partial(pad, "reflect") for axes in (1, 2, 3)},
         **{f"replication_pad{axes}d": partial(pad, "edge") for axes in (1, 2, 3)},
-        **dict.fromkeys(("full_like", "zeros_like", "empty_like"), full_like),
-        "ones_like": ones_like,
+        **dict.fromkeys(("full_like", "zeros_like", "empty_like"), partial(full_like, 0)),
+        "ones_like": partial(full_like, 1),
         "topk": top_k,
         "sort": sort,
     }

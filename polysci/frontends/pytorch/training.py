@@ -13,9 +13,9 @@ import numpy as np
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, per_axis
 from polysci.frontends.pytorch.elementwise import formula
 from polysci.frontends.pytorch.layers import (
-    convolution_words,
+    convolution_attributes,
     multiply_along,
-    pool_words,
+    pool_attributes,
     shares_of_windows,
 )
 from polysci.frontends.pytorch.reductions import batch_norm, group_norm, scale_and_shift
@@ -69,10 +69,11 @@ def convolution_backward(
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> Sequence[str]:  # fmt: skip
     """Return the gradients of x, weight and bias that are asked for."""
-    words = convolution_words(call.graph.shape(weight)[2:], stride, padding, dilation, groups)
+    taps = call.graph.shape(weight)[2:]
+    attributes = convolution_attributes(taps, stride, padding, dilation, groups)
     op, inputs = "conv_transpose" if transposed else "conv", (x, weight, "bias")
     wanted = [name for name, asked in zip(inputs, output_mask, strict=True) if asked]
-    node = Node(op, inputs, (grad_output,), MappingProxyType(words))
+    node = Node(op, inputs, (grad_output,), MappingProxyType(attributes))
     rule = conv_transpose_gradient if transposed else convolution_gradient
     return rule(_backward(call, *wanted), node, [grad_output])
 
@@ -83,10 +84,9 @@ def max_pool_backward(
 ) -> str:  # fmt: skip
     """Return gradients to the first of the largest elements of each window."""
     axes = len(kernel_size)
-    words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
-    return _pool_gradient(
-        call, MAX_POOL_GRADIENT, axes, [grad_output, x], dilations=per_axis(dilation, axes), **words
-    )
+    attributes = pool_attributes(axes, kernel_size, stride, padding, ceil_mode)
+    attributes["dilations"] = per_axis(dilation, axes)
+    return _pool_gradient(call, MAX_POOL_GRADIENT, axes, [grad_output, x], **attributes)
 
 
 def average_pool_backward(
@@ -96,9 +96,9 @@ def average_pool_backward(
 ) -> str:  # fmt: skip
     if divisor_override:
         call.refuse(f"divisor_override {divisor_override}")
-    words = pool_words(axes, kernel_size, stride, padding, ceil_mode)
-    words["count_include_pad"] = int(count_include_pad)
-    return _pool_gradient(call, AVERAGE_POOL_GRADIENT, axes, [grad_output], **words)
+    attributes = pool_attributes(axes, kernel_size, stride, padding, ceil_mode)
+    attributes["count_include_pad"] = int(count_include_pad)
+    return _pool_gradient(call, AVERAGE_POOL_GRADIENT, axes, [grad_output], **attributes)
 
 
 def adaptive_average_backward(axes: int, call: AtenCall, grad_output: str, x: str) -> str:
@@ -106,8 +106,8 @@ def adaptive_average_backward(axes: int, call: AtenCall, grad_output: str, x: st
     after, before = call.shape[-axes:], call.graph.shape(grad_output)[-axes:]
     if not any(a % b for a, b in zip(after, before, strict=True)):
         taps = [a // b for a, b in zip(after, before, strict=True)]
-        words = pool_words(axes, taps, (), (0,), False)
-        return _pool_gradient(call, AVERAGE_POOL_GRADIENT, axes, [grad_output], **words)
+        attributes = pool_attributes(axes, taps, (), (0,), False)
+        return _pool_gradient(call, AVERAGE_POOL_GRADIENT, axes, [grad_output], **attributes)
     for at, (size, windows) in enumerate(zip(after, before, strict=True)):
         grad_output = multiply_along(
             call, grad_output, at - axes, shares_of_windows(size, windows).T
@@ -115,11 +115,13 @@ def adaptive_average_backward(axes: int, call: AtenCall, grad_output: str, x: st
     return grad_output
 
 
-def _pool_gradient(call: AtenCall, op: str, axes: int, inputs: Sequence[str], **words: Any) -> str:
+def _pool_gradient(
+    call: AtenCall, op: str, axes: int, inputs: Sequence[str], **attributes: Any
+) -> str:
     """Add a gradient of pools; one image without an axis of images gets one."""
     lead = [1] if len(call.shape) == axes + 1 else []
     images = [call.graph.reshape(name, (*lead, *call.graph.shape(name))) for name in inputs]
-    return call.reshape(call.add(op, *images, shape=(*lead, *call.shape), **words))
+    return call.reshape(call.add(op, *images, shape=(*lead, *call.shape), **attributes))
 
 
 def batch_norm_training(

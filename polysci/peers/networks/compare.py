@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.frontends.layers.words import backward_of
-from polysci.frontends.onnx.binding import bound_inputs
+from polysci.frontends.onnx.importer import bound_inputs
 from polysci.measure.network_samples import SAMPLE_S, WARM_UP_S
 from polysci.network.build import store
 from polysci.network.compiled import Network, build_network

@@ -9,17 +9,19 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.errors import UnsupportedError
+from polysci.frontends.layers.feedforward import FunctionLayer, ResidualLayer
 from polysci.frontends.layers.model import INPUT, Layer, LayeredModel, build_model
-from polysci.frontends.layers.plain import FunctionLayer, ResidualLayer
-from polysci.frontends.layers.recurrent_words import RecurrentWords
-from polysci.frontends.layers.words import backward_of, describes_model, layers_of
+from polysci.frontends.layers.words import RecurrentWords, backward_of, describes_model, layers_of
 from polysci.measure.network_samples import LoadedModel, Way
 from polysci.peers.networks.service import Service, TimingRequest
 
 # PyTorch's modules of ONNX's operators that treat every element alike.
 _FUNCTIONS: Final[Mapping[str, Callable[..., tuple[str, dict[str, Any]]]]] = MappingProxyType(
     {
-        **{name: partial(lambda name: (name, {}), name) for name in ("sigmoid", "tanh", "mish")},
+        **{
+            name: partial(lambda name: (name.title(), {}), name)
+            for name in ("sigmoid", "tanh", "mish")
+        },
         "relu": lambda: ("ReLU", {}),
         "swish": lambda: ("SiLU", {}),
         "softplus": lambda: ("Softplus", {}),

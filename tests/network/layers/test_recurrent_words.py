@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polysci.errors import SpecError
-from polysci.frontends.layers.recurrent_words import CELLS, RecurrentWords
-from polysci.frontends.layers.words import layers_of, model_of
+from polysci.frontends.layers.words import CELLS, RecurrentWords, layers_of, model_of
 from polysci.graph.simplify import simplify
 from polysci.network.prepare import graph_of
 

@@ -1,0 +1,700 @@
+"""Operators of other domains and of opsets before 7, as ONNX's of opset 7 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import sqrt
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from polysci.frontends.onnx.model_file import OLDEST
+from polysci.frontends.onnx.reader import (
+    Call,
+    Expansion,
+    ExpansionError,
+    Reader,
+    expansion_by,
+    operator_name,
+)
+from polysci.graph.graph import QUANTISED_LSTM
+from polysci.numerics.arrays import Array
+
+MASKED = -10000.0  # what is added where a mask is 0, if the node does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Queries, keys and values as (batch, heads, length, size), and what is added to scores."""
+
+    query: str
+    key: str
+    value: str
+    added: tuple[str, ...]
+
+
+def attention(call: Call) -> None:
+    """Expand attention of one tensor: a product with constant weights makes q, k and v."""
+    call.refuse("do_rotary", "past_present_share_buffer")
+    x, heads = call.input(0), int(call.attribute("num_heads", 0))
+    weights = _constant(call, 1)
+    sizes = call.attribute("qkv_hidden_sizes", None) or [weights.shape[1] // 3] * 3
+    if sum(sizes) != weights.shape[1] or call.input(4) or call.output(1):
+        raise ExpansionError("keys and values of the past, or sizes that do not fit the weights")
+    ends = np.cumsum(sizes)[:-1]
+    bias = _constant(call, 2) if call.input(2) else np.zeros(weights.shape[1], weights.dtype)
+    parts = []
+    for part, shift in zip(np.split(weights, ends, 1), np.split(bias, ends), strict=True):
+        product = call.make("MatMul", [x, _number(call, part)])
+        parts.append(_split_heads(call, call.make("Add", [product, _number(call, shift)]), heads))
+    added = [_mask(call, call.input(3)), call.input(5)]
+    query, key, value = parts
+    _attend(call, Heads(query, key, value, tuple(name for name in added if name)))
+
+
+def multi_head_attention(call: Call) -> None:
+    """Expand attention of queries, keys and values; keys and values may be split by heads."""
+    query, key, value = (call.input(at) for at in range(3))
+    heads = int(call.attribute("num_heads", 0))
+    if not key or not value or call.rank(query) != 3 or call.rank(key) not in (3, 4):
+        raise ExpansionError("queries, keys and values in one tensor")
+    if any(map(call.output, (1, 2, 3))) or any(call.input(at) for at in range(6, 10)):
+        raise ExpansionError("keys and values of the past")
+    names = [query, key, value]
+    if call.input(3):
+        sizes = [call.shape(name)[-1] if call.rank(name) == 3 else 0 for name in names]
+        if not all(sizes):
+            raise ExpansionError("a bias for keys by heads")
+        parts = np.split(_constant(call, 3), np.cumsum(sizes)[:-1])
+        pairs = zip(names, parts, strict=True)
+        names = [call.make("Add", [name, _number(call, part)]) for name, part in pairs]
+    q, k, v = (
+        _split_heads(call, name, heads) if call.rank(name) == 3 else name for name in names
+    )  # fmt: skip
+    added = [_mask(call, call.input(4)), call.input(5)]
+    _attend(call, Heads(q, k, v, tuple(name for name in added if name)))
+
+
+def _constant(call: Call, at: int) -> Array:
+    return call.reader.value(call.input(at), "weights or a bias that are")
+
+
+def _number(call: Call, value: Array) -> str:
+    return call.constant("number", np.ascontiguousarray(value))
+
+
+def _list(call: Call, values: Sequence[int]) -> str:
+    return _number(call, np.array(values, np.int64))
+
+
+def _split_heads(call: Call, name: str, heads: int) -> str:
+    """Split (batch, length, size) by heads, with their axis behind the batch."""
+    batch, length, size = call.shape(name)
+    if heads < 1 or size % heads:
+        raise ExpansionError(f"{heads} heads of {size}")
+    shape = _list(call, (batch, length, heads, size // heads))
+    return call.make("Transpose", [call.make("Reshape", [name, shape])], perm=[0, 2, 1, 3])
+
+
+def _mask(call: Call, mask: str) -> str:
+    """Return what to add to scores for a mask of 0 and 1 by key, by query and key, or lengths."""
+    if not mask:
+        return ""
+    shape = call.shape(mask)
+    if len(shape) == 1:
+        batch, length = call.shape(call.input(0))[0], call.shape(call.input(1))[1]
+        length = call.shape(call.input(0))[1] if call.proto.op_type == "Attention" else length
+        if shape != (batch,):
+            raise ExpansionError(f"a mask of shape {list(shape)}")
+        ends = call.make("Reshape", [mask, _list(call, (batch, 1))])
+        dtype = call.reader.table.tensor(mask).dtype
+        places = call.constant("places", np.arange(length, dtype=dtype)[None])
+        mask, shape = call.make("Less", [places, ends]), (batch, length)
+    elif len(shape) not in (2, 3):
+        raise ExpansionError(f"a mask of shape {list(shape)}")
+    wide = [shape[0], 1, *([1] if len(shape) == 2 else []), *shape[1:]]
+    real = call.make("Cast", [mask], to=int(call.reader.table.onnx.TensorProto.FLOAT))
+    real = call.make("Reshape", [real, _list(call, wide)])
+    fill = float(call.attribute("mask_filter_value", MASKED))
+    hidden = call.make("Sub", [call.number(1.0, real), real])
+    return call.make("Mul", [hidden, call.number(fill, real)])
+
+
+def _attend(call: Call, parts: Heads) -> None:
+    """Add ``softmax(scale * Q K' + masks) V``, heads side by side again."""
+    batch, heads, length, size = call.shape(parts.query)
+    across = call.make("Transpose", [parts.key], perm=[0, 1, 3, 2])
+    scores = call.make("MatMul", [parts.query, across])
+    scale = float(call.attribute("scale", 0.0)) or 1 / sqrt(size)
+    scores = call.make("Mul", [scores, call.number(scale, scores)])
+    for name in parts.added:
+        scores = call.make("Add", [scores, name])
+    if call.attribute("unidirectional", 0):
+        keys = call.shape(scores)[-1]
+        later = np.triu(np.full((length, keys), -np.inf, np.float32), 1 + keys - length)
+        scores = call.make("Add", [scores, _number(call, later)])
+    shares = call.make("Softmax", [scores], axis=3)
+    y = call.make("Transpose", [call.make("MatMul", [shares, parts.value])], perm=[0, 2, 1, 3])
+    width = heads * call.shape(parts.value)[-1]
+    call.make("Reshape", [y, _list(call, (batch, length, width))], call.output(0))
+
+
+SINGLE = 1  # ONNX's number of float32
+
+
+def _on_8_bits(call: Call, op: str, factors: int) -> None:
+    """Expand an operator on 8-bit numbers: ``(x, scale, zero)`` each, then those of the result."""
+    inputs = [_dequantise(call, 3 * at) for at in range(factors)]
+    y = call.make(op, inputs, **call.others("channels_last"))
+    call.refuse("channels_last")
+    _quantise(call, y, 3 * factors)
+
+
+def _softmax(call: Call) -> None:
+    """Expand Softmax of version ``opset``: before 13 all axes from ``axis`` on are one."""
+    x, axis, old = call.input(0), int(call.attribute("axis", -1)), call.attribute("opset", 13) < 13
+    rank = call.rank(x)
+    if old != (call.reader.table.opset < 13) and axis % rank != rank - 1:
+        raise ExpansionError(f"opset {call.attribute('opset', 13)} and axis {axis}")
+    _quantise(call, call.make("Softmax", [_dequantise(call, 0)], axis=axis), 3)
+
+
+def _mean(call: Call) -> None:
+    """Expand ReduceMean, whose axes are an input since version 18."""
+    axes, words = call.attribute("axes", None), {"keepdims": call.attribute("keepdims", 1)}
+    inputs = [_dequantise(call, 0)]
+    if axes is not None and call.reader.table.opset < 18:
+        words["axes"] = axes
+    elif axes is not None:
+        inputs.append(call.constant("axes", np.array(axes, np.int64)))
+    _quantise(call, call.make("ReduceMean", inputs, **words), 3)
+
+
+def _where(call: Call) -> None:
+    """Expand Where: a condition, then two times ``(x, scale, zero)``."""
+    _quantise(
+        call, call.make("Where", [call.input(0), _dequantise(call, 1), _dequantise(call, 4)]), 7
+    )
+
+
+def _gemm(call: Call) -> None:
+    """Expand ``alpha * (A @ B + C)``, C in steps of both scales; with y's scale to 8 bits.
+
+    A scale of B is one, or one a column of the product.
+    """
+    names = [call.input(at) for at in range(3) if call.input(at)]
+    step, alpha, turned = names[1], float(call.attribute("alpha", 1.0)), call.attribute("transB", 0)
+    if alpha != 1:
+        step = names[1] = call.make("Mul", [step, call.number(alpha, step)])
+    a = call.make("DequantizeLinear", names)
+    if call.attribute("transA", 0):
+        a = call.make("Transpose", [a], perm=[1, 0])
+    factor = [call.input(at) for at in range(3, 6) if call.input(at)]
+    b = call.make("DequantizeLinear", factor, **_axis(call, factor, 1 - bool(turned)))
+    inputs = [a, b]
+    if call.input(6):
+        whole = call.make("Cast", [call.input(6)], to=SINGLE)
+        inputs.append(call.make("Mul", [whole, call.make("Mul", [step, call.input(4)])]))
+    if not call.input(7):
+        call.make("Gemm", inputs, call.output(0), transB=turned)
+        return
+    _quantise(call, call.make("Gemm", inputs, transB=turned), 7)
+
+
+def _axis(call: Call, factor: list[str], axis: int) -> dict[str, Any]:
+    """Return the axis along which a factor has a scale for each place; none where it has one."""
+    return {"axis": axis} if any(call.rank(name) for name in factor[1:]) else {}
+
+
+def _dynamic_product(call: Call) -> None:
+    """Expand ``DynamicQuantizeMatMul``: A is rounded to 8 bits by its own range."""
+    parts = [call.reader.fresh(f"{call.title}/{word}") for word in ("a", "scale", "zero")]
+    call.reader.emit("DynamicQuantizeLinear", [call.input(0)], parts)
+    names = [call.input(at) for at in (1, 2, 3) if call.input(at)]
+    a = call.make("DequantizeLinear", parts)
+    b = call.make("DequantizeLinear", names, **_axis(call, names, -1))
+    _product(call, a, b, call.input(4))
+
+
+def _product(call: Call, a: str, b: str, bias: str) -> None:
+    if bias:
+        call.make("Add", [call.make("MatMul", [a, b]), bias], call.output(0))
+    else:
+        call.make("MatMul", [a, b], call.output(0))
+
+
+def _quantised_concat(call: Call) -> None:
+    """Expand Concat; the scale and zero of the result come first."""
+    parts = [_dequantise(call, at) for at in range(2, len(call.proto.input), 3)]
+    _quantise(call, call.make("Concat", parts, **call.others()), 0)
+
+
+def _dequantise(call: Call, at: int) -> str:
+    inputs = [call.input(at + part) for part in range(3)]
+    return call.make("DequantizeLinear", [name for name in inputs if name])
+
+
+def _quantise(call: Call, y: str, at: int) -> None:
+    names = [y, call.input(at), call.input(at + 1)]
+    call.make("QuantizeLinear", [name for name in names if name], call.output(0))
+
+
+def _integers_to_real(call: Call) -> None:
+    """Expand ``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
+    places = ((0, 2, 4), (1, 3, 5))  # of a factor, its scale and its zero
+    names = [[call.input(at) for at in factor if call.input(at)] for factor in places]
+    a = call.make("DequantizeLinear", names[0])
+    b = call.make("DequantizeLinear", names[1], **_axis(call, names[1], -1))
+    _product(call, a, b, call.input(6))
+
+
+def _quantised_lstm(call: Call) -> None:
+    """Expand ``DynamicQuantizeLSTM``, whose weights are constant and fit 8 bits less their zero.
+
+    Others are converted to f32, and then nothing is rounded.
+    """
+    reader, parts = call.reader, [_narrow_weights(call, 1, 8), _narrow_weights(call, 2, 10)]
+    others = [call.input(at) for at in range(3, 8)]
+    if None in parts:
+        call.reader.emit(
+            "LSTM", [call.input(0), _real_weights(call, 1, 8), _real_weights(call, 2, 10), *others],
+            [*call.proto.output], **call.others(),
+        )  # fmt: skip
+        return
+    (w, w_scale), (r, r_scale) = (part for part in parts if part)
+    node = reader.node(call.proto)
+    inputs = (call.input(0), w, r, *others, w_scale, r_scale)
+    steps, batch, _ = call.shape(call.input(0))
+    count, hidden = call.shape(r)[0], call.shape(r)[2]
+    last = (count, batch, hidden)
+    shapes = zip(node.outputs, ((steps, count, batch, hidden), last, last), strict=False)
+    results = {name: ("float32", shape) for name, shape in shapes if name}
+    reader.append(replace(node, op=QUANTISED_LSTM, inputs=inputs), results)
+
+
+def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | None:
+    """Return transposed weights less their zero, and scales; None if 8 bits lack any."""
+    values = call.reader.table.values
+    names = [call.input(at) for at in (weights, scale, scale + 1) if call.input(at)]
+    if not all(name in values for name in names):
+        return None
+    whole, scales, *zeros = (values[name] for name in names)
+    rows = [zero.astype(np.int64).reshape(len(zero), 1, -1) for zero in zeros]
+    moved = whole.astype(np.int64) - (rows[0] if rows else 0)
+    if not moved.size or moved.min() < -128 or moved.max() > 127:
+        return None
+    narrow = np.ascontiguousarray(moved.astype(np.int8).transpose(0, 2, 1))
+    factors = scales.astype(np.float32).reshape(len(scales), -1)
+    return call.constant("weights", narrow), call.constant("scales", factors)
+
+
+def _real_weights(call: Call, weights: int, scale: int) -> str:
+    names = [call.input(weights), call.input(scale), call.input(scale + 1)]
+    real = call.make("DequantizeLinear", [name for name in names if name], axis=0)
+    return call.make("Transpose", [real], perm=[0, 2, 1])
+
+
+MICROSOFT = "com.microsoft"
+
+
+def _activate(call: Call, x: str) -> None:
+    """Add the activation that a fused operator ends with."""
+    op = call.attribute("activation", "")
+    values = [float(value) for value in call.attribute("activation_params", [])]
+    if op in ("", "Relu", "Tanh", "Sigmoid"):
+        call.make(op or "Identity", [x], call.output(0))
+    elif op == "LeakyRelu":
+        alpha = values[0] if values else call.attribute("activation_alpha", 0.01)
+        call.make(op, [x], call.output(0), alpha=alpha)
+    elif op == "HardSigmoid" and len(values) == 2:
+        call.make(op, [x], call.output(0), alpha=values[0], beta=values[1])
+    elif op == "Clip" and len(values) == 2 and call.reader.table.opset < 11:
+        call.make(op, [x], call.output(0), min=values[0], max=values[1])
+    elif op == "Clip" and len(values) == 2:
+        call.make(op, [x, *(call.number(value, x) for value in values)], call.output(0))
+    else:
+        raise ExpansionError(f"activation {op}")
+
+
+_FUSED = ("activation", "activation_params", "activation_alpha", "activation_beta",
+          "activation_gamma")  # fmt: skip
+
+
+def _fused_conv(call: Call) -> None:
+    """Expand to ``activation(Conv(x, w, b) + z)``."""
+    inputs = [call.input(at) for at in range(3 if call.input(2) else 2)]
+    y = call.make("Conv", inputs, **call.others(*_FUSED))
+    _activate(call, call.make("Add", [y, call.input(3)]) if call.input(3) else y)
+
+
+def _fused_gemm(call: Call) -> None:
+    _activate(call, call.make("Gemm", [*call.proto.input], **call.others(*_FUSED)))
+
+
+def _fused_matmul(call: Call) -> None:
+    """Expand to ``alpha * A @ B``, either transposed in its last two axes."""
+    call.refuse("transBatchA", "transBatchB")
+    factors = []
+    for at, name in enumerate(("transA", "transB")):
+        factor = call.input(at)
+        if call.attribute(name, 0) and (rank := call.rank(factor)) > 1:
+            order = [*range(rank - 2), rank - 1, rank - 2]
+            factor = call.make("Transpose", [factor], perm=order)
+        factors.append(factor)
+    alpha = float(call.attribute("alpha", 1.0))
+    if alpha == 1:
+        call.make("MatMul", factors, call.output(0))
+        return
+    product = call.make("MatMul", factors)
+    call.make("Mul", [product, call.number(alpha, product)], call.output(0))
+
+
+def _gelu(call: Call, approximate: str) -> None:
+    """Expand Gelu of x, or of x and a bias."""
+    x = call.input(0)
+    x = call.make("Add", [x, call.input(1)]) if call.input(1) else x
+    call.make("Gelu", [x], call.output(0), approximate=approximate)
+
+
+def _split_gelu(call: Call) -> None:
+    """Multiply half of the last axis of ``x + bias`` with Gelu of the other half."""
+    total = call.make("Add", [call.input(0), call.input(1)])
+    size, at = call.shape(total)[-1], call.rank(total) - 1
+    halves = []
+    for first in (0, size // 2):
+        ends = [[first], [first + size // 2], [at]]
+        halves.append(call.make("Slice", [total, *(_list(call, end) for end in ends)]))
+    call.make("Mul", [halves[0], call.make("Gelu", [halves[1]])], call.output(0))
+
+
+def _quick_gelu(call: Call) -> None:
+    """Expand to ``x * sigmoid(alpha * x)``."""
+    x = call.input(0)
+    scaled = call.make("Mul", [x, call.number(call.attribute("alpha", 1.702), x)])
+    call.make("Mul", [x, call.make("Sigmoid", [scaled])], call.output(0))
+
+
+def _layer_norm(call: Call, x: str, gamma: str, beta: str, epsilon: float) -> None:
+    """Normalise the last axis; without ``beta`` none is added."""
+    inputs = [x, gamma, beta] if beta else [x, gamma]
+    call.make("LayerNormalization", inputs, call.output(0), axis=-1, epsilon=epsilon)
+
+
+def _skip_layer_norm(call: Call) -> None:
+    """Normalise ``x + skip + bias``, which is the fourth output."""
+    total = _skipped(call, 4)
+    _layer_norm(call, total, call.input(2), call.input(3), call.attribute("epsilon", 1e-12))
+
+
+def _skip_rms_norm(call: Call) -> None:
+    total = _skipped(call, 3)
+    call.make("RMSNormalization", [total, call.input(2)], call.output(0), axis=-1,
+              epsilon=call.attribute("epsilon", 1e-12))  # fmt: skip
+
+
+def _skipped(call: Call, bias: int) -> str:
+    """Add ``x + skip + bias``, under the name of the fourth output if there is one."""
+    if call.output(1) or call.output(2):
+        raise ExpansionError("the outputs mean and inv_std_var")
+    parts = [name for name in (call.input(0), call.input(1), call.input(bias)) if name]
+    total = parts[0]
+    for at, part in enumerate(parts[1:], 1):
+        last = call.output(3) if at == len(parts) - 1 else ""
+        total = call.make("Add", [total, part], last)
+    return total
+
+
+def _rms_norm(call: Call) -> None:
+    if call.output(1):
+        raise ExpansionError("the output inv_std_var")
+    call.make("RMSNormalization", [call.input(0), call.input(1)], call.output(0),
+              axis=call.attribute("axis", -1), epsilon=call.attribute("epsilon", 1e-5))  # fmt: skip
+
+
+def _embed(call: Call) -> None:
+    """Add and normalise words, places and segments of a text."""
+    if call.output(1) and call.input(7):
+        raise ExpansionError("the output mask_index")
+    words, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
+    total = call.make("Gather", [table, words])
+    if call.input(8):
+        total = call.make("Add", [total, call.make("Gather", [places, call.input(8)])])
+    else:
+        order = _list(call, range(call.shape(words)[1]))
+        total = call.make("Add", [total, call.make("Gather", [places, order])])
+    if segments:
+        total = call.make("Add", [total, call.make("Gather", [call.input(4), segments])])
+    if call.output(2):
+        call.make("Identity", [total], call.output(2))
+    if call.output(1):
+        call.reader.learn(call.output(1), np.zeros(call.shape(words)[0], np.int32))
+    _layer_norm(call, total, call.input(5), call.input(6), call.attribute("epsilon", 1e-12))
+
+
+_MICROSOFT: Mapping[str, Callable[[Call], None]] = MappingProxyType(
+    {
+        "FusedConv": _fused_conv,
+        "FusedGemm": _fused_gemm,
+        "FusedMatMul": _fused_matmul,
+        "TransposeMatMul": _fused_matmul,
+        "Gelu": partial(_gelu, approximate="none"),
+        "BiasGelu": partial(_gelu, approximate="none"),
+        "FastGelu": partial(_gelu, approximate="tanh"),
+        "QuickGelu": _quick_gelu,
+        "BiasSplitGelu": _split_gelu,
+        "SkipLayerNormalization": _skip_layer_norm,
+        "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+        "EmbedLayerNormalization": _embed,
+        "Attention": attention,
+        "MultiHeadAttention": multi_head_attention,
+        "QLinearAdd": partial(_on_8_bits, op="Add", factors=2),
+        "QLinearMul": partial(_on_8_bits, op="Mul", factors=2),
+        "QLinearSigmoid": partial(_on_8_bits, op="Sigmoid", factors=1),
+        "QLinearLeakyRelu": partial(_on_8_bits, op="LeakyRelu", factors=1),
+        "QLinearGlobalAveragePool": partial(_on_8_bits, op="GlobalAveragePool", factors=1),
+        "QLinearAveragePool": partial(_on_8_bits, op="AveragePool", factors=1),
+        "QLinearSoftmax": _softmax,
+        "QLinearReduceMean": _mean,
+        "QLinearWhere": _where,
+        "QLinearConcat": _quantised_concat,
+        "QGemm": _gemm,
+        "MatMulIntegerToFloat": _integers_to_real,
+        "DynamicQuantizeMatMul": _dynamic_product,
+        "DynamicQuantizeLSTM": _quantised_lstm,
+    }
+)
+
+
+def expansion_of_microsoft(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion of an operator of ONNX Runtime's own domain."""
+    if operator_name(proto) == "SimplifiedLayerNormalization":  # which it has without a domain
+        expand: Callable[[Call], None] | None = _rms_norm
+    else:
+        expand = _MICROSOFT.get(proto.op_type) if proto.domain == MICROSOFT else None
+    return expansion_by(expand)
+
+
+CLASSICAL = "ai.onnx.ml"
+REFUSED = (
+    "an operator of classical machine learning, which polysci does not have; end the model before "
+    "it, and compute it in the program that calls the network"
+)
+
+
+def _as_f32(call: Call, name: str) -> str:
+    """Return a tensor as f32."""
+    call.shape(name)
+    if call.reader.table.tensor(name).dtype == "float32":
+        return name
+    return call.make("Cast", [name], to=int(call.reader.table.onnx.TensorProto.FLOAT))
+
+
+def _vector(call: Call, attribute: str, default: float) -> str:
+    """Return a list of numbers, one for each column or for all."""
+    values = call.attribute(attribute, None) or [default]
+    return call.constant(attribute, np.array(values, np.float32))
+
+
+def _scale(call: Call) -> None:
+    """Expand to ``(x - offset) * scale``."""
+    centred = call.make("Sub", [_as_f32(call, call.input(0)), _vector(call, "offset", 0)])
+    call.make("Mul", [centred, _vector(call, "scale", 1)], call.output(0))
+
+
+def _regress(call: Call) -> None:
+    """Expand to ``x @ coefficients' + intercepts``, a row of coefficients for each target."""
+    if call.attribute("post_transform", "NONE") != "NONE":
+        raise ExpansionError(f"post_transform {call.attribute('post_transform', '')}")
+    targets = call.attribute("targets", 1)
+    rows = np.array(call.attribute("coefficients", []), np.float32).reshape(targets, -1)
+    columns = call.constant("coefficients", np.ascontiguousarray(rows.T))
+    product = call.make("MatMul", [_as_f32(call, call.input(0)), columns])
+    call.make("Add", [product, _vector(call, "intercepts", 0)], call.output(0))
+
+
+def _normalise(call: Call) -> None:
+    """Divide rows by their largest size, the sum of sizes, or the root of the sum of squares."""
+    kind, x = call.attribute("norm", "MAX"), _as_f32(call, call.input(0))
+    ops = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
+    if kind not in ops:
+        raise ExpansionError(f"norm {kind}")
+    axes = call.constant("axes", np.array([-1], np.int64))
+    source = call.make("Abs", [x]) if kind == "MAX" else x
+    newer = call.reader.table.opset >= 18
+    norm = (
+        call.make(ops[kind], [source, axes]) if newer else call.make(ops[kind], [source], axes=[-1])
+    )
+    zero, one = (call.number(value, norm) for value in (0.0, 1.0))
+    divisor = call.make("Where", [call.make("Equal", [norm, zero]), one, norm])
+    call.make("Div", [x, divisor], call.output(0))
+
+
+def _pick(call: Call) -> None:
+    """Pick columns by their numbers."""
+    call.make("Gather", [call.input(0), call.input(1)], call.output(0), axis=-1)
+
+
+_CLASSICAL: Mapping[str, Callable[[Call], None]] = MappingProxyType(
+    {
+        "Scaler": _scale,
+        "LinearRegressor": _regress,
+        "Normalizer": _normalise,
+        "ArrayFeatureExtractor": _pick,
+    }
+)
+
+
+def expansion_of_classical(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion of an operator of ``ai.onnx.ml``."""
+    if proto.domain != CLASSICAL:
+        return None
+    return expansion_by(_CLASSICAL.get(proto.op_type, _refuse_classical))
+
+
+def _refuse_classical(call: Call) -> None:
+    raise ExpansionError(REFUSED)
+
+
+# Attributes that said how memory was shared, or what a result was for.
+_IDLE = ("consumed_inputs", "is_test", "output_sequence")
+Words = dict[str, Any]
+# Changes the attributes of a node, and gives its inputs.
+Conversion = Callable[[Call, list[str], Words], list[str]]
+
+
+def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion of a node older than opset 7, where it was written otherwise."""
+    known = all(name in reader.table.types for name in proto.input if name)
+    if reader.table.file_opset >= OLDEST or not known:
+        return None
+    call = Call(reader, proto)
+    words, inputs = call.others(*_IDLE), [*proto.input]
+    if convert := _CONVERSIONS.get(proto.op_type):
+        inputs = convert(call, inputs, words)
+    if inputs == [*proto.input] and _typed(words) == _typed(call.others()):
+        return None
+    # the others of a BatchNormalization are for training
+    outputs = [*proto.output][: 1 if proto.op_type == "BatchNormalization" else None]
+    return lambda reader, _: reader.emit(proto.op_type, inputs, outputs, **words)
+
+
+def _typed(words: Words) -> dict[str, tuple[type, Any]]:
+    """Return attributes with their types: 3 and 3.0 are equal."""
+    return {name: (type(value), value) for name, value in words.items()}
+
+
+def _along_axis(call: Call, inputs: list[str], words: Words) -> list[str]:
+    """Reshape a second operand that lies along axes of the first from ``axis`` on."""
+    words.pop("broadcast", None)
+    axis = words.pop("axis", None)
+    if axis is None:
+        return inputs
+    rank, own = call.rank(inputs[0]), call.shape(inputs[1])
+    behind = rank - axis % rank - len(own)
+    return [inputs[0], _reshaped(call, inputs[1], (*own, *[1] * behind))]
+
+
+def _slopes(call: Call, inputs: list[str], words: Words) -> list[str]:
+    """Reshape the slopes of PRelu: one a channel, which is axis 1."""
+    rank, own = call.rank(inputs[0]), call.shape(inputs[1])
+    if len(own) != 1 or own[0] == 1 or rank < 3:
+        return inputs
+    return [inputs[0], _reshaped(call, inputs[1], (*own, *[1] * (rank - 2)))]
+
+
+def _reshaped(call: Call, name: str, shape: tuple[int, ...]) -> str:
+    if call.shape(name) == shape:
+        return name
+    return call.make("Reshape", [name, _list(call, shape)])
+
+
+def _without_broadcast(call: Call, inputs: list[str], words: Words) -> list[str]:
+    words.pop("broadcast", None)
+    return inputs
+
+
+def _cast(call: Call, inputs: list[str], words: Words) -> list[str]:
+    """Convert the type, which was a word."""
+    kinds = call.reader.table.onnx.TensorProto.DataType
+    if isinstance(words.get("to"), str):
+        words["to"] = kinds.Value(words["to"].upper())
+    return inputs
+
+
+def _concat(call: Call, inputs: list[str], words: Words) -> list[str]:
+    words.setdefault("axis", 1)
+    return inputs
+
+
+def _pad(call: Call, inputs: list[str], words: Words) -> list[str]:
+    if "paddings" in words:
+        words["pads"] = words.pop("paddings")
+    return inputs
+
+
+def _power(call: Call, inputs: list[str], words: Words) -> list[str]:
+    """Convert p of LpPool from a real number."""
+    if "p" in words:
+        words["p"] = int(words["p"])
+    return inputs
+
+
+def _reshape(call: Call, inputs: list[str], words: Words) -> list[str]:
+    if "shape" not in words:
+        return inputs
+    return [inputs[0], _list(call, words.pop("shape"))]
+
+
+def _selu(call: Call, inputs: list[str], words: Words) -> list[str]:
+    words.setdefault("alpha", 1.6732)
+    words.setdefault("gamma", 1.0507)
+    return inputs
+
+
+def _split(call: Call, inputs: list[str], words: Words) -> list[str]:
+    if len(inputs) == 2:
+        words["split"] = _known(call, inputs[1])
+    return inputs[:1]
+
+
+def _tile(call: Call, inputs: list[str], words: Words) -> list[str]:
+    """Convert a number of tiles along one axis to repeats."""
+    if len(inputs) < 3:
+        return inputs
+    (tiles,), (axis,) = (_known(call, name) for name in inputs[1:])
+    repeats = np.ones(call.rank(inputs[0]), np.int64)
+    repeats[axis] = tiles
+    return [inputs[0], call.constant("repeats", repeats)]
+
+
+def _known(call: Call, name: str) -> list[int]:
+    return [int(number) for number in call.reader.value(name, f"{name!r:.200} is").reshape(-1)]
+
+
+def _upsample(call: Call, inputs: list[str], words: Words) -> list[str]:
+    if "height_scale" in words:
+        words["scales"] = [1.0, 1.0, words.pop("height_scale"), words.pop("width_scale")]
+    return inputs
+
+
+_ARITHMETIC = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+_CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
+    {
+        **dict.fromkeys(_ARITHMETIC, _along_axis),
+        "Cast": _cast,
+        "Concat": _concat,
+        "Gemm": _without_broadcast,
+        "GlobalLpPool": _power,
+        "LpPool": _power,
+        "PRelu": _slopes,
+        "Pad": _pad,
+        "Reshape": _reshape,
+        "Selu": _selu,
+        "Split": _split,
+        "Tile": _tile,
+        "Upsample": _upsample,
+    }
+)
