@@ -43,7 +43,6 @@ from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
-    from polysci.frontends.pytorch.program import TorchProgram
     from polysci.graph.graph import Graph
     from polysci.network.compiled import Network
     from polysci.network.prepare import Model
@@ -308,10 +307,10 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that exclude each other, before any work is done."""
-    from polysci.frontends.layers.words import describes_model
+    from polysci.frontends.table import front_end_of
     from polysci.peers.contest import LEAST_ROUNDS
 
-    readers = ["torch.nn"] if describes_model(arguments.model) else ["onnxruntime", "openvino"]
+    readers = front_end_of(arguments.model).peers
     if arguments.compare and (other := [*set(arguments.compare) & _PEERS - {*readers}]):
         raise SpecError(f"--compare {other[0]}: this model is for {' and '.join(readers)}")
     check_output(arguments)
@@ -371,23 +370,18 @@ def _show_code(arguments: argparse.Namespace, network: Network) -> None:
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.cli.network_text import describe_errors, describe_errors_json
-    from polysci.frontends.pytorch.program import is_program, run_program
+    from polysci.frontends.table import front_end_of
     from polysci.network.compiled import rebuild_network
     from polysci.network.debug import compare_tensors, first_wrong
 
     apart, inputs = rebuild_network(network, apart=True), inputs_of_run(arguments, network)
-    run = partial(run_program, _program(arguments)) if is_program(arguments.model) else None
+    reference = front_end_of(arguments.model).reference
+    run = reference and reference(arguments.model, dims_of(arguments), dict(arguments.value))
     rows = compare_tensors(apart, inputs, strict=arguments.check, run=run)
     width = shared.table_width(arguments)
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
     output_file.write(text(rows), arguments.output)
     return int(first_wrong(rows) is not None)
-
-
-def _program(arguments: argparse.Namespace) -> TorchProgram:
-    from polysci.frontends.pytorch.program import read_program
-
-    return read_program(arguments.model, dims_of(arguments), dict(arguments.value))
 
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:

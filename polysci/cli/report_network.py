@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from polysci.network.account import NetworkAccount
     from polysci.report.network_model import NetworkPage
 
-FILES: Final = (".onnx", ".pt2", ".tc")
 # Options that one of the two takes, and what they are when nobody gives them.
 _OF_LAYERS: Final = {
     "layout": "nhwc", "direction": "", "batch": None, "machine": None, "ranker": "traffic",
@@ -40,10 +39,9 @@ def options(command: argparse.ArgumentParser) -> None:
 
 def names_model(arguments: argparse.Namespace) -> bool:
     """Return whether a whole model is named. Raises SpecError for options of the other kind."""
-    from polysci.frontends.layers.words import describes_model
+    from polysci.frontends import table
 
-    models = [text for text in arguments.layers
-              if Path(text).suffix.lower() in FILES or describes_model(text)]  # fmt: skip
+    models = [text for text in arguments.layers if table.names_model(text)]
     if models and len(arguments.layers) > 1:
         raise SpecError(f"{models[0]}: a page is of one model, or of layers; leave out the others")
     what, other = ("layers", _OF_LAYERS) if models else ("a whole model (MODEL.onnx)", _OF_MODELS)

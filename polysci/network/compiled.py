@@ -18,7 +18,7 @@ from polysci.border.arguments import check_path
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
 from polysci.errors import PolysciError, SpecError, UnsupportedError
-from polysci.frontends.layers.words import describes_model
+from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
 from polysci.loop_ir.nodes import LoopModule
 from polysci.network.build import (
@@ -384,9 +384,8 @@ def compile_network(
 
 
 def _title_of(model: object) -> str:
-    """What files and symbols begin with."""
-    stem = Path(model).stem if isinstance(model, str | PathLike) else "network"
-    return names.project(str(model).split(":")[0].strip() if describes_model(model) else stem)
+    """Return what files and symbols begin with."""
+    return names.project(front_end_of(model).title(model))
 
 
 def _from_cache(graph: Graph, options: PlanOptions, title: str, asked: CompileOptions) -> Network:

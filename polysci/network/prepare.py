@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
-from polysci.frontends.layers.words import backward_of, describes_model, model_of, with_rows
-from polysci.frontends.onnx import importer
 from polysci.frontends.onnx.model_file import ModelSource
-from polysci.frontends.pytorch.program import is_program, load_program
-from polysci.graph.differentiate import pull_back
+from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
-from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.graph.operators.lower import lower
 from polysci.graph.simplify import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, reproducible_schedule
 from polysci.lower.layer_calls import refuse_code, refuse_schedule
@@ -59,7 +55,6 @@ Model: TypeAlias = "ModelSource | LayeredModel | ExportedProgram"
 DTYPES = ("f32", "bf16")
 AIMS = ("speed", "memory")
 OTHERS: Final = 60  # schedules that the model prefers, where the best has no code in a network
-NOTATION = ".tc"  # files of comprehensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +103,7 @@ def read_graph(
     words, ``dims`` may have other ``rows``. Those of words
     with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
     """
-    if isinstance(model, str) and (whole := backward_of(model)):
-        wanted = [tensor.name for tensor in whole.graph.inputs]
-        return pull_back(whole.graph, whole.graph.outputs[0].name, wanted)
-    if isinstance(model, str) and describes_model(model):
-        model, dims = model_of(with_rows(model, dims or {})), None
-    if isinstance(model, LayeredModel):
-        if dims or values:
-            raise SpecError("dims, values: a model of layers has every extent fixed")
-        return model.fixed()
-    if is_program(model):
-        return load_program(model, dims, values)
-    if isinstance(model, str | PathLike) and str(model).endswith(NOTATION):
-        from polysci.frontends.notation.graphs import (
-            load_notation,
-        )  # the parser costs 0.2 s
-
-        return load_notation(model, dims or {})
-    return importer.load(model, dims, values, external=external, supported=SUPPORTED)
+    return front_end_of(model).read(model, dims, values, external)
 
 
 def prepare(
