@@ -263,3 +263,11 @@ class Conv3dBackwardWeights(BackwardWeights):
 
     __slots__ = ()
     FORWARD: ClassVar[type[Convolution]] = Conv3d
+
+
+# The problems of both gradients of each convolution: of its input, and of its filters.
+GRADIENTS: Mapping[type[Convolution], tuple[type[BackwardData], type[BackwardWeights]]] = {
+    Conv1d: (Conv1dBackwardData, Conv1dBackwardWeights),
+    Conv2d: (Conv2dBackwardData, Conv2dBackwardWeights),
+    Conv3d: (Conv3dBackwardData, Conv3dBackwardWeights),
+}

@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from polysci.errors import SpecError
-from polysci.ops import convolution_gradients as gradients
-from polysci.ops.convolution_gradients import BackwardData, BackwardWeights
-from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
+from polysci.ops.convolution_gradients import GRADIENTS, BackwardData, BackwardWeights
+from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
 from polysci.torch import settings
 from polysci.torch.kernels import (
@@ -315,18 +314,11 @@ _DIRECTIONS: Mapping[str, OperatorKind] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-_FAMILIES: Final = (
-    ConvolutionSet("conv1d", Conv1d, gradients.Conv1dBackwardData,
-           gradients.Conv1dBackwardWeights),
-    ConvolutionSet("conv2d", Conv2d, gradients.Conv2dBackwardData,
-           gradients.Conv2dBackwardWeights),
-    ConvolutionSet("conv3d", Conv3d, gradients.Conv3dBackwardData,
-           gradients.Conv3dBackwardWeights),
-)  # fmt: skip
 _calls = Calls()
 OPERATORS: Final = {
     (family.axes, direction): ImageOperator(family, direction)
-    for family in _FAMILIES
+    for problem, pair in GRADIENTS.items()
+    for family in [ConvolutionSet(problem.__name__.lower(), problem, *pair)]
     for direction in _DIRECTIONS
 }
 for _operator in OPERATORS.values():

@@ -15,21 +15,12 @@ from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv_transpose2d import ConvTranspose2d
-from polysci.ops.convolution_gradients import (
-    Conv1dBackwardData,
-    Conv1dBackwardWeights,
-    Conv2dBackwardData,
-    Conv2dBackwardWeights,
-    Conv3dBackwardData,
-    Conv3dBackwardWeights,
-)
+from polysci.ops.convolution_gradients import GRADIENTS
 from polysci.ops.convolutions import Convolution
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.training.model import TARGET, Source, model_of, with_loss
 
-_OF_INPUT = (Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData)
-_OF_FILTERS = (Conv1dBackwardWeights, Conv2dBackwardWeights, Conv3dBackwardWeights)
 Gradient = tuple[Problem, str, str]  # a problem, and which of x, w and dy are its factors
 
 
@@ -43,15 +34,12 @@ def gradients_of_problem(problem: Problem) -> dict[str, Gradient]:
     if isinstance(problem, Matmul):
         return _of_matmul(problem)
     if isinstance(problem, ConvTranspose2d):
-        own = {"x": problem.gradient("bwd_d"), "w": problem.gradient("bwd_w")}
-        return {"x": (own["x"], "dy", "w"), "w": (own["w"], "dy", "x")}
+        data, filters = problem.gradient("bwd_d"), problem.gradient("bwd_w")
+        return {"x": (data, "dy", "w"), "w": (filters, "dy", "x")}
     if not isinstance(problem, Convolution):
         raise UnsupportedError(f"{problem}: expected a convolution, ConvTranspose2d or Matmul")
-    data, filters = (
-        next(row(problem) for row in rows if row.FORWARD is type(problem))
-        for rows in (_OF_INPUT, _OF_FILTERS)
-    )
-    return {"x": (data, "dy", "w"), "w": (filters, "x", "dy")}
+    of_input, of_filters = (gradient(problem) for gradient in GRADIENTS[type(problem)])
+    return {"x": (of_input, "dy", "w"), "w": (of_filters, "x", "dy")}
 
 
 def _of_matmul(product: Matmul) -> dict[str, Gradient]:
