@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 from types import MappingProxyType
@@ -26,16 +26,6 @@ from polysci.numerics.arrays import Array
 MASKED = -10000.0  # what is added where a mask is 0, if the node does not say
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """Queries, keys and values as (batch, heads, length, size), and what is added to scores."""
-
-    query: str
-    key: str
-    value: str
-    added: tuple[str, ...]
-
-
 def attention(call: Call) -> None:
     """Expand attention of one tensor: a product with constant weights makes q, k and v."""
     call.refuse("do_rotary", "past_present_share_buffer")
@@ -50,9 +40,7 @@ def attention(call: Call) -> None:
     for part, shift in zip(np.split(weights, ends, 1), np.split(bias, ends), strict=True):
         product = call.make("MatMul", [x, _number(call, part)])
         parts.append(_split_heads(call, call.make("Add", [product, _number(call, shift)]), heads))
-    added = [_mask(call, call.input(3)), call.input(5)]
-    query, key, value = parts
-    _attend(call, Heads(query, key, value, tuple(name for name in added if name)))
+    _attend(call, parts, [_mask(call, call.input(3)), call.input(5)])
 
 
 def multi_head_attention(call: Call) -> None:
@@ -68,14 +56,11 @@ def multi_head_attention(call: Call) -> None:
         sizes = [call.shape(name)[-1] if call.rank(name) == 3 else 0 for name in names]
         if not all(sizes):
             raise ExpansionError("a bias for keys by heads")
-        parts = np.split(_constant(call, 3), np.cumsum(sizes)[:-1])
-        pairs = zip(names, parts, strict=True)
-        names = [call.make("Add", [name, _number(call, part)]) for name, part in pairs]
-    q, k, v = (
-        _split_heads(call, name, heads) if call.rank(name) == 3 else name for name in names
-    )  # fmt: skip
-    added = [_mask(call, call.input(4)), call.input(5)]
-    _attend(call, Heads(q, k, v, tuple(name for name in added if name)))
+        biases = np.split(_constant(call, 3), np.cumsum(sizes)[:-1])
+        pairs = zip(names, biases, strict=True)
+        names = [call.make("Add", [name, _number(call, bias)]) for name, bias in pairs]
+    parts = [_split_heads(call, name, heads) if call.rank(name) == 3 else name for name in names]
+    _attend(call, parts, [_mask(call, call.input(4)), call.input(5)])
 
 
 def _constant(call: Call, at: int) -> Array:
@@ -123,22 +108,23 @@ def _mask(call: Call, mask: str) -> str:
     return call.make("Mul", [hidden, call.number(fill, real)])
 
 
-def _attend(call: Call, parts: Heads) -> None:
-    """Add ``softmax(scale * Q K' + masks) V``, heads side by side again."""
-    batch, heads, length, size = call.shape(parts.query)
-    across = call.make("Transpose", [parts.key], perm=[0, 1, 3, 2])
-    scores = call.make("MatMul", [parts.query, across])
+def _attend(call: Call, parts: Sequence[str], masks: Sequence[str]) -> None:
+    """Add ``softmax(scale * Q K' + masks) V`` of (batch, heads, length, size); join heads."""
+    query, key, value = parts
+    batch, heads, length, size = call.shape(query)
+    across = call.make("Transpose", [key], perm=[0, 1, 3, 2])
+    scores = call.make("MatMul", [query, across])
     scale = float(call.attribute("scale", 0.0)) or 1 / sqrt(size)
     scores = call.make("Mul", [scores, call.number(scale, scores)])
-    for name in parts.added:
-        scores = call.make("Add", [scores, name])
+    for mask in filter(None, masks):
+        scores = call.make("Add", [scores, mask])
     if call.attribute("unidirectional", 0):
         keys = call.shape(scores)[-1]
         later = np.triu(np.full((length, keys), -np.inf, np.float32), 1 + keys - length)
         scores = call.make("Add", [scores, _number(call, later)])
     shares = call.make("Softmax", [scores], axis=3)
-    y = call.make("Transpose", [call.make("MatMul", [shares, parts.value])], perm=[0, 2, 1, 3])
-    width = heads * call.shape(parts.value)[-1]
+    y = call.make("Transpose", [call.make("MatMul", [shares, value])], perm=[0, 2, 1, 3])
+    width = heads * call.shape(value)[-1]
     call.make("Reshape", [y, _list(call, (batch, length, width))], call.output(0))
 
 
@@ -147,7 +133,7 @@ SINGLE = 1  # ONNX's number of float32
 
 def _on_8_bits(call: Call, op: str, factors: int) -> None:
     """Expand an operator on 8-bit numbers: ``(x, scale, zero)`` each, then those of the result."""
-    inputs = [_dequantise(call, 3 * at) for at in range(factors)]
+    inputs = [_dequantise_next(call, 3 * at) for at in range(factors)]
     y = call.make(op, inputs, **call.others("channels_last"))
     call.refuse("channels_last")
     _quantise(call, y, 3 * factors)
@@ -159,25 +145,24 @@ def _softmax(call: Call) -> None:
     rank = call.rank(x)
     if old != (call.reader.table.opset < 13) and axis % rank != rank - 1:
         raise ExpansionError(f"opset {call.attribute('opset', 13)} and axis {axis}")
-    _quantise(call, call.make("Softmax", [_dequantise(call, 0)], axis=axis), 3)
+    _quantise(call, call.make("Softmax", [_dequantise_next(call, 0)], axis=axis), 3)
 
 
 def _mean(call: Call) -> None:
     """Expand ReduceMean, whose axes are an input since version 18."""
-    axes, words = call.attribute("axes", None), {"keepdims": call.attribute("keepdims", 1)}
-    inputs = [_dequantise(call, 0)]
+    inputs, attributes = [_dequantise_next(call, 0)], call.others("axes")
+    axes = call.attribute("axes", None)
     if axes is not None and call.reader.table.opset < 18:
-        words["axes"] = axes
+        attributes["axes"] = axes
     elif axes is not None:
-        inputs.append(call.constant("axes", np.array(axes, np.int64)))
-    _quantise(call, call.make("ReduceMean", inputs, **words), 3)
+        inputs.append(_list(call, axes))
+    _quantise(call, call.make("ReduceMean", inputs, **attributes), 3)
 
 
 def _where(call: Call) -> None:
     """Expand Where: a condition, then two times ``(x, scale, zero)``."""
-    _quantise(
-        call, call.make("Where", [call.input(0), _dequantise(call, 1), _dequantise(call, 4)]), 7
-    )
+    sides = [_dequantise_next(call, at) for at in (1, 4)]
+    _quantise(call, call.make("Where", [call.input(0), *sides]), 7)
 
 
 def _gemm(call: Call) -> None:
@@ -185,16 +170,14 @@ def _gemm(call: Call) -> None:
 
     A scale of B is one, or one a column of the product.
     """
-    names = [call.input(at) for at in range(3) if call.input(at)]
+    names = call.inputs(0, 1, 2)
     step, alpha, turned = names[1], float(call.attribute("alpha", 1.0)), call.attribute("transB", 0)
     if alpha != 1:
         step = names[1] = call.make("Mul", [step, call.number(alpha, step)])
     a = call.make("DequantizeLinear", names)
     if call.attribute("transA", 0):
         a = call.make("Transpose", [a], perm=[1, 0])
-    factor = [call.input(at) for at in range(3, 6) if call.input(at)]
-    b = call.make("DequantizeLinear", factor, **_axis(call, factor, 1 - bool(turned)))
-    inputs = [a, b]
+    inputs = [a, _dequantise(call, 3, 4, 5, axis=1 - bool(turned))]
     if call.input(6):
         whole = call.make("Cast", [call.input(6)], to=SINGLE)
         inputs.append(call.make("Mul", [whole, call.make("Mul", [step, call.input(4)])]))
@@ -204,51 +187,46 @@ def _gemm(call: Call) -> None:
     _quantise(call, call.make("Gemm", inputs, transB=turned), 7)
 
 
-def _axis(call: Call, factor: list[str], axis: int) -> dict[str, Any]:
-    """Return the axis along which a factor has a scale for each place; none where it has one."""
-    return {"axis": axis} if any(call.rank(name) for name in factor[1:]) else {}
-
-
 def _dynamic_product(call: Call) -> None:
     """Expand ``DynamicQuantizeMatMul``: A is rounded to 8 bits by its own range."""
     parts = [call.reader.fresh(f"{call.title}/{word}") for word in ("a", "scale", "zero")]
     call.reader.emit("DynamicQuantizeLinear", [call.input(0)], parts)
-    names = [call.input(at) for at in (1, 2, 3) if call.input(at)]
     a = call.make("DequantizeLinear", parts)
-    b = call.make("DequantizeLinear", names, **_axis(call, names, -1))
-    _product(call, a, b, call.input(4))
+    _product(call, [a, _dequantise(call, 1, 2, 3, axis=-1)], call.input(4))
 
 
-def _product(call: Call, a: str, b: str, bias: str) -> None:
+def _product(call: Call, factors: Sequence[str], bias: str) -> None:
+    product = call.make("MatMul", factors, "" if bias else call.output(0))
     if bias:
-        call.make("Add", [call.make("MatMul", [a, b]), bias], call.output(0))
-    else:
-        call.make("MatMul", [a, b], call.output(0))
+        call.make("Add", [product, bias], call.output(0))
 
 
 def _quantised_concat(call: Call) -> None:
     """Expand Concat; the scale and zero of the result come first."""
-    parts = [_dequantise(call, at) for at in range(2, len(call.proto.input), 3)]
+    parts = [_dequantise_next(call, at) for at in range(2, len(call.proto.input), 3)]
     _quantise(call, call.make("Concat", parts, **call.others()), 0)
 
 
-def _dequantise(call: Call, at: int) -> str:
-    inputs = [call.input(at + part) for part in range(3)]
-    return call.make("DequantizeLinear", [name for name in inputs if name])
+def _dequantise(call: Call, *places: int, axis: int | None = None) -> str:
+    """Convert the input at the first place, by a scale and a zero, or by several along an axis."""
+    names = call.inputs(*places)
+    several = axis is not None and any(call.rank(name) for name in names[1:])
+    attributes: dict[str, Any] = {"axis": axis} if several else {}
+    return call.make("DequantizeLinear", names, **attributes)
+
+
+def _dequantise_next(call: Call, at: int) -> str:
+    return _dequantise(call, at, at + 1, at + 2)
 
 
 def _quantise(call: Call, y: str, at: int) -> None:
-    names = [y, call.input(at), call.input(at + 1)]
-    call.make("QuantizeLinear", [name for name in names if name], call.output(0))
+    call.make("QuantizeLinear", [y, *call.inputs(at, at + 1)], call.output(0))
 
 
 def _integers_to_real(call: Call) -> None:
     """Expand ``MatMulIntegerToFloat``: products of 8-bit numbers, scaled, and a bias."""
-    places = ((0, 2, 4), (1, 3, 5))  # of a factor, its scale and its zero
-    names = [[call.input(at) for at in factor if call.input(at)] for factor in places]
-    a = call.make("DequantizeLinear", names[0])
-    b = call.make("DequantizeLinear", names[1], **_axis(call, names[1], -1))
-    _product(call, a, b, call.input(6))
+    factors = [_dequantise(call, 0, 2, 4), _dequantise(call, 1, 3, 5, axis=-1)]
+    _product(call, factors, call.input(6))
 
 
 def _quantised_lstm(call: Call) -> None:
@@ -278,7 +256,7 @@ def _quantised_lstm(call: Call) -> None:
 def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | None:
     """Return transposed weights less their zero, and scales; None if 8 bits lack any."""
     values = call.reader.table.values
-    names = [call.input(at) for at in (weights, scale, scale + 1) if call.input(at)]
+    names = call.inputs(weights, scale, scale + 1)
     if not all(name in values for name in names):
         return None
     whole, scales, *zeros = (values[name] for name in names)
@@ -292,8 +270,7 @@ def _narrow_weights(call: Call, weights: int, scale: int) -> tuple[str, str] | N
 
 
 def _real_weights(call: Call, weights: int, scale: int) -> str:
-    names = [call.input(weights), call.input(scale), call.input(scale + 1)]
-    real = call.make("DequantizeLinear", [name for name in names if name], axis=0)
+    real = _dequantise(call, weights, scale, scale + 1, axis=0)
     return call.make("Transpose", [real], perm=[0, 2, 1])
 
 
@@ -325,8 +302,7 @@ _FUSED = ("activation", "activation_params", "activation_alpha", "activation_bet
 
 def _fused_conv(call: Call) -> None:
     """Expand to ``activation(Conv(x, w, b) + z)``."""
-    inputs = [call.input(at) for at in range(3 if call.input(2) else 2)]
-    y = call.make("Conv", inputs, **call.others(*_FUSED))
+    y = call.make("Conv", call.inputs(0, 1, 2), **call.others(*_FUSED))
     _activate(call, call.make("Add", [y, call.input(3)]) if call.input(3) else y)
 
 
@@ -345,17 +321,14 @@ def _fused_matmul(call: Call) -> None:
             factor = call.make("Transpose", [factor], perm=order)
         factors.append(factor)
     alpha = float(call.attribute("alpha", 1.0))
-    if alpha == 1:
-        call.make("MatMul", factors, call.output(0))
-        return
-    product = call.make("MatMul", factors)
-    call.make("Mul", [product, call.number(alpha, product)], call.output(0))
+    product = call.make("MatMul", factors, call.output(0) if alpha == 1 else "")
+    if alpha != 1:
+        call.make("Mul", [product, call.number(alpha, product)], call.output(0))
 
 
 def _gelu(call: Call, approximate: str) -> None:
     """Expand Gelu of x, or of x and a bias."""
-    x = call.input(0)
-    x = call.make("Add", [x, call.input(1)]) if call.input(1) else x
+    x = call.make("Add", call.inputs(0, 1)) if call.input(1) else call.input(0)
     call.make("Gelu", [x], call.output(0), approximate=approximate)
 
 
@@ -379,8 +352,8 @@ def _quick_gelu(call: Call) -> None:
 
 def _layer_norm(call: Call, x: str, gamma: str, beta: str, epsilon: float) -> None:
     """Normalise the last axis; without ``beta`` none is added."""
-    inputs = [x, gamma, beta] if beta else [x, gamma]
-    call.make("LayerNormalization", inputs, call.output(0), axis=-1, epsilon=epsilon)
+    inputs = filter(None, (x, gamma, beta))
+    call.make("LayerNormalization", [*inputs], call.output(0), axis=-1, epsilon=epsilon)
 
 
 def _skip_layer_norm(call: Call) -> None:
@@ -399,11 +372,9 @@ def _skipped(call: Call, bias: int) -> str:
     """Add ``x + skip + bias``, under the name of the fourth output if there is one."""
     if call.output(1) or call.output(2):
         raise ExpansionError("the outputs mean and inv_std_var")
-    parts = [name for name in (call.input(0), call.input(1), call.input(bias)) if name]
-    total = parts[0]
-    for at, part in enumerate(parts[1:], 1):
-        last = call.output(3) if at == len(parts) - 1 else ""
-        total = call.make("Add", [total, part], last)
+    total, *others = call.inputs(0, 1, bias)
+    for at, part in enumerate(others, 1):
+        total = call.make("Add", [total, part], call.output(3) if at == len(others) else "")
     return total
 
 
@@ -419,12 +390,9 @@ def _embed(call: Call) -> None:
     if call.output(1) and call.input(7):
         raise ExpansionError("the output mask_index")
     words, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
+    order = call.input(8) or _list(call, range(call.shape(words)[1]))
     total = call.make("Gather", [table, words])
-    if call.input(8):
-        total = call.make("Add", [total, call.make("Gather", [places, call.input(8)])])
-    else:
-        order = _list(call, range(call.shape(words)[1]))
-        total = call.make("Add", [total, call.make("Gather", [places, order])])
+    total = call.make("Add", [total, call.make("Gather", [places, order])])
     if segments:
         total = call.make("Add", [total, call.make("Gather", [call.input(4), segments])])
     if call.output(2):
@@ -558,11 +526,15 @@ def _refuse_classical(call: Call) -> None:
     raise ExpansionError(REFUSED)
 
 
-# Attributes that said how memory was shared, or what a result was for.
-_IDLE = ("consumed_inputs", "is_test", "output_sequence")
-Words = dict[str, Any]
-# Changes the attributes of a node, and gives its inputs.
-Conversion = Callable[[Call, list[str], Words], list[str]]
+# Attributes that said how memory was shared, what a result was for, or what shapes say.
+_IDLE = ("consumed_inputs", "is_test", "output_sequence", "broadcast")
+# Attributes that had other values where nothing was said.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"Concat": {"axis": 1}, "Selu": {"alpha": 1.6732, "gamma": 1.0507}}
+)
+Attributes = dict[str, Any]
+# Changes the attributes of a node, and returns its inputs, where they change as well.
+Conversion = Callable[[Call, list[str], Attributes], list[str] | None]
 
 
 def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
@@ -570,131 +542,99 @@ def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
     known = all(name in reader.table.types for name in proto.input if name)
     if reader.table.file_opset >= OLDEST or not known:
         return None
-    call = Call(reader, proto)
-    words, inputs = call.others(*_IDLE), [*proto.input]
+    call, inputs = Call(reader, proto), [*proto.input]
+    attributes = {**_DEFAULTS.get(proto.op_type, {}), **call.others(*_IDLE)}
     if convert := _CONVERSIONS.get(proto.op_type):
-        inputs = convert(call, inputs, words)
-    if inputs == [*proto.input] and _typed(words) == _typed(call.others()):
+        inputs = convert(call, inputs, attributes) or inputs
+    if inputs == [*proto.input] and _typed(attributes) == _typed(call.others()):
         return None
     # the others of a BatchNormalization are for training
     outputs = [*proto.output][: 1 if proto.op_type == "BatchNormalization" else None]
-    return lambda reader, _: reader.emit(proto.op_type, inputs, outputs, **words)
+    return lambda reader, _: reader.emit(proto.op_type, inputs, outputs, **attributes)
 
 
-def _typed(words: Words) -> dict[str, tuple[type, Any]]:
+def _typed(attributes: Attributes) -> dict[str, tuple[type, Any]]:
     """Return attributes with their types: 3 and 3.0 are equal."""
-    return {name: (type(value), value) for name, value in words.items()}
+    return {name: (type(value), value) for name, value in attributes.items()}
 
 
-def _along_axis(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _along_axis(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
     """Reshape a second operand that lies along axes of the first from ``axis`` on."""
-    words.pop("broadcast", None)
-    axis = words.pop("axis", None)
+    axis = attributes.pop("axis", None)
     if axis is None:
-        return inputs
-    rank, own = call.rank(inputs[0]), call.shape(inputs[1])
-    behind = rank - axis % rank - len(own)
-    return [inputs[0], _reshaped(call, inputs[1], (*own, *[1] * behind))]
+        return None
+    rank, shape = call.rank(inputs[0]), call.shape(inputs[1])
+    behind = rank - axis % rank - len(shape)
+    return [inputs[0], _reshape_to(call, inputs[1], (*shape, *[1] * behind))]
 
 
-def _slopes(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _slopes(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
     """Reshape the slopes of PRelu: one a channel, which is axis 1."""
-    rank, own = call.rank(inputs[0]), call.shape(inputs[1])
-    if len(own) != 1 or own[0] == 1 or rank < 3:
-        return inputs
-    return [inputs[0], _reshaped(call, inputs[1], (*own, *[1] * (rank - 2)))]
+    rank, shape = call.rank(inputs[0]), call.shape(inputs[1])
+    if len(shape) != 1 or shape[0] == 1 or rank < 3:
+        return None
+    return [inputs[0], _reshape_to(call, inputs[1], (*shape, *[1] * (rank - 2)))]
 
 
-def _reshaped(call: Call, name: str, shape: tuple[int, ...]) -> str:
-    if call.shape(name) == shape:
-        return name
-    return call.make("Reshape", [name, _list(call, shape)])
+def _reshape_to(call: Call, name: str, shape: tuple[int, ...]) -> str:
+    same = call.shape(name) == shape
+    return name if same else call.make("Reshape", [name, _list(call, shape)])
 
 
-def _without_broadcast(call: Call, inputs: list[str], words: Words) -> list[str]:
-    words.pop("broadcast", None)
-    return inputs
-
-
-def _cast(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _cast(call: Call, inputs: list[str], attributes: Attributes) -> None:
     """Convert the type, which was a word."""
-    kinds = call.reader.table.onnx.TensorProto.DataType
-    if isinstance(words.get("to"), str):
-        words["to"] = kinds.Value(words["to"].upper())
-    return inputs
+    if isinstance(attributes.get("to"), str):
+        kinds = call.reader.table.onnx.TensorProto.DataType
+        attributes["to"] = kinds.Value(attributes["to"].upper())
 
 
-def _concat(call: Call, inputs: list[str], words: Words) -> list[str]:
-    words.setdefault("axis", 1)
-    return inputs
+def _pad(call: Call, inputs: list[str], attributes: Attributes) -> None:
+    if "paddings" in attributes:
+        attributes["pads"] = attributes.pop("paddings")
 
 
-def _pad(call: Call, inputs: list[str], words: Words) -> list[str]:
-    if "paddings" in words:
-        words["pads"] = words.pop("paddings")
-    return inputs
-
-
-def _power(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _power(call: Call, inputs: list[str], attributes: Attributes) -> None:
     """Convert p of LpPool from a real number."""
-    if "p" in words:
-        words["p"] = int(words["p"])
-    return inputs
+    if "p" in attributes:
+        attributes["p"] = int(attributes["p"])
 
 
-def _reshape(call: Call, inputs: list[str], words: Words) -> list[str]:
-    if "shape" not in words:
-        return inputs
-    return [inputs[0], _list(call, words.pop("shape"))]
+def _reshape(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
+    return [*inputs, _list(call, attributes.pop("shape"))] if "shape" in attributes else None
 
 
-def _selu(call: Call, inputs: list[str], words: Words) -> list[str]:
-    words.setdefault("alpha", 1.6732)
-    words.setdefault("gamma", 1.0507)
-    return inputs
-
-
-def _split(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _split(call: Call, inputs: list[str], attributes: Attributes) -> list[str]:
     if len(inputs) == 2:
-        words["split"] = _known(call, inputs[1])
+        attributes["split"] = _known(call, inputs[1])
     return inputs[:1]
 
 
-def _tile(call: Call, inputs: list[str], words: Words) -> list[str]:
+def _tile(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
     """Convert a number of tiles along one axis to repeats."""
     if len(inputs) < 3:
-        return inputs
+        return None
     (tiles,), (axis,) = (_known(call, name) for name in inputs[1:])
-    repeats = np.ones(call.rank(inputs[0]), np.int64)
+    repeats = [1] * call.rank(inputs[0])
     repeats[axis] = tiles
-    return [inputs[0], call.constant("repeats", repeats)]
+    return [inputs[0], _list(call, repeats)]
 
 
 def _known(call: Call, name: str) -> list[int]:
     return [int(number) for number in call.reader.value(name, f"{name!r:.200} is").reshape(-1)]
 
 
-def _upsample(call: Call, inputs: list[str], words: Words) -> list[str]:
-    if "height_scale" in words:
-        words["scales"] = [1.0, 1.0, words.pop("height_scale"), words.pop("width_scale")]
-    return inputs
+def _upsample(call: Call, inputs: list[str], attributes: Attributes) -> None:
+    if "height_scale" in attributes:
+        scales = [attributes.pop(f"{side}_scale") for side in ("height", "width")]
+        attributes["scales"] = [1.0, 1.0, *scales]
 
 
 _ARITHMETIC = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
     {
         **dict.fromkeys(_ARITHMETIC, _along_axis),
-        "Cast": _cast,
-        "Concat": _concat,
-        "Gemm": _without_broadcast,
-        "GlobalLpPool": _power,
-        "LpPool": _power,
-        "PRelu": _slopes,
-        "Pad": _pad,
-        "Reshape": _reshape,
-        "Selu": _selu,
-        "Split": _split,
-        "Tile": _tile,
-        "Upsample": _upsample,
+        **dict.fromkeys(("GlobalLpPool", "LpPool"), _power),
+        "Cast": _cast, "PRelu": _slopes, "Pad": _pad, "Reshape": _reshape, "Split": _split,
+        "Tile": _tile, "Upsample": _upsample,
     }
-)
+)  # fmt: skip

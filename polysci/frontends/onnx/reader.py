@@ -37,6 +37,10 @@ class Call:
     def output(self, at: int) -> str:
         return str(self.proto.output[at]) if at < len(self.proto.output) else ""
 
+    def inputs(self, *places: int) -> list[str]:
+        """Return the names of some inputs, without those that are left out."""
+        return [name for at in places if (name := self.input(at))]
+
     def attribute(self, name: str, default: Any) -> Any:
         helper = self.reader.table.onnx.helper
         for attribute in self.proto.attribute:
