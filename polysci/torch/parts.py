@@ -179,13 +179,7 @@ def graph_of_part(program: TorchProgram, part: Part) -> Graph:
 
 def _with_known(program: TorchProgram, part: Part) -> list[Any]:
     """Return the calls, and those before them that depend on weights alone."""
-    stop, needed, queue = {*part.inputs}, set[Any](), [*part.calls]
-    while queue:
-        node = queue.pop()
-        if node not in needed and node not in stop and node not in program.values:
-            needed.add(node)
-            queue += node.all_input_nodes
-    return [node for node in program.nodes if node in needed]
+    return [*needed_calls(program.nodes, part.calls, {*part.inputs, *program.values})]
 
 
 def with_orders(graph: Graph, part: Part) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -306,12 +306,14 @@ def _map_nodes(value: Any, function: Any) -> Any:
     return function(value) if hasattr(value, "all_input_nodes") else value
 
 
-def needed_calls(nodes: Sequence[Any], outputs: Iterable[Any]) -> Iterator[Any]:
-    """Return the calls on which outputs depend, in order."""
+def needed_calls(
+    nodes: Sequence[Any], outputs: Iterable[Any], known: Container[Any] = ()
+) -> Iterator[Any]:
+    """Return the calls on which outputs depend, in order, but for those behind what is known."""
     needed, queue = set[Any](), [*outputs]
     while queue:
         node = queue.pop()
-        if node not in needed:
+        if node not in needed and node not in known:
             needed.add(node)
             queue += node.all_input_nodes
     return (node for node in nodes if node in needed and node.op != "placeholder")

@@ -218,9 +218,7 @@ def load_program(
     """
     program = read_program(model, dims, values)
     calls = needed_calls(program.nodes, program.made)
-    return graph_of_calls(
-        program.where, calls, program.inputs, program.made, program.values
-    )  # fmt: skip
+    return graph_of_calls(program.where, calls, program.inputs, program.made, program.values)
 
 
 def read_program(
@@ -273,13 +271,7 @@ def program_of(
     if graph is None:
         program = decompose(torch, where, program)
         graph = program.graph
-    return _program_of(torch, where, program, graph, values or {})
-
-
-def _program_of(
-    torch: Any, where: str, program: Any, graph: Any, values: Mapping[str, Any]
-) -> TorchProgram:
-    signature = program.graph_signature
+    signature, values = program.graph_signature, values or {}
     nodes = {node.name: node for node in graph.nodes}
     if any(node.op == "get_attr" for node in graph.nodes):  # graphs: of tensors they are inputs
         raise UnsupportedError(f"{where}: data decides which of its calls are made (torch.cond)")
