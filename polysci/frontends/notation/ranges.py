@@ -134,9 +134,6 @@ def text_of(values: isl.Set) -> str:
     return str(text[text.index("{") :])
 
 
-_SET, _PARAM = isl.dim_type.set, isl.dim_type.param
-
-
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The values of a subscript that must lie inside an axis, and under which condition.

@@ -27,6 +27,10 @@ from polysci.frontends.pytorch.importer import (
 from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
 
+Operators = Mapping[Any, Callable[..., Any]]  # by those of PyTorch that they take the place of
+ENDING: Final = ".pt2"
+INSTALL: Final = "pip install 'polysci[torch]'"
+IN_MEMORY: Final = "exported program"
 # Norms that, while they learn, change running statistics, though their schemas do not say so: the
 # argument that tells it.
 _LEARNING: Final[Mapping[str, int]] = MappingProxyType({"batch_norm": 5, "instance_norm": 5})
@@ -161,14 +165,6 @@ def pytorch_failures(where: str, what: str, advice: str = "") -> Iterator[None]:
         reason = f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
         hint = f"; {advice}" if advice else ""
         raise UnsupportedError(f"{where}: PyTorch fails when {what}: {reason}{hint}") from error
-
-
-ENDING: Final = ".pt2"
-INSTALL: Final = "pip install 'polysci[torch]'"
-IN_MEMORY: Final = "exported program"
-
-
-Operators = Mapping[Any, Callable[..., Any]]  # by those of PyTorch that they take the place of
 
 
 @dataclass(frozen=True, slots=True)
