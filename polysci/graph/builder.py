@@ -127,7 +127,7 @@ class GraphBuilder:
         ]  # fmt: skip
         return self.reshape(self.total(x, axes), shape)
 
-    def grown(self, inputs: Sequence[Tensor], outputs: Sequence[str]) -> Graph:
+    def to_graph(self, inputs: Sequence[Tensor], outputs: Sequence[str]) -> Graph:
         """The graph with all nodes, these inputs and these outputs."""
         return replace(
             self.graph, inputs=tuple(inputs), outputs=tuple(self.tensors[name] for name in outputs),
@@ -151,7 +151,7 @@ def rewrite_nodes(graph: Graph, rule: Callable[[GraphBuilder, Node], str]) -> Gr
         del growing.tensors[result]
         growing.nodes[-1] = replace(growing.nodes[-1], outputs=node.outputs[:1])
         growing.nodes[start:] = [replace(part, name=node.name) for part in growing.nodes[start:]]
-    return growing.grown(graph.inputs, [tensor.name for tensor in graph.outputs])
+    return growing.to_graph(graph.inputs, [tensor.name for tensor in graph.outputs])
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class Backward(GraphBuilder):
 Rule = Callable[[Backward, Node, Sequence[str]], Sequence[str]]
 
 
-def known(back: Backward, node: Node, position: int, name: str) -> list[int] | None:
+def known_integers(back: Backward, node: Node, position: int, name: str) -> list[int] | None:
     """Whole numbers of an attribute, or of a constant input; None where there are none."""
     if name in node.attributes:
         return [int(number) for number in np.atleast_1d(node.attributes[name])]

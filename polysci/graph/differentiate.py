@@ -45,7 +45,7 @@ def _with_gradients(
             np.zeros(back.shape(name), back.dtype(name))
         )
         outputs.append(_publish(back, gradient, f"{name}.gradient"))
-    return back.grown(inputs, outputs)
+    return back.to_graph(inputs, outputs)
 
 
 def dependents(graph: Graph, sources: Sequence[str]) -> frozenset[str]:

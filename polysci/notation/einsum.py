@@ -174,7 +174,7 @@ def _plan(
         y = contract(graph, [*names], f"{terms}->{labels}", output="y")
     except ValueError as error:  # also opt_einsum's
         raise SpecError(f"einsum: {subscripts!r} of shapes {list(shapes)}: {error}") from None
-    return compile_network(graph.grown(inputs, [y]), level, threads, reproducible=reproducible)
+    return compile_network(graph.to_graph(inputs, [y]), level, threads, reproducible=reproducible)
 
 
 def _check(terms: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None:

@@ -203,7 +203,7 @@ def with_orders(graph: Graph, part: Part) -> Graph:
         outputs.append(
             growing.transpose(tensor.name, port.order) if port.channels_last else tensor.name
         )
-    return growing.grown(inputs, outputs)
+    return growing.to_graph(inputs, outputs)
 
 
 def _refusals(part: Part, error: RefusedNodesError) -> dict[Any, NodeRefusal]:

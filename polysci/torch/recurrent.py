@@ -128,7 +128,7 @@ class RecurrentShape:
         names = [INPUT, *states, *(f"{kind}_l0{end}" for end in ends for kind in kinds)]
         outputs = [y, *lasts]
         inputs = [graph.tensors[name] for name in names]
-        return graph.grown(inputs, outputs), outputs
+        return graph.to_graph(inputs, outputs), outputs
 
     def gradients(self) -> ir.Graph:
         """Return the graph of all inputs' gradients, from the inputs and the results' gradients."""
@@ -139,7 +139,7 @@ class RecurrentShape:
         joined = grown.add("concat", flat, (size,), axis=0)
         grown.tensors[_RESULTS] = replace(grown.tensors[joined], name=_RESULTS)
         grown.nodes.append(ir.Node("identity", (joined,), (_RESULTS,)))
-        whole = grown.grown(graph.inputs, [_RESULTS])
+        whole = grown.to_graph(graph.inputs, [_RESULTS])
         back = pull_back(whole, _RESULTS, [tensor.name for tensor in graph.inputs])
         return replace(back, outputs=back.outputs[1:])
 

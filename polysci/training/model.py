@@ -173,7 +173,7 @@ def with_loss(model: TrainedModel, loss: str) -> Graph:
     known = replace(graph, inputs=inputs, tensors={**graph.tensors, TARGET: target})
     grown = GraphBuilder(known)
     value = LOSSES[loss](grown, model.y, TARGET)
-    return grown.grown(inputs, [value, *(tensor.name for tensor in graph.outputs[1:])])
+    return grown.to_graph(inputs, [value, *(tensor.name for tensor in graph.outputs[1:])])
 
 
 def build_step(
@@ -197,7 +197,7 @@ def build_step(
     gradients = add_gradients(back, value, parameters)
     replaced = _updates(back, optimizer, gradients, clip_norm)
     replaced |= {new: old for old, new in model.learning.replaced.items()}
-    graph = replace(back.grown(inputs, [value, *replaced]), in_place=replaced)
+    graph = replace(back.to_graph(inputs, [value, *replaced]), in_place=replaced)
     first = {**model.learning.parameters, **model.learning.state, **kept}
     return StepGraph(graph, {**first, STEP: np.zeros((), np.int64)})
 

@@ -17,7 +17,7 @@ def test_every_element_moves_once(threads: int) -> None:
     tensors = {tensor.name: tensor for tensor in inputs}
     grown = GraphBuilder(Graph("turns", tuple(inputs), (), (), {}, tensors, 17))
     outputs = [grown.transpose(f"x{at}", order) for at, (_, order) in enumerate(CASES)]
-    network = network_of(grown.grown(inputs, outputs), threads)
+    network = network_of(grown.to_graph(inputs, outputs), threads)
     text = "".join(network.code.files.values())
     assert "_block + 8, " in text and "_block + 16, " in text
     values = {

@@ -175,7 +175,7 @@ def build_model(
         y = graph.add("identity", (y,), graph.shape(y))
     inputs = [x, *(graph.tensors[name] for name in (*graph.parameters, *graph.state))]
     return LayeredModel(
-        graph.grown(inputs, [y, *graph.replaced.values()]), MappingProxyType(graph.parameters),
+        graph.to_graph(inputs, [y, *graph.replaced.values()]), MappingProxyType(graph.parameters),
         MappingProxyType(graph.state), MappingProxyType(graph.replaced),
     )  # fmt: skip
 

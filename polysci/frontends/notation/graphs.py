@@ -266,7 +266,7 @@ def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple
                 outputs=tuple(graph.named.get(name, name) for name in node.outputs))
         for node in graph.nodes
     ]  # fmt: skip
-    return graph.grown(inputs, outputs), inference
+    return graph.to_graph(inputs, outputs), inference
 
 
 def _with_scalars(whole: Elaborated, sizes: Mapping[str, int]) -> Elaborated:

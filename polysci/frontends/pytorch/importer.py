@@ -206,7 +206,7 @@ def import_calls(
             graph = importer.graph
             name = graph.add("identity", (name,), graph.shape(name), graph.dtype(name))
         names.append(name)
-    return importer.graph.grown(tensors, names), importer
+    return importer.graph.to_graph(tensors, names), importer
 
 
 def graph_of_calls(

@@ -151,7 +151,7 @@ def formula(text: str, **terms: Expr | float) -> Expr:
     return Number(value) if is_number(value) else value
 
 
-def moving(count: int, *, backwards: bool = False) -> Affine:
+def step_index(count: int, *, backwards: bool = False) -> Affine:
     """The number of the step, or that counted from the end."""
     return combine({STEP: -1}, count - 1) if backwards else combine({STEP: 1})
 

@@ -163,7 +163,7 @@ def affine(build: Builder, node: Node) -> None:
     build.define(node, formula("x * a + b", x=build.load(x, node.outputs[0]), a=a, b=b))
 
 
-def same(build: Builder, node: Node) -> None:
+def identity(build: Builder, node: Node) -> None:
     """Identity, and Dropout where nothing is learned."""
     trains = node.input(2) and build.known(node, 2, "training_mode")
     if node.op == "dropout" and trains is not None and bool(np.any(trains)):
@@ -186,7 +186,7 @@ def cast(build: Builder, node: Node) -> None:
 WORD = 1 << 32
 
 
-def mask(build: Builder, node: Node) -> None:
+def dropout_mask(build: Builder, node: Node) -> None:
     """Draw a mask that is the same for any threads, order of axes and instruction set."""
     y, (counter,) = node.outputs[0], node.inputs
     shape, ratio = build.shape(y), float(node.attributes["ratio"])
@@ -207,13 +207,13 @@ def _function_row(function: ScalarFunction) -> Operator:
         function.onnx,
         apply_function,
         partial(broadcast, dtype="bool" if is_predicate(function.name) else ""),
-        by_function_gradient if function.derivatives or function.choice else None,
-        by_function_reference if own_values else None,
+        function_gradient if function.derivatives or function.choice else None,
+        function_reference if own_values else None,
         "alike",
     )
 
 
-def where(build: Builder, node: Node) -> None:
+def select(build: Builder, node: Node) -> None:
     """The first value where the condition holds, else the second."""
     y = node.outputs[0]
     build.check_numbers(node, *node.inputs)
@@ -236,7 +236,7 @@ def parametric_relu(build: Builder, node: Node) -> None:
         build.define(node, apply("select", apply("less", value, 0), scaled, value))
 
 
-def threshold_relu(build: Builder, node: Node) -> None:
+def thresholded_relu(build: Builder, node: Node) -> None:
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
     alpha = float(node.attributes.get("alpha", 1.0))
@@ -290,13 +290,13 @@ _FORMULAS: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType(
 )
 
 
-def by_formula_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+def formula_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """A row of _FORMULAS."""
     text, defaults = _FORMULAS[node.op]
     return [derive(back, text, **_names(node, dys, ("x",), defaults))]
 
 
-def by_function_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+def function_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Apply the derivatives of a scalar function to tensors that broadcast."""
     function = function_of(node)
     names = _names(node, dys, function.names, function.parameters)
@@ -315,7 +315,7 @@ def _names(
     return {**tensors, "y": node.outputs[0], "dy": dys[0], **_parameters(node, defaults)}
 
 
-def hand_on_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+def identity_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """Identity."""
     return [dys[0]]
 
@@ -377,7 +377,7 @@ def parametric_relu_gradient(back: Backward, node: Node, dys: Sequence[str]) -> 
     return [dx, back.unbroadcast(da, back.shape(slope))]
 
 
-def by_function_reference(of: Evaluation) -> list[Array]:
+def function_reference(of: Evaluation) -> list[Array]:
     """Return the values of a scalar function, real numbers in the type of the first."""
     function, values = function_of(of.node), of.inputs
     numbers = _parameters(of.node, function.parameters).values()
@@ -407,7 +407,7 @@ def choose_reference(of: Evaluation) -> list[Array] | None:
     return [of.known[name] for name in chosen]
 
 
-def philox_reference(low: Array, high: int, key: int) -> Array:
+def philox(low: Array, high: int, key: int) -> Array:
     """The first word of Philox2x32-10 (Salmon et al., Parallel Random Numbers, SC 2011)."""
     left, right = low.astype(np.uint64), np.full(low.shape, high, np.uint64)
     for number in range(10):
@@ -422,7 +422,7 @@ def dropout_mask_reference(of: Evaluation) -> list[Array]:
     (counter,), shape, node = of.inputs, of.results[0].shape, of.node
     seed, step = (int(value) for value in counter)
     key = (seed + node.attributes["key"]) % WORD
-    bits = philox_reference(np.arange(np.prod(shape, dtype=np.int64)), step % WORD, key)
+    bits = philox(np.arange(np.prod(shape, dtype=np.int64)), step % WORD, key)
     return [(bits >= round(node.attributes["ratio"] * WORD)).reshape(shape)]
 
 
@@ -433,23 +433,23 @@ ROWS = (
     Operator("mean", "Mean", add_all, gradient=add_gradient, dims="alike"),
     Operator("min", "Min", extreme, gradient=extreme_gradient, dims="alike"),
     Operator("max", "Max", extreme, gradient=extreme_gradient, dims="alike"),
-    Operator("selu", "Selu", selu, gradient=by_formula_gradient, dims="alike"),
-    Operator("gelu", "Gelu", apply_function, gradient=by_function_gradient,
-             reference=by_function_reference, dims="alike"),
+    Operator("selu", "Selu", selu, gradient=formula_gradient, dims="alike"),
+    Operator("gelu", "Gelu", apply_function, gradient=function_gradient,
+             reference=function_reference, dims="alike"),
     Operator("pow", "Pow", power, gradient=power_gradient, dims="alike"),
     Operator("mod", "Mod", apply_function, dims="alike"),
     Operator("bit_shift", "BitShift", shift_bits, dims="alike"),
     Operator("clip", "Clip", clip, gradient=clip_gradient, dims="alike"),
-    Operator("identity", "Identity", same, gradient=hand_on_gradient, dims="alike"),
-    Operator("dropout", "Dropout", same, dims="alike"),
+    Operator("identity", "Identity", identity, gradient=identity_gradient, dims="alike"),
+    Operator("dropout", "Dropout", identity, dims="alike"),
     Operator("cast", "Cast", cast, reference=cast_reference, dims="alike"),
     Operator("cast_like", "CastLike", cast, dims="alike"),
     Operator(AFFINE, "", affine, reference=affine_reference),
-    Operator(DROPOUT_MASK, "", mask, reference=dropout_mask_reference),
+    Operator(DROPOUT_MASK, "", dropout_mask, reference=dropout_mask_reference),
     Operator("if", "If", choose, reference=choose_reference),
-    Operator("select", "Where", where, gradient=by_function_gradient, dims="alike"),
+    Operator("select", "Where", select, gradient=function_gradient, dims="alike"),
     Operator("prelu", "PRelu", parametric_relu, gradient=parametric_relu_gradient, dims="alike"),
-    Operator("thresholded_relu", "ThresholdedRelu", threshold_relu, gradient=by_formula_gradient,
+    Operator("thresholded_relu", "ThresholdedRelu", thresholded_relu, gradient=formula_gradient,
              dims="alike"),
     Operator("shrink", "Shrink", shrink, dims="alike"),
     Operator("isinf", "IsInf", is_infinite, dims="alike", torch=("isinf",)),

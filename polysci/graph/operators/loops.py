@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
-from polysci.graph.operators.builder import Builder, Steps, moving, slice_at, whole
+from polysci.graph.operators.builder import Builder, Steps, slice_at, step_index, whole
 from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Load, Number, Position, apply, axis, combine
 from polysci.program.control import BREAK, STEP, BranchStage, CarriedTensor, StepView
@@ -53,7 +53,7 @@ class _Loop(Steps):
             first.outputs[1 + self.states :], first.inputs[2 + self.states :],
             first.attributes["slices"], strict=True,
         ):  # fmt: skip
-            place = moving(self.count, backwards=back)
+            place = step_index(self.count, backwards=back)
             self.reads.append(StepView(name, source, slice_at(place, at, len(build.shape(source)))))
         head = self.condition() if breaks else []
         counted = self.counter() if breaks and node.attributes["stacked"] else ""
@@ -112,7 +112,7 @@ class _Loop(Steps):
                     self.name, output, apply("select", here, self.load(outer), Number(0))
                 ))  # fmt: skip
             inner = build.fresh(f"{output}.slice", build.shape(part), build.dtype(output))
-            place = moving(self.count, backwards=back)
+            place = step_index(self.count, backwards=back)
             self.writes.append(StepView(inner, outer, slice_at(place, at, len(shape))))
             self.last.append(LoopStage(self.name, inner, self.load(part)))
         return after

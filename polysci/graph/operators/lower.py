@@ -68,8 +68,8 @@ def lower(graph: Graph) -> Program:
         raise RefusedNodesError(graph.name or "model", refusals)
     names = tuple(tensor.name for tensor in graph.inputs)
     titles = tuple(tensor.name for tensor in graph.outputs)
-    outputs = _made(build, titles)
-    stages = _needed(build.stages, outputs)
+    outputs = _output_names(build, titles)
+    stages = _used_stages(build.stages, outputs)
     in_place = {
         name: graph.in_place[title]
         for name, title in zip(outputs, titles, strict=True)
@@ -83,7 +83,7 @@ def lower(graph: Graph) -> Program:
     return replace(whole, ranges=input_ranges(whole))
 
 
-def _needed(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...]:
+def _used_stages(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...]:
     """The stages without those whose results nothing reads."""
     names, kept = {*outputs}, list[Stage]()
     for stage in reversed(stages):
@@ -93,7 +93,7 @@ def _needed(stages: Sequence[Stage], outputs: Sequence[str]) -> tuple[Stage, ...
     return tuple(reversed(kept))
 
 
-def _made(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
+def _output_names(build: Builder, titles: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors of the outputs: copies of those that no stage makes, or that are asked twice."""
     produced = {name for stage in build.stages for name in stage.outputs}
     names: list[str] = []

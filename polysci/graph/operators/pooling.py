@@ -15,12 +15,7 @@ from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import AVERAGE_POOL_GRADIENT, MAX_POOL_GRADIENT, Node, Tensor
 from polysci.graph.operators.builder import Builder, formula
-from polysci.graph.operators.reductions import (
-    norm_over,
-    reduce,
-    root_of,
-    to_power,
-)
+from polysci.graph.operators.reductions import norm_over, reduce, root_of, to_power
 from polysci.graph.operators.table import (
     Evaluation,
     Inference,

@@ -15,7 +15,7 @@ from polysci.errors import UnsupportedError
 from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import QUANTISED_LSTM, Node, Tensor
-from polysci.graph.operators.builder import Builder, Steps, formula, moving, slice_at, whole
+from polysci.graph.operators.builder import Builder, Steps, formula, slice_at, step_index, whole
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.products import multiply_gradient
 from polysci.graph.operators.shape_ops import cut_gradient
@@ -369,7 +369,7 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
 
 def places_of(node: Node, count: int, *, returns: bool = False) -> list[Affine]:
     """Return by direction the place of a step in time; the other way if it ``returns``."""
-    return [moving(count, backwards=back != returns) for back in _BACKWARDS[_direction(node)]]
+    return [step_index(count, backwards=back != returns) for back in _BACKWARDS[_direction(node)]]
 
 
 def _direction(node: Node) -> str:

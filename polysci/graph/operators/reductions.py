@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from polysci.graph.builder import FLOATS, Backward, known
+from polysci.graph.builder import FLOATS, Backward, known_integers
 from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes
@@ -151,7 +151,7 @@ def log_sum_exp(build: Builder, node: Node) -> None:
     build.define(node, apply("add", apply("log", total), anchor))
 
 
-def extreme_place(build: Builder, node: Node) -> None:
+def arg_extreme(build: Builder, node: Node) -> None:
     """ArgMax and ArgMin: the first place, or the last one where that is asked for."""
     x = node.inputs[0]
     build.check_function("max", x)
@@ -303,7 +303,7 @@ def _operands(
 ) -> tuple[Mapping[str, str], Sequence[int]]:
     """x, y and dy, which keep the axes with one element, and these axes."""
     x, shape = node.inputs[0], back.shape(node.inputs[0])
-    axes = known(back, node, 1, "axes")
+    axes = known_integers(back, node, 1, "axes")
     if not axes:
         axes = [] if node.attributes.get("noop_with_empty_axes") else list(range(len(shape)))
     axes = [at % len(shape) for at in axes]
@@ -317,7 +317,7 @@ def norm_over(x: Array, axes: tuple[int, ...], power: float) -> Array:
     return np.asarray(total ** (1 / power))
 
 
-def by_norm_reference(of: Evaluation) -> list[Array]:
+def lp_norm_reference(of: Evaluation) -> list[Array]:
     """LpNormalization: ONNX's reference sums numbers where their sizes are meant."""
     (x,), attributes = of.inputs, of.node.attributes
     axis = int(attributes.get("axis", -1)) % x.ndim
@@ -329,9 +329,9 @@ ROWS = (
     *(Operator(name, row.onnx, reduction if row.function else log_sum_exp,
                gradient=reduction_gradient if row.gradient else None, dims="reduced")
       for name, row in _REDUCTIONS.items()),
-    Operator("argmax", "ArgMax", extreme_place, dims="reduced"),
-    Operator("argmin", "ArgMin", extreme_place, dims="reduced"),
-    Operator("lp_norm", "LpNormalization", lp_normalisation, reference=by_norm_reference,
+    Operator("argmax", "ArgMax", arg_extreme, dims="reduced"),
+    Operator("argmin", "ArgMin", arg_extreme, dims="reduced"),
+    Operator("lp_norm", "LpNormalization", lp_normalisation, reference=lp_norm_reference,
              dims="along"),
     Operator("cumsum", "CumSum", scan, dims="along"),
     Operator("cumprod", "CumProd", scan),

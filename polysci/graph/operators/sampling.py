@@ -302,7 +302,7 @@ def _view(
     return view
 
 
-def differs_reference(node: Node) -> bool:
+def moves_taps(node: Node) -> bool:
     """Whether a node reads between pixels by cubics whose taps are moved to the border."""
     cubic = node.attributes.get("mode") in ("cubic", "bicubic")
     return cubic and node.attributes.get("padding_mode") == "border"
@@ -311,7 +311,7 @@ def differs_reference(node: Node) -> bool:
 def grid_sample_reference(of: Evaluation) -> list[Array] | None:
     """The sum over four pixels along every axis, each of them inside."""
     node, known = of.node, of.known
-    if not differs_reference(node):
+    if not moves_taps(node):
         return None
     x, grid = known[node.inputs[0]], known[node.inputs[1]]
     rank, images = x.ndim - 2, np.arange(len(x)).reshape(-1, *[1] * (grid.ndim - 2))

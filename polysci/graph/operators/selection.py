@@ -143,7 +143,7 @@ def non_zero(build: Builder, node: Node) -> None:
     build.define(node, Load(listed, (constant(0),)), count)
 
 
-def suppress(build: Builder, node: Node) -> None:
+def non_max_suppression(build: Builder, node: Node) -> None:
     """Boxes by falling score, without those that overlap one before, of each image and class."""
     boxes, scores = node.inputs[:2]
     selected, count = node.outputs
@@ -189,7 +189,7 @@ def non_zero_reference(of: Evaluation) -> list[Array] | None:
     return [places, np.array(count, np.int64)]
 
 
-def suppress_reference(of: Evaluation) -> list[Array] | None:
+def non_max_suppression_reference(of: Evaluation) -> list[Array] | None:
     """Return rows for images * classes * the most boxes of a class, and the count of valid ones."""
     node, known = of.node, of.known
     if "most" not in node.attributes:
@@ -260,5 +260,6 @@ ROWS = (
              dims="regions"),
     Operator("det", "Det", determinant),
     Operator("non_zero", "NonZero", non_zero, reference=non_zero_reference),
-    Operator("non_max_suppression", "NonMaxSuppression", suppress, reference=suppress_reference),
+    Operator("non_max_suppression", "NonMaxSuppression", non_max_suppression,
+             reference=non_max_suppression_reference),
 )  # fmt: skip

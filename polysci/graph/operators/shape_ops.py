@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from polysci.errors import UnsupportedError
-from polysci.graph.builder import Backward, known
+from polysci.graph.builder import Backward, known_integers
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node, Tensor
 from polysci.graph.operators.builder import Builder, attribute_axes
@@ -243,7 +243,7 @@ def _merge(build: Builder, node: Node, parts: Sequence[int], order: Sequence[int
     build.stages.append(ViewStage(str(node), y, turned))
 
 
-def triangle(build: Builder, node: Node) -> None:
+def trilu(build: Builder, node: Node) -> None:
     """The elements on and above, or below, a diagonal; 0 elsewhere."""
     x = node.inputs[0]
     build.check_numbers(node, x)
@@ -265,7 +265,7 @@ def eye_like(build: Builder, node: Node) -> None:
     build.define(node, Where((Guard(diagonal, 1),), Number(1.0), Number(0.0)))
 
 
-def centre(build: Builder, node: Node) -> None:
+def center_crop_pad(build: Builder, node: Node) -> None:
     """The middle of x, or x in the middle of zeros."""
     x, places, guards = node.inputs[0], list[Index](), list[Guard]()
     build.check_numbers(node, x)
@@ -280,7 +280,7 @@ def centre(build: Builder, node: Node) -> None:
     build.define(node, Where(tuple(guards), inside, Number(0.0)) if guards else inside)
 
 
-def columns_to_image(build: Builder, node: Node) -> None:
+def col2im(build: Builder, node: Node) -> None:
     """Every pixel is the sum of what blocks hold of it.
 
     A block's number ``o``, counted from the last one, has the pixel at tap ``t`` where
@@ -369,7 +369,7 @@ def slices_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
     x, dx = node.inputs[0], dys[0]
     shape = back.shape(x)
     starts, ends, axes, steps = (
-        known(back, node, at, name)
+        known_integers(back, node, at, name)
         for at, name in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
     )
     assert starts is not None and ends is not None
@@ -407,7 +407,11 @@ def pad_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str
     if mode != "constant":
         raise UnsupportedError(f"the gradient of padding of mode {mode}")
     x = node.inputs[0]
-    shape, pads, axes = back.shape(x), known(back, node, 1, "pads"), known(back, node, 3, "axes")
+    shape, pads, axes = (
+        back.shape(x),
+        known_integers(back, node, 1, "pads"),
+        known_integers(back, node, 3, "axes"),
+    )
     assert pads is not None
     turned = list(range(len(shape))) if axes is None else [at % len(shape) for at in axes]
     dx = dys[0]
@@ -443,8 +447,8 @@ ROWS = (
     Operator("tile", "Tile", tile),
     Operator("depth_to_space", "DepthToSpace", depth_to_space, dims="images"),
     Operator("space_to_depth", "SpaceToDepth", space_to_depth, dims="images"),
-    Operator("trilu", "Trilu", triangle),
+    Operator("trilu", "Trilu", trilu),
     Operator("eye_like", "EyeLike", eye_like),
-    Operator("center_crop_pad", "CenterCropPad", centre),
-    Operator("col2im", "Col2Im", columns_to_image),
+    Operator("center_crop_pad", "CenterCropPad", center_crop_pad),
+    Operator("col2im", "Col2Im", col2im),
 )  # fmt: skip

@@ -93,7 +93,7 @@ def test_channels_last_between_convolutions() -> None:
     y = made.graph.outputs[0].name
     loss = graph.total(derive(graph, "y * y", y=y), range(4))
     names = ["x", *made.parameters]
-    whole = differentiate(graph.grown(made.graph.inputs, [loss]), loss, names)
+    whole = differentiate(graph.to_graph(made.graph.inputs, [loss]), loss, names)
     x = random.normal(size=(2, 3, 19, 17)).astype(np.float32)
     values = {"x": x, **made.parameters, **made.state}
     network, exact = network_of(whole, 2), reference.run(whole, values)

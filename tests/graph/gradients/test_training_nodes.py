@@ -13,7 +13,7 @@ from polysci.graph.builder import GraphBuilder
 from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph, Tensor
 from polysci.graph.losses import LOSSES, add_cross_entropy
-from polysci.graph.operators.elementwise import philox_reference
+from polysci.graph.operators.elementwise import philox
 from polysci.graph.optimizers import SGD, Adam, Optimizer, limit_norm
 from polysci.target.host import detect
 from tests.support.networks import network_of
@@ -56,7 +56,7 @@ def entropy(words: dict[str, Any], shape: tuple[int, ...]) -> tuple[Graph, Array
     loss = add_cross_entropy(graph, "x", "t", **words)
     if words.get("reduction") == "none":
         loss = graph.total(loss, range(len(graph.shape(loss))))
-    whole = graph.grown(graph.graph.inputs, [loss])
+    whole = graph.to_graph(graph.graph.inputs, [loss])
     return differentiate(whole, loss, ["x"]), {"x": x, "t": labels}
 
 
@@ -92,7 +92,7 @@ def test_losses_of_elements(name: str) -> None:
     x, target = normal(3, 7) * 20, np.random.default_rng(1).random((3, 7), np.float32)
     graph = growing(x=x, t=target)
     loss = LOSSES[name](graph, "x", "t")
-    whole = differentiate(graph.grown(graph.graph.inputs, [loss]), loss, ["x"])
+    whole = differentiate(graph.to_graph(graph.graph.inputs, [loss]), loss, ["x"])
     wide = x.astype(np.float64)
     values = {
         "mse": (np.square(wide - target), 2 * (wide - target)),
@@ -123,7 +123,7 @@ def steps(optimizer: Optimizer, gradients: Sequence[np.ndarray], p: np.ndarray) 
     graph = growing(p=p, g=p, lr=lr, step=np.array(1), **states)
     factors = {**optimizer.factors(graph, "step"), "lr": "lr"}
     made = optimizer.update(graph, "p", "g", [*states], factors)
-    network = network_of(graph.grown(graph.graph.inputs, made), 2)
+    network = network_of(graph.to_graph(graph.graph.inputs, made), 2)
     for number, gradient in enumerate(gradients, 1):
         values = {"p": p, "g": gradient, "lr": lr, "step": np.array(number), **states}
         results = network(values)
@@ -188,7 +188,7 @@ def test_the_norm_of_gradients(most: float) -> None:
     values = {"a": normal(3, 4), "b": normal(7, seed=1), "c": normal(1, 5, seed=2)}
     graph = growing(**values)
     factor = limit_norm(graph, [*values], most)
-    result = run(graph.grown(graph.graph.inputs, [factor]), values)[factor]
+    result = run(graph.to_graph(graph.graph.inputs, [factor]), values)[factor]
     norm = np.sqrt(sum(np.square(value.astype(np.float64)).sum() for value in values.values()))
     assert result == pytest.approx(min(1, most / (norm + 1e-6)), rel=1e-6)
 
@@ -198,7 +198,7 @@ def test_random_bits_are_those_of_the_paper() -> None:
     rows = ((0, 0, 0, 0xFF1DAE59), (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0x2C3F628B),
             (0x243F6A88, 0x85A308D3, 0x13198A2E, 0xDD7CE038))  # fmt: skip
     for low, high, key, word in rows:
-        assert int(philox_reference(np.array([low]), high, key)[0]) == word
+        assert int(philox(np.array([low]), high, key)[0]) == word
 
 
 @pytest.mark.sampled
