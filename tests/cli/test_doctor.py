@@ -112,7 +112,7 @@ def test_a_compiler_without_openmp(monkeypatch, tmp_path):
 
 def test_a_description_that_claims_too_much(monkeypatch):
     """The last instruction set traps, as one that the CPU lacks does where vectors are wider."""
-    target, function = detect(), diagnosis._function
+    target, function = detect(), diagnosis.fused_product
     machine = target.runnable[-1].machine
     claims = [isa for isa in ISAS.values() if isa.machine == machine and isa not in target.runnable]
     if not claims:
@@ -121,7 +121,7 @@ def test_a_description_that_claims_too_much(monkeypatch):
     liar = type(target)(claims[-1], features, target.memories, 1, "liar")
     trap = "__builtin_trap();\nreturn"
     monkeypatch.setattr(
-        diagnosis, "_function",
+        diagnosis, "fused_product",
         lambda isa: function(isa).replace("return", trap if isa == claims[-1] else "return"),
     )  # fmt: skip
     check = next(check for check in checks(liar) if check.name.startswith("builds and runs"))

@@ -1,14 +1,16 @@
-"""Loops, guards and assignments as statements with domain, accesses and original order."""
+"""extract: a C loop nest, as text or as a cgen tree, to a Scop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 import islpy as isl
 from pycparser import c_ast
 
+from polysci.errors import SpecError
 from polysci.polyhedral.extract.expressions import (
     ArrayTable,
     LoopLevel,
@@ -19,10 +21,14 @@ from polysci.polyhedral.extract.expressions import (
     condition,
     constant,
     reads,
+    shapes_of_arguments,
 )
-from polysci.polyhedral.extract.parse import place_of
-from polysci.polyhedral.extract.source import RESERVED, SourceText
-from polysci.polyhedral.scop import Access, Array, Statement
+from polysci.polyhedral.extract.parse import declarations, parse, place_of
+from polysci.polyhedral.extract.source import RESERVED, SourceText, read
+from polysci.polyhedral.scop import Access, Array, Scop, Statement, bound_operations
+
+if TYPE_CHECKING:
+    from cgen import Generable
 
 MAX_STATEMENTS = 256
 MAX_LOOPS = 24
@@ -31,6 +37,48 @@ RULE_LOOP = (
     " bounds, a constant step (++, --, +=, -=), a condition that the step runs towards."
 )
 RULE_BODY = "A region holds for, if, { }, and the assignments =, +=, -=, *=."
+
+
+def extract(
+    source: str | Generable,
+    *,
+    filename: str = "<nest>",
+    arrays: Mapping[str, Sequence[int]] | None = None,
+) -> Scop:
+    """Return the Scop of the code between ``#pragma scop`` and ``#pragma endscop``.
+
+    A cgen tree without the pragmas is one region. ``arrays`` maps names to extents, for arrays that
+    the text does not declare. The Scop has the file's name.
+
+    Raises SpecError with file, line, column and a caret where the text is not C or not affine, or
+    where a subscript can exceed its array; UnsupportedError where isl needs too many operations;
+    TypeError for a source of another kind.
+    """
+    text = source if isinstance(source, str) else _c_text(source)
+    try:
+        with bound_operations(f"extraction of {filename}"):
+            return _extract(text, filename, shapes_of_arguments(arrays))
+    except RecursionError:
+        raise SpecError(
+            f"{filename}: statements or expressions nested too deeply; split them"
+        ) from None
+
+
+def _c_text(tree: Generable) -> str:
+    if not callable(getattr(type(tree), "generate", None)):
+        raise TypeError(f"source: expected C text or a cgen tree, got {type(tree).__name__}")
+    text = "\n".join(tree.generate())
+    return text if "#pragma scop" in text else f"#pragma scop\n{text}\n#pragma endscop\n"
+
+
+def _extract(text: str, filename: str, shapes: Mapping[str, tuple[int, ...]]) -> Scop:
+    code = read(text, filename)
+    nodes = parse(code)
+    reach = ArrayTable(code, declarations(code.outside), shapes)
+    statements = Walk(code, reach).statements(nodes)
+    touched = {access.array for statement in statements for access in statement.accesses}
+    used = tuple(array for name, array in reach.used.items() if name in touched)
+    return Scop(filename, used, statements)
 
 
 @dataclass(frozen=True, slots=True)
