@@ -43,6 +43,8 @@ class Convolution(ProblemBase):
 
     FAMILY: ClassVar[ConvolutionFamily]
     WORD: ClassVar[str] = ""
+    w_kind: ClassVar[Kind] = "constant"  # the filters are packed ahead
+    batched: ClassVar[bool] = True  # axis 0 of x and y counts images; a call may have none
     N: int
     C: int
     K: int
@@ -115,11 +117,6 @@ class Convolution(ProblemBase):
         return replace(self, **changes)
 
     @property
-    def w_kind(self) -> Kind:
-        """The filters are packed ahead."""
-        return "constant"
-
-    @property
     def taps(self) -> Shape:
         """Extents of the filter."""
         return tuple(getattr(self, taps) for _, taps, _, _ in self.FAMILY.axes)
@@ -174,11 +171,6 @@ class Convolution(ProblemBase):
     def bias_axis(self) -> int:
         """The axis of y that counts output channels: the bias has (K,)."""
         return len(self.FAMILY.axes) + 1 if self.layout == "nhwc" else 1
-
-    @property
-    def batched(self) -> bool:
-        """Axis 0 of x and y counts images; a call may have none."""
-        return True
 
     @property
     def pad_end(self) -> tuple[int, ...]:

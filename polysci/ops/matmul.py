@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class Matmul(ProblemBase):
     columns of the microkernel: along N, or M where w is A.
     """
 
+    layout: ClassVar[str] = ""  # ``transposed`` says how matrices are stored
+    batched: ClassVar[bool] = False  # no axis counts images: extents are positive
     M: int
     K: int
     N: int
@@ -201,11 +203,6 @@ class Matmul(ProblemBase):
         return self.with_(batch=batch)
 
     @property
-    def layout(self) -> str:
-        """Empty: ``transposed`` says how matrices are stored."""
-        return ""
-
-    @property
     def flops(self) -> int:
         """Twice the multiply-adds."""
         return 2 * (self.batch or 1) * self.M * self.K * self.N
@@ -263,11 +260,6 @@ class Matmul(ProblemBase):
         """The axis of y that w indexes: that of N, or that of M where w is A."""
         along = "M" if self.w_is_a else "N"
         return len(self.y_shape) - 2 + self.memory_axes("o").index(along)
-
-    @property
-    def batched(self) -> bool:
-        """No axis counts images: extents are positive."""
-        return False
 
     @property
     def axes(self) -> Mapping[str, str]:

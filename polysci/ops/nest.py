@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from polysci.border.arguments import check_path, describe
 from polysci.border.files import read_named
@@ -43,6 +43,10 @@ class Nest(ProblemBase):
     A inside its bounds, A counts as zero beyond them.
     """
 
+    w_kind: ClassVar[Kind] = "constant"  # B is packed ahead
+    layout: ClassVar[str] = ""  # the C arrays say how they lie in memory
+    dtype: ClassVar[str] = "f32"
+    batched: ClassVar[bool] = False  # no axis counts images
     contraction: Contraction
     name: str
     multiplicity: int
@@ -121,20 +125,6 @@ class Nest(ProblemBase):
         return copy
 
     @property
-    def w_kind(self) -> Kind:
-        """B is packed ahead."""
-        return "constant"
-
-    @property
-    def layout(self) -> str:
-        """Empty: the C arrays say how they lie in memory."""
-        return ""
-
-    @property
-    def dtype(self) -> str:
-        return "f32"
-
-    @property
     def flops(self) -> int:
         """Twice the multiply-adds of the full nest; products with what guards cut are counted."""
         return 2 * self._points("m", "n", "k", "br", "batch")
@@ -178,11 +168,6 @@ class Nest(ProblemBase):
         from polysci.ops.normal_form import column_axis
 
         return column_axis(self.contraction)
-
-    @property
-    def batched(self) -> bool:
-        """No axis counts images."""
-        return False
 
     @property
     def axes(self) -> Mapping[str, str]:
