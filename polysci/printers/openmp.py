@@ -1,4 +1,4 @@
-"""Which threads run generated C, and the OpenMP pragmas that share work among them.
+"""The threads that run generated C, and the OpenMP pragmas that share work among them.
 
 Without OpenMP the code is serial.
 """

@@ -41,7 +41,7 @@ PLAIN_ROOMS = {
         "ops",
         "peers",
     ),
-    *("polyhedral", "report", "text", "torch", "training", "tune"),
+    *("lower", "polyhedral", "printers", "report", "space", "text", "torch", "training", "tune"),
 }
 
 

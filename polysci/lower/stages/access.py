@@ -1,4 +1,4 @@
-"""Where elements lie in memory, and what that says of loops: constant parts, transpositions."""
+"""The places of elements in memory, and what they say of loops: constants, transpositions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIASED: Final = 256  # lines so many floats apart share few sets of an L1 of 8 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """Where an element lies in its buffer: a form in the iterators, and tables times strides.
+    """The place of an element in its buffer: a form in the iterators, and tables times strides.
 
     ``computed`` are subscripts out of data with their strides, which ``index`` leaves out.
     """

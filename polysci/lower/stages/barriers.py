@@ -1,4 +1,4 @@
-"""Where threads must wait for each other: a stage uses memory that another one writes."""
+"""The barriers of threads: a stage uses memory that another one writes."""
 
 from __future__ import annotations
 

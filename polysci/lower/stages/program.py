@@ -78,7 +78,7 @@ CONSTANTS = Member("m", "constants", pointed=True)
 
 @dataclass(frozen=True, slots=True)
 class BranchMark:
-    """Where a branch begins, turns to its other side, or ends: ``part`` is IF, ELSE or END."""
+    """The start of a branch, of its other side, or its end: ``part`` is IF, ELSE or END."""
 
     part: str
     condition: Condition = TRUE
