@@ -58,15 +58,16 @@ def resolve_algorithm(problem: Problem, algorithm: str) -> str:
 def key_of(problem: Problem, algorithm: str, *, reproducible: bool = False) -> str:
     """Return the key of a search's records: those of direct searches hold direct schedules."""
     chosen = resolve_algorithm(problem, algorithm)
-    words = [problem.key, *[chosen] * (chosen != DEFAULT), *[REPRODUCIBLE] * reproducible]
-    return " ".join(words)
+    parts = [problem.key, *[chosen] * (chosen != DEFAULT), *[REPRODUCIBLE] * reproducible]
+    return " ".join(parts)
 
 
 def parse_record_key(key: str) -> tuple[Problem, str]:
     """The problem and the algorithm whose ``key_of`` is this. Raises SpecError where none is."""
     plain = key.removesuffix(f" {REPRODUCIBLE}")
-    words, _, last = plain.rpartition(" ")
-    text, algorithm = (words, last) if last in options() else (plain, DEFAULT)
+    text, _, algorithm = plain.rpartition(" ")
+    if algorithm not in options():
+        text, algorithm = plain, DEFAULT
     problem = parse_key(text)
     own = key_of(problem, algorithm, reproducible=plain != key)
     if own != key:

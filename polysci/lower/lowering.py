@@ -44,8 +44,8 @@ class Source:
     packing: str = ""
 
     def __repr__(self) -> str:
-        words = f"{shorten(self.symbol)!r}, {shorten(str(self.schedule), 120)!r}"
-        return f"Source({words}, {self.header_set})"
+        symbol, schedule = shorten(self.symbol), shorten(str(self.schedule), 120)
+        return f"Source({symbol!r}, {schedule!r}, {self.header_set})"
 
     @property
     def isa(self) -> str:

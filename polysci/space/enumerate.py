@@ -111,22 +111,22 @@ class Family:
 
     def schedule(self, index: int) -> Schedule:
         """Return one member as a schedule, without the loops that run once."""
-        current, words = dict(self.extents), list[Step]()
+        current, nest = dict(self.extents), list[Step]()
         for position, (dim, step) in enumerate(zip(self.dims, self.steps[index], strict=True)):
             if position == self.pack[index]:
-                words.append(Pack(self.pad))
+                nest.append(Pack(self.pad))
             if step < current[dim]:
-                words.append(Loop(dim, int(step), bool(position < self.parallel[index])))
+                nest.append(Loop(dim, int(step), bool(position < self.parallel[index])))
                 current[dim] = int(step)
         if self.pack[index] == len(self.dims):
-            words.append(Pack(self.pad))
+            nest.append(Pack(self.pad))
         kernel = self.tiles[self.which[index]].kernel
-        loops = [word for word in words if isinstance(word, Loop)]
+        loops = [step for step in nest if isinstance(step, Loop)]
         first, last = (
             [row.of_member(self, index, loops) for row in directives.standing(place)]
             for place in (Place.FIRST, Place.LAST)
         )
-        return Schedule(tuple(word for word in (*first, *words, *last) if word), str(kernel))
+        return Schedule(tuple(step for step in (*first, *nest, *last) if step), str(kernel))
 
 
 def even_splits(extent: int, limit: int, count: int = 4) -> list[int]:
