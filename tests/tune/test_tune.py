@@ -195,7 +195,8 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Sabotage:
                 return naive.with_text(source, naive.text(problem, source.symbol, fault))
             return naive.with_text(source, f"{fault}\n{source.text}")
 
-        monkeypatch.setattr("polysci.lower.lowering.emit", emit)
+        for module in ("measure.trials", "tune.search", "tune.trials"):
+            monkeypatch.setattr(f"polysci.{module}.emit", emit)
         monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))
         return list(broken)
 

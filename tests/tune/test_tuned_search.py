@@ -66,7 +66,8 @@ def test_crashes_and_hangs_fall_out(wisdom: Wisdom, monkeypatch: pytest.MonkeyPa
             naive.with_text(source, naive.text(problem, source.symbol, fault)) if fault else source
         )
 
-    monkeypatch.setattr("polysci.lower.lowering.emit", emit)
+    for module in ("measure.trials", "tune.search", "tune.trials"):
+        monkeypatch.setattr(f"polysci.{module}.emit", emit)
     monkeypatch.setattr("polysci.tune.runner.Bench", partial(Bench, timeout=2))
     result = optimize(TINY, wisdom=wisdom)
     trials = {trial.schedule: trial for trial in result.trials}
