@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.errors import UnsupportedError
@@ -171,13 +171,7 @@ def code_of(
     if all(len(own.shares.alone) == len(own.placed.program.stages) for own in programs):
         programs, threads = [own.serial() for own in programs], 1
     pool = pool if threads > 1 else OPENMP
-    layers, team = SharedLayers(), team_of(pool)
-    uses = [
-        WeightsUse(own.placed, calls_of(
-            own.placed, own.schedules, name, threads, team, own.shares, layers
-        ))
-        for own in programs
-    ]  # fmt: skip
+    uses = _weights_uses(programs, name, threads, pool)
     calls = [call for use in uses for call in use.calls.values()]
     tuning = tuning_values(isa)
     isa = least_of(isa, [call.source.isa for call in calls])
@@ -189,11 +183,7 @@ def code_of(
         )
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
-    stages = NetworkStages(
-        [*map(_stages_module, lowerings)], packing_of(weights_file, calls), pool, threads,
-        any(lowering.row_fusions for lowering in lowerings),
-        (len(programs[0].placed.program.stages) + 1) * timed,
-    )  # fmt: skip
+    stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
     run, sources = run_values(entries, name), {call.source.symbol: call.source for call in calls}
     values = {
@@ -205,22 +195,14 @@ def code_of(
         **tuning,
         "SIZE": describe_size(programs),
         "EMBEDDED": "",
-        "DECLARATIONS": layer_declarations(
-            [source.declarations for source in sources.values()],
-            scaled=any(source.precision.scaled for source in sources.values()),
-        ),
-        "DIGEST": weights_file.digest,
-        **_sums(checksum_of(weights_file.chunks())),
+        "DECLARATIONS": _declare(sources.values()),
     }
     values |= code_values(isa, values)
     files = {**print_network(values, "raw"), **_layer_files(name, sources.values())}
     return Code(
         name, isa, files, values, values["CDEF"], weights_file, arena,
         programs[0].placed, uses[0].calls, pool,
-        module=join([
-            _memory_module(arena, weights_file), *stages.modules, stages.packing,
-            *(source.module for source in sources.values()),
-        ]),
+        module=_module_of(stages, sources.values(), arena, weights_file),
     )  # fmt: skip
 
 
@@ -251,12 +233,43 @@ def _stages_module(lowering: StageLowering) -> LoopModule:
     return LoopModule((*lowering.tables, *lowering.functions, stages))
 
 
-def _memory_module(arena: Arena, weights: WeightsFile) -> LoopModule:
-    """Return the bytes of a network's memory, as constants of the names that C has for them."""
+def _weights_uses(
+    programs: Sequence[SizedProgram], name: str, threads: int, pool: str
+) -> list[WeightsUse]:
+    """Return the calls of each program's layers, which share code where it is the same."""
+    layers, team = SharedLayers(), team_of(pool)
+    return [
+        WeightsUse(own.placed, calls_of(
+            own.placed, own.schedules, name, threads, team, own.shares, layers
+        ))
+        for own in programs
+    ]  # fmt: skip
+
+
+def _stages_of(
+    lowerings: Sequence[StageLowering], packing: LoopModule, pool: str, threads: int, *, timed: bool
+) -> NetworkStages:
+    """Return the stages of all programs as printers take them."""
+    fused = any(lowering.row_fusions for lowering in lowerings)
+    marks = (len(lowerings[0].placed.program.stages) + 1) * timed
+    return NetworkStages([*map(_stages_module, lowerings)], packing, pool, threads, fused, marks)
+
+
+def _declare(layers: Collection[Source]) -> str:
+    """Return the C declarations of layers, and of what they take."""
+    scaled = any(layer.precision.scaled for layer in layers)
+    return layer_declarations([layer.declarations for layer in layers], scaled=scaled)
+
+
+def _module_of(
+    stages: NetworkStages, layers: Iterable[Source], arena: Arena, weights: WeightsFile
+) -> LoopModule:
+    """Return all loop IR of a network, behind the bytes of its memory by the names of C."""
     sizes = {
         "ARENA": arena.size, "CONSTANTS": weights.constants_size, "PACKED": weights.packed_size,
     }  # fmt: skip
-    return LoopModule(tuple(Let(name, size, static=True) for name, size in sizes.items()))
+    memory = LoopModule(tuple(Let(name, size, static=True) for name, size in sizes.items()))
+    return join([memory, *stages.modules, stages.packing, *(layer.module for layer in layers)])
 
 
 def _memory_values(
@@ -273,6 +286,8 @@ def _memory_values(
         "CONSTANTS": str(weights.constants_size),
         "PACKED": str(weights.packed_size),
         "LARGEST": str(weights.largest),
+        "DIGEST": weights.digest,
+        **_sums(checksum_of(weights.chunks())),
     }
 
 

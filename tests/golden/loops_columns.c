@@ -6,7 +6,7 @@
 #define PS_LOOP PS_KERNEL
 #endif
 
-/* ReduceMean ReduceMean of y */
+/* reduce_mean ReduceMean of y */
 static PS_LOOP void small_s0(const ps_memory *m)
 {
     float *restrict y = (float *)m->out[0];

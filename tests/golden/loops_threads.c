@@ -6,7 +6,7 @@
 #define PS_LOOP PS_KERNEL
 #endif
 
-/* Tanh Tanh of a + Mul Mul of y */
+/* tanh Tanh of a + mul Mul of y */
 static PS_LOOP void small_s0(const ps_memory *m)
 {
     float *restrict y = (float *)m->out[0];
