@@ -26,14 +26,13 @@ def stage_at(program: Program, spot: Spot) -> Stage:
 class Barriers:
     """The memory that stages touch; ``loops`` are of repeated loop stages without reductions.
 
-    ``users`` and ``sizes`` are of memory in the arena that single layers use. The first thread
-    computes the stages at ``alone``.
+    ``scratch`` is memory in the arena that single stages use: bytes, and who uses them. The first
+    thread computes the stages at ``alone``.
     """
 
     placed: PlacedProgram
     arena: Arena
-    users: Mapping[str, Spot]
-    sizes: Mapping[str, int]
+    scratch: Mapping[str, tuple[int, Spot]]
     loops: Mapping[Spot, Loops]
     alone: frozenset[int] = frozenset()
     paths: list[list[Spot]] = field(default_factory=list)  # what is pending on the other side
@@ -91,9 +90,10 @@ class Barriers:
         if spot not in self.spaces:
             stage = stage_at(self.placed.program, spot)
             written = [self.space(name) for name in stage.outputs]
-            own = [name for name in self.sizes if self.users[name] == spot]
-            places = [(self.arena.offsets[name], self.sizes[name]) for name in own]
-            scratch = [("", at, at + size) for at, size in places]
+            scratch = [
+                ("", at, at + size) for name, (size, user) in self.scratch.items()
+                if user == spot for at in [self.arena.offsets[name]]
+            ]  # fmt: skip
             reads = [self.space(name) for name in stage.inputs]
             self.spaces[spot] = [*written, *scratch], reads
         return self.spaces[spot]

@@ -106,31 +106,27 @@ class StageLowering:
     tables: list[Table] = field(default_factory=list)
     conditions: int = 0  # that stages have read so far
     row_fusions: dict[int, RowFusionLowering] = field(default_factory=dict)
-    extra: dict[str, tuple[int, int]] = field(default_factory=dict)  # scratch: bytes, stage
-    users: dict[str, Spot] = field(default_factory=dict)  # of scratch
+    scratch: dict[str, tuple[int, Spot]] = field(default_factory=dict)  # bytes, who uses them
     barriers: Barriers = field(init=False)
 
     def __post_init__(self) -> None:
-        program, extra = self.placed.program, self.extra
+        program = self.placed.program
         for spot, call in self.calls.items():
             sizes = {"packed": call.source.packed} if call.packs else {}
             if not call.source.by_rows:
                 sizes["workspace"] = call.source.workspace
             for use, size in sizes.items():
                 own = round_up(size) * self.threads if spot[0] in self.shares.split else size
-                extra[scratch_name(spot, use)] = (own, spot[0])
-                self.users[scratch_name(spot, use)] = spot
+                self.scratch |= {scratch_name(spot, use): (own, spot)} if size else {}
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
                 threads = 1 if self.shares.serial(at) else self.threads
-                writer = RowFusionLowering(stage, self.placed, inner, threads, f"{self.name}_s{at}")
-                self.row_fusions[at] = writer
-                extra |= {name: (size, at) for name, size in writer.memory().items()}
-                self.users |= dict.fromkeys(writer.memory(), (at, 0))
-        self.extra = {name: room for name, room in extra.items() if room[0]}
-        beside, alone = self.shares.beside, self.shares.alone
-        self.arena = arrange(self.placed, self.extra, apart=self.apart, beside=beside)
+                fusion = RowFusionLowering(stage, self.placed, inner, threads, f"{self.name}_s{at}")
+                self.row_fusions[at] = fusion
+                self.scratch |= {name: (size, (at, 0)) for name, size in fusion.memory().items()}
+        extra = {name: (size, spot[0]) for name, (size, spot) in self.scratch.items()}
+        self.arena = arrange(self.placed, extra, apart=self.apart, beside=self.shares.beside)
         for name, at in self.constants.items():
             self.pointers[name] = Address(CONSTANTS, as_index(at))
         for field_name, names in (("in", program.arguments), ("out", program.outputs)):
@@ -139,9 +135,9 @@ class StageLowering:
                 self.pointers[name] = Element(buffers, as_index(position))
         for name, at in self.arena.offsets.items():
             self.pointers[name] = Address(ARENA, as_index(at))
-        sizes = {name: size for name, (size, _) in self.extra.items()}
-        loops = self.shared_loops()
-        self.barriers = Barriers(self.placed, self.arena, self.users, sizes, loops, alone)
+        self.barriers = Barriers(
+            self.placed, self.arena, self.scratch, self.shared_loops(), self.shares.alone
+        )
 
     def stages(self) -> Block:
         """Return all stages in order, with a barrier where one needs what another thread made."""
@@ -282,10 +278,13 @@ class StageLowering:
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
-        steps = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
+        pointers, threads, fusion = self.pointers, self.threads, self.row_fusions.get(spot[0])
+        if fusion:
+            pointers, threads = {**pointers, **fusion.local(spot[1])}, 1
         return lowering_of(stage)(
-            stage, self.symbol(spot), places, self.pointers, self.threads, extents, steps=steps
-        )
+            stage, self.symbol(spot), places, pointers, threads, extents, rows=fusion is not None,
+            steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
+        )  # fmt: skip
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
         """Keep what a stage has outside of the function of all stages."""
@@ -294,8 +293,8 @@ class StageLowering:
 
     def symbol(self, spot: Spot) -> str:
         """Return the prefix of the names of a stage in C."""
-        repeated = isinstance(self.placed.program.stages[spot[0]], RepeatStage)
-        return f"{self.name}_s{spot[0]}" + (f"_{spot[1]}" if repeated else "")
+        inside = isinstance(self.placed.program.stages[spot[0]], RepeatStage | RowFusion)
+        return f"{self.name}_s{spot[0]}" + (f"_{spot[1]}" if inside else "")
 
     def call_loop(self, spot: Spot, stage: LoopStage | JointLoops | UpdateStage) -> Statements:
         """Return the call of a function made for it."""
@@ -328,15 +327,10 @@ class StageLowering:
         self.pointers |= fusion.pointers()
         for inside, member in enumerate(stage.members):
             if isinstance(member, LoopStage):
-                value = self.placed.program.values[member.output]
-                extents = {f"i{number}": size for number, size in enumerate(value.shape)}
-                places = {n: self.placed.places[n] for n in (member.output, *member.inputs)}
-                symbol = f"{self.name}_s{at}_{inside}"
-                pointers = {**self.pointers, **fusion.local(inside)}
-                rows = lowering_of(member)(member, symbol, places, pointers, 1, extents, rows=True)
+                rows = self.loop_lowering((at, inside), member)
                 self.add_functions(member, rows)
                 operands = (Named("m"), *fusion.ends(inside), Variable("first"), Variable("last"))
-                fusion.calls_to[inside] = Invoke(symbol, operands)
+                fusion.calls_to[inside] = Invoke(rows.symbol, operands)
             else:
                 fusion.calls_to[inside] = self.call_primitive((at, inside))
         self.functions += fusion.functions(self.arena.offsets)
@@ -373,7 +367,7 @@ class StageLowering:
         """Return the packing of weights that are computed."""
         if not call.packs:
             return []
-        packed = Address(self.scratch(spot, "packed"), dtype="void")
+        packed = Address(self.scratch_address(spot, "packed"), dtype="void")
         operands: dict[str, Value] = {
             "w": self.weights(call, moved),
             "packed": packed,
@@ -400,12 +394,12 @@ class StageLowering:
         """The barrier at which all threads wait for each other, if there are several."""
         return [Barrier()] if self.threads > 1 else []
 
-    def scratch(self, spot: Spot, use: str) -> Address:
+    def scratch_address(self, spot: Spot, use: str) -> Address:
         """Return the address of memory of a layer's own, or of a thread's."""
         name = scratch_name(spot, use)
         at = as_index(self.arena.offsets[name])
         if spot[0] in self.shares.split:
-            at += self.extra[name][0] // self.threads * Variable("thread")
+            at += self.scratch[name][0] // self.threads * Variable("thread")
         return Address(ARENA, at)
 
     def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
@@ -417,7 +411,7 @@ class StageLowering:
         x_first = x_place.first + layer.x.first(x_place.strides) + x_moved
         y_first = y_place.first + layer.y.first(y_place.strides) + y_moved
         packed = (
-            self.scratch(spot, "packed") if call.packs
+            self.scratch_address(spot, "packed") if call.packs
             else Address(Member("m", "packed", pointed=True), as_index(call.packed_at))
             if call.packed_at is not None
             else self.weights(call, as_index(w_moved))
@@ -446,7 +440,7 @@ class StageLowering:
         if source.by_rows:
             operands["workspace"] = Named("work")
         elif source.workspace:
-            operands["workspace"] = self.scratch(spot, "workspace")
+            operands["workspace"] = self.scratch_address(spot, "workspace")
         return call.invoke("run", operands)
 
     def scales(self, spot: Spot, layer: LayerStage) -> Fields:
