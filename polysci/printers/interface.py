@@ -12,8 +12,9 @@ from typing import Final, Literal
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import Block, Buffer, Invoke, LoopFunction, ScalarParameter, Value
 from polysci.numerics.dtypes import PRECISIONS, Precision
-from polysci.printers.c_values import FIRST_LINE, head
+from polysci.printers.c_values import head
 
+Parameter = Buffer | ScalarParameter
 Role = Literal["workspace_size", "packed_size", "pack_weights", "pack_columns", "run"]
 
 OK: Final = 0
@@ -61,10 +62,10 @@ class Function:
 
     role: Role
     result: str
-    parameters: tuple[Buffer | ScalarParameter, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
 
     def name(self, symbol: str) -> str:
-        """The C identifier of the function for the primitive ``symbol``."""
+        """Return the C identifier of the function for the primitive ``symbol``."""
         return function_name(self.role, symbol)
 
     @property
@@ -104,27 +105,24 @@ class Function:
         return Invoke(self.name(symbol), tuple(operands[name] for name in self.names))
 
     def call(self, symbol: str) -> str:
-        """A call with the parameters as they are named here."""
+        """Return a call with the parameters as they are named here."""
         return f"{self.name(symbol)}({', '.join(self.names)})"
 
     def finish(self, expression: str) -> str:
-        """The statement that hands on what ``expression``, a call of this function, returns."""
+        """Return the statement that hands on the result of ``expression``, a call of it."""
         return f"{'return ' * self.returns}{expression};"
 
 
 def function_name(role: Role, symbol: str) -> str:
-    """The C identifier of this function of the primitive ``symbol``, of any precision."""
+    """Return the C identifier of this function of the primitive ``symbol``, of any precision."""
     return f"{symbol}{_SUFFIXES[role]}"
 
 
 @cache
 def functions(
-    precision: Precision,
-    *,
-    by_rows: bool = False,
-    team: bool = False,
+    precision: Precision, *, by_rows: bool = False, team: bool = False
 ) -> tuple[Function, ...]:
-    """The four functions of a primitive of this precision.
+    """Return the four functions of a primitive of this precision.
 
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
     iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
@@ -132,8 +130,9 @@ def functions(
     x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
     packed = "float" if precision == _F32 else "void"
-    zero = [ScalarParameter("x_zero", "int32_t")] * precision.integer
-    run: list[Buffer | ScalarParameter] = [
+    pack: list[Parameter] = [Buffer("w", w, const=True), Buffer("packed", packed)]
+    pack += [ScalarParameter("x_zero", "int32_t")] * precision.integer
+    run: list[Parameter] = [
         Buffer("x", x, const=True),
         Buffer("packed", packed, const=True),
         Buffer("y", y),
@@ -148,27 +147,21 @@ def functions(
     return (
         Function("workspace_size", "int64_t"),
         Function("packed_size", "int64_t"),
-        Function(
-            "pack_weights", "void", (Buffer("w", w, const=True), Buffer("packed", packed), *zero)
-        ),
+        Function("pack_weights", "void", tuple(pack)),
         Function("run", "int", tuple(run)),
     )
 
 
 def function(role: Role, precision: Precision) -> Function:
-    """The function of this role."""
+    """Return the function of this role."""
     return next(row for row in functions(precision) if row.role == role)
 
 
 def columns_function(precision: Precision) -> Function:
-    """The function that packs columns first..last-1 of large weights; ``w`` begins with these."""
-    parameters = (
-        Buffer("w", precision.w.c_type, const=True),
-        Buffer("panels", "void"),
-        ScalarParameter("first", "int64_t"),
-        ScalarParameter("last", "int64_t"),
-    )
-    return Function("pack_columns", "void", parameters)
+    """Return the function that packs columns first..last-1 of large weights, which ``w`` has."""
+    w = Buffer("w", precision.w.c_type, const=True)
+    ends = ScalarParameter("first"), ScalarParameter("last")
+    return Function("pack_columns", "void", (w, Buffer("panels", "void"), *ends))
 
 
 def check_symbol(symbol: str) -> None:
@@ -178,7 +171,7 @@ def check_symbol(symbol: str) -> None:
 
 
 def declare(rows: Sequence[Function], symbol: str) -> str:
-    """The prototypes of the primitive ``symbol``, and what a team is where they take one."""
+    """Return the prototypes of the primitive ``symbol``, and what a team is where they take one."""
     team = any("team" in row.names for row in rows)
     return TEAM * team + "".join(f"{row.head(symbol)};\n" for row in rows)
 
@@ -195,46 +188,37 @@ def declarations(symbol: str, precision: Precision = _F32, *, addresses: bool = 
     return (STRUCT if precision.scaled else "") + declare(rows, symbol)
 
 
-def _address(parameter: Buffer | ScalarParameter) -> ScalarParameter:
+def _address(parameter: Parameter) -> ScalarParameter:
     if isinstance(parameter, ScalarParameter):
         return parameter
     return ScalarParameter(parameter.name, "uintptr_t")
 
 
 def forward(rows: Sequence[Function], symbol: str, to: str) -> str:
-    """Definitions of ``symbol``'s functions that call those of another symbol."""
-    return "\n".join(_define(row, symbol, row.call(to)) for row in rows)
-
-
-def _define(row: Function, symbol: str, expression: str) -> str:
-    body = row.finish(expression)
-    if len(row.parameters) > FIRST_LINE:
-        return f"{row.head(symbol)}\n{{\n    {body}\n}}"
-    return f"{row.head(symbol)} {{ {body} }}"
+    """Return definitions of ``symbol``'s functions that call those of another symbol."""
+    return dispatch(rows, symbol, [("", to)])
 
 
 def dispatch(rows: Sequence[Function], symbol: str, codes: Sequence[tuple[str, str]]) -> str:
-    """Definitions that call the first of ``codes`` (its condition in C, its symbol) that holds.
+    """Return definitions that call the first of ``codes`` (condition in C, symbol) that holds.
 
     The last one is called whether or not its condition holds.
     """
-    return "\n".join(_dispatch(row, symbol, codes) for row in rows)
-
-
-def _dispatch(row: Function, symbol: str, codes: Sequence[tuple[str, str]]) -> str:
     *ahead, (_, last) = codes
-    tests = [f"{condition} ? {row.call(to)}\n         : " for condition, to in ahead]
-    body = row.finish(f"{''.join(tests)}{row.call(last)}")
-    return f"{row.head(symbol)}\n{{\n    {body}\n}}"
+    texts = list[str]()
+    for row in rows:
+        tests = [f"{condition} ? {row.call(to)}\n         : " for condition, to in ahead]
+        body = row.finish(f"{''.join(tests)}{row.call(last)}")
+        texts.append(f"{row.head(symbol)}\n{{\n    {body}\n}}")
+    return "\n".join(texts)
 
 
 def refuse(rows: Sequence[Function], symbol: str) -> str:
-    """Definitions for CPUs that lack the instruction set: sizes are 0, calls return ``NO_ISA``."""
-    return "\n".join(_refuse(row, symbol) for row in rows)
-
-
-def _refuse(row: Function, symbol: str) -> str:
-    unused = "".join(f"    (void){name};\n" for name in row.names)
-    value = NO_ISA if row.role == "run" else 0
-    body = f"    return {value};\n" if row.returns else ""
-    return f"{row.head(symbol)}\n{{\n{unused}{body}}}"
+    """Return definitions for CPUs that lack the instructions: sizes are 0, calls ``NO_ISA``."""
+    texts = list[str]()
+    for row in rows:
+        unused = "".join(f"    (void){name};\n" for name in row.names)
+        value = NO_ISA if row.role == "run" else 0
+        body = f"    return {value};\n" if row.returns else ""
+        texts.append(f"{row.head(symbol)}\n{{\n{unused}{body}}}")
+    return "\n".join(texts)
