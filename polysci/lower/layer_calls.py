@@ -120,8 +120,8 @@ class LayerCode:
     @property
     def key(self) -> tuple[str, ...]:
         """Layers of the same key share code."""
-        words = f"{self.fused} {self.adds}", repr(sorted(self.strides.items()))
-        return (self.problem.key, str(self.schedule), *words)
+        texts = f"{self.fused} {self.adds}", repr(sorted(self.strides.items()))
+        return (self.problem.key, str(self.schedule), *texts)
 
     def emit(self, symbol: str, threads: int, team: Team) -> Source:
         """The C, for so many threads. Raises as ``lowering.emit`` does."""

@@ -101,10 +101,10 @@ def element(buffer: str | Member | Address, at: Index) -> str:
 
 def head(function: LoopFunction) -> str:
     """Return the head of a definition; entry points of many parameters take two lines."""
-    words = [parameter(part) for part in function.parameters]
-    first = len(words) if "static" in function.attributes else FIRST_LINE
+    parts = [parameter(part) for part in function.parameters]
+    first = len(parts) if "static" in function.attributes else FIRST_LINE
     parameters = ",\n        ".join(
-        ", ".join(line) for line in (words[:first], words[first:]) if line
+        ", ".join(line) for line in (parts[:first], parts[first:]) if line
     )
     return " ".join(
         [*function.attributes, function.result, f"{function.name}({parameters or 'void'})"]
@@ -165,13 +165,13 @@ def _single(value: float) -> float:
 
 
 def _linear(value: Linear) -> str:
-    words = list[str]()
+    terms = list[str]()
     for term, factor in value.terms:
         sign = "" if factor == 1 else "-" if factor == -1 else f"{factor} * "
-        words.append(sign + operand(term))
-    if value.constant or not words:
-        words.append(str(value.constant))
-    return " + ".join(words).replace("+ -", "- ")
+        terms.append(sign + operand(term))
+    if value.constant or not terms:
+        terms.append(str(value.constant))
+    return " + ".join(terms).replace("+ -", "- ")
 
 
 def _left(value: Index) -> str:
@@ -239,9 +239,9 @@ def _member(value: Member) -> str:
 
 
 def _fields(value: Fields) -> str:
-    words = [f".{name} = {text(part)}" if name else text(part) for name, part in value.members]
+    items = [f".{name} = {text(part)}" if name else text(part) for name, part in value.members]
     kind = f"({value.dtype}{'[]' * value.array})" if value.dtype else ""
-    return f"{kind}{{{', '.join(words)}}}"
+    return f"{kind}{{{', '.join(items)}}}"
 
 
 def _compute(value: Compute) -> str:

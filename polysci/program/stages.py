@@ -311,8 +311,11 @@ class RepeatStage:
     @property
     def results(self) -> tuple[str, ...]:
         """The tensors that a step makes for others."""
-        made = (*(view.inner for view in self.writes), *(held.following for held in self.carried))
-        return tuple(dict.fromkeys(made))
+        tensors = (
+            *(view.inner for view in self.writes),
+            *(held.following for held in self.carried),
+        )
+        return tuple(dict.fromkeys(tensors))
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -322,8 +325,8 @@ class RepeatStage:
     @property
     def internal(self) -> tuple[str, ...]:
         """The tensors of a step."""
-        made = [name for member in self.members for name in member.outputs]
-        return tuple(dict.fromkeys((*self.arguments, *self.results, *made)))
+        outputs = [name for member in self.members for name in member.outputs]
+        return tuple(dict.fromkeys((*self.arguments, *self.results, *outputs)))
 
     @property
     def inputs(self) -> tuple[str, ...]:

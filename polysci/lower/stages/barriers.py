@@ -74,14 +74,14 @@ class Barriers:
         mine, others = self.memory(spot), self.memory(other)
         if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
             return True
-        made = [
+        results = [
             self.placed.places[name]
             for at in (spot, other)
             for name in stage_at(self.placed.program, at).outputs[:1]
         ]
-        if len(made) < 2:
+        if len(results) < 2:
             return False
-        first, second = made
+        first, second = results
         parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
         return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
 
@@ -121,14 +121,14 @@ class Barriers:
     def reads_own(self, writer: Stage, reader: Stage) -> bool:
         """Return whether a loop touches only the element of its own place of another's results."""
         assert isinstance(writer, LoopStage) and isinstance(reader, LoopStage)
-        made, place = self.space(writer.output), self.placed.places[writer.output]
+        written, place = self.space(writer.output), self.placed.places[writer.output]
         shape = self.placed.program.values[writer.output].shape
         if shape != self.placed.program.values[reader.output].shape:
             return False
         for name in (*reader.outputs, *reader.inputs):
-            if _touch([made], [self.space(name)]) and self.placed.places[name] != place:
+            if _touch([written], [self.space(name)]) and self.placed.places[name] != place:
                 return False
-        own = {name for name in reader.inputs if _touch([made], [self.space(name)])}
+        own = {name for name in reader.inputs if _touch([written], [self.space(name)])}
         return all(
             subscript == axis(at) or shape[at] == 1
             for load in loads(reader.expr)

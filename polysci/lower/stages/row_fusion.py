@@ -69,8 +69,8 @@ class RowFusionLowering:
         """Return which rows member ``inside`` reads of the one before it."""
         tensor = self.stage.members[inside - 1].output
         values = self.placed.program.values
-        made = values[self.stage.members[inside].output].shape
-        window = rows_read(self.stage.members[inside], tensor, values[tensor].shape, made)
+        result_shape = values[self.stage.members[inside].output].shape
+        window = rows_read(self.stage.members[inside], tensor, values[tensor].shape, result_shape)
         assert window is not None
         return window
 

@@ -150,9 +150,9 @@ class _Placer:
             if replaces_in_place(stage, held, self.program):
                 self.places[held.following] = place
             else:
-                made = self.fresh(held.inner, self.values[held.inner])
-                self.places[made] = place
-                copied.append(self.moved(f"carry {held.inner}", made, held.following))
+                duplicate = self.fresh(held.inner, self.values[held.inner])
+                self.places[duplicate] = place
+                copied.append(self.moved(f"carry {held.inner}", duplicate, held.following))
         self.written |= {*stage.results}
         outside = dict(self.copies)
         around, self.stages = self.stages, list[Stage]()
@@ -178,10 +178,10 @@ class _Placer:
         """A copy of a tensor in a buffer of its own, made once."""
         key = (name, order, dtype)
         if key not in self.copies:
-            made = self.fresh(name, self.values[name], order=order, dtype=dtype)
-            self.stages.append(self.moved(f"copy {name}", made, name))
-            self.place_of(made)
-            self.copies[key] = made
+            duplicate = self.fresh(name, self.values[name], order=order, dtype=dtype)
+            self.stages.append(self.moved(f"copy {name}", duplicate, name))
+            self.place_of(duplicate)
+            self.copies[key] = duplicate
         return self.copies[key]
 
     def view(self, stage: ViewStage) -> None:
@@ -219,11 +219,11 @@ class _Placer:
         for name in stage.parts:
             part = self.parts.get(name)
             if part is None or part != ConcatPart(stage.output, stage.axis, first):
-                made = self.fresh(name, self.values[name], dtype=place.dtype)
+                duplicate = self.fresh(name, self.values[name], dtype=place.dtype)
                 start = place.first + first * place.strides[stage.axis]
-                self.places[made] = replace(place, first=start)
+                self.places[duplicate] = replace(place, first=start)
                 self.place_of(name)
-                self.stages.append(self.moved(f"{stage.name}: {name}", made, name))
+                self.stages.append(self.moved(f"{stage.name}: {name}", duplicate, name))
             first += self.values[name].shape[stage.axis]
 
     def routine(self, stage: RoutineStage) -> None:
@@ -234,13 +234,13 @@ class _Placer:
         )
         place, value = self.place_of(stage.output), self.values[stage.output]
         plain = replace(value, order=(), dtype=_WIDE.get(value.dtype, value.dtype))
-        made = stage.output
+        duplicate = stage.output
         if place.dtype != plain.dtype or place.strides != plain.strides:
-            made = self.fresh(stage.output, plain)
-            self.place_of(made)
-        self.stages.append(replace(stage, output=made, inputs=inputs))
-        if made != stage.output:
-            self.stages.append(self.moved(f"copy {made}", stage.output, made))
+            duplicate = self.fresh(stage.output, plain)
+            self.place_of(duplicate)
+        self.stages.append(replace(stage, output=duplicate, inputs=inputs))
+        if duplicate != stage.output:
+            self.stages.append(self.moved(f"copy {duplicate}", stage.output, duplicate))
 
     def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""
@@ -293,9 +293,9 @@ class _Placer:
         _, _, y = operands_of(problem)
         order = tuple(at for axis in y.order for at in window.axes[axis])
         missing = tuple(at for at in range(len(value.shape)) if at not in order)
-        made = self.fresh(window.tensor, value, order=(*missing, *order))
-        self.place_of(made)
-        return replace(window, tensor=made)
+        duplicate = self.fresh(window.tensor, value, order=(*missing, *order))
+        self.place_of(duplicate)
+        return replace(window, tensor=duplicate)
 
     def matrix_offset(self, name: str, at: Sequence[int]) -> int:
         """Elements before the matrix of a stack that broadcasts to a place in the whole stack."""
@@ -315,16 +315,16 @@ class _Placer:
         if key not in self.copies:  # as wide as the whole that y is part of
             reach = sum((n - 1) * s for n, s in zip(value.shape, y.strides, strict=True)) + 1
             room = self.fresh(name, Value("", (reach,), y.dtype))
-            made = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
-            self.places[made] = replace(y, buffer=room, first=0, step=0)
-            self.stages.append(self.moved(f"copy {name}", made, name))
+            duplicate = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
+            self.places[duplicate] = replace(y, buffer=room, first=0, step=0)
+            self.stages.append(self.moved(f"copy {name}", duplicate, name))
         return self.copies[key]
 
     def kind(self, stage: LayerStage) -> str:
         """The element type that a layer reads."""
-        wanted = "bf16" if stage.problem.dtype.startswith("bf16") else None
+        narrow = "bf16" if stage.problem.dtype.startswith("bf16") else None
         own = self.values[stage.x.tensor].dtype
-        return wanted or ("float32" if stage.problem.dtype == "f32" else own)
+        return narrow or ("float32" if stage.problem.dtype == "f32" else own)
 
     def operand(self, window: Window, stage: LayerStage, number: int = 0) -> Window:
         """A factor of a layer: where it lies, or a copy with the problem's neighbours."""

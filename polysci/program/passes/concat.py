@@ -30,11 +30,11 @@ def hosts(program: Program) -> dict[str, ConcatPart]:
     return places
 
 
-def _refusal(program: Program, concat: ConcatStage, name: str, made: list[Stage]) -> str:
+def _refusal(program: Program, concat: ConcatStage, name: str, writers: list[Stage]) -> str:
     """Return why a part must be copied; empty if it need not be."""
-    if not made:
+    if not writers:
         return "no stage makes it"
-    if any(isinstance(stage, ViewStage) for stage in made):
+    if any(isinstance(stage, ViewStage) for stage in writers):
         return "it is another name of elements elsewhere"
     if program.values[name].dtype != program.values[concat.output].dtype:
         return "its elements are of another type"
@@ -50,11 +50,11 @@ def concat_in_place(program: Program) -> tuple[Fusion, ...]:
         if not isinstance(concat, ConcatStage):
             continue
         for name in dict.fromkeys(concat.parts):
-            made = makers.get(name, [])
-            refusal = _refusal(program, concat, name, made)
+            writers = makers.get(name, [])
+            refusal = _refusal(program, concat, name, writers)
             if not refusal and parts[name].whole != concat.output:
                 refusal = f"it is part of {parts[name].whole}"
-            first = made[0].name if made else name
+            first = writers[0].name if writers else name
             saved = 2 * program.values[name].bytes
             considered.append(Fusion(first, concat.name, name, saved, refusal))
     return tuple(considered)

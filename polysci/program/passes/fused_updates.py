@@ -43,13 +43,13 @@ UPDATES: Final = (AUTO, "fused", "diffused")
 class StepProduct:
     """A product of what all steps of ``stage`` made that these steps could sum themselves.
 
-    A step makes ``rows`` of the matrix: columns from ``first`` on of the tensor ``made``, at
+    A step makes ``rows`` of the matrix: columns from ``first`` on of the tensor ``stacked``, at
     ``place`` along its axis ``along``. ``problem`` is the product of these rows.
     """
 
     layer: LayerStage
     stage: RepeatStage
-    made: str
+    stacked: str
     first: int
     along: int
     place: Affine
@@ -61,13 +61,13 @@ class StepProduct:
         return self.layer.problem.with_(K=self.rows)
 
     @property
-    def made_index(self) -> tuple[Affine, ...]:
+    def stacked_index(self) -> tuple[Affine, ...]:
         """The index of a step's rows in the tensor that steps made."""
         own = axis(0), combine({"i1": 1}, self.first)
         return (self.place, *own) if self.along == 0 else (own[0], self.place, own[1])
 
     @property
-    def seen_index(self) -> tuple[Affine, ...]:
+    def factor_index(self) -> tuple[Affine, ...]:
         """The index of the step's rows in the second factor, a matrix of the rows of all steps."""
         near, far = (1, self.rows) if self.along == 0 else (self.stage.count, 1)
         row = combine({STEP: far * self.place.coef(STEP), "i0": near}, far * self.place.const)
@@ -138,7 +138,7 @@ def fuse_updates(
             fused = (times[1] < times[0]) != (layer.output in otherwise)
             refusal = "" if fused else f"predicted {inside} in steps, {behind} behind them"
         chosen += [product] * (not refusal)
-        read = program.values[product.made].bytes
+        read = program.values[product.stacked].bytes
         considered.append(Fusion(layer.name, steps.name, layer.output, read, refusal))
     if not chosen:
         return program, tuple(considered)
@@ -157,24 +157,24 @@ def step_product(
     others = layer.bias, layer.residual, layer.clamp, layer.stack
     if any(others) or values[layer.output].dtype != "float32" or not layer.w_axes:
         return None
-    made, first = _columns_of(layer.x.tensor, program, makers)
-    stage = _last_maker(made, makers)
-    if not isinstance(stage, RepeatStage) or stage.breaks or len(makers[made]) > 1:
+    stacked, first = _columns_of(layer.x.tensor, program, makers)
+    stage = _last_maker(stacked, makers)
+    if not isinstance(stage, RepeatStage) or stage.breaks or len(makers[stacked]) > 1:
         return None
     places = {
         (at, index)
-        for view in stage.writes if view.outer == made
+        for view in stage.writes if view.outer == stacked
         for at, index in enumerate(view.index) if index.coef(STEP)
     }  # fmt: skip
     if len(places) != 1 or len(values[layer.weights].shape) != 2:
         return None
     ((along, place),) = places
-    shape, begin = values[made].shape, [it is stage for it in program.stages].index(True)
+    shape, begin = values[stacked].shape, [it is stage for it in program.stages].index(True)
     ready = {name for it in program.stages[:begin] for name in it.outputs}
     *_, root = layer.weights, *(view.source for view in _views(layer.weights, makers))
     if along > 1 or shape[along] != stage.count or (root in makers and root not in ready):
         return None
-    return StepProduct(layer, stage, made, first, along, place, shape[1 - along])
+    return StepProduct(layer, stage, stacked, first, along, place, shape[1 - along])
 
 
 def _columns_of(name: str, program: Program, makers: Mapping[str, list[Stage]]) -> tuple[str, int]:
@@ -244,7 +244,7 @@ class _Steps:
         total = layer.output
         gradients, seen = (
             self.fresh(f"{name}.slice", name, (problem.K, columns))
-            for name, columns in ((product.made, problem.M), (layer.weights, problem.N))
+            for name, columns in ((product.stacked, problem.M), (layer.weights, problem.N))
         )
         inner, following = (
             self.fresh(f"{total}.{word}", total, (problem.M, problem.N)) for word in ("now", "next")
@@ -254,8 +254,8 @@ class _Steps:
             y=replace(layer.y, tensor=following), residual=inner,
         )  # fmt: skip
         views = (
-            StepView(gradients, product.made, product.made_index),
-            StepView(seen, layer.weights, product.seen_index),
+            StepView(gradients, product.stacked, product.stacked_index),
+            StepView(seen, layer.weights, product.factor_index),
         )
         return replace(
             stage, members=(*stage.members, part), reads=(*stage.reads, *views),

@@ -40,8 +40,8 @@ class _Fuser:
     apart: Container[str]
     stages: list[Stage] = field(default_factory=list)
     tried: dict[tuple[str, str], Fusion] = field(default_factory=dict)
-    made: dict[str, list[Stage]] = field(default_factory=dict)  # by what they write
-    read: dict[str, list[Stage]] = field(default_factory=dict)  # by what they read
+    by_output: dict[str, list[Stage]] = field(default_factory=dict)  # by what they write
+    by_input: dict[str, list[Stage]] = field(default_factory=dict)  # by what they read
     dtypes: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> Program:
@@ -73,9 +73,9 @@ class _Fuser:
 
     def learn(self, stage: Stage) -> None:
         for name in stage.outputs:
-            self.made.setdefault(name, []).append(stage)
+            self.by_output.setdefault(name, []).append(stage)
         for name in stage.inputs:
-            self.read.setdefault(name, []).append(stage)
+            self.by_input.setdefault(name, []).append(stage)
 
     def put(self, position: int, stage: Stage, gone: Stage | None = None) -> None:
         """Another stage in a place, and one less before it."""
@@ -87,15 +87,15 @@ class _Fuser:
         self.learn(stage)
 
     def forget(self, stage: Stage) -> None:
-        uses = [(name, self.made) for name in stage.outputs]
-        for name, where in (*uses, *((name, self.read) for name in stage.inputs)):
+        uses = [(name, self.by_output) for name in stage.outputs]
+        for name, where in (*uses, *((name, self.by_input) for name in stage.inputs)):
             where[name] = [other for other in where[name] if other is not stage]
 
     def makers(self, tensor: str) -> list[Stage]:
-        return self.made.get(tensor, [])
+        return self.by_output.get(tensor, [])
 
     def readers(self, tensor: str) -> list[Stage]:
-        return self.read.get(tensor, [])
+        return self.by_input.get(tensor, [])
 
     def alone(self, tensor: str, reader: Stage) -> str:
         """Return why a tensor must exist; empty where only ``reader`` needs it."""

@@ -66,9 +66,9 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
 
 def _conflict(placed: PlacedProgram, first: Stage, second: Stage) -> bool:
     """Return whether two stages must keep their order: one writes what the other one uses."""
-    made, used = placed.buffers_of(first.outputs), placed.buffers_of(first.inputs)
+    written, read = placed.buffers_of(first.outputs), placed.buffers_of(first.inputs)
     own = placed.buffers_of(second.outputs)
-    return bool(made & placed.buffers_of(second.inputs) or (made | used) & own)
+    return bool(written & placed.buffers_of(second.inputs) or (written | read) & own)
 
 
 def _shared(

@@ -105,20 +105,20 @@ def _row_axis(window: Window) -> int | None:
 
 
 def rows_read(
-    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], made: tuple[int, ...]
+    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], result: tuple[int, ...]
 ) -> RowWindow | None:
     """Return the rows that a stage reads for one row; None where they are no window that moves on.
 
-    ``shape`` is the tensor's, ``made`` that of what the stage makes of it.
+    ``shape`` is the tensor's, ``result`` that of what the stage makes of it.
     """
     if isinstance(stage, LayerStage):
         return layer_rows(stage)
-    windows = {_loop_rows(load, around, shape, made) for load, around in uses(stage.expr, tensor)}
+    windows = {_loop_rows(load, around, shape, result) for load, around in uses(stage.expr, tensor)}
     return windows.pop() if len(windows) == 1 else None
 
 
 def _loop_rows(
-    load: Load, around: Reduce | None, shape: tuple[int, ...], made: tuple[int, ...]
+    load: Load, around: Reduce | None, shape: tuple[int, ...], result: tuple[int, ...]
 ) -> RowWindow | None:
     """The window of one read; None unless isl finds every read inside it."""
     at = load.index[ROW_AXIS]
@@ -128,6 +128,6 @@ def _loop_rows(
     if window is None:
         return None
     low = Affine(((ROW_ITERATOR, window.step),), window.low)
-    domain, extent = iterators(made), window.high - window.low + 1
+    domain, extent = iterators(result), window.high - window.low + 1
     inside = reads_within(load, domain, around, axis=ROW_AXIS, low=low, extent=extent)
     return window if inside else None

@@ -116,14 +116,14 @@ def _refusal(
     own = replace(value, order=channels_last(4)).strides
     if place.buffer != name or place.strides != own or first.y.step or first.stack:
         return "it is part of another tensor"
-    made = program.values[second.output]
-    if len(made.shape) != 4 or value.shape[0] != 1 or made.shape[ROW_AXIS] < 2:
+    result = program.values[second.output]
+    if len(result.shape) != 4 or value.shape[0] != 1 or result.shape[ROW_AXIS] < 2:
         return "several images, or no rows"
     members = [*chain, second]
     held = sum(_weights(member) for member in members if isinstance(member, LayerStage))
     if held > size:
         return f"the weights of {held} bytes leave no room in the L2 cache"
-    if rows_read(second, name, value.shape, made.shape) is None:
+    if rows_read(second, name, value.shape, result.shape) is None:
         return "its rows read no window of rows"
     layers = [member for member in members if isinstance(member, LayerStage)]
     if any(layer.weights not in program.constants for layer in layers):

@@ -135,19 +135,19 @@ def independent_loops(program: Program) -> list[range]:
 def _independent(stages: Sequence[Stage | None]) -> bool:
     loops = [stage for stage in stages if isinstance(stage, RepeatStage)]
     return all(
-        not {*one.outputs} & {*other.inputs}
-        and not {*other.outputs} & {*one.inputs}
-        and not {held.state for held in one.carried} & {*other.outputs}
-        and all(_apart(mine, its) for mine in one.writes for its in other.writes)
-        for one, other in combinations(loops, 2)
+        not {*first.outputs} & {*second.inputs}
+        and not {*second.outputs} & {*first.inputs}
+        and not {held.state for held in first.carried} & {*second.outputs}
+        and all(_apart(own, its) for own in first.writes for its in second.writes)
+        for first, second in combinations(loops, 2)
     )
 
 
-def _apart(one: StepView, other: StepView) -> bool:
+def _apart(first: StepView, second: StepView) -> bool:
     """Return whether slices have no element in common: they lie at other places of an axis."""
-    return one.outer != other.outer or any(
+    return first.outer != second.outer or any(
         not a.terms and not b.terms and a.const != b.const
-        for a, b in zip(one.index, other.index, strict=True)
+        for a, b in zip(first.index, second.index, strict=True)
     )
 
 
