@@ -42,7 +42,11 @@ from polysci.tune.fit import fit
 
 MACHINES = Path(__file__).parent / "machines/sampled"
 SAMPLES: Mapping[str, str] = MappingProxyType(
-    {"amd-avx512bf16": records.SAMPLE, "amd-avx2": "sample_gemms.jsonl"}
+    {
+        "amd-avx512bf16": records.SAMPLE,
+        "amd-avx2": "sample_gemms.jsonl",
+        "amd-zen5": "sample_products.jsonl",
+    }
 )
 FITTED = "1 warm"  # the setting that calibrations fit to
 COLUMNS = ("kept", "own", "others")

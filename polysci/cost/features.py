@@ -25,7 +25,7 @@ from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.space import directives
 from polysci.space.directives import Ahead, Stream
-from polysci.space.directives.ahead import Panels, panels_beyond
+from polysci.space.directives.ahead import PANELS, Panels, panels_beyond
 from polysci.space.directives.plain import columns_touch
 from polysci.space.directives.private import needs_copy
 from polysci.space.enumerate import Family, RegisterTile, row_dims
@@ -87,6 +87,74 @@ def exposed_seconds(nest: CostCounts) -> Count:
     return np.maximum(_beyond_compute(nest), _panel_arrivals(nest))
 
 
+def first_reads(nest: CostCounts) -> Count:
+    """Return seconds of B's first reads from beyond L2 under compute, where nothing prefetches it.
+
+    They come from L3. Cores foresee a stream of panels, each read once, but not a panel after many
+    reads of the one before.
+    """
+    panels = nest.panels_beyond_l2
+    if panels is None:
+        return np.zeros(1)
+    l3, memory = _panel_seconds(nest)
+    again = (panels.calls > 1) | (panels.reuse > 1)
+    return np.where(again, _unforeseen(nest, panels, np.maximum(l3 - memory, 0.0)), 0.0)
+
+
+def first_reads_memory(nest: CostCounts) -> Count:
+    """Return seconds of B's reads from memory under compute, where nothing prefetches it."""
+    panels = nest.panels_beyond_l2
+    return np.zeros(1) if panels is None else _unforeseen(nest, panels, _panel_seconds(nest)[1])
+
+
+def late_prefetches(nest: CostCounts) -> Count:
+    """Return seconds of B's reads from memory by ``ahead(B)`` that come late, or too early.
+
+    They come late the more of the bandwidth they need while calls ask for them, and leave L2 before
+    their use the more of it a panel and the next one fill.
+    """
+    panels = nest.panels_beyond_l2
+    if panels is None:
+        return np.zeros(1)
+    ahead = nest.family.has(Ahead) & panels.follow(nest.context.l2)
+    memory = _panel_seconds(nest)[1]
+    busy = np.minimum(1.0, memory / (nest.compute_s * panels.shares(ahead)))
+    filled = np.minimum(1.0, 2 * panels.size / (PANELS * nest.context.l2))
+    return np.where(ahead, memory * busy * filled, 0.0)
+
+
+def _unforeseen(nest: CostCounts, panels: Panels, seconds: Count) -> Count:
+    """Seconds of reads of B under the compute of first reads, 0 where panels are prefetched."""
+    prefetched = nest.family.has(Ahead) & panels.follow(nest.context.l2)
+    hidden = np.minimum(seconds, nest.compute_s * panels.shares(prefetched))
+    return np.where(prefetched, 0.0, hidden)
+
+
+def first_rows(nest: CostCounts) -> Count:
+    """Return seconds of A's first reads from beyond L2 under compute, by one in several calls.
+
+    Calls that read a part of A again find it in L2, so that its lines arrive in bursts.
+    """
+    size, reuse = nest.context.usable(nest.context.l2), np.ones(1)
+    again = np.ones(1)
+    for depth in reversed(range(nest.depth)):
+        if not nest.contraction.x.uses(nest.dims[depth]):
+            reuse = reuse * nest.trips[depth]
+        again = np.where(nest.occupancy(depth, PERIODS[1]) <= size, reuse, again)
+    _, l3, memory = nest.transfers
+    near, far = nest.moved[1:]
+    arrivals = np.maximum(l3 * near.a / near.total, memory * far.a / far.total)
+    hidden = np.minimum(arrivals, nest.compute_s / again)
+    return np.where((again > 1) & ~nest.packed, hidden, 0.0)
+
+
+def far_reloads(nest: CostCounts) -> Count:
+    """Return the lines of C from beyond L2 that calls add to."""
+    far = nest.context.cold or nest.total_bytes() > nest.context.usable(nest.context.l2)
+    again = 1 - 1 / np.maximum(nest.splits(), 1.0)
+    return nest.moved[1].c / (2 * LINE) * again * far
+
+
 def panel_waits(nest: CostCounts) -> Count:
     """Return seconds by which calls wait for first lines of panels beyond their other waits."""
     return np.maximum(_panel_arrivals(nest) - _beyond_compute(nest), 0.0)
@@ -102,14 +170,17 @@ def _panel_arrivals(nest: CostCounts) -> Count:
     panels = nest.panels_beyond_l2
     if panels is None:
         return np.zeros(1)
-    _, l3, memory = nest.transfers
-    of_b = [
-        seconds * level.b / level.total
-        for seconds, level in ((l3, nest.moved[1]), (memory, nest.moved[2]))
-    ]
     under = panels.shares(nest.family.has(Ahead) & panels.follow(nest.context.l2))
-    waits: Count = np.maximum(of_b[0], of_b[1]) - nest.compute_s * under
+    waits: Count = np.maximum(*_panel_seconds(nest)) - nest.compute_s * under
     return waits
+
+
+def _panel_seconds(nest: CostCounts) -> tuple[Count, Count]:
+    """Seconds that panels of B take out of L3 and out of memory."""
+    _, l3, memory = nest.transfers
+    return l3 * nest.moved[1].b / nest.moved[1].total, memory * nest.moved[2].b / nest.moved[
+        2
+    ].total
 
 
 def calls(nest: CostCounts) -> Count:
@@ -250,11 +321,11 @@ def kept_copy(nest: TrafficCounts) -> float:
 
 
 def copy_transfers(nest: CostCounts) -> Count:
-    """Return seconds that lines come from beyond L2, and go there, while images are copied.
+    """Return seconds that lines of A come from beyond L2, and go there, while they are copied.
 
     Nothing is computed meanwhile.
     """
-    if (nest.contraction.image is None and not nest.beside) or not nest.packed.any():
+    if not nest.packed.any():
         return np.zeros(1)
     copy = nest.whole_copy()
     beyond = nest.total_bytes() + copy > (
@@ -515,6 +586,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature(hidden_l2, "hidden_l2", "transfer"),
     Feature(hidden_l3, "hidden_l3", "transfer"),
     Feature(hidden_memory, "hidden_memory", "transfer"),
+    Feature(first_reads, "first_reads", "transfer"),
+    Feature(first_reads_memory, "first_reads_memory", "transfer"),
+    Feature(late_prefetches, "late_prefetches", "transfer"),
+    Feature(first_rows, "first_rows", "transfer"),
+    Feature(far_reloads, "far_reload_ns", "transfer"),
     Feature(beside_l3, "beside_l3", "transfer"),
     Feature(copied_parts, "", "packing"),
     Feature(copy_transfers, "", "transfer"),

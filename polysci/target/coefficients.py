@@ -17,6 +17,7 @@ from typing import Final
 DEFAULT: Final = "earlier calibrations, machines not recorded"
 ZEN: Final = "AMD Zen core"
 ZEN4: Final = "AMD Zen 4 core"
+ZEN5: Final = "AMD Zen 5 guest"
 AVX2: Final = "AMD guest with AVX2"
 INTEL: Final = "Intel core with AVX512-FP16"
 SHEETS: Final = "data sheets"
@@ -91,6 +92,26 @@ _SHOWN: Final = {
     "hidden_memory": Coefficient(
         "share", "of memory reads that shows although compute could hide it",
         0.2, DEFAULT, "fitted", 0.0, 1.0,
+    ),
+    "first_reads": Coefficient(
+        "share", "of panels' first reads out of L3, unforeseen, that shows under compute",
+        0.5, ZEN5, "fitted", 0.0, 1.0,
+    ),
+    "first_reads_memory": Coefficient(
+        "share", "of panels' reads out of memory, unforeseen, that shows under compute",
+        0.9, ZEN5,
+    ),
+    "late_prefetches": Coefficient(
+        "share", "of reads from memory by ahead(B), by bandwidth and room they need, that shows",
+        1.0, ZEN5,
+    ),
+    "first_rows": Coefficient(
+        "share", "of A's first reads by one in several calls which shows under compute",
+        0.5, ZEN5, "fitted", 0.0, 1.0,
+    ),
+    "far_reload_ns": Coefficient(
+        "ns", "loading a line of C from beyond L2 that a call adds to",
+        4.0, ZEN5, "fitted", 0.0, 50.0,
     ),
     "beside_l3": Coefficient(
         "share", "of L2 reads that shows although slower levels take longer",

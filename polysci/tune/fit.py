@@ -33,7 +33,7 @@ SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for 
 MOST_LEFT_OUT = 0.5  # of them, as disturbed: fourteen coefficients have 18 equations then
 REPEATS = 5  # of a layer's disturbed schedules, at most
 PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
-TRUST = 0.004  # weight of the defaults, against one measured schedule
+TRUST = 0.02  # weight of the defaults, against one measured schedule
 # Small layers that exercise every coefficient: short and long reductions, outputs and weights that
 # exceed the caches, strides, packing, both layouts, walks over pages, no reduction at all.
 LAYERS = (

@@ -57,7 +57,7 @@ class Ahead(Directive):
     word = "ahead(B)"
     place = Place.LAST
     sentence = "The next panel of B is prefetched meanwhile."
-    features = ("prefetches",)
+    features = ("prefetches", "late_prefetches")
 
     def resolve(self, plan: Plan) -> Plan:
         if plan.contraction.swapped:  # calls prefetch pixels themselves
