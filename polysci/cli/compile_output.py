@@ -68,9 +68,8 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
-    from polysci.export.networks.c_project import check_project
-    from polysci.export.networks.freestanding import check_freestanding
-    from polysci.export.networks.python_package import check_package
+    from polysci.export.freestanding import check_freestanding
+    from polysci.export.network_project import check_package, check_project
 
     out = Path(arguments.out)
     if arguments.freestanding:
@@ -85,8 +84,7 @@ def write_sizes(
     arguments: argparse.Namespace, compile_for: Callable[[Mapping[str, int]], Network]
 ) -> int:
     """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
-    from polysci.export.networks.c_project import write_project
-    from polysci.export.networks.sized_networks import join_sizes
+    from polysci.export.network_project import join_sizes, write_project
 
     if not arguments.out:
         dims_of(arguments)
@@ -107,9 +105,8 @@ def write_sizes(
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.export.networks.c_project import write_project
-    from polysci.export.networks.freestanding import write_freestanding
-    from polysci.export.networks.python_package import write_package
+    from polysci.export.freestanding import write_freestanding
+    from polysci.export.network_project import write_package, write_project
     from polysci.network.compiled import use_pool
 
     out, network = Path(arguments.out), use_pool(network, arguments.pool)

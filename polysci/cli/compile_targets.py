@@ -116,8 +116,8 @@ def refuse_tuner(arguments: argparse.Namespace) -> None:
 
 def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph) -> int:
     """Plan for each target, then write a project."""
-    from polysci.export.networks.c_project import write_project
-    from polysci.export.networks.isa_choice import IsaChoice
+    from polysci.export.isa_choice import IsaChoice
+    from polysci.export.network_project import write_project
     from polysci.network.compiled import plan_network, use_pool
     from polysci.network.prepare import prepare_with
 

@@ -1,13 +1,18 @@
-"""Texts that exported build files and READMEs share: flags of C files, threads that wait."""
+"""The values of build files and READMEs: sources, flags of the compiler, threads that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from textwrap import wrap
 from typing import Final
 
 from polysci.printers.headers import flags_in
+from polysci.printers.network import OPENMP
 
+IEEE: Final = "-fno-math-errno -fno-trapping-math -ffp-contract=off"
+_COUNTED: Final = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign"
+_THREADS: Final = " -pthread"
+_CMAKE_THREADS: Final = " Threads::Threads"
 _POLICY: Final = (
     "Threads that wait for others spin before they sleep: milliseconds with GNU's OpenMP runtime, "
     "200 ms with LLVM's. Where fewer cores are free than threads, a call can take many times as "
@@ -16,10 +21,46 @@ _POLICY: Final = (
 )
 
 
-def wait_policy(threads: int, first: str, indent: str) -> str:
-    """Lines about the wait policy and its variables, each begun by a newline; none for one thread.
+def build_values(
+    files: Mapping[str, object], headers: str, threads: int, pool: str = OPENMP, *,
+    exact: bool = False, shared: bool = False,
+) -> dict[str, str]:  # fmt: skip
+    """Return the values of Makefile, CMakeLists and README that say how C files are compiled.
 
-    ``first`` goes before the first line, ``indent`` before the others.
+    ``files`` by path, ``headers`` are what objects depend on. ``threads`` of ``pool`` run the code.
+    ``exact``: by the flags with which the self-test's tolerance was found. ``shared``: also as a
+    shared library, with an example and a self-test that counts allocations.
+    """
+    stems = [path.removesuffix(".c") for path in files if path.endswith(".c")]
+    threaded = threads > 1 and pool == OPENMP
+    tried = ["-fopenmp"] * threaded + ["-fopenmp-simd"] * shared
+    calls = [*(f"$(call can,{option})" for option in tried), *["-Wno-unknown-pragmas"] * shared]
+    return {
+        "OBJECTS": " ".join(f"{stem}.o" for stem in stems),
+        "SOURCES": " ".join(f"{stem}.c" for stem in stems),
+        "DEPENDS": headers,
+        "IEEE": IEEE * exact,
+        "OPENMP": ",".join(calls),
+        "OPTION": f" {tried[0]}" if tried else "",
+        "THREADED": "yes" * threaded,
+        "SIMD": "yes" * shared,
+        "SHARED": "yes" * shared,
+        "COUNTED": _COUNTED * shared,
+        "LIBRARY_THREADS": _THREADS * (pool == "pthread"),
+        "EXAMPLE_THREADS": _THREADS * (pool != OPENMP),
+        "TEST_THREADS": _THREADS * (shared or pool == "callback"),
+        "CMAKE_THREADS": _CMAKE_THREADS * (pool == "pthread"),
+        "CMAKE_EXAMPLE": _CMAKE_THREADS * (pool == "callback"),
+        "CALLBACK": "yes" * (pool == "callback"),
+        "COUNT": str(threads),
+        **file_flags(files),
+    }
+
+
+def wait_policy(threads: int, first: str, indent: str) -> str:
+    """Return lines about the wait policy and its variables, each begun by a newline.
+
+    There are none for one thread. ``first`` goes before the first line, ``indent`` before others.
     """
     if threads == 1:
         return ""
@@ -27,19 +68,16 @@ def wait_policy(threads: int, first: str, indent: str) -> str:
     return "".join(f"\n{line}" for line in lines)
 
 
-def file_flags(sources: Mapping[str, object]) -> dict[str, str]:
-    """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE of the templates; ``sources`` by path."""
-    wanted = list(_wanted(sources))
-    make = (f"{path.removesuffix('.c')}.o: FLAGS += {' '.join(flags)}\n" for path, flags in wanted)
-    cmake = (
+def file_flags(files: Mapping[str, object]) -> dict[str, str]:
+    """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE: flags that C files ask for; files by path."""
+    wanted = {
+        path: flags for path, text in files.items()
+        if path.endswith(".c") and isinstance(text, str) and (flags := flags_in(text))
+    }  # fmt: skip
+    make = [f"{path.removesuffix('.c')}.o: FLAGS += {' '.join(flags)}\n"
+            for path, flags in wanted.items()]  # fmt: skip
+    cmake = [
         f'set_source_files_properties({path} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")\n'
-        for path, flags in wanted
-    )
+        for path, flags in wanted.items()
+    ]
     return {"FILE_FLAGS_MAKE": "".join(make), "FILE_FLAGS_CMAKE": "".join(cmake)}
-
-
-def _wanted(sources: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The C files that ask for flags, with these."""
-    for path, text in sources.items():
-        if path.endswith(".c") and isinstance(text, str) and (flags := flags_in(text)):
-            yield path, flags

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from polysci.errors import SpecError
-from polysci.export.project import ExportedLayer, TunedProblem
+from polysci.export.layers import ExportedLayer, TunedProblem
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.isa import Isa

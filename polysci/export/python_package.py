@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from polysci.errors import UnsupportedError
-from polysci.export import elements, folder
 from polysci.export.build_texts import wait_policy
-from polysci.export.project import (
-    MARK,
-    Entry,
-    Project,
-    ProjectFile,
-    TunedProblem,
-    fill_template,
-    project,
-    title,
-)
+from polysci.export.files import LAYER_PACKAGE, MARK, title
+from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
 from polysci.lower.lowering import assemble
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S
 from polysci.target.host import detect
 
-_TEMPLATES = {
-    "{0}/__init__.py": "package.txt",
-    "{0}/_library.py": "_library.py",
-    "{0}/_layers.py": "_layers.py",
-    "{0}/_values.py": "_values.py",
-    "{0}/py.typed": "typed.txt",
-    "pyproject.toml": "pyproject.txt",
-    "README.md": "python_readme.md",
-}
 _NATIVE = "_native"
-_PATTERNS = ("{0}/_native.c", "{0}/_native.so", "{0}/_native_*.c", "{0}/_native_*.so")
-_TOLD = {"scaled": ("Scales",), "bf16": ("from_bf16", "to_bf16")}
-_LEFTOVERS = ("__pycache__", "*.egg-info", "build", "dist")
+_HELPERS = {"scaled": ("Scales",), "bf16": ("from_bf16", "to_bf16")}
 
 
 def export_python(
@@ -62,49 +42,53 @@ def export_python(
                 f"a Python package holds code of one kind, got {keys} of {entry.identifier}; "
                 "export C"
             )
-    return folder.write(out, files(whole), leftovers=_LEFTOVERS, force=force)
+    return LAYER_PACKAGE.write(out, whole.name, _layer_files(whole), force=force)
 
 
 def check_python(out: Path, *, name: str | None = None, force: bool = False) -> None:
     """Raise what ``export_python`` would find wrong with ``out``, before there are any results."""
-    paths = [path.format(title(out, name)) for path in (*_TEMPLATES, *_PATTERNS)]
-    folder.check(out, paths, leftovers=_LEFTOVERS, force=force)
+    LAYER_PACKAGE.check(out, title(out, name), force=force)
 
 
-def files(whole: Project) -> dict[str, str | bytes]:
-    """The content of every file of the package."""
-    native = {unit: _native(whole, unit) for unit in whole.units}
-    binaries = {unit: _binary(unit, text) for unit, text in native.items()}
-    example, told = whole.entries[0], _told(whole)
+def _listed(names: Sequence[str]) -> str:
+    """Return names as lines of a Python list."""
+    return "".join(f'    "{name}",\n' for name in names)
+
+
+def _layer_files(whole: Project) -> dict[str, str | bytes]:
+    """Return the content of every file of a package of layers."""
+    sources = {unit: _unit_source(whole, unit) for unit in whole.units}
+    binaries = {unit: _build(unit, text) for unit, text in sources.items()}
+    natives = dict[str, str | bytes]()
+    for unit, text in sources.items():
+        stem = f"{whole.name}/{_stem(whole, unit)}"
+        natives |= {f"{stem}.c": text, f"{stem}.so": binaries[unit]}
+    return {**LAYER_PACKAGE.fill(whole.name, _layer_values(whole, binaries)), **natives}
+
+
+def _layer_values(whole: Project, binaries: Mapping[ProjectFile, bytes]) -> dict[str, str]:
+    """Return the values of the templates of a package of layers."""
+    example, helpers = whole.entries[0], _helpers(whole)
     pack, weights = _packing(example)
-    features = dict.fromkeys(" ".join(unit.features for unit in whole.units).split())
-    texts = {
-        **elements.holes(whole),
+    return {
         "NAME": whole.name,
+        "TITLE": f"{whole.size} ({whole.precisions}) as NumPy callables",
         "WAITING": wait_policy(whole.threads, "\n", ""),
-        "SIZE": whole.size,
-        "FEATURES": " ".join(name for name in features if name != "none") or "none",
+        "FEATURES": whole.features,
         "EXAMPLE": example.identifier,
         "EXAMPLE_PACK": pack,
         "EXAMPLE_W": weights,
         "EXAMPLE_TO": ", scales=scales" * example.precision.scaled,
-        "VALUES": "".join(f"from ._values import {name} as {name}\n" for name in told),
+        "VALUES": "".join(f"from ._values import {name} as {name}\n" for name in helpers),
         "NATIVE": _stem(whole, whole.units[0]),
-        "LIBRARIES": "\n".join(_loaded(whole, unit, binaries[unit]) for unit in whole.units),
-        "LAYERS": "\n".join(_made(whole, entry) for entry in whole.entries),
-        "ALL": "".join(f'    "{name}",\n' for name in (*_identifiers(whole), *told)),
+        "LIBRARIES": "\n".join(_load(whole, unit, binary) for unit, binary in binaries.items()),
+        "LAYERS": "\n".join(_layer(whole, entry) for entry in whole.entries),
+        "ALL": _listed([*_identifiers(whole), *helpers]),
     }
-    made: dict[str, str | bytes] = {
-        path: fill_template(template, texts) for path, template in _TEMPLATES.items()
-    }
-    for unit, text in native.items():
-        stem = f"{{0}}/{_stem(whole, unit)}"
-        made |= {f"{stem}.c": text, f"{stem}.so": binaries[unit]}
-    return {path.format(whole.name): content for path, content in made.items()}
 
 
 def _packing(example: Entry) -> tuple[str, str]:
-    """The line that packs weights ahead, none for an activation, and what the call then takes."""
+    """Return the line that packs weights ahead, and what a call then takes."""
     if example.activation:
         return "", "w"
     call = f"{example.identifier}.pack_weights(w{', x_zero' * example.precision.integer})"
@@ -115,41 +99,40 @@ def _identifiers(whole: Project) -> list[str]:
     return [entry.identifier for entry in whole.entries]
 
 
-def _told(whole: Project) -> list[str]:
+def _helpers(whole: Project) -> list[str]:
     """Return the names that the package offers beside the layers, unless a layer has them."""
     rows = [entry.precision for entry in whole.entries]
     some = {
         "scaled": any(row.scaled for row in rows),
         "bf16": any(row.x.name == "bf16" for row in rows),
     }
-    wanted = [name for kind, names in _TOLD.items() if some[kind] for name in names]
+    wanted = [name for kind, names in _HELPERS.items() if some[kind] for name in names]
     return [name for name in wanted if name not in _identifiers(whole)]
 
 
-def _native(whole: Project, unit: ProjectFile) -> str:
-    """The C text of a unit; layers that share code are one there."""
-    title = f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n"
-    return title + assemble(unit.sources)
+def _unit_source(whole: Project, unit: ProjectFile) -> str:
+    """Return the C text of a unit; layers that share code are one there."""
+    return f"/* {whole.name}: {unit.key}. {MARK}: do not edit. */\n{assemble(unit.sources)}"
 
 
-def _binary(unit: ProjectFile, text: str) -> bytes:
-    """The shared object of a unit; the compiler has a minute for each of a few layers."""
+def _build(unit: ProjectFile, text: str) -> bytes:
+    """Return the shared object of a unit; the compiler has a minute for each of a few layers."""
     limit = min(TIMEOUT_S, CANDIDATE_S * len(unit.sources))
     return backend_of(detect()).build(text, symbols=unit.symbols, timeout=limit).read_bytes()
 
 
 def _stem(whole: Project, unit: ProjectFile) -> str:
-    """The name of a unit's files."""
-    return _NATIVE if len(whole.units) == 1 else f"{_NATIVE}_{unit.key}"
+    """Return the name of a unit's files."""
+    return f"{_NATIVE}_{unit.key}" if whole.several else _NATIVE
 
 
 def _library(whole: Project, key: str) -> str:
-    """The variable that holds the loaded unit."""
-    return "_library" if len(whole.units) == 1 else f"_library_{key}"
+    """Return the variable that holds the loaded unit."""
+    return f"_library_{key}" if whole.several else "_library"
 
 
-def _loaded(whole: Project, unit: ProjectFile, binary: bytes) -> str:
-    """The statement that loads a unit."""
+def _load(whole: Project, unit: ProjectFile, binary: bytes) -> str:
+    """Return the statement that loads a unit."""
     return (
         f"{_library(whole, unit.key)} = _load(\n"
         f'    "{whole.name}",\n'
@@ -162,8 +145,8 @@ def _loaded(whole: Project, unit: ProjectFile, binary: bytes) -> str:
     )
 
 
-def _made(whole: Project, entry: Entry) -> str:
-    """The statement that makes one layer."""
+def _layer(whole: Project, entry: Entry) -> str:
+    """Return the statement that makes one layer."""
     problem, layer, (source,) = entry.layer.problem, entry.layer, entry.sources
     precision = entry.precision
     types = [dtype.name for dtype in (precision.x, precision.w, precision.y, precision.sum)]

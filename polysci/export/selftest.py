@@ -6,49 +6,38 @@ from collections.abc import Sequence
 from math import prod
 
 from polysci import tune
-from polysci.export.project import Entry, Project, fill_template
+from polysci.export.layers import Entry, Project
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.printers.c_values import parameter
-from polysci.printers.definitions import trim
 from polysci.printers.interface import SCALES, Function, Role, function
 
 _ORDER = (("m",), ("batch",), ("k", "br"), ("n",))
 
 
-def text(whole: Project, values: dict[str, str]) -> str:
-    """The C file; ``values`` fill its other holes."""
+def values_of(whole: Project) -> dict[str, str]:
+    """Return the values of the self-test's template."""
     rows, loops, axes = zip(*map(_row, whole.entries), strict=True)
-    several = len(whole.units) > 1
     choice = any(len(entry.sources) > 1 for entry in whole.entries)
-    holes = {
+    return {
+        **_signatures(whole),
         "LOOPS": str(max(loops)),
         "AXES": str(max(axes)),
         "ROWS": "\n".join(rows),
-        "UNITS": "\n".join(_units(whole, choice)),
-        "CODES": "\n".join(_codes(whole, choice)),
-        "INCLUDE": f"{whole.name}_units.h" if several else f"{whole.name}.h",
-        "EVERY": ", by everything that can run here" if several else "",
-        "SCALES": SCALES,
-        "TYPES": fill_template("selftest_types.c", {}),
-        "ACTIVATIONS": _activations(whole),
-        "REFERENCE": fill_template("selftest_loops.c", {}),
+        "UNIT_ROWS": "\n".join(_units(whole, choice)),
+        "CODE_ROWS": "\n".join(_codes(whole, choice)),
+        "INCLUDE": f"{whole.name}_units.h" if whole.several else f"{whole.name}.h",
+        "EVERY": ", by everything that can run here" if whole.several else "",
+        "STRUCT": SCALES,
     }
-    return fill_template("selftest.c", values | holes | _signatures(whole))
-
-
-def _activations(whole: Project) -> str:
-    """The functions that end the sums of some layer, as C computes them in double."""
-    names = " ".join(f"exact_{entry.layer.problem.activation}" for entry in whole.entries)
-    return trim([fill_template("selftest_activations.c", {})], names)
 
 
 def _signatures(whole: Project) -> dict[str, str]:
     """Return the signatures of each precision: a member of a union and a case of a switch."""
     precisions = list(dict.fromkeys(entry.precision for entry in whole.entries))
-    values = {"PRECISIONS": ", ".join(f"AS_{_word(precision)}" for precision in precisions)}
+    values = {"SIGNATURES": ", ".join(f"AS_{_word(precision)}" for precision in precisions)}
     roles: dict[str, Role] = {"PACK": "pack_weights", "RUN": "run"}
     for prefix, role in roles.items():
         rows = {_word(precision): function(role, precision) for precision in precisions}

@@ -17,21 +17,15 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.export import folder
-from polysci.export.networks.c_project import (
-    check_project,
-    files,
-    leftovers,
-    network_sources,
-)
-from polysci.export.networks.selftest_data import (
+from polysci.export.files import NETWORK_PROJECT, ExportKind
+from polysci.export.network_project import network_sources, only_size, project_files
+from polysci.export.selftest_data import (
     SelftestData,
     as_stored,
     compare_with_reference,
     difference,
     shake,
 )
-from polysci.export.networks.sized_networks import only_size
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
@@ -124,12 +118,11 @@ def _run(
 
 TEMPLATES = Path(__file__).with_name("templates")
 LOSS = "loss"
-_OWN = MappingProxyType({"{0}_step.h": "step.h", "main.c": "main.c", "selftest.c": "selftest.c"})
-STEP_TOLD = (
-    "* `{0}_step.h` has `{0}_step`, a step of training on a block of memory, which `{0}.state` "
-    "fills\n  with parameters and all else that steps replace; `{0}_run` replaces the outputs that "
-    "its header says.\n"
-)
+_OWN = {"{0}_step.h": "step.h", "main.c": "main.c", "selftest.c": "selftest.c"}
+STEP_PROJECT = ExportKind(
+    {**NETWORK_PROJECT.templates, **{path: str(TEMPLATES / name) for path, name in _OWN.items()}},
+    NETWORK_PROJECT.others, (*NETWORK_PROJECT.built, "{0}.state"),
+)  # fmt: skip
 
 
 def write_step(
@@ -142,16 +135,13 @@ def write_step(
     directory that holds other files (unless ``force``), CheckError for results that are wrong.
     """
     name, step = network.name, StepInterface(network, held, rate)
-    state = f"{name}.state"
-    check_project(out, name, force=force, more=(state,))
-    data = make_step_data(network, held, batch)
-    templates_of_step = {path.format(name): TEMPLATES / file for path, file in _OWN.items()}
-    project = files(
-        only_size(network), network_sources(network), [data], own=templates_of_step,
-        more=step.values(),
-    )  # fmt: skip
-    contents = {**project, state: lambda: _state_bytes(held)}
-    return folder.write(out, contents, leftovers=(*leftovers(name), state), force=force)
+    STEP_PROJECT.check(out, name, force=force)
+    data, whole = make_step_data(network, held, batch), only_size(network)
+    project = project_files(
+        whole, network_sources(whole), [data], kind=STEP_PROJECT, more=step.values()
+    )
+    contents = {**project, f"{name}.state": lambda: _state_bytes(held)}
+    return STEP_PROJECT.write(out, name, contents, force=force)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +188,7 @@ class StepInterface:
             "LOSS_AT": str(outputs.index(None)),
             "RATE_AT": str([port.title for port in inputs].index(self.rate)),
             "BATCH": " and ".join(remark(port.title) for port in inputs if port.title != self.rate),
-            "SIZES_TOLD": STEP_TOLD.format(self.network.name),
+            "STEP": "yes",
         }
 
     def _word(self, port: RunArgument) -> str:

@@ -9,8 +9,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import UnsupportedError
-from polysci.export.networks.c_project import rows
-from polysci.export.networks.selftest_data import make_selftest_data
+from polysci.export.network_project import table_rows
+from polysci.export.selftest_data import make_selftest_data
 from polysci.network.build import store
 from polysci.network.runner import cut_results, restore
 from tests.support.networks import network_of, read
@@ -166,7 +166,7 @@ def test_all_that_a_network_is_used_for(tmp_path: Path) -> None:
     results = cut_results(runner.outputs, runner([inputs["raw"], inputs["boxes"]]))
     assert all(np.array_equal(outputs[name], results[name]) for name in outputs)
     assert "30 x 3 (rows): of axis 0 the first *y3" in network.code.files["small.h"]
-    assert any("rows: of axis 0 the first *y3" in row for row in rows(network))
+    assert any("rows: of axis 0 the first *y3" in row for row in table_rows(network))
     assert [port.counted for port in network.outputs] == [(0, 3), (0, 3), (0, 3), None]
 
 

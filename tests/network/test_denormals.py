@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polysci.export.networks.c_project import write_project
+from polysci.export.network_project import write_project
 from polysci.lower.weights_file import PIECE, flush_denormals
 from polysci.network.compiled import Network, compile_network
 from tests.support.compiling import ISA, saved

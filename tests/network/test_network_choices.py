@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from polysci.errors import PolysciError
-from polysci.export.networks.c_project import write_project
-from polysci.export.networks.freestanding import write_freestanding
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_project
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph

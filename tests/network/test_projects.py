@@ -11,8 +11,12 @@ import pytest
 from onnx import TensorProto
 
 from polysci.errors import CheckError, PolysciError, SpecError
-from polysci.export.networks.c_project import check_project, write_project
-from polysci.export.networks.python_package import check_package, write_package
+from polysci.export.network_project import (
+    check_package,
+    check_project,
+    write_package,
+    write_project,
+)
 from polysci.frontends.onnx import reference
 from polysci.lower.direct import panels
 from polysci.network.code import SizedProgram, code_of

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.export.networks.selftest_data import make_selftest_data
+from polysci.export.selftest_data import make_selftest_data
 from polysci.network import debug
 from polysci.network.compiled import Network
 from polysci.network.debug import compare_tensors, first_wrong, spreads

@@ -9,8 +9,7 @@ import pytest
 
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
-from polysci.export.networks.c_project import write_project
-from polysci.export.networks.sized_networks import join_sizes
+from polysci.export.network_project import join_sizes, write_project
 from polysci.network.compiled import Network
 from tests.support.command import done, polysci
 from tests.support.exported import all_passed, run

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.export.networks.c_project import write_project
+from polysci.export.network_project import write_project
 from polysci.network.compiled import compile_network, use_pool
 from tests.network.test_freestanding import ALLOWED
 from tests.network.test_sanitized import every_form

@@ -10,18 +10,15 @@
 #include <string.h>
 #include <time.h>
 
-@PORTS@
-enum { HEAD = 64, RATE = @RATE_AT@, LOSS = @LOSS_AT@ }; /* RATE: of the inputs; LOSS: of the outputs */
+@SUPPORT@
+enum { RATE = @RATE_AT@, LOSS = @LOSS_AT@ }; /* RATE: of the inputs; LOSS: of the outputs */
 
 @STATE_PLACES@
 
-@CONTENTS@
-@CLOCK@
-@FILLED@
 static double norm(const port *p, const void *array)
 {
     double sum = 0;
-    for (size_t i = 0; i < p->count; ++i)
+    for (int64_t i = 0; i < p->count; ++i)
         sum += value(p->type, array, i) * value(p->type, array, i);
     return sqrt(sum);
 }

@@ -16,14 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-@PORTS@
+@SUPPORT@
 static const double TOLERANCE = @TOLERANCE@;
-enum { HEAD = 64, STEPS = @STEPS@, LOSS = @LOSS_AT@ }; /* LOSS: of the outputs */
+enum { STEPS = @STEPS@, LOSS = @LOSS_AT@ }; /* LOSS: of the outputs */
 
 @STATE_PLACES@
-@EXPECTING@
-@CONTENTS@
-@ERROR_OF@
 /* What a thread works on: a context and a state of its own, at a multiple of 64 bytes in memory. */
 typedef struct {
     const @NAME@_model *model;
@@ -81,7 +78,7 @@ static void together(const work *one)
 
 static void compared(const port *p, const char *what, const void *got, const void *wanted)
 {
-    const double error = error_of(p, got, wanted);
+    const double error = port_error(p, got, wanted);
     expect(error <= TOLERANCE, what);
     if (!(error <= TOLERANCE))
         printf("%s: error %.2g, at most %.2g\n", p->name, error, TOLERANCE);
@@ -127,7 +124,6 @@ static void results(const @NAME@_model *model, const char *first, const char *at
     free(one.memory);
 }
 
-@DAMAGED@
 /* Bytes of a batch, the losses, and the state behind the steps. */
 static size_t stored(void)
 {
@@ -163,6 +159,6 @@ int main(int argc, char **argv)
     free(weights);
     free(first);
     free(data);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    printf("%d passed, %d failed\n", passed_checks, failed_checks);
+    return failed_checks ? 1 : 0;
 }

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.export.networks.c_project import write_project
-from polysci.export.networks.freestanding import write_freestanding
+from polysci.export.freestanding import write_freestanding
+from polysci.export.network_project import write_project
 from polysci.frontends.onnx import reference
 from polysci.network import compiled
 from polysci.network.compiled import Network, compile_network

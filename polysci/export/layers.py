@@ -1,0 +1,216 @@
+"""The layers of an export, their identifiers, and their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from polysci import tune
+from polysci.errors import SpecError, UnsupportedError
+from polysci.explain import sizes_of
+from polysci.lower.algorithm import EmitOptions
+from polysci.lower.lowering import Source
+from polysci.numerics.dtypes import Precision
+from polysci.ops.problem import Problem
+from polysci.printers import interface
+from polysci.space.schedule import Schedule
+from polysci.target.host import detect
+from polysci.target.isas import ISAS
+from polysci.text import names
+
+
+class TunedProblem(Protocol):
+    """A problem whose schedule is decided: a ``tune.Result`` or a ``ExportedLayer``."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+    @property
+    def threads(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLayer:
+    """A problem, a schedule and the threads to write into the code; nothing has to be measured.
+
+    ``others`` are schedules for CPUs that cannot run the first one, better ones first.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    threads: int = 1
+    others: tuple[Schedule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A layer in a project: identifier, C symbol, and ``sources``, of which a CPU takes the first.
+
+    ``code`` is the symbol of the layer whose code it shares, often its own.
+    """
+
+    layer: ExportedLayer
+    identifier: str
+    symbol: str
+    code: str
+    sources: tuple[Source, ...]
+
+    @property
+    def words(self) -> str:
+        """The text of the layer, without the name that came from outside."""
+        return str(self.layer.problem.with_(name="", multiplicity=1))
+
+    @property
+    def label(self) -> str:
+        """The name it came with, made harmless; empty if that is the identifier."""
+        name = self.layer.problem.name
+        return "" if name == self.identifier else names.remark(name)
+
+    @property
+    def precision(self) -> Precision:
+        """The types of its elements."""
+        return self.sources[0].precision
+
+    @property
+    def activation(self) -> bool:
+        """Whether w changes from call to call, so that calls pack it."""
+        return self.layer.problem.w_kind == "activation"
+
+    @property
+    def functions(self) -> tuple[interface.Function, ...]:
+        """The functions that its code offers, under whatever symbol."""
+        return self.sources[0].functions
+
+    @property
+    def forwarded(self) -> str:
+        """C of a layer whose code another one holds."""
+        head = f"/* {self.symbol}: the same layer as {self.code} */\n"
+        declarations = interface.declare(self.functions, self.symbol)
+        return f"{head}{declarations}{interface.forward(self.functions, self.symbol, self.code)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """Sources that go into one C file, those of one ``Source.key``."""
+
+    key: str
+    sources: tuple[Source, ...]
+
+    @property
+    def isa(self) -> str:
+        return self.sources[0].isa
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The C identifiers of all entry points."""
+        return tuple(symbol for source in self.sources for symbol in source.symbols)
+
+    @property
+    def features(self) -> str:
+        """The CPU features that the code needs, as cpuinfo spells them."""
+        return " ".join(ISAS[self.isa].features) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The layers of one export under one name, and their code in one unit or several."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    units: tuple[ProjectFile, ...]
+
+    @property
+    def threads(self) -> int:
+        return max(entry.layer.threads for entry in self.entries)
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.entries)} layer{'s' * (len(self.entries) > 1)}"
+
+    @property
+    def several(self) -> bool:
+        """Whether its code is in several units."""
+        return len(self.units) > 1
+
+    @property
+    def precisions(self) -> str:
+        """The precisions of the layers, in their order."""
+        return ", ".join(dict.fromkeys(str(entry.precision) for entry in self.entries))
+
+    @property
+    def features(self) -> str:
+        """The CPU features that all units need."""
+        features = dict.fromkeys(" ".join(unit.features for unit in self.units).split())
+        return " ".join(name for name in features if name != "none") or "none"
+
+
+def project(planned: Sequence[TunedProblem], name: str) -> Project:
+    """Give every layer its identifier and generate its code; equal layers share it.
+
+    ``name`` is an identifier. Where a layer has several sources their symbols tell the units
+    apart. Raises SpecError where there are no layers, UnsupportedError for layers without images,
+    and whatever ``tune.emit`` finds wrong with a schedule.
+    """
+    if not planned:
+        raise SpecError("nothing to export: expected at least one layer, got none")
+    layers = [
+        layer
+        if isinstance(layer, ExportedLayer)
+        else ExportedLayer(layer.problem, layer.schedule, layer.threads)
+        for layer in planned
+    ]
+    entries = _entries(layers, name, ())
+    units = _units(entries)
+    if len(units) > 1:
+        entries = _entries(layers, name, [unit.key for unit in units])
+        units = _units(entries)
+    return Project(name, tuple(entries), units)
+
+
+def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) -> list[Entry]:
+    """``keys`` are the units of the project, if it is known to have several."""
+    identifiers = names.layers([layer.problem.name for layer in layers], name, keys)
+    first: dict[tuple[str, tuple[str, ...], int], Entry] = {}
+    entries: list[Entry] = []
+    for layer, identifier in zip(layers, identifiers, strict=True):
+        symbol = f"{name}_{identifier}"
+        plans = (layer.schedule, *layer.others)
+        key = (layer.problem.key, tuple(map(str, plans)), layer.threads)
+        if key not in first:
+            sources = _emitted(layer, plans, f"{name}_{{}}_{identifier}" if keys else symbol)
+            if len(sources) == 1 and keys:
+                sources = _emitted(layer, plans[:1], symbol)
+            first[key] = Entry(layer, identifier, symbol, symbol, sources)
+        entries.append(replace(first[key], layer=layer, identifier=identifier, symbol=symbol))
+    return entries
+
+
+def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
+    """The sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
+    if 0 in layer.problem.x_shape:
+        raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
+    sources: dict[str, Source] = {}
+    caches = sizes_of(detect(), layer.threads)
+    for plan in plans:
+        options = EmitOptions(symbol.format("unit"), caches=caches)
+        source = tune.emit(layer.problem, plan, layer.threads, options)
+        if source.key not in sources:
+            own = EmitOptions(symbol.format(source.key), caches=caches)
+            again = own.symbol != source.symbol
+            sources[source.key] = (
+                tune.emit(layer.problem, plan, layer.threads, own) if again else source
+            )
+    return tuple(sources.values())
+
+
+def _units(entries: Iterable[Entry]) -> tuple[ProjectFile, ...]:
+    """All sources by unit, in the order in which units and sources first appear."""
+    units: dict[str, dict[str, Source]] = {}
+    for entry in entries:
+        for source in entry.sources:
+            units.setdefault(source.key, {})[source.symbol] = source
+    return tuple(ProjectFile(key, tuple(sources.values())) for key, sources in units.items())

@@ -1,0 +1,362 @@
+"""A network as a C project, or as a Python package that needs NumPy only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+
+from polysci.errors import SpecError
+from polysci.export.build_texts import build_values, wait_policy
+from polysci.export.files import (
+    NETWORK_PACKAGE,
+    NETWORK_PROJECT,
+    Content,
+    ExportKind,
+    fill_template,
+    mark_files,
+)
+from polysci.export.isa_choice import IsaChoice
+from polysci.export.selftest_data import SelftestData, make_selftest_data
+from polysci.lower.weights_file import Chunk, packed_pieces
+from polysci.network.build import runner_of
+from polysci.network.code import Code, SizedProgram, code_of, describe_size, use_packed_weights
+from polysci.network.compiled import Network, PlannedNetwork
+from polysci.network.prepare import shares_of
+from polysci.network.runner import Runner, TensorPort
+from polysci.printers.network import OPENMP
+from polysci.text import names
+from polysci.text.tables import bytes_text
+
+DATA = "selftest.data"
+HEAD = 64  # bytes before the arrays
+HARDLY_LARGER = 1.1
+_TYPES = MappingProxyType(
+    {"bf16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "bool": "U8"}
+    | {f"{sign}int{n}": f"{s}{n}" for sign, s in (("", "S"), ("u", "U")) for n in (8, 16, 32, 64)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedNetworks:
+    """A network for several sizes: ``whole`` has the code of a library of all of them.
+
+    ``networks`` are those that ``programs`` are of, in order.
+    """
+
+    whole: PlannedNetwork
+    programs: tuple[SizedProgram, ...]
+    networks: tuple[PlannedNetwork, ...]
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def several(self) -> bool:
+        """Whether runs are told the sizes."""
+        return bool(self.programs[0].sizes)
+
+
+def only_size(network: PlannedNetwork) -> SizedNetworks:
+    """Return a network alone: its runs take no sizes."""
+    program = SizedProgram(network.prepared.placed, network.schedules)
+    return SizedNetworks(network, (program,), (network,))
+
+
+def join_sizes(
+    networks: Sequence[tuple[Mapping[str, int], PlannedNetwork]], name: str, pool: str = OPENMP
+) -> SizedNetworks:
+    """Return one library called ``name`` of networks, each for certain sizes.
+
+    Its entries share kernels and packed weights. Raises SpecError for networks of other options, or
+    whose sizes have other names or are equal, UnsupportedError where their arguments differ in
+    number or type.
+    """
+    first, options = networks[0][1], networks[0][1].options
+    known = [tuple(sizes.items()) for sizes, _ in networks]
+    if len({*known}) < len(known) or len({tuple(sizes) for sizes, _ in networks}) > 1:
+        raise SpecError(f"{name}: expected other sizes of the same names for each entry")
+    if any(network.options != options for _, network in networks):
+        raise SpecError(f"{name}: expected entries that were compiled with the same options")
+    programs = tuple(
+        SizedProgram(
+            network.prepared.placed, network.schedules,
+            shares_of(network.prepared.program, options, pool), sizes,
+        )
+        for sizes, network in networks
+    )  # fmt: skip
+    code = code_of(
+        programs, name, options.target.isa, options.threads,
+        flush_denormals=options.flush_denormals, pool=pool,
+    )  # fmt: skip
+    return SizedNetworks(replace(first, code=code), programs, tuple(own for _, own in networks))
+
+
+def write_project(
+    network: PlannedNetwork | IsaChoice | SizedNetworks,
+    out: Path,
+    *,
+    embed: bool = False,
+    packed: bool = False,
+    force: bool = False,
+) -> list[Path]:
+    """Write the C project of a network into the directory ``out``; returns the paths written.
+
+    ``embed``: the weights become a part of the library. ``packed``: their file holds them as runs
+    read them, so that it can be mapped and shared; it does anyway where it is hardly larger for
+    that. Raises SpecError for a directory that holds other files (unless ``force``), or if weights
+    are to be packed for another machine; PolysciError where it cannot be written; CheckError for a
+    network whose results are wrong.
+    """
+    check_project(out, network.name, force=force)
+    if packed and isinstance(network, IsaChoice):
+        raise SpecError(f"{network.name}: each of its entries packs weights in its own way")
+    if isinstance(network, IsaChoice):
+        whole, sources = only_size(network.first), _choice_sources(network)
+    else:
+        whole = network if isinstance(network, SizedNetworks) else only_size(network)
+        sources = network_sources(whole, packed)
+    data = [*map(make_selftest_data, whole.networks)]
+    contents = project_files(whole, sources, data, embed)
+    return NETWORK_PROJECT.write(out, network.name, contents, force=force)
+
+
+def check_project(out: Path, name: str, *, force: bool = False) -> None:
+    """Raise what ``write_project`` would find wrong with ``out``, before there is a network."""
+    NETWORK_PROJECT.check(out, name, force=force)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSources:
+    """The C files of a network by path, and what becomes its file of weights.
+
+    ``packed``: that was packed ahead; ``cpus`` are the features that the code needs.
+    """
+
+    files: Mapping[str, str]
+    weights: Callable[[], Iterable[Chunk]]
+    packed: bool
+    cpus: str
+
+
+def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSources:
+    """Return the sources of a network. Raises SpecError for weights that cannot be packed here."""
+    code, first = network.whole.code, network.networks[0]
+    runs = all(isinstance(own, Network) for own in network.networks)
+    if packed and not runs:
+        raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
+    features = f"these features: {' '.join(code.isa.features) or 'none'}"
+    alone = first if isinstance(first, Network) and not network.several else None
+    if not packed and not (alone and _is_hardly_larger(alone)):
+        files = mark_files(code.files, code.name)
+        return NetworkSources(files, code.weights_file.pieces, False, features)
+    runner = alone.runner if alone else runner_of(code)
+    files = mark_files(use_packed_weights(code, runner.packed_weights()), code.name)
+    return NetworkSources(files, lambda: _packed_weights(runner), True, features)
+
+
+def _packed_weights(runner: Runner) -> Iterable[Chunk]:
+    return packed_pieces(runner.packed_weights())
+
+
+def _choice_sources(network: IsaChoice) -> NetworkSources:
+    """Return the sources for all instruction sets; loading packs weights for the one that runs."""
+    keys = ", ".join(map(network.key, network.plans))
+    pieces = network.plans[0].code.weights_file.pieces
+    files = mark_files(network.files(), network.name)
+    return NetworkSources(files, pieces, False, f"the features of one of {keys}")
+
+
+def _is_hardly_larger(network: Network) -> bool:
+    """Tell whether weights as runs read them fill a file about as large as without packing.
+
+    Loading then takes no memory beside theirs.
+    """
+    raw = sum(array.nbytes for _, array in network.code.weights_file.parts)
+    return raw > 0 and network.runner.model_bytes <= HARDLY_LARGER * raw
+
+
+def project_files(
+    network: SizedNetworks, sources: NetworkSources, data: Sequence[SelftestData],
+    embed: bool = False, kind: ExportKind = NETWORK_PROJECT,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Content]:  # fmt: skip
+    """Return the content of every file of the project; ``data`` is of each entry.
+
+    ``kind`` has the templates, ``more`` are further values of them.
+    """
+    name, code, texts = network.name, network.whole.code, dict(sources.files)
+    base = {
+        "NAME": name, "UPPER": name.upper(),
+        "EMBEDDED": "yes" * embed, "PACKED_AHEAD": "yes" * sources.packed,
+    }  # fmt: skip
+    if embed:
+        texts[f"{name}.h"] = _offer_weights(texts[f"{name}.h"], name)
+        texts[f"{name}_weights.c"] = fill_template("weights.c", base)
+    threads = network.whole.threads
+    loosest = max(data, key=lambda own: own.tolerance)
+    waiting = threads if code.pool == OPENMP else 1
+    values = {
+        **base,
+        **build_values(texts, f"{name}.h", threads, code.pool, exact=True, shared=True),
+        **program_values(network),
+        **memory_values(code),
+        **loosest.values(),
+        "TITLE": f"A network of {describe_size(network.programs)} in C",
+        "CPUS": sources.cpus,
+        "FEATURES": sources.cpus.removeprefix("these features: "),
+        "WAITING": wait_policy(waiting, "* ", "  "),
+        "TABLE": "\n".join(_all_rows(network)),
+        **more,
+    }
+    return {
+        **texts,
+        f"{name}.weights": sources.weights,
+        **kind.fill(name, values),
+        DATA: lambda: selftest_bytes(name, data),
+    }
+
+
+def _offer_weights(header: str, name: str) -> str:
+    """Return the header with what loads the weights inside the library."""
+    line = f"{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);"
+    before, match, after = header.partition(line)
+    embedded = fill_template("embedded.h", {"NAME": name}).rstrip()
+    return f"{before}{match}{embedded}{after}"
+
+
+def selftest_bytes(name: str, data: Sequence[SelftestData]) -> Iterator[bytes]:
+    """Yield the file of the self-test: inputs and results of each entry."""
+    yield f"polysci self-test of {name}".encode().ljust(HEAD, b"\0")
+    for own in data:
+        for array in (*own.inputs, *own.outputs):
+            yield array.tobytes()
+
+
+def memory_values(code: Code) -> dict[str, str]:
+    """Return the values of the README that tell of memory."""
+    sizes = {
+        "PACKED": code.weights_file.packed_size, "ARENA": code.arena.size,
+        "UNSHARED": code.arena.unshared,
+    }  # fmt: skip
+    return {f"{name}_TEXT": bytes_text(size) for name, size in sizes.items()}
+
+
+def program_values(whole: SizedNetworks) -> dict[str, str]:
+    """Return values of programs around the library: tables of arguments, calls of the entries."""
+    first, several = whole.networks[0], whole.several
+    words = [f"x[{at}]" for at in range(len(first.inputs))]
+    words += [f"y[{at}]" for at in range(len(first.outputs))]
+    called = "".join(f", {word}" for word in words)
+    tables = {"INPUT_ROWS": "", "OUTPUT_ROWS": ""}
+    for network in whole.networks:
+        for letter, table, ports in (
+            ("x", "INPUT_ROWS", network.inputs), ("y", "OUTPUT_ROWS", network.outputs)
+        ):  # fmt: skip
+            own = "".join(_port(letter, at, port) for at, port in enumerate(ports))
+            tables[table] += f"    {{\n{own}    {{0, F32, 0}}}},\n" if several else own
+    calls = [f"    {whole.name}_run(context{called});\n"]
+    if several:
+        sizes = [", ".join(map(str, program.sizes.values())) for program in whole.programs]
+        calls = [f"    if (entry == {at})\n        {whole.name}_run(context, {size}{called});\n"
+                 for at, size in enumerate(sizes)]  # fmt: skip
+    return {
+        **tables,
+        "INPUTS": str(len(first.inputs)),
+        "OUTPUTS": str(len(first.outputs)),
+        "ENTRY_COUNT": str(len(whole.networks)),
+        "CALLS": "".join(calls),
+        "CALLED": called,
+        "NO_SIZES": "0" + ", 0" * (len(whole.programs[0].sizes) + len(words)),
+        "KNOWN": ", ".join(program.key for program in whole.programs),
+        "SEVERAL": "yes" * several,
+        "SINGLE": "yes" * (not several),
+    }
+
+
+def _port(letter: str, at: int, port: TensorPort) -> str:
+    return f'    {{"{letter}{at}", {_TYPES[port.dtype]}, {prod(port.shape)}}},\n'
+
+
+def _length(port: TensorPort) -> str:
+    """Return a remark on an output whose length data decides; empty for others."""
+    return f": of axis {port.counted[0]} the first *y{port.counted[1]}" if port.counted else ""
+
+
+def _all_rows(whole: SizedNetworks) -> list[str]:
+    """Return the rows of all entries."""
+    if not whole.several:
+        return table_rows(whole.whole)
+    pairs = zip(whole.programs, whole.networks, strict=True)
+    return [row.replace(" | ", f" of {program.key} | ", 1)
+            for program, network in pairs for row in table_rows(network)]  # fmt: skip
+
+
+def table_rows(network: PlannedNetwork) -> list[str]:
+    """Return a line of the README's table for each argument."""
+    program = network.prepared.program
+    replaced = {title: f"a run replaces {program.in_place[name]}" for title, name in zip(
+        program.titles, program.outputs, strict=True) if name in program.in_place}  # fmt: skip
+    ports = [(f"x{at}", port) for at, port in enumerate(network.inputs)]
+    ports += [(f"y{at}", port) for at, port in enumerate(network.outputs)]
+    return [
+        f"| {word} | {port.dtype} | {' x '.join(map(str, port.shape)) or 'one number'} "
+        f"| {names.remark(replaced.get(port.name, port.name))}{_length(port)} |"
+        for word, port in ports
+    ]
+
+
+def write_package(network: Network, out: Path, *, force: bool = False) -> list[Path]:
+    """Write ``out/NAME``: with ``out`` on the path, ``from NAME import net`` works without polysci.
+
+    Returns the paths written. Raises as ``write_project`` does.
+    """
+    check_package(out, network.name, force=force)
+    contents = _package_files(network, make_selftest_data(network))
+    return NETWORK_PACKAGE.write(out, network.name, contents, force=force)
+
+
+def check_package(out: Path, name: str, *, force: bool = False) -> None:
+    """Raise what ``write_package`` would find wrong with ``out``, before there is a network."""
+    NETWORK_PACKAGE.check(out, name, force=force)
+
+
+def _package_files(network: Network, data: SelftestData) -> dict[str, Content]:
+    """Return the content of every file of a network's package."""
+    name, code = network.name, mark_files(network.code.files, network.name)
+    binary, rows = network.runner.library.path.read_bytes(), table_rows(network)
+    size = f"{len(network.code.placed.program.stages)} stages"
+    values = {
+        "NAME": name,
+        "TITLE": f"A network of {size} as a NumPy callable",
+        "WAITING": wait_policy(network.threads, "\n", ""),
+        "FEATURES": " ".join(network.code.isa.features) or "none",
+        "EXAMPLE": "net",
+        "NATIVE": "_native",
+        "DIGEST": hashlib.sha256(binary).hexdigest(),
+        "SOURCES": repr(tuple(path for path in code if path.endswith(".c"))),
+        "INPUTS": _literal(network.inputs),
+        "OUTPUTS": _literal(network.outputs),
+        "TENSORS": "\n".join(row.strip("| ").replace(" | ", "  ") for row in rows),
+        "TABLE": "\n".join(rows),
+        "ERROR": f"{data.error:.2g}",
+        "ALL": '    "Port",\n    "net",\n',
+    }
+    return {
+        **{f"{name}/{path}": text for path, text in code.items()},
+        f"{name}/{name}.weights": network.code.weights_file.pieces,
+        f"{name}/_native.so": binary,
+        **NETWORK_PACKAGE.fill(name, values),
+    }
+
+
+def _literal(ports: tuple[TensorPort, ...]) -> str:
+    """Return ports as ASCII literals: names may hold anything."""
+    return ascii(tuple(
+        (port.name, tuple(port.shape), port.dtype, *([port.counted] * bool(port.counted)))
+        for port in ports
+    ))  # fmt: skip

@@ -1,5 +1,0 @@
-    model = @NAME@_load_embedded(&why);
-    expect(model != 0, model ? "" : why);
-    if (model)
-        results(model, data);
-    @NAME@_unload(model);

@@ -1,8 +1,0 @@
-if(NOT OPENMP)
-  check_c_compiler_flag(-fopenmp-simd HAS_SIMD)
-  if(HAS_SIMD)
-    set(OPENMP -fopenmp-simd)
-  else()
-    set(OPENMP -Wno-unknown-pragmas)
-  endif()
-endif()

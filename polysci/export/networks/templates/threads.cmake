@@ -1,5 +1,0 @@
-find_package(OpenMP COMPONENTS C)
-if(OpenMP_C_FOUND)
-  set(OPENMP ${OpenMP_C_FLAGS})
-  set(LINK_OPENMP OpenMP::OpenMP_C)
-endif()
