@@ -314,7 +314,8 @@ class NetworkStages:
 def code_values(isa: Isa, values: Mapping[str, str]) -> dict[str, str]:
     """Return what the code of loops, stages and templates needs ahead: headers for its ISA."""
     paths = (TEMPLATES / "stages.c", TEMPLATES / "network.c")
-    texts = [values["LOOPS"], values["STAGES"], *(path.read_text("utf-8") for path in paths)]
+    texts = [*(values[name] for name in ("LOOPS", "STAGES", "PACKING")),
+             *(path.read_text("utf-8") for path in paths)]  # fmt: skip
     features = " ".join(isa.features) or "none"
     return {"FEATURES": features, "HEADERS": headers_for(isa, " ".join(texts))}
 
