@@ -68,7 +68,7 @@ class ThreadsAction(argparse.Action):
 
 
 def parse(text: str) -> tuple[int, str]:
-    """The number of threads, and the kind that starts them.
+    """Return the number of threads, and the kind that starts them.
 
     Where only the kind is said the number is POLYSCI_NUM_THREADS, else that of the CPUs that this
     process may use, and at least 2.
@@ -259,13 +259,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def network_of(arguments: argparse.Namespace) -> Network:
-    """The network of a command's MODEL. Raises SpecError for what it cannot be compiled with."""
+    """Return the compiled network of a command's MODEL. Raises SpecError for wrong options."""
     check_bindings(arguments)
     return _compile(arguments, _graph(arguments, dims_of(arguments)))
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
-    """The model for sizes of its free dimensions."""
+    """Return the model for sizes of its free dimensions."""
     from polysci.network.prepare import graph_of
 
     values, external = dict(arguments.value), arguments.external_data

@@ -40,7 +40,7 @@ def output_options(command: argparse.ArgumentParser) -> None:
 
 
 def name_list(text: str) -> list[str]:
-    """Names separated by commas, each once."""
+    """Return names separated by commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 

@@ -44,7 +44,9 @@ def compile_options(arguments: argparse.Namespace, **changes: Any) -> CompileOpt
     """
     from polysci.network.options import CompileOptions
 
-    own = {name: getattr(arguments, name) for name in _OPTIONS if hasattr(arguments, name)}
+    present = {
+        name: getattr(arguments, name) for name in _OPTIONS if hasattr(arguments, name)
+    }
     return CompileOptions(**{
         "level": getattr(arguments, "level", None) or "measure",
         "threads": shared.threads_of(arguments),
@@ -55,7 +57,7 @@ def compile_options(arguments: argparse.Namespace, **changes: Any) -> CompileOpt
         "keep_dtype": bool(several_sizes(arguments)),  # entries of a library have one type
         "name": title_of(arguments),
         "tuner": tuner_of(arguments),
-        **own,
+        **present,
         **changes,
     })  # fmt: skip
 

@@ -70,14 +70,14 @@ def wait_policy(threads: int, first: str, indent: str) -> str:
 
 def file_flags(files: Mapping[str, object]) -> dict[str, str]:
     """Return FILE_FLAGS_MAKE and FILE_FLAGS_CMAKE: flags that C files ask for; files by path."""
-    wanted = {
+    by_path = {
         path: flags for path, text in files.items()
         if path.endswith(".c") and isinstance(text, str) and (flags := flags_in(text))
     }  # fmt: skip
     make = [f"{path.removesuffix('.c')}.o: FLAGS += {' '.join(flags)}\n"
-            for path, flags in wanted.items()]  # fmt: skip
+            for path, flags in by_path.items()]  # fmt: skip
     cmake = [
         f'set_source_files_properties({path} PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")\n'
-        for path, flags in wanted.items()
+        for path, flags in by_path.items()
     ]
     return {"FILE_FLAGS_MAKE": "".join(make), "FILE_FLAGS_CMAKE": "".join(cmake)}

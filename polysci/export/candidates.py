@@ -35,7 +35,7 @@ class SearchTarget:
 
 
 def check_isas(isas: Sequence[str], cap: str | None = None, *, source: str = "isas") -> list[Isa]:
-    """The rows of ISAS, the best first.
+    """Return the rows of ISAS, the best first.
 
     Raises SpecError, which names ``source``, for a name that is none or stands there twice, or
     that ``cap`` or POLYSCI_ISA forbids.
@@ -81,7 +81,7 @@ def _stand(isa: Isa, level: str, here: Target, machine: Machine | None) -> Searc
 def with_isas(
     results: Sequence[TunedProblem], isas: Sequence[str], level: str
 ) -> list[ExportedLayer]:
-    """The results with schedules of all instruction sets named; their own must be among them.
+    """Return results with schedules of all named instruction sets, their own among them.
 
     Raises as ``check_isas`` and ``optimize`` do.
     """
@@ -97,7 +97,7 @@ def with_isas(
 
 
 def _home(result: TunedProblem, chosen: Sequence[Isa]) -> Isa:
-    """The least of the instruction sets chosen that runs a result's own schedule."""
+    """Return the least of the instruction sets chosen that runs a result's own schedule."""
     own = ISAS[microkernels.find(result.schedule.kernel).isa]
     for isa in reversed(chosen):
         if own in up_to(isa):

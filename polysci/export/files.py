@@ -1,4 +1,4 @@
-"""What an export consists of, and its files into a directory: all or none, over nobody else's."""
+"""Kinds of exports, and files into a directory: all or none, and over nobody else's."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class ExportKind:
         PolysciError if it cannot be written.
         """
         _refuse(out, contents, self._leftovers(name), force=force)
-        made = not out.exists()
+        is_new = not out.exists()
         try:
             out.mkdir(parents=True, exist_ok=True)
             _place(out, contents)
         except OSError as error:
-            if made:
+            if is_new:
                 with contextlib.suppress(OSError):
                     out.rmdir()
             raise _failure(out, error) from error
@@ -178,8 +178,8 @@ def _foreign(
         if real and entry.is_dir() and any(file.startswith(f"{path}/") for file in files):
             yield from _foreign(entry, f"{path}/", files, leftovers)
             continue
-        known = any(fnmatch(path, file) for file in files)
-        if not (real and known and entry.is_file() and _ours(entry)):
+        expected = any(fnmatch(path, file) for file in files)
+        if not (real and expected and entry.is_file() and _ours(entry)):
             yield path
 
 

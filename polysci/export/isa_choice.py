@@ -45,21 +45,21 @@ class IsaChoice:
         return replace(plan, code=replace(plan.code, name=self.name))
 
     def key(self, plan: PlannedNetwork) -> str:
-        """The word of a plan's instruction set in symbols and files."""
+        """Return the word of a plan's instruction set in symbols and files."""
         return plan.name.removeprefix(f"{self.name}_")
 
     def files(self) -> dict[str, str]:
-        """All C files. Raises PolysciError where plans differ in their weights."""
+        """Return all C files. Raises PolysciError where plans differ in their weights."""
         if len({plan.code.weights_file.digest for plan in self.plans}) > 1:
             raise PolysciError(f"{self.name}: its plans need other weights, one from another")
-        made = {f"{self.name}.h": self._header(), f"{self.name}.c": self._choosing()}
+        texts_by_path = {f"{self.name}.h": self._header(), f"{self.name}.c": self._choosing()}
         for plan in self.plans:
             texts = plan.code.files.items()
-            made |= {path: self._guarded(plan, path, text) for path, text in texts}
-        return made
+            texts_by_path |= {path: self._guarded(plan, path, text) for path, text in texts}
+        return texts_by_path
 
     def _header(self) -> str:
-        """The first plan's, with the names of all and the sizes that suffice for each."""
+        """Return the first plan's, with the names of all and the sizes that suffice for each."""
         plan = self.plans[0]
         entry = RunEntry(self.name, arguments_of(plan.code.placed.program))
         files = [other.code.weights_file for other in self.plans]
@@ -82,7 +82,7 @@ class IsaChoice:
         )
 
     def _guarded(self, plan: PlannedNetwork, path: str, text: str) -> str:
-        """A file that other processors compile to nothing."""
+        """Return a file that other processors compile to nothing."""
         if path.endswith(".h"):
             return text
         return (
@@ -96,7 +96,7 @@ class IsaChoice:
         return compiles_where(code, self.name, self.key(plan))
 
     def _choosing(self) -> str:
-        """The C that asks the CPU."""
+        """Return the C that asks the CPU."""
         includes = "".join(
             f'#if {self._condition(plan)}\n#define HAS_{self.key(plan).upper()}\n'
             f'#include "{plan.name}.h"\n#endif\n'
@@ -123,13 +123,13 @@ class IsaChoice:
         )
 
     def _function(self, name: str, result: str, parameters: Sequence[str]) -> str:
-        """A public function, which calls that of a plan."""
-        words = [parameter.split()[-1].lstrip("*") for parameter in parameters]
+        """Return a public function, which calls that of a plan."""
+        names = [parameter.split()[-1].lstrip("*") for parameter in parameters]
         body = "".join(
             self._test(plan, self._call(plan, name, result, parameters)) for plan in self.plans
         )
-        ends = [f"    (void){word};\n" for word in words]
-        if "why" in words:
+        ends = [f"    (void){word};\n" for word in names]
+        if "why" in names:
             ends.append('    if (why)\n        *why = "this CPU runs none of the code";\n')
         if result != "void ":
             ends.append("    return 0;\n")
@@ -137,14 +137,14 @@ class IsaChoice:
         return f"{head}\n{{\n{body}{''.join(ends)}}}\n"
 
     def _call(self, plan: PlannedNetwork, name: str, result: str, parameters: Sequence[str]) -> str:
-        """A call with pointers to the plan's own structs."""
-        words = []
+        """Return a call with pointers to the plan's own structs."""
+        arguments = []
         for parameter in parameters:
             kind, word = parameter[: parameter.rindex(" ") + 1], parameter.split()[-1]
             stars = word[: len(word) - len(word.lstrip("*"))]
             cast = f"({_typed(kind, plan.name)}{stars})" if "@" in kind else ""
-            words.append(f"{cast}{word.lstrip('*')}")
-        call = f"{plan.name}_{name}({', '.join(words)});"
+            arguments.append(f"{cast}{word.lstrip('*')}")
+        call = f"{plan.name}_{name}({', '.join(arguments)});"
         if result == "void ":
             return f"{{\n            {call}\n            return;\n        }}"
         return f"return {f'({_typed(result, self.name)})' if '@' in result else ''}{call}"

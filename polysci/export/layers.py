@@ -77,7 +77,7 @@ class Entry:
 
     @property
     def activation(self) -> bool:
-        """Whether w changes from call to call, so that calls pack it."""
+        """True if w changes from call to call, so that calls pack it."""
         return self.layer.problem.w_kind == "activation"
 
     @property
@@ -133,7 +133,7 @@ class Project:
 
     @property
     def several(self) -> bool:
-        """Whether its code is in several units."""
+        """True if its code is in several units."""
         return len(self.units) > 1
 
     @property
@@ -190,7 +190,7 @@ def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) ->
 
 
 def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
-    """The sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
+    """Return the sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
     if 0 in layer.problem.x_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")
     sources: dict[str, Source] = {}
@@ -208,7 +208,7 @@ def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tu
 
 
 def _units(entries: Iterable[Entry]) -> tuple[ProjectFile, ...]:
-    """All sources by unit, in the order in which units and sources first appear."""
+    """Return all sources by unit, in the order in which units and sources first appear."""
     units: dict[str, dict[str, Source]] = {}
     for entry in entries:
         for source in entry.sources:

@@ -57,7 +57,7 @@ class SizedNetworks:
 
     @property
     def several(self) -> bool:
-        """Whether runs are told the sizes."""
+        """True if runs are told the sizes."""
         return bool(self.programs[0].sizes)
 
 
@@ -77,8 +77,8 @@ def join_sizes(
     number or type.
     """
     first, options = networks[0][1], networks[0][1].options
-    known = [tuple(sizes.items()) for sizes, _ in networks]
-    if len({*known}) < len(known) or len({tuple(sizes) for sizes, _ in networks}) > 1:
+    size_rows = [tuple(sizes.items()) for sizes, _ in networks]
+    if len({*size_rows}) < len(size_rows) or len({tuple(sizes) for sizes, _ in networks}) > 1:
         raise SpecError(f"{name}: expected other sizes of the same names for each entry")
     if any(network.options != options for _, network in networks):
         raise SpecError(f"{name}: expected entries that were compiled with the same options")

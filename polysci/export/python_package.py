@@ -106,8 +106,8 @@ def _helpers(whole: Project) -> list[str]:
         "scaled": any(row.scaled for row in rows),
         "bf16": any(row.x.name == "bf16" for row in rows),
     }
-    wanted = [name for kind, names in _HELPERS.items() if some[kind] for name in names]
-    return [name for name in wanted if name not in _identifiers(whole)]
+    helpers = [name for kind, names in _HELPERS.items() if some[kind] for name in names]
+    return [name for name in helpers if name not in _identifiers(whole)]
 
 
 def _unit_source(whole: Project, unit: ProjectFile) -> str:

@@ -57,12 +57,12 @@ def _call(pointer: str, row: Function) -> str:
 
 
 def _word(precision: Precision) -> str:
-    """The precision as an identifier."""
+    """Return the precision as an identifier."""
     return str(precision).replace(":", "_")
 
 
 def _units(whole: Project, choice: bool) -> list[str]:
-    """The units of the project; before them the choice among them, if there is one."""
+    """Return the units of the project; before them the choice among them, if there is one."""
     if len(whole.units) == 1:
         return [f'    {{"", "{whole.units[0].features}", {whole.name}_supported}},']
     rows = [("choice", "all of one instruction set", f"{whole.name}_supported")] if choice else []

@@ -98,9 +98,9 @@ def compare_with_reference(
     least = max([LEAST, *(STEP_BF16 for port in ports if port.dtype == "bf16")])
     error = difference(outputs, expected, ports)
     if error <= bound:
-        told = tuple(inputs), tuple(expected)
+        arrays = tuple(inputs), tuple(expected)
         tolerance = SLACK * (error + spread) + least
-        return SelftestData(*told, error, tolerance, least=least, spread=spread)
+        return SelftestData(*arrays, error, tolerance, least=least, spread=spread)
     if moved() <= bound:
         raise CheckError(
             f"{network.name}: its results are {error:.2g} from a float64 reference, more than "
@@ -110,10 +110,10 @@ def compare_with_reference(
 
 
 def _expected(network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
-    """The outputs in float64, as the network gives them."""
-    made = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
+    """Return the outputs in float64, as the network gives them."""
+    results = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
     return [
-        np.ascontiguousarray(as_stored(made[port.name], port)).reshape(port.shape)
+        np.ascontiguousarray(as_stored(results[port.name], port)).reshape(port.shape)
         for port in network.outputs
     ]
 
@@ -131,7 +131,7 @@ def difference(
 
 
 def _values(arrays: Sequence[Array], ports: Sequence[TensorPort]) -> list[Array]:
-    """The numbers in the arrays of ports."""
+    """Return the numbers in the arrays of ports."""
     pairs = zip(arrays, ports, strict=True)
     return [from_bf16(array) if port.dtype == "bf16" else array for array, port in pairs]
 

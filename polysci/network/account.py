@@ -14,7 +14,7 @@ from polysci.network.build import runner_of
 from polysci.network.compiled import Network
 from polysci.network.prepare import generate_code, shares_of
 from polysci.network.report import NetworkReport
-from polysci.network.runner import Runner, inputs_of
+from polysci.network.runner import Runner
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
 from polysci.program.passes.arena import lives
@@ -117,7 +117,7 @@ class NetworkAccount:
     runs: tuple[StageRun, ...]
 
     def live(self, position: int) -> int:
-        """Bytes of the arena in use while a stage runs."""
+        """Return bytes of the arena in use while a stage runs."""
         return sum(b.size for b in self.buffers if b.first <= position <= b.last)
 
 
@@ -145,17 +145,9 @@ def account_of(network: Network) -> NetworkAccount:
 
 
 def run_timed(runner: Runner, stages: int) -> list[StageRun]:
-    """Some runs of code that times itself, after a few to warm up."""
-    inputs, context = inputs_of(runner.inputs), runner.context()
-    arrays = [inputs[port.name] for port in runner.inputs]
-    run = runner.bind(context, arrays, runner.results())
-    runs = list[list[float]]()
-    for _ in range(WARM_UP + RUNS):
-        run()
-        runs.append(runner.network.stage_times(context, stages))
-    runner.release(context)
-    start = runs[WARM_UP][0]
-    return [StageRun(tuple(mark - start for mark in marks)) for marks in runs[WARM_UP:]]
+    """Run code that times itself some times, after a few to warm up."""
+    runs = runner.time_stages(stages, RUNS, WARM_UP)
+    return [StageRun(tuple(mark - runs[0][0] for mark in marks)) for marks in runs]
 
 
 def _threads(shares: ThreadShares, position: int, network: Network) -> int:
@@ -194,7 +186,7 @@ def _bytes(program: Program, names: Iterable[str]) -> int:
 
 
 def layout_text(value: Value) -> str:
-    """Type, shape and, where it is another one, the order in which axes lie in memory."""
+    """Return type, shape and, if it is another one, the order in which axes lie in memory."""
     plain = not value.order or [*value.order] == sorted(value.order)
     order = "" if plain else f", axes {' '.join(map(str, value.order))}"
     return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'one number'}{order}"
@@ -214,14 +206,14 @@ def _converts(program: Program, stage: Stage) -> str:
 
 
 def flops_of(program: Program, stage: Stage, *, padding: bool = True) -> int | None:
-    """Floating point operations of a run of a stage; None for routines and branches.
+    """Return floating point operations of a run of a stage; None for routines and branches.
 
     Those of taps in the padding are among them, unless ``padding`` is False.
     """
     match stage:
         case LayerStage():
-            one = stage.problem.flops if padding else stage.problem.multiplied_flops
-            return one * (len(stage.stack) or 1)
+            flops = stage.problem.flops if padding else stage.problem.multiplied_flops
+            return flops * (len(stage.stack) or 1)
         case LoopStage():
             return program.values[stage.output].size * operations(stage.expr)
         case UpdateStage():
@@ -236,12 +228,12 @@ def flops_of(program: Program, stage: Stage, *, padding: bool = True) -> int | N
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [*counts]
-    return None if None in known else sum(count for count in known if count)
+    listed = [*counts]
+    return None if None in listed else sum(count for count in listed if count)
 
 
 def operations(expr: Expr) -> int:
-    """Functions of an element of an expression; conversions are none."""
+    """Count the functions of an element of an expression; conversions are none."""
     match expr:
         case Reduce():
             return prod(extent for _, extent in expr.over) * (1 + operations(expr.body))
@@ -252,7 +244,7 @@ def operations(expr: Expr) -> int:
 
 
 def _buffers(network: Network) -> Iterator[BufferAccount]:
-    """Tensors, then what layers need besides, which lives for a stage."""
+    """Yield tensors, then what layers need besides, which lives for a stage."""
     code, program = network.code, network.code.placed.program
     alive = lives(code.placed, frozenset({*program.inputs, *program.outputs, *program.constants}))
     for name, offset in code.arena.offsets.items():
@@ -262,11 +254,11 @@ def _buffers(network: Network) -> Iterator[BufferAccount]:
 
 
 def _apart(program: Program, fusions: Iterable[Fusion]) -> Iterator[Neighbours]:
-    """Every stage beside those that read its results, with what passes said of them."""
-    said: dict[str, dict[str, None]] = {}
+    """Yield stages beside those that read their results, and why passes left them apart."""
+    refusals: dict[str, dict[str, None]] = {}
     for fusion in fusions:
         if not fusion.done:
-            said.setdefault(fusion.tensor, {})[fusion.refusal] = None
+            refusals.setdefault(fusion.tensor, {})[fusion.refusal] = None
     makers: Mapping[str, int] = {
         name: at for at, stage in enumerate(program.stages) for name in stage.outputs
     }
@@ -274,5 +266,5 @@ def _apart(program: Program, fusions: Iterable[Fusion]) -> Iterator[Neighbours]:
         for name in dict.fromkeys(stage.inputs):
             maker = makers.get(name)
             if maker is not None and maker != at and name in program.values:
-                reasons = tuple(said.get(name, {UNCONSIDERED: None}))
+                reasons = tuple(refusals.get(name, {UNCONSIDERED: None}))
                 yield Neighbours(maker, at, name, 2 * program.values[name].bytes, reasons)

@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 120.0  # of one answer: packing the weights of the largest mo
 
 
 def library_of(code: Code, flags: Sequence[str] | None = None) -> Path:
-    """The library of a network, built or found in the cache."""
+    """Return the library of a network, built or found in the cache."""
     symbols = [f"{code.name}_{function}" for function in FUNCTIONS]
     texts = [*include_header(code.files, code.name).values()]
     return backend_named(code.backend).build(
@@ -44,12 +44,12 @@ def assembly_of(code: Code, flags: Sequence[str] | None = None) -> dict[str, str
 
 
 def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
-    """The same, loaded with its weights."""
+    """Return a network's code, built and loaded with its weights."""
     return load_runner(code, library_of(code, flags))
 
 
 def load_runner(code: Code, path: Path) -> Runner:
-    """The library of a network, loaded with its weights."""
+    """Return the library of a network, loaded with its weights."""
     inputs, outputs = ports(code)
     weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
     return Runner(path, code.name, code.declarations, weights, inputs, outputs, code.backend)
@@ -71,7 +71,7 @@ def signature_of(code: Code) -> dict[str, Any]:
 
 
 def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
-    """Inputs and outputs, by the names that the model gives them."""
+    """Return inputs and outputs, by the names that the model gives them."""
     program = code.placed.program
     values = program.values
     inputs = [
@@ -106,13 +106,13 @@ class NetworkProcess(WorkerProcess):
         inputs: Mapping[str, NDArray[Any]] = inputs_of(ports(code)[0])
         np.savez(folder / "inputs.npz", *inputs.values())
         store(code, library, folder)
-        words = {"folder": str(folder), "inputs": str(folder / "inputs.npz")}
-        self.ask({"op": "load", **words, "outputs": str(folder / "outputs.npz")})
+        paths = {"folder": str(folder), "inputs": str(folder / "inputs.npz")}
+        self.ask({"op": "load", **paths, "outputs": str(folder / "outputs.npz")})
 
     def sample(self) -> Sample:
-        """One sample, in seconds a run, after a warm-up."""
-        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return Sample(**self.ask({"op": "sample", **words}))
+        """Take one sample, in seconds a run, after a warm-up."""
+        request = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return Sample(**self.ask({"op": "sample", **request}))
 
 
 def check_first_run(code: Code, library: Path, threads: int) -> None:
@@ -134,7 +134,7 @@ def check_first_run(code: Code, library: Path, threads: int) -> None:
 
 
 def time_networks(built: Sequence[tuple[Code, Path]], threads: int, samples: int) -> list[Samples]:
-    """Samples of each, taken in turns; one that is beaten gets no further turn.
+    """Take samples of each in turns; one that is beaten gets no further turn.
 
     Raises CheckError where one crashes or hangs.
     """

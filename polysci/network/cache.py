@@ -1,4 +1,4 @@
-"""What later processes find: compiled networks in the cache, choices of tuners in wisdom.
+"""Compiled networks in the cache, and choices of tuners in wisdom, for later processes.
 
 The key of a network in the cache stands for all that decides about it at a level that measures
 nothing: the graph with its constants, options and rates, the compiler, and the code of this
@@ -101,7 +101,7 @@ class NetworkRecords:
         return self._words + _digest_text(" ".join(_NUMBER.findall(self._canonical[0])))
 
     def best(self) -> dict[str, str] | None:
-        """The choices of the fastest on this machine, at the level asked for or above."""
+        """Return the choices of the fastest on this machine, at the level asked for or above."""
         options = self.options
         level = "estimate" if options.level == "wisdom-only" else options.level
         with suppress(WisdomError):
@@ -115,7 +115,7 @@ class NetworkRecords:
         return None
 
     def seeds(self, layers: Sequence[str], count: int) -> list[dict[str, str]]:
-        """Choices that did well: of this network, here first, then of other sizes."""
+        """Return choices that did well: of this network, here first, then of other sizes."""
         records: Sequence[Record] = ()
         with suppress(WisdomError):
             records = self.wisdom.starting_with(self._words)
@@ -145,7 +145,7 @@ class NetworkRecords:
 
 
 def _for_layers(texts: Mapping[str, str], layers: Sequence[str]) -> dict[str, str]:
-    """Choices with the keys of layers of other sizes, which are in the same order."""
+    """Return choices with the keys of layers of other sizes, which are in the same order."""
     own = [name for name in texts if name.startswith(f"{LAYER} ")]
     names = dict(zip(own, [f"{LAYER} {key}" for key in layers], strict=False))
     return {names.get(name, name): text for name, text in texts.items()}
@@ -171,7 +171,7 @@ class ReadRecords:
 
     @staticmethod
     def of(prepared: PreparedNetwork, options: PlanOptions, wisdom: Wisdom | None) -> ReadRecords:
-        """Of the network itself, and of its layers in any order of sums and in one."""
+        """Look up the network itself, and its layers in any order of sums and in one."""
         store = wisdom or Wisdom()
         layers = problems(prepared.program).values()
         keys = (
@@ -182,12 +182,12 @@ class ReadRecords:
         return ReadRecords(keys, _digest_of_records(keys, options, store))
 
     def are_current(self, options: PlanOptions, wisdom: Wisdom | None) -> bool:
-        """Whether planning would read the same today."""
+        """Tell whether planning would read the same today."""
         return self.digest == _digest_of_records(self.problems, options, wisdom or Wisdom())
 
 
 def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom) -> str:
-    """Of the schedules that searches may take, the preferred ones first, and of nothing else."""
+    """Digest the schedules that searches may take, the preferred ones first, and nothing else."""
     host, features = host_of(options.target), options.target.isa.features
     records: Sequence[Record] = ()
     with suppress(WisdomError):  # of which planning warns
@@ -197,7 +197,7 @@ def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom
 
 
 def key_of_network(graph: Graph, options: PlanOptions, *words: str) -> str:
-    """The name of a network's entry; ``words`` are further options."""
+    """Return the name of a network's entry; ``words`` are further options."""
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
     digest = digest_value((replace(graph, constants={}, tensors={}), *tables))
     rates = options.rates.to_json()
@@ -207,7 +207,7 @@ def key_of_network(graph: Graph, options: PlanOptions, *words: str) -> str:
 
 @cache
 def _code() -> str:
-    """A digest of the package and of the microkernels."""
+    """Return a digest of the package and of the microkernels."""
     folders = (_PACKAGE, resource("microkernels"), *kernel_sources().folders)
     files = [path for folder in folders for path in sorted(folder.rglob("*.*"))
              if path.suffix in (".py", ".c", ".h", ".def")]  # fmt: skip
@@ -222,7 +222,7 @@ def load_network(
     *,
     verify: bool = False,
 ) -> tuple[Runner, dict[str, Any]] | None:
-    """The network of an entry, with the constants of its graph; None where it is not there.
+    """Return the network of an entry, with the constants of its graph; None where it is not there.
 
     With ``verify`` only of a library that has run on this machine.
     """
@@ -256,7 +256,7 @@ def keep_network(
     key: str, code: Code, library: Path, constants: Mapping[str, Array],
     summary: Mapping[str, Any], read: ReadRecords,
 ) -> None:  # fmt: skip
-    """For later processes; a full disk is none of the network's business."""
+    """Store a network for later processes; a full disk is no error."""
     parts, extra = _parts_of(code, constants)
     if len(extra) > MOST_BYTES:
         return
@@ -282,7 +282,7 @@ def keep_network(
 
 
 def _parts_of(code: Code, constants: Mapping[str, Array]) -> tuple[Sequence[Any], bytes]:
-    """Each of the weights as the name of the constant that it is, or its size among others."""
+    """Return each of the weights as the name of the constant that it is, or its size."""
     names = {_digest(array): name for name, array in constants.items()}
     parts, extra = list[str | int](), bytearray()
     for _, array in code.weights_file.parts:
@@ -300,7 +300,7 @@ def _digest(array: Array) -> str:
 
 
 def freeze(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    """An immutable mapping, whose own class has no name that a pickle could hold."""
+    """Return an immutable mapping, whose own class has no name that a pickle could hold."""
     return MappingProxyType(items)
 
 
@@ -325,14 +325,14 @@ class _Digest:
 
 
 def dumps(value: object) -> bytes:
-    """The pickle of a value; ``pickle.loads`` reads it."""
+    """Return the pickle of a value; ``pickle.loads`` reads it."""
     file = io.BytesIO()
     _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
 
 
 def digest_value(value: object) -> str:
-    """A digest of the pickle of a value that does not contain itself, whose sets have one order."""
+    """Return a digest of the pickle of a value without cycles, whose sets have one order."""
     file = _Digest()
     pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
     pickler.fast = True  # what is equal is written alike, whether it is one object or several

@@ -69,7 +69,7 @@ _NARROW: Final = ("bf16", "float16", "int8", "uint8")
 
 @dataclass(frozen=True, slots=True)
 class NetworkSummary:
-    """Of a network: its stages, the seconds predicted of its layers, what its errors depend on.
+    """Facts about a network: its stages, predicted seconds of its layers, what errors depend on.
 
     ``narrow``: tensors have 16 bits or fewer; those of 8 bits may round the other way. ``direct``:
     all layers are computed as they are defined, none by a transform. ``any_order_cost``: as
@@ -102,7 +102,7 @@ class PlannedNetwork:
 
     @property
     def summary(self) -> NetworkSummary:
-        """What can be told without the network's stages once it was."""
+        """Facts that stay known where the network's stages are not at hand."""
         if self.known:
             return self.known
         program = self.prepared.program
@@ -117,7 +117,7 @@ class PlannedNetwork:
 
     @property
     def name(self) -> str:
-        """What files and symbols begin with."""
+        """The name in which files and symbols begin."""
         return self.code.name
 
     @property
@@ -156,7 +156,7 @@ Planned = TypeVar("Planned", bound=PlannedNetwork)
 
 
 def use_pool(network: Planned, pool: str) -> Planned:
-    """The same network with code for threads that ``pool`` starts; here OpenMP's run it still."""
+    """Return the network with code for threads that ``pool`` starts; here OpenMP's run it still."""
     if pool == network.code.pool:
         return network
     code = generate_code(
@@ -176,14 +176,14 @@ def plan_network(
     tuner: TunerOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlannedNetwork:
-    """Schedules and C of a prepared network.
+    """Choose schedules and generate the C of a prepared network.
 
     A ``tuner`` begins with what that is without one, has half of the time, and tells ``progress``.
     """
     start = time.monotonic()
-    known = wisdom if wisdom is not None else Wisdom()
+    store = wisdom if wisdom is not None else Wisdom()
     if tuner is None and not options.machine:
-        recorded = _recorded(prepared, options, name, known)
+        recorded = _recorded(prepared, options, name, store)
         if recorded is not None:
             return replace(recorded, seconds=time.monotonic() - start)
     until = None if time_limit is None else start + time_limit
@@ -196,7 +196,7 @@ def plan_network(
         code = generate_code(whole.placed, chosen, name, options)
     else:
         search = NetworkTuner(
-            prepared, results, chosen, options, name, known, progress, until
+            prepared, results, chosen, options, name, store, progress, until
         )  # fmt: skip
         tuned = search.run(tuner)
         whole, chosen, code = tuned.prepared, dict(tuned.schedules), tuned.code
@@ -206,7 +206,7 @@ def plan_network(
 def _recorded(
     prepared: PreparedNetwork, options: PlanOptions, name: str, wisdom: Wisdom
 ) -> PlannedNetwork | None:
-    """What an earlier tuner chose, if that still works."""
+    """Return the network that an earlier tuner chose, if that still works."""
     try:
         texts = NetworkRecords(prepared.graph, options, wisdom).best()
         if texts is None:
@@ -319,7 +319,7 @@ class Network(PlannedNetwork):
     def bind(
         self, x: Array | Mapping[str, Array], out: Array | Mapping[str, Array]
     ) -> Callable[[], None]:
-        """A function that runs the network on these very arrays, as they then are.
+        """Return a function that runs the network on these very arrays, as they then are.
 
         For networks of some microseconds: arrays are checked once, and none is made. A bound run
         has memory of its own for tensors; it is for one thread at a time. Raises as calls do, and
@@ -333,7 +333,7 @@ class Network(PlannedNetwork):
         return runner.bind(runner.context(), arrays, runner.targets(out, arrays))
 
     def report(self) -> NetworkReport:
-        """The time of every stage, measured now, and of the whole; ``str`` makes a table of it."""
+        """Measure the time of every stage and of the whole; ``str`` of the result is a table."""
         return report_of(self.code, self.runner, self.results, self.schedules, self.options)
 
 
@@ -384,7 +384,7 @@ def compile_network(
 
 
 def _title_of(model: object) -> str:
-    """Return what files and symbols begin with."""
+    """Return the name in which files and symbols begin."""
     return names.project(front_end_of(model).title(model))
 
 
@@ -428,7 +428,7 @@ def build_network(
     tuner: TunerOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Network:
-    """Schedules, C and library of a prepared network.
+    """Choose schedules and build the library of a prepared network.
 
     ``plain`` is the same in f32: it is taken where a run is faster so, and ``time_limit`` is for
     both.
@@ -459,7 +459,7 @@ def build_network(
 
 
 def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Network:
-    """The network of a pickle: its C generated again, built or found in the cache.
+    """Return the network of a pickle: its C generated again, built or found in the cache.
 
     Raises SpecError where another version wrote it, UnsupportedError on a CPU that lacks the
     instruction set.
@@ -482,7 +482,7 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
 
 
 def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
-    """The same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
+    """Return a network of the same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
     code = generate_code(
         network.prepared.placed, network.schedules, network.name, network.options,
         apart=apart, timed=timed,

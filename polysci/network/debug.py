@@ -1,4 +1,4 @@
-"""Every tensor of a run beside the reference, and the first that is wrong."""
+"""Comparison of every tensor of a run with the reference, to find the first that is wrong."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ class CheckedTensor:
 
     @property
     def wrong(self) -> bool:
-        """Whether it is beyond the bound, or has a NaN where there shall be none."""
+        """True if it is beyond the bound, or has a NaN where there shall be none."""
         return not self.error <= self.bound
 
 
 def bound_of(network: PlannedNetwork, rounding: float | None = None) -> float:
-    """The largest error of a tensor that is right.
+    """Return the largest error of a tensor that is right.
 
     ``rounding`` is what the reference, computed in f32, is off by; networks of narrower types have
     a bound for all tensors.
     """
-    told = network.summary
-    if told.narrow or rounding is None:
-        return BOUNDS["bf16" if told.narrow else "f32"]
-    return max(LEAST, (FACTOR if told.direct else FACTOR**2) * rounding)
+    summary = network.summary
+    if summary.narrow or rounding is None:
+        return BOUNDS["bf16" if summary.narrow else "f32"]
+    return max(LEAST, (FACTOR if summary.direct else FACTOR**2) * rounding)
 
 
 def first_wrong(rows: Sequence[CheckedTensor]) -> CheckedTensor | None:
-    """The first tensor that is wrong."""
+    """Return the first tensor that is wrong."""
     return next((tensor for tensor in rows if tensor.wrong), None)
 
 
 def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """All tensors of a run that have memory, by name, as f32 or what they hold.
+    """Return all tensors of a run that have memory, by name, as f32 or what they hold.
 
     The network must have been compiled with its tensors apart.
     """
@@ -104,7 +104,7 @@ def compare_tensors(
     network: Network, inputs: Mapping[str, Array], *, strict: bool = False,
     run: Reference | None = None,
 ) -> list[CheckedTensor]:  # fmt: skip
-    """Tensors that the reference has as well, in the order in which they are made.
+    """Compare tensors that the reference has as well, in the order in which they are made.
 
     ``run`` is the reference, by default ONNX's. The bound is that of the network. ``strict``: of an
     f32 network it is what the reference, computed in f32, is off by: FACTOR times its error, and
@@ -112,29 +112,29 @@ def compare_tensors(
     """
     graph, bound = network.prepared.graph, bound_of(network)
     run = run or partial(reference.run, graph)
-    wanted = run(inputs, "float64")
+    references = run(inputs, "float64")
     rounded: Mapping[str, Array] = {}
     if strict and not network.summary.narrow:
         rounded = run(inputs, "float32")
     moved = spreads(graph, inputs)
-    made, rows = tensors(network, inputs), list[CheckedTensor]()
+    arrays, rows = tensors(network, inputs), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
-    known = {**made, **inputs, **program.constants}
-    stages = taken_stages(program.stages, known)
+    values = {**arrays, **inputs, **program.constants}
+    stages = taken_stages(program.stages, values)
     makers = [(stage, output) for stage in stages for output in stage.outputs]
     for maker, output in makers:
         name = titles.get(output, output)
-        if name not in wanted or output not in made or not wanted[name].size:
+        if name not in references or output not in arrays or not references[name].size:
             continue
-        expected, actual = wanted[name].astype(np.float64), made[output].astype(np.float64)
+        expected, actual = references[name].astype(np.float64), arrays[output].astype(np.float64)
         finite = np.abs(expected[np.isfinite(expected)])
         largest = float(finite.max()) if finite.size else 0.0
         if name in rounded:
             bound = bound_of(network, largest_error([rounded[name]], [expected]))
         difference = compare_outputs([actual], [expected])
         spread = moved.get(name, 0.0)
-        step = 1 / max(1.0, largest) if spread and made[output].dtype.itemsize == 1 else 0.0
+        step = 1 / max(1.0, largest) if spread and arrays[output].dtype.itemsize == 1 else 0.0
         rows.append(CheckedTensor(
             name, maker.name, difference.error, largest, bound + max(STEPS * spread, step),
             difference.alike,
@@ -163,7 +163,7 @@ def spreads(
 
 
 def taken_stages(stages: Sequence[Stage], known: Mapping[str, Array]) -> list[Stage]:
-    """The stages that ran: those of branches whose conditions, in ``known``, led there."""
+    """Return the stages that ran: those of branches whose conditions, in ``known``, led there."""
     taken, ways = list[Stage](), list[bool]()
     for stage in stages:
         if not isinstance(stage, BranchStage):

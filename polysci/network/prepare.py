@@ -166,7 +166,7 @@ def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> Thr
 
 
 def options_of(program: Program, options: PlanOptions) -> Mapping[str, PlanOptions]:
-    """By key of a problem: for one thread, where one alone computes it."""
+    """Return the options by key of a problem: for one thread, where one alone computes it."""
     alone = serial_problems(program, shares_of(program, options))
     single = replace(options, threads=1)
     return {key: single if key in alone else options for key in problems(program)}
@@ -199,14 +199,14 @@ def search_schedules(
     time_limit: float | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Result]:
-    """The best schedule of every layer, by the key of its problem.
+    """Return the best schedule of every layer, by the key of its problem.
 
     What remains of ``time_limit`` is shared evenly by the layers that are left. Ctrl-C ends it;
     what was measured until then is in ``wisdom``.
     """
     results: dict[str, Result] = {}
     todo, start = problems(prepared.program), time.monotonic()
-    wanted = options_of(prepared.program, options)
+    by_key = options_of(prepared.program, options)
     for key, problem in todo.items():
         limit = None
         if time_limit is not None:
@@ -215,7 +215,7 @@ def search_schedules(
         results[key] = optimize(
             problem,
             options.level,
-            wanted[key].threads,
+            by_key[key].threads,
             target=options.target,
             wisdom=wisdom,
             machine=options.machine,
@@ -226,7 +226,7 @@ def search_schedules(
             quick=True,  # a layer's code is part of the network's
         )
         if refuse_schedule(key, results[key].schedule, prepared.placed):
-            results[key] = _with_code(prepared.placed, results[key], wanted[key])
+            results[key] = _with_code(prepared.placed, results[key], by_key[key])
         if watch:
             watch(problem, results[key])
         if results[key].interrupted:
@@ -235,7 +235,7 @@ def search_schedules(
 
 
 def _with_code(placed: PlacedProgram, result: Result, options: PlanOptions) -> Result:
-    """The model's best schedule with which every layer of a problem has code in its program.
+    """Return the model's best schedule with which every layer of a problem has code in its program.
 
     Where the algorithm has none, it is one of the default algorithm.
     """
@@ -264,7 +264,7 @@ def fuse_with_schedules(
     refused: Mapping[str, str],
     watch: PassWatch | None = None,
 ) -> PreparedNetwork:
-    """The network after the passes that need its layers' schedules and predicted seconds.
+    """Return the network after the passes that need its layers' schedules and predicted seconds.
 
     ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
     """
@@ -286,7 +286,7 @@ def all_passes() -> tuple[Pass, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """What a pass took and returned, as lines: of nodes, or of stages."""
+    """A pass with its input and result as lines: of nodes, or of stages."""
 
     name: str
     text: str

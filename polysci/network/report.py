@@ -1,4 +1,4 @@
-"""What a compiled network spends where: a row a stage, the whole, its memory; how it is timed."""
+"""Report of a compiled network: the time of each stage and of the whole, and its memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StageTime:
 
 
 def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
-    """The stages in order, timed over several runs on made-up inputs.
+    """Return the stages in order, timed over several runs on made-up inputs.
 
     ``runner`` is of code that notes the time after each of ``stages``. With several threads each
     stage ends for all of them before the next one begins.
@@ -74,7 +74,7 @@ def profile(runner: Runner, stages: Sequence[Stage]) -> tuple[StageTime, ...]:
 
 
 def latency(runner: Runner) -> float:
-    """Seconds a run, the median of several samples on made-up inputs; its caller's Python apart."""
+    """Return seconds a run, the median of samples on made-up inputs; its caller's Python apart."""
     context = runner.context()
     run = _run_of(runner, context)
     seconds = _seconds_of(run)
@@ -83,14 +83,14 @@ def latency(runner: Runner) -> float:
 
 
 def call_latency(runner: Runner) -> float:
-    """The same with what a call from Python adds: inputs checked, arrays made for the outputs."""
+    """Return seconds of a call from Python, which checks inputs and makes arrays of outputs."""
     inputs = inputs_of(runner.inputs)
     argument = next(iter(inputs.values())) if len(inputs) == 1 else inputs
     return _seconds_of(partial(runner.call, argument))
 
 
 def _seconds_of(run: Callable[[], object]) -> float:
-    """The median of samples of as many runs in a row as the clock needs, less the loop's share."""
+    """Return the median of samples of as many runs as the clock needs, less the loop's share."""
     warm = median(_repeat(run, WARM_UP_S))
     count = max(1, round(SAMPLE_S / max(warm, 1e-9)))
 
@@ -106,17 +106,17 @@ def _seconds_of(run: Callable[[], object]) -> float:
 
 
 def _pass() -> None:
-    """A call from a loop, and no more."""
+    """Return at once: the cost of a call from a loop."""
 
 
 def _run_of(runner: Runner, context: Any) -> Callable[[], None]:
-    """A run that makes no arrays."""
+    """Return a function that runs the network and makes no arrays."""
     inputs = order_inputs(runner.inputs, inputs_of(runner.inputs))
     return runner.bind(context, [aligned.copy(array) for array in inputs], runner.results())
 
 
 def _repeat(run: Callable[[], object], least_s: float) -> list[float]:
-    """The seconds of each run, until they fill ``least_s``."""
+    """Return the seconds of each run, until they fill ``least_s``."""
     least, most = RUNS
     seconds, spent = list[float](), 0.0
     while len(seconds) < least or (spent < least_s and len(seconds) < most):
@@ -128,7 +128,7 @@ def _repeat(run: Callable[[], object], least_s: float) -> list[float]:
 
 
 def is_faster(plain: Runner, narrow: Runner) -> bool:
-    """Whether ``plain`` takes less time a run than ``narrow`` by more than a tie.
+    """Tell whether ``plain`` takes less time a run than ``narrow`` by more than a tie.
 
     Of each the least of several medians counts: a neighbour on the machine can only add.
     """
@@ -194,11 +194,11 @@ class NetworkReport:
         return self.latency - sum(row.seconds for row in self.rows)
 
     def text(self, width: int | None = None) -> str:
-        """The table, in ``width`` columns, and the lines below it."""
+        """Return the table, in ``width`` columns, and the lines below it."""
         return "\n".join([_table(self, width), *self.summary()])
 
     def summary(self) -> list[str]:
-        """The lines below the table."""
+        """Return the lines below the table."""
         flops = sum(row.gflops * row.seconds for row in self.rows if row.gflops)
         return [
             f"whole network: {time_text(self.latency)} a run, {flops / self.latency:.1f} GFLOP/s",
@@ -212,7 +212,7 @@ class NetworkReport:
         ]
 
     def json_rows(self) -> list[dict[str, Any]]:
-        """Members of a JSON object a stage."""
+        """Return the members of a JSON object for each stage."""
         return [asdict(row) for row in self.rows]
 
 
@@ -243,7 +243,7 @@ def report_of(
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is known of layers, by the key of their problem, and how they were compiled."""
+    """Results and schedules of layers by the key of their problem, and how they were compiled."""
 
     results: Mapping[str, Result]
     schedules: Mapping[str, Schedule]
@@ -251,7 +251,7 @@ class _Facts:
 
 
 def sum_of_layers(program: Program, results: Mapping[str, Result]) -> float | None:
-    """Seconds of all layers timed alone; None where one was not timed."""
+    """Return seconds of all layers timed alone; None where one was not timed."""
     layers = [_alone(results, layer, stage) for stage in program.stages for layer in _layers(stage)]
     timed = [seconds for seconds in layers if seconds is not None]
     return sum(timed) if layers and len(timed) == len(layers) else None
@@ -284,7 +284,7 @@ def _layers(stage: Stage) -> list[LayerStage]:
 
 
 def _times(layer: LayerStage, stage: Stage) -> int:
-    """How often a run computes a layer of a stage; once a loop that data ends, for all we know."""
+    """Return how often a run computes a layer of a stage; once a loop that data ends."""
     steps = stage.count if isinstance(stage, RepeatStage) and not stage.breaks else 1
     return steps * (len(layer.stack) or 1)
 
@@ -295,7 +295,7 @@ def _alone(results: Mapping[str, Result], layer: LayerStage, stage: Stage) -> fl
 
 
 def _peak(options: PlanOptions, result: Result) -> float | None:
-    """GFLOP/s of all threads: measured beside the layer, else known of the machine."""
+    """Return GFLOP/s of all threads: measured beside the layer, else known of the machine."""
     if result.measurement and result.measurement.peak_gflops:
         return result.measurement.peak_gflops
     machine = load_rates(options.target) if result.problem.dtype == "f32" else None
@@ -318,12 +318,12 @@ def _reproducible(report: NetworkReport) -> list[str]:
 
 
 def _origins(rows: Sequence[StageRow]) -> list[str]:
-    """How many stages' layers were timed alone by earlier searches, or beside other work."""
+    """Return how many stages' layers were timed by earlier searches, or beside other work."""
     texts = {"from records": "recorded", "disturbed": "disturbed"}
     counts = {text: sum(getattr(row, name) for row in rows) for text, name in texts.items()}
-    told = ", ".join(f"{count} {text}" for text, count in counts.items() if count)
+    remarks = ", ".join(f"{count} {text}" for text, count in counts.items() if count)
     layers = sum(row.alone_seconds is not None for row in rows)
-    return [f"of the layers of {layers} stages, timed alone: {told}"] if told else []
+    return [f"of the layers of {layers} stages, timed alone: {remarks}"] if remarks else []
 
 
 def _table(report: NetworkReport, width: int | None) -> str:

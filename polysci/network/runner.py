@@ -76,7 +76,7 @@ class PortAccess:
         return PortAccess(port, port.shape, kind, library.copy_in(C_TYPES[port.dtype]), room)
 
     def check(self, value: object) -> Array:
-        """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+        """Return an input's array, C-contiguous. Raises TypeError or ValueError that name it."""
         if type(value) is _ndarray and value.dtype is self.kind and value.shape == self.shape:
             array: Array = value
             if array.flags.carray:
@@ -84,7 +84,7 @@ class PortAccess:
         return check_inputs(self.port, value)
 
     def new(self) -> Array:
-        """An array for a result."""
+        """Return an array for a result."""
         if not self.room:
             return _empty(self.shape, self.kind)
         memory = _empty(self.room, np.uint8)
@@ -124,11 +124,11 @@ class Runner:
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
     def packed_weights(self) -> memoryview:
-        """Constants and packed weights, as the library reads them; valid as long as this object."""
+        """Return constants and packed weights as the library reads them, valid with it."""
         return self.network.packed_weights()
 
     def context(self) -> Any:
-        """A context that nobody uses; give it back to ``release``."""
+        """Return a context that nobody uses; give it back to ``release``."""
         try:  # a suppress() takes half a microsecond
             return self._idle.pop()
         except IndexError:  # more runs are under way than ever before
@@ -138,17 +138,17 @@ class Runner:
         self._idle.append(context)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """Outputs in order, for inputs in order."""
+        """Run the network; return outputs in order, for inputs in order."""
         results = self.results()
         self.into(arrays, results)
         return results
 
     def run_in_order(self, inputs: Sequence[object]) -> list[Array]:
-        """The same for a caller's arrays, each checked."""
+        """Run a caller's arrays, each checked."""
         return self([access.check(x) for access, x in zip(self._inputs, inputs, strict=True)])
 
     def call(self, inputs: object, out: object = None) -> Any:
-        """What a network's caller gets: arrays checked; one for one, else by name."""
+        """Run checked arrays; return one array for one, else arrays by name."""
         if type(inputs) is _ndarray and out is None and self._single:
             (read,), (written,) = self._inputs, self._outputs
             x, y = read.check(inputs), written.new()
@@ -173,11 +173,11 @@ class Runner:
         return outputs
 
     def order(self, inputs: object) -> list[Array]:
-        """The inputs in order, each checked. Raises TypeError or ValueError that name them."""
+        """Return checked inputs in order. Raises TypeError or ValueError that name them."""
         return _order(self._inputs, inputs, "inputs")
 
     def targets(self, out: object, arrays: Sequence[Array]) -> list[Array]:
-        """A caller's arrays for the outputs, in order, for inputs in order. Raises as ``order``."""
+        """Return a caller's arrays for the outputs in order, checked. Raises as ``order``."""
         results = _order(self._outputs, out, "out")
         for at, (port, result) in enumerate(zip(self.outputs, results, strict=True)):
             if result is not array_of(port, out) or not result.flags.carray:
@@ -190,11 +190,11 @@ class Runner:
         return results
 
     def results(self) -> list[Array]:
-        """Arrays for the outputs of a run."""
+        """Return arrays for the outputs of a run."""
         return [access.new() for access in self._outputs]
 
     def into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """The same into arrays that are there; both of the right shapes and types."""
+        """Run into arrays that are there; all are of the right shapes and types."""
         context = self.context()
         try:
             self.run_in(context, arrays, results)
@@ -202,7 +202,7 @@ class Runner:
             self._idle.append(context)
 
     def run_at(self, addresses: Sequence[int]) -> None:
-        """The same on memory at addresses, of inputs and then outputs; nothing is checked.
+        """Run on memory at addresses, of inputs and then outputs; nothing is checked.
 
         It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others.
         Raises UnsupportedError where a device has memory of its own.
@@ -231,8 +231,22 @@ class Runner:
             return partial(self.run_in, context, arrays, results)
         return partial(self._run, context, *map(_point, self._pointers, (*arrays, *results)))
 
+    def time_stages(self, stages: int, runs: int, warm_up: int) -> list[list[float]]:
+        """Run on made-up inputs; return when each stage of a run began and ended.
+
+        ``warm_up`` runs go ahead of those that count. The code must time itself.
+        """
+        inputs, context = inputs_of(self.inputs), self.context()
+        run = self.bind(context, [inputs[port.name] for port in self.inputs], self.results())
+        times = []
+        for _ in range(warm_up + runs):
+            run()
+            times.append(self.network.stage_times(context, stages))
+        self.release(context)
+        return times[warm_up:]
+
     def stage_seconds(self, context: Any, stages: int) -> list[float]:
-        """Seconds of each stage in the context's last run; the code must time itself."""
+        """Return seconds of each stage in the context's last run; the code must time itself."""
         times = self.network.stage_times(context, stages)
         return [end - start for start, end in pairwise(times)]
 
@@ -246,12 +260,12 @@ def _is_mapping(arrays: object) -> bool:
 
 
 def array_of(port: TensorPort, arrays: Any) -> object:
-    """What a caller gave for an input or output: the array, or one of a mapping by name."""
+    """Return the array of a caller for an input or output, itself or out of a mapping by name."""
     return arrays[port.name] if _is_mapping(arrays) else arrays
 
 
 def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array]:
-    """``order_inputs``, in half of its time where nothing is wrong."""
+    """Do what ``order_inputs`` does, in half of its time where nothing is wrong."""
     if type(arrays) is _ndarray and len(accesses) == 1:
         return [accesses[0].check(arrays)]
     if type(arrays) is dict and len(arrays) == len(accesses):
@@ -263,7 +277,7 @@ def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array
 
 
 def check_inputs(port: TensorPort, value: object) -> Array:
-    """The array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
+    """Return the array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
     bits = port.dtype == "bf16"
     array = plain(port.name, as_stored(value, DTYPES["bf16"]) if bits else value, "a NumPy array")
     if array.dtype != (kind := array_type(port.dtype)):
@@ -277,7 +291,7 @@ def check_inputs(port: TensorPort, value: object) -> Array:
 
 
 def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[str, Array]:
-    """The outputs of the model by name, each as long as its count says; counts are left out."""
+    """Return outputs of the model by name, as long as their counts say; counts are left out."""
     counts = {port.counted[1] for port in ports if port.counted}
     outputs = dict[str, Array]()
     for place, (port, array) in enumerate(zip(ports, results, strict=True)):
@@ -290,7 +304,7 @@ def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[s
 
 
 def order_inputs(ports: Sequence[TensorPort], inputs: object, what: str = "inputs") -> list[Array]:
-    """The inputs in order, from one array, or from a mapping by name."""
+    """Return the inputs in order, from one array, or from a mapping by name."""
     if isinstance(inputs, Mapping):
         names = {port.name for port in ports}
         if set(inputs) != names:
@@ -323,15 +337,15 @@ def save(
 
 
 def restore(folder: Path) -> Runner:
-    """The network that ``save`` wrote."""
-    told = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
-    return restore_runner(Path(told["library"]), told, folder / _WEIGHTS)
+    """Return the network that ``save`` wrote."""
+    signature = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return restore_runner(Path(signature["library"]), signature, folder / _WEIGHTS)
 
 
 def restore_runner(
     library: Path, signature: Mapping[str, Any], weights: Sequence[Array] | Path
 ) -> Runner:
-    """A network of a library, what ``signature_of`` tells of it, and its weights."""
+    """Return a network of a library, what ``signature_of`` tells of it, and its weights."""
     inputs, outputs = (
         [
             TensorPort(
@@ -359,7 +373,7 @@ MOST: Final = 3  # the greatest whole number where nothing binds one
 
 
 def inputs_of(ports: Sequence[TensorPort], seed: int = 0) -> dict[str, Array]:
-    """An array for each input, by its name; the same seed gives the same numbers.
+    """Return an array for each input, by its name; the same seed gives the same numbers.
 
     Real numbers are normally distributed, whole ones of 8 bits any, others 0 to MOST, as far as the
     ports' ranges permit; positions, by the name of the input, count from 0.
@@ -369,21 +383,21 @@ def inputs_of(ports: Sequence[TensorPort], seed: int = 0) -> dict[str, Array]:
 
 
 def load_inputs(path: str | PathLike[str], ports: Sequence[TensorPort]) -> dict[str, Array]:
-    """The arrays of an .npz file, by the names of the inputs.
+    """Return the arrays of an .npz file, by the names of the inputs.
 
     Raises SpecError that names the file and what it lacks, has too much, or has of another type or
     shape. ``arr_0`` and so on, as numpy.savez calls arrays without names, are the inputs in order.
     """
-    told = f"{str(path)!r:.200}"
+    source = f"{str(path)!r:.200}"
     try:
         with open_stored(path) as opened:
             file = np.load(opened, allow_pickle=False)
             if not isinstance(file, NpzFile):
-                raise SpecError(f"input {told}: expected an .npz file of arrays, not one array")
+                raise SpecError(f"input {source}: expected an .npz file of arrays, not one array")
             with file:
                 arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise SpecError(f"input {told}: expected an .npz file of arrays: {error}") from None
+        raise SpecError(f"input {source}: expected an .npz file of arrays: {error}") from None
     names = [port.name for port in ports]
     numbered = [f"arr_{at}" for at in range(len(names))]
     if set(arrays) == set(numbered) != set(names):
@@ -392,69 +406,69 @@ def load_inputs(path: str | PathLike[str], ports: Sequence[TensorPort]) -> dict[
         others = arrays if what == "lacks" else names
         if missing := [name for name in wrong if name not in others]:
             raise SpecError(
-                f"input {told}: {what} {missing[0]!r:.200}; expected arrays {names!r:.400}"
+                f"input {source}: {what} {missing[0]!r:.200}; expected arrays {names!r:.400}"
             )
     try:
         return {port.name: check_inputs(port, arrays[port.name]) for port in ports}
     except (TypeError, ValueError) as error:
-        raise SpecError(f"input {told}: {error}") from None
+        raise SpecError(f"input {source}: {error}") from None
 
 
 def _example(port: TensorPort, random: np.random.Generator) -> Array:
     kind = array_type(port.dtype)
     real = kind.kind == "f" or port.dtype == "bf16"
-    wanted = port.range or ValueRange()
-    if (real or kind.kind == "b") and wanted.weight == GUESSED:
-        wanted = ValueRange()  # a comparison need not make a mask of it
-    if real and not wanted.whole:
-        values = _reals(wanted, port.shape, random)
+    allowed = port.range or ValueRange()
+    if (real or kind.kind == "b") and allowed.weight == GUESSED:
+        allowed = ValueRange()  # a comparison need not make a mask of it
+    if real and not allowed.whole:
+        values = _reals(allowed, port.shape, random)
     else:
-        values = _whole_numbers(port, wanted, random)
+        values = _whole_numbers(port, allowed, random)
     return to_bf16(values) if port.dtype == "bf16" else values.astype(kind)
 
 
-def _reals(wanted: ValueRange, shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Normal ones, or such on one side of a limit, or even ones between two."""
-    if wanted.single:
-        return np.full(shape, wanted.low)
-    if -inf < wanted.low and wanted.high < inf:
-        return random.uniform(wanted.low, wanted.high, shape)
+def _reals(allowed: ValueRange, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Return normal numbers, or such on one side of a limit, or even ones between two."""
+    if allowed.single:
+        return np.full(shape, allowed.low)
+    if -inf < allowed.low and allowed.high < inf:
+        return random.uniform(allowed.low, allowed.high, shape)
     normal = random.standard_normal(shape)
-    if -inf < wanted.low:
-        return wanted.low + np.abs(normal)
-    return wanted.high - np.abs(normal) if wanted.high < inf else normal
+    if -inf < allowed.low:
+        return allowed.low + np.abs(normal)
+    return allowed.high - np.abs(normal) if allowed.high < inf else normal
 
 
-def _whole_numbers(port: TensorPort, wanted: ValueRange, random: np.random.Generator) -> Array:
-    low, high = _limits(port, wanted)
+def _whole_numbers(port: TensorPort, allowed: ValueRange, random: np.random.Generator) -> Array:
+    low, high = _limits(port, allowed)
     if (
         "position" in port.name.lower()
         and port.shape
-        and low <= 0 < port.shape[-1] <= wanted.high + 1
+        and low <= 0 < port.shape[-1] <= allowed.high + 1
     ):
         return np.broadcast_to(np.arange(port.shape[-1]), port.shape)
     values = random.integers(low, high, port.shape, endpoint=True)
-    if not wanted.without:
+    if not allowed.without:
         return values
-    other = next(value for value in count(low) if value not in wanted.without)
-    return np.where(np.isin(values, wanted.without), other, values)
+    other = next(value for value in count(low) if value not in allowed.without)
+    return np.where(np.isin(values, allowed.without), other, values)
 
 
-def _limits(port: TensorPort, wanted: ValueRange) -> tuple[int, int]:
-    """The least and the greatest whole number of an input."""
+def _limits(port: TensorPort, allowed: ValueRange) -> tuple[int, int]:
+    """Return the least and the greatest whole number of an input."""
     kind = array_type(port.dtype)
     least, most = (0, 1) if kind.kind == "b" else (0, MOST)
     if kind.kind in "iu" and kind.itemsize == 1:
         least, most = np.iinfo(kind).min, np.iinfo(kind).max
-    if wanted.without and (wanted.low, wanted.high) == (-inf, inf):
-        least, most = 0, max(1, floor(max(wanted.without)))
-    if -inf < wanted.low:
-        least = ceil(wanted.low)
+    if allowed.without and (allowed.low, allowed.high) == (-inf, inf):
+        least, most = 0, max(1, floor(max(allowed.without)))
+    if -inf < allowed.low:
+        least = ceil(allowed.low)
         most = least + MOST
-    if wanted.high < inf:
-        most = floor(wanted.high)
-        least = least if -inf < wanted.low else min(0, most)
-    if least < 0 <= most and -inf < wanted.low < wanted.high:
+    if allowed.high < inf:
+        most = floor(allowed.high)
+        least = least if -inf < allowed.low else min(0, most)
+    if least < 0 <= most and -inf < allowed.low < allowed.high:
         least = 0  # a place, of which some part of an expression counts from further ahead
     if kind.kind in "iu":
         limits = np.iinfo(kind)

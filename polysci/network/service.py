@@ -41,7 +41,7 @@ class Compiled:
         return {"peak_bytes": peak, "outputs": len(arrays)}
 
     def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:
-        """Seconds a run, of the runs that fill ``min_sample_s``, after such of ``warm_up_s``.
+        """Return seconds a run, of runs that fill ``min_sample_s``, after such of ``warm_up_s``.
 
         Beside them the shares of a ``Sample`` that this process knows.
         """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +40,6 @@ from polysci.network.prepare import (
     pass_context,
     prepare,
 )
-from polysci.network.runner import inputs_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import AUTO, step_products
@@ -88,7 +87,7 @@ def retune(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> tuple[PreparedNetwork, dict[str, Schedule]]:
-    """The network with row fusions and joint loops, and the schedule of every problem, by key.
+    """Return the network with row fusions and joint loops, and schedules by key of problems.
 
     At a level that measures, both are timed in the whole network; else the model decides.
     """
@@ -112,12 +111,12 @@ def in_place(
     name: str,
     wisdom: Wisdom | None = None,
 ) -> dict[str, Schedule]:
-    """The schedule of every problem, by key, that takes least time in the whole network."""
-    known = wisdom if wisdom is not None else Wisdom()
-    wanted = options_of(placed.program, options)
+    """Return the schedule of every problem, by key, that takes least time in the whole network."""
+    store = wisdom if wisdom is not None else Wisdom()
+    by_key = options_of(placed.program, options)
     tried = {
         key: [
-            schedule for schedule in rivals(problem, results[key], wanted[key], known)
+            schedule for schedule in rivals(problem, results[key], by_key[key], store)
             if not refuse_schedule(key, schedule, placed)
         ]
         for key, problem in problems(placed.program).items()
@@ -142,13 +141,13 @@ def slower_fusions(
     options: PlanOptions,
     name: str,
 ) -> dict[str, str]:
-    """Why row fusions slower than their members apart are refused, by internal tensor."""
+    """Return why row fusions slower than their members apart are refused, by internal tensor."""
     if not any(isinstance(stage, RowFusion) for stage in fused.program.stages):
         return {}
     times = []
     for placed in (apart, fused):
         code = generate_code(placed, chosen, name, options, timed=True)
-        runs = seconds_of(code, RUNS)
+        runs = _stage_seconds(code)
         seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
         stages = zip(placed.program.stages, seconds, strict=True)
         times.append({name: spent for stage, spent in stages for name in stage.outputs})
@@ -165,14 +164,14 @@ def slower_fusions(
 
 
 def _best(seconds: Sequence[float]) -> int:
-    """The first one unless another is faster by more than a tie."""
+    """Return the place of the first unless another is faster by more than a tie."""
     least = int(np.argmin(seconds))
     return least if seconds[least] < seconds[0] * (1 - TIE) else 0
 
 
 def _by_problem(code: Code) -> dict[str, float]:
-    """Seconds a run of all stages of each problem."""
-    runs = seconds_of(code, RUNS)
+    """Return seconds a run of all stages of each problem."""
+    runs = _stage_seconds(code)
     seconds: dict[str, float] = {}
     for at, stage in enumerate(code.placed.program.stages):
         if isinstance(stage, LayerStage | RepeatStage):
@@ -183,24 +182,16 @@ def _by_problem(code: Code) -> dict[str, float]:
     return seconds
 
 
-def seconds_of(code: Code, runs: int) -> list[list[float]]:
-    """Seconds of every stage in each of some runs; the code must time itself."""
-    runner = runner_of(code)
-    inputs = inputs_of(runner.inputs)
-    arrays = [inputs[port.name] for port in runner.inputs]
-    context, count = runner.context(), len(code.placed.program.stages)
-    run = runner.bind(context, arrays, runner.results())
-    seconds = []
-    for _ in range(runs + WARM_UP):
-        run()
-        seconds.append(runner.stage_seconds(context, count))
-    return seconds[WARM_UP:]
+def _stage_seconds(code: Code) -> list[list[float]]:
+    """Return seconds of every stage in each of some runs; the code must time itself."""
+    runs = runner_of(code).time_stages(len(code.placed.program.stages), RUNS, WARM_UP)
+    return [[end - start for start, end in pairwise(marks)] for marks in runs]
 
 
 def rivals(
     problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
 ) -> list[Schedule]:
-    """Up to ``ROUNDS`` schedules; the winner alone is the first."""
+    """Return up to ``ROUNDS`` schedules; the winner alone is the first."""
     distinct: dict[str, Schedule] = {}
     for schedule in _likely(problem, result, options, wisdom):
         distinct.setdefault(str(schedule), schedule)
@@ -212,7 +203,7 @@ def rivals(
 def _likely(
     problem: Problem, result: Result, options: PlanOptions, wisdom: Wisdom
 ) -> Iterator[Schedule]:
-    """The winner alone, its other form, the fastest measured of each kind, others, the model's."""
+    """Yield the winner alone, its other form, the fastest of each kind, others, the model's."""
     yield result.schedule
     context = context_of(problem, options.threads, options.target)
     with suppress(PolysciError):
@@ -236,7 +227,7 @@ def _likely(
 
 
 def _records(problem: Problem, options: PlanOptions, wisdom: Wisdom) -> list[Record]:
-    """What was measured of a problem, the fastest first."""
+    """Return the records of a problem, the fastest first."""
     key = key_of(problem, options.algorithm, reproducible=options.reproducible)
     with suppress(PolysciError):
         own = wisdom.measurements(host_of(options.target), threads=options.threads, problem_key=key)
@@ -286,11 +277,11 @@ class NetworkTuner:
 
     @cached_property
     def records(self) -> NetworkRecords:
-        """Of the network in wisdom, by whose names decisions are called."""
+        """The network's records in wisdom, by whose names decisions are called."""
         return NetworkRecords(self.prepared.graph, self.options, self.wisdom)
 
     def run(self, tuner: TunerOptions) -> TunedNetwork:
-        """The fastest individual whose layers are right; after Ctrl-C, of those measured."""
+        """Return the fastest individual whose layers are right; after Ctrl-C, of those measured."""
         state = state_of(self._path(tuner), tuner, self._space)
         self.least, whole = self._lower_bound(state.space), True
         try:
@@ -314,17 +305,17 @@ class NetworkTuner:
         )
 
     def _path(self, tuner: TunerOptions) -> Path:
-        """Of the state: it depends on the network and the machine."""
+        """Return the path of the state, which depends on the network and the machine."""
         host, threads = host_of(self.options.target), str(self.options.threads)
         passes = str(self.prepared.fuse), self.prepared.optimize
         return state_path([self.records.key, host, threads, *passes, str(tuner.members())])
 
     def _space(self) -> Space:
-        """Schedules of every layer; what passes may decide otherwise than their costs say."""
+        """Return schedules of every layer, and where passes may decide against their costs."""
         program = self.prepared.program
-        todo, wanted = problems(program), options_of(program, self.options)
+        todo, by_key = problems(program), options_of(program, self.options)
         decisions = [
-            Decision.of(f"{LAYER} {key}", self._schedules(key, problem, wanted[key]))
+            Decision.of(f"{LAYER} {key}", self._schedules(key, problem, by_key[key]))
             for key, problem in todo.items()
         ]
         decisions += [
@@ -338,7 +329,7 @@ class NetworkTuner:
         return replace(plain, seeds=tuple(dict.fromkeys(seeds)))
 
     def _schedules(self, key: str, problem: Problem, options: PlanOptions) -> list[str]:
-        """What a layer chooses from: what won, alone or inside, its rivals, the model's best."""
+        """Return schedules of a layer: what won alone or inside, its rivals, the model's best."""
         result = self.results[key]
         context = context_of(problem, options.threads, options.target)
         order = SummationOrder.of(context.contraction, result.schedule)
@@ -346,13 +337,13 @@ class NetworkTuner:
             problem, context, OPTIONS, options.algorithm,
             order=order if options.reproducible else None,
         )  # fmt: skip
-        known = rivals(problem, result, options, self.wisdom)
-        every = [self.chosen[key], *known, *(candidate.schedule for candidate in ranked)]
+        rival_schedules = rivals(problem, result, options, self.wisdom)
+        every = [self.chosen[key], *rival_schedules, *(candidate.schedule for candidate in ranked)]
         fitting = (its for its in every if not refuse_schedule(key, its, self.prepared.placed))
         return list(dict.fromkeys(map(str, fitting)))
 
     def _free(self) -> dict[str, list[str]]:
-        """By the members of ``PassChoices`` the tensors that they may name."""
+        """Return the tensors that the members of ``PassChoices`` may name, by member."""
         context = pass_context(
             self.options.dtype, self.options.target, machine_for(self.options.target),
             fuse=self.prepared.fuse,
@@ -373,7 +364,7 @@ class NetworkTuner:
         }
 
     def network_of(self, texts: Mapping[str, str]) -> TunedNetwork:
-        """An individual of these options by the names of decisions.
+        """Return an individual of these options by the names of decisions.
 
         Raises PolysciError where they do not go together.
         """
@@ -388,16 +379,16 @@ class NetworkTuner:
         kinds: dict[str, Any] = {kind: frozenset(names) for kind, names in otherwise.items()}
         choices = PassChoices(**kinds, update=self.prepared.choices.update)
         prepared = self._variant(choices)
-        wanted = options_of(prepared.program, self.options)
+        by_key = options_of(prepared.program, self.options)
         for key, problem in problems(prepared.program).items():
             if key not in schedules:
-                schedules[key] = self._unforeseen(key, problem, wanted[key])
+                schedules[key] = self._unforeseen(key, problem, by_key[key])
         arranged = self._arrange(prepared, schedules)
         code = generate_code(arranged.placed, schedules, self.name, self.options)
         return TunedNetwork(arranged, schedules, code)
 
     def _variant(self, choices: PassChoices) -> PreparedNetwork:
-        """The network that passes make of these choices."""
+        """Return the network that passes make of these choices."""
         own = replace(choices, no_rows=frozenset())
         if own not in self.variants:
             self.variants[own] = (
@@ -409,7 +400,7 @@ class NetworkTuner:
         return replace(self.variants[own], choices=choices)
 
     def _unforeseen(self, key: str, problem: Problem, options: PlanOptions) -> Schedule:
-        """The model's choice for a layer that another order of axes makes another problem."""
+        """Return the model's choice for a layer that another order of axes makes another one."""
         if key not in self.results:
             self.results[key] = optimize(
                 problem, "estimate", options.threads, target=options.target, wisdom=self.wisdom,
@@ -446,27 +437,27 @@ class NetworkTuner:
             return Outcome(None, str(error))
 
     def _enough(self, state: TunerState) -> bool:
-        """Whether time is up, or the fastest individual is at the bound of all."""
+        """Tell whether time is up, or the fastest individual is at the bound of all."""
         return state.best is not None and (self._late() or state.best < self.least)
 
     def _late(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
 
     def _lower_bound(self, space: Space) -> float:
-        """Seconds that the layers of any individual take at least, whatever their schedules."""
-        least, wanted = dict[str, float](), options_of(self.prepared.program, self.options)
+        """Return the least seconds that layers of any individual take, under any schedules."""
+        least, by_key = dict[str, float](), options_of(self.prepared.program, self.options)
         for decision in space.decisions:
             kind, _, key = decision.name.partition(" ")
-            if kind != LAYER or key not in wanted:
+            if kind != LAYER or key not in by_key:
                 continue
             problem = problems(self.prepared.program)[key]
-            context = context_of(problem, wanted[key].threads, self.options.target)
+            context = context_of(problem, by_key[key].threads, self.options.target)
             schedules = [parse(text) for text in decision.options]
             least[key] = min(algorithm_of(its).lower_bound(context, its) for its in schedules)
         return sum(least[layer.problem.key] for layer in self.prepared.program.layers())
 
     def _compare(self, state: TunerState) -> list[Genome]:
-        """The fastest individuals, timed in turns; the seed stays where none is faster."""
+        """Return the fastest individuals, timed in turns; the seed stays where none is faster."""
         if self.progress:
             self.progress(Progress("comparing", 0, 1, state.best))
         seed = state.space.seeds[0]
@@ -482,20 +473,20 @@ class NetworkTuner:
         return [names[at] for at in dict.fromkeys((*near, *order))]
 
     def _fault(self, network: TunedNetwork) -> str:
-        """Why a layer's code is wrong, by exact integers between guard pages; empty where none is.
+        """Return why a layer's code is wrong, by exact integers between guard pages; else nothing.
 
         What its own search measured was checked there.
         """
-        wanted = options_of(network.prepared.program, self.options)
+        by_key = options_of(network.prepared.program, self.options)
         for key, problem in problems(network.prepared.program).items():
             schedule, result = network.schedules[key], self.results[key]
             if result.measurement and schedule == result.schedule:
                 continue
-            (trial,) = build_trials(problem, [schedule], wanted[key].threads)
+            (trial,) = build_trials(problem, [schedule], by_key[key].threads)
             try:
                 if trial.error:
                     raise trial.error
-                with Bench(problem, wanted[key].threads) as bench:
+                with Bench(problem, by_key[key].threads) as bench:
                     bench.check(*trial.candidate, schedule)
             except PolysciError as error:
                 return f"{problem}: {schedule}: {error}"
