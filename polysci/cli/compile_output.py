@@ -68,8 +68,7 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 def check_folder(arguments: argparse.Namespace, name: str) -> None:
     """Raise what is wrong with the folder of -o."""
-    from polysci.export.freestanding import check_freestanding
-    from polysci.export.network_project import check_package, check_project
+    from polysci.export.network_project import check_freestanding, check_package, check_project
 
     out = Path(arguments.out)
     if arguments.freestanding:
@@ -105,8 +104,7 @@ def write_sizes(
 
 
 def write_output(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.export.freestanding import write_freestanding
-    from polysci.export.network_project import write_package, write_project
+    from polysci.export.network_project import write_freestanding, write_package, write_project
     from polysci.network.compiled import use_pool
 
     out, network = Path(arguments.out), use_pool(network, arguments.pool)

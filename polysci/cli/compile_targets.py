@@ -44,9 +44,7 @@ def compile_options(arguments: argparse.Namespace, **changes: Any) -> CompileOpt
     """
     from polysci.network.options import CompileOptions
 
-    present = {
-        name: getattr(arguments, name) for name in _OPTIONS if hasattr(arguments, name)
-    }
+    present = {name: getattr(arguments, name) for name in _OPTIONS if hasattr(arguments, name)}
     return CompileOptions(**{
         "level": getattr(arguments, "level", None) or "measure",
         "threads": shared.threads_of(arguments),

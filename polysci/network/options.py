@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from polysci.program.passes.fused_updates import AUTO
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
+from polysci.text.names import suggest
 from polysci.tune import Progress, Result, TunerOptions, check_options
 from polysci.tune.calibrate import load_rates
 from polysci.tune.wisdom import Wisdom
@@ -121,12 +122,16 @@ class CompileOptions:
         level: str | CompileOptions, threads: int, dtype: str, keywords: Mapping[str, Any]
     ) -> CompileOptions:
         """Return the options of a call, which gives them as a whole or one by one."""
-        if not isinstance(level, CompileOptions):
-            return CompileOptions(level, threads, dtype, **keywords)
-        if (threads, dtype) != (1, "f32") or keywords:
-            name = next(iter(keywords), "threads" if threads != 1 else "dtype")
-            raise TypeError(f"{name}: given twice, as CompileOptions has it")
-        return level
+        if isinstance(level, CompileOptions):
+            if (threads, dtype) != (1, "f32") or keywords:
+                name = next(iter(keywords), "threads" if threads != 1 else "dtype")
+                raise TypeError(f"{name}: given twice, as CompileOptions has it")
+            return level
+        names = [field.name for field in fields(CompileOptions)]
+        for name in keywords:
+            if name not in names:
+                raise TypeError(f"{name}: no option of a network{suggest(name, names)}")
+        return CompileOptions(level, threads, dtype, **keywords)
 
     def plan(self) -> PlanOptions:
         """Return the options on which schedules and code depend."""

@@ -12,7 +12,7 @@ can = $(shell t=$$(mktemp) && echo 'int main(void) { return 0; }' \
 	| $(CC) $(1) -x c -o "$$t" - >"$$t.log" 2>&1 && echo $(1); rm -f "$$t" "$$t.log")
 OPENMP := $(or @OPENMP@)
 @/OPENMP@
-FLAGS = -std=c11 $(WARNINGS) $(IEEE) $(OPENMP)@?FREE@ -fopenmp-simd@/FREE@ $(CFLAGS) -fPIC -I.
+FLAGS = -std=c11 $(WARNINGS) $(IEEE) $(OPENMP)@?FREE@ -fopenmp-simd@/FREE@ $(CFLAGS)@?SHARED@ -fPIC@/SHARED@ -I.
 OBJECTS = @OBJECTS@
 @?COUNTED@
 # The self-test counts what the library allocates.

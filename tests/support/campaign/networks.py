@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.export.freestanding import write_freestanding
-from polysci.export.network_project import write_project
+from polysci.export.network_project import write_freestanding, write_project
 from polysci.frontends.onnx import reference
 from polysci.network import compiled
 from polysci.network.compiled import Network, compile_network
