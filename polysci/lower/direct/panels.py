@@ -50,20 +50,16 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.affine import Affine
+from polysci.polyhedral.contraction import Dim
 from polysci.printers import interface
 from polysci.printers.openmp import Team
 from polysci.space.group_views import shift_of
-from polysci.space.packed_copy import ALIGNMENT
+from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.plan import Plan, iterator
 
 FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
 LARGE = 16 << 20  # bytes of weights that are packed some columns at a time
 PIECE = 4 << 20  # about so many bytes at a time
-
-
-def target_of(plan: Plan) -> str:
-    """The buffer that packing appends to: the parameter of f32, another name of it otherwise."""
-    return "packed" if str(plan.precision) == "f32" else "to"
 
 
 def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
@@ -73,65 +69,21 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopF
     extent and what a word lacks are filled with zeros. Those of rotated groups are [column panel]
     [taps][shifts][columns][word], with swapped factors [row panel][k block][k][taps][rows].
     """
-    row = interface.function("pack_weights", plan.precision)
+    row, panels = interface.function("pack_weights", plan.precision), _Panels(plan, strides)
     if plan.contraction.packs_b:
         return row.define(symbol, block(_plain_copy(plan)))
     body: list[LoopStatement] = []
     if str(plan.precision) != "f32":
         body.append(Point(Buffer("to", "ps_b", restrict=True), Named("packed")))
-    body.append(_panels(plan, strides))
+    body.append(panels.in_groups(panels.columns(0, plan.extent(plan.panel_dim))))
     if plan.precision.integer:
-        body += _offsets(plan, strides)
+        body += panels.offsets()
     restrict = ("w", "packed") if str(plan.precision) == "f32" else ("w",)
     return row.define(symbol, block(*body), restrict=restrict)
 
 
-def _weight(
-    plan: Plan,
-    strides: tuple[int, ...],
-    column: IndexLike,
-    depth: IndexLike,
-    joined: str | None = None,
-    stacked: str | None = None,
-    taps: Sequence[str] | None = None,
-) -> tuple[Index, list[Condition]]:
-    """The place of one weight in w, and what must hold for it to exist.
-
-    ``taps`` are those that loops around it count, by default all. With a ``joined`` tap ``depth``
-    counts on from each of its values to the next; of a ``stacked`` one it is that of element e of
-    a word.
-    """
-    offset = plan.contraction.w.offset(strides)
-    looped = plan.taps if taps is None else taps
-    around = [*(d.name for d in plan.groups), *(tap for tap in looped if tap != joined)]
-    at: dict[str, IndexLike] = {dim: iterator(dim) for dim in around}
-    if stacked:
-        at[stacked] = at[stacked] + Variable("e")
-    place = linear({dim: offset.coef(dim) for dim in around}, at, offset.const)
-    shift, real = shift_of(plan.contraction), list[Condition]()
-    if shift:  # the channel's weight for the column that shift `depth` stands for
-        place = place + offset.coef(plan.column) * Bits("^", as_index(column), as_index(depth))
-        return place + offset.coef(shift.name) * (as_index(column) % shift.extent), real
-    place = place + offset.coef(plan.panel_dim) * as_index(column)
-    depth = as_index(depth)
-    if plan.depth and joined:
-        whole = plan.extent(plan.depth)
-        place = place + offset.coef(joined) * (depth // whole)
-        depth = depth % whole
-    if plan.depth and plan.merged > 1:  # zeros where a column meets another group's depth
-        columns, deep = (
-            plan.extent(plan.column) // plan.merged,
-            plan.extent(plan.depth) // plan.merged,
-        )
-        place = place + offset.coef(plan.depth) * (depth % deep)
-        real.append(compare(as_index(column) // columns, "==", depth // deep))
-    elif plan.depth:
-        place = place + offset.coef(plan.depth) * depth
-    return place, real
-
-
 def _plain_copy(plan: Plan) -> LoopStatement:
-    """The copy of a B that calls pack themselves: they take it as it lies."""
+    """Return the copy of a B that calls pack themselves: they take it as it lies."""
     at = Variable("i")
     to, start = (Address(Named(name), dtype="char", const=name == "w") for name in ("packed", "w"))
     return loop("i", plan.packed_bytes, Store(to, at, Element(start, at)))
@@ -167,9 +119,9 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFu
     if plan.depth:
         taps = prod(plan.extent(tap) for tap in plan.taps)
         start = start + taps * (Variable("width") * iterator(plan.depth))
-    width, *inner = _panel(plan, strides)
-    to = Buffer(target_of(plan), "ps_b", restrict=True)
-    body = [*lines, width, Point(to, Address(Named("panels"), start)), *inner]
+    copy = _Panels(plan, strides)
+    width, *inner = copy.panel()
+    body = [*lines, width, Point(copy.target, Address(Named("panels"), start)), *inner]
     parameters = (
         Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
         Buffer("panels", "ps_b"),
@@ -180,103 +132,212 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFu
     return LoopFunction(f"{symbol}_pack_b", parameters, block(parts), attributes=("static",))
 
 
-def _panels(plan: Plan, strides: tuple[int, ...]) -> LoopStatement:
-    """Loops that write every element of B once, in order."""
-    body = columns_loop(plan, strides, 0, plan.extent(plan.panel_dim))
-    for group in reversed(plan.groups):
-        body = loop(iterator(group.name).name, group.extent, body)
-    return body
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """The panels of w, or of what lies in its memory from column ``origin`` on."""
 
+    plan: Plan
+    strides: tuple[int, ...]
+    origin: IndexLike = 0
 
-def columns_loop(
-    plan: Plan,
-    strides: tuple[int, ...],
-    first: IndexLike,
-    last: IndexLike,
-    origin: IndexLike = 0,
-) -> LoopStatement:
-    """Return the loops over the columns ``first`` to ``last - 1`` of one group.
+    @property
+    def offset(self) -> Affine:
+        """The offset in w of its elements."""
+        return self.plan.contraction.w.offset(self.strides)
 
-    ``origin`` is the column at which w begins.
-    """
-    width, *inner = _panel(plan, strides, origin)
-    if plan.depth:
-        whole, step = _depth_steps(plan)
-        inner = [loop(iterator(plan.depth).name, whole, *inner, step=step)]
-    panel, tile = iterator(plan.panel_dim), plan.tile[plan.panel_dim]
-    return loop(panel.name, last, width, *inner, start=first, step=tile)
+    @property
+    def target(self) -> Buffer:
+        """The buffer that packing appends to: the parameter of f32, else another name of it."""
+        name = "packed" if str(self.plan.precision) == "f32" else "to"
+        return Buffer(name, "ps_b", restrict=True)
 
+    @property
+    def shift(self) -> Dim | None:
+        """The reduction of rotated groups that does not move A."""
+        return shift_of(self.plan.contraction)
 
-def _depth_steps(plan: Plan) -> tuple[int, int]:
-    """Steps of the reduction below the taps that are loops, in all and in one block."""
-    assert plan.depth
-    whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
-    if plan.joined:
-        whole = step = whole * plan.extent(plan.joined)
-    return whole, step
+    @property
+    def depth_steps(self) -> tuple[int, int]:
+        """Steps of the reduction below the taps that are loops, in all and in one block."""
+        plan = self.plan
+        assert plan.depth
+        whole, step = plan.extent(plan.depth), plan.tile[plan.depth]
+        if plan.joined:
+            whole = step = whole * plan.extent(plan.joined)
+        return whole, step
 
+    def in_groups(self, body: LoopStatement) -> LoopStatement:
+        """Return loops over the groups around a statement."""
+        for group in reversed(self.plan.groups):
+            body = loop(iterator(group.name).name, group.extent, body)
+        return body
 
-def _panel(plan: Plan, strides: tuple[int, ...], origin: IndexLike = 0) -> list[LoopStatement]:
-    """The width in elements of a column panel, then what writes one block of its reduction."""
-    if copy := vector_copy(plan, strides):
-        return _by_vectors(plan, strides, copy, origin)
-    word, joined = plan.compute.vnni_factor, plan.joined
-    body: LoopStatement = _append(plan, strides, origin)
-    if word > 1:
-        body = loop("e", word, body)
-    body = loop("j", Variable("width"), body)
-    around = [tap for tap in plan.taps if tap != joined]
-    if plan.contraction.swapped:  # taps of a channel follow each other
-        body = _tap_loops(plan, around, body)
-        around = []
-    if plan.depth:
-        body = loop("i", Variable("deep"), body, step=word)
-    if shift := shift_of(plan.contraction):
-        body = loop("d", shift.extent, body)
-    return [*_panel_sizes(plan), _tap_loops(plan, around, body)]
+    def columns(self, first: IndexLike, last: IndexLike) -> LoopStatement:
+        """Return the loops over the columns ``first`` to ``last - 1`` of one group."""
+        plan = self.plan
+        width, *inner = self.panel()
+        if plan.depth:
+            whole, step = self.depth_steps
+            inner = [loop(iterator(plan.depth).name, whole, *inner, step=step)]
+        panel, tile = iterator(plan.panel_dim), plan.tile[plan.panel_dim]
+        return loop(panel.name, last, width, *inner, start=first, step=tile)
 
+    def panel(self) -> list[LoopStatement]:
+        """Return a column panel's width in elements, and what writes a block of its reduction."""
+        plan, word = self.plan, self.plan.compute.vnni_factor
+        if copy := vector_copy(plan, self.strides):
+            return self._by_vectors(copy)
+        body: LoopStatement = self._append()
+        if word > 1:
+            body = loop("e", word, body)
+        body = loop("j", Variable("width"), body)
+        around = [tap for tap in plan.taps if tap != plan.joined]
+        if plan.contraction.swapped:  # taps of a channel follow each other
+            body = self._tap_loops(around, body)
+            around = []
+        if plan.depth:
+            body = loop("i", Variable("deep"), body, step=word)
+        if self.shift:
+            body = loop("d", self.shift.extent, body)
+        return [*self._sizes(), self._tap_loops(around, body)]
 
-def _append(plan: Plan, strides: tuple[int, ...], origin: IndexLike) -> Append:
-    """The statement that writes the weight of column j and step i of a panel, or 0."""
-    word, stacked, j, e = plan.compute.vnni_factor, plan.stacked, Variable("j"), Variable("e")
-    inside = Variable("i") if word == 1 or stacked else Variable("i") + e
-    below: Index = inside if plan.depth is None else iterator(plan.depth) + inside
-    if shift_of(plan.contraction):
-        below = Variable("d")
-    column = Mapped("ps_column_at", (j, Variable("width"))) if plan.paired else j
-    at = iterator(plan.panel_dim) + column
-    place, real = _weight(plan, strides, at - origin, below, plan.joined, stacked)
-    real = [compare(at, "<", plan.extent(plan.panel_dim)), *real]
-    if stacked:
-        real.append(compare(iterator(stacked) + e, "<", plan.extent(stacked)))
-    elif word > 1:
-        deep = Variable("deep")
-        real.append(compare(inside, "<", deep) if plan.depth else compare(e, "==", 0))
-    weight: Value = Element("w", place)
-    if target_of(plan) == "to":
-        weight = Result("ps_b_of", (weight,))
-    return Append(target_of(plan), Alternative(every(real), weight, 0))
+    def _by_vectors(self, copy: str) -> list[LoopStatement]:
+        """Return the statements of ``panel`` by a function that copies vectors."""
+        plan, to = self.plan, self.target.name
+        column, width = iterator(plan.panel_dim), Variable("width")
+        taps, deepest = plan.taps, plan.depth or ""
+        deep: Index = Variable("deep")
+        if not plan.depth:  # the innermost reduction instead
+            *around, deepest = plan.taps
+            taps, deep = tuple(around), as_index(plan.extent(deepest))
+        along = plan.panel_dim if "turned" in copy else deepest
+        depth = iterator(plan.depth) if plan.depth else 0
+        start, _ = self._weight(column - self.origin, depth, taps)
+        real = plan.extent(plan.panel_dim) - column
+        whole = (Variable("deep") + 1) // 2 * 2 if copy.endswith("pairs") else deep
+        operands = (Named(to), Address(Named("w"), start), self.offset.coef(along), deep, width)
+        body = block(Invoke(copy, (*operands, real)), Advance(to, whole * width))
+        return [*self._sizes(), self._tap_loops(taps, body)]
 
+    def _append(self) -> Append:
+        """Return the statement that writes the weight of column j and step i, or 0."""
+        plan, to, stacked = self.plan, self.target.name, self.plan.stacked
+        word, j, e = plan.compute.vnni_factor, Variable("j"), Variable("e")
+        inside = Variable("i") if word == 1 or stacked else Variable("i") + e
+        below: Index = inside if plan.depth is None else iterator(plan.depth) + inside
+        if self.shift:
+            below = Variable("d")
+        column = Mapped("ps_column_at", (j, Variable("width"))) if plan.paired else j
+        at = iterator(plan.panel_dim) + column
+        taps = [tap for tap in plan.taps if tap != plan.joined]
+        place, real = self._weight(at - self.origin, below, taps, plan.joined, stacked)
+        real = [compare(at, "<", plan.extent(plan.panel_dim)), *real]
+        if stacked:
+            real.append(compare(iterator(stacked) + e, "<", plan.extent(stacked)))
+        elif word > 1:
+            deep = Variable("deep")
+            real.append(compare(inside, "<", deep) if plan.depth else compare(e, "==", 0))
+        weight: Value = Element("w", place)
+        if to == "to":
+            weight = Result("ps_b_of", (weight,))
+        return Append(to, Alternative(every(real), weight, 0))
 
-def _panel_sizes(plan: Plan) -> list[LoopStatement]:
-    """Definitions of a panel's width and of the depth of its block."""
-    panel = plan.panel_dim
-    parts: list[LoopStatement] = [panel_width(plan, plan.extent(panel) - iterator(panel))]
-    if plan.depth:
-        whole, step = _depth_steps(plan)
-        parts.append(Let("deep", least(whole - iterator(plan.depth), step)))
-    return parts
+    def _weight(
+        self,
+        column: IndexLike,
+        depth: IndexLike,
+        taps: Sequence[str],
+        joined: str | None = None,
+        stacked: str | None = None,
+    ) -> tuple[Index, list[Condition]]:
+        """Return the place of one weight in w, and what must hold for it to exist.
+
+        ``taps`` are those that loops around it count. With a ``joined`` tap ``depth`` counts on
+        from each of its values to the next; of a ``stacked`` one it is that of element e of a word.
+        """
+        plan, offset, depth = self.plan, self.offset, as_index(depth)
+        around = [*(d.name for d in plan.groups), *taps]
+        at: dict[str, IndexLike] = {dim: iterator(dim) for dim in around}
+        if stacked:
+            at[stacked] = at[stacked] + Variable("e")
+        place = linear({dim: offset.coef(dim) for dim in around}, at, offset.const)
+        if self.shift:  # the channel's weight for the column that shift `depth` stands for
+            place = place + offset.coef(plan.column) * Bits("^", as_index(column), depth)
+            return place + offset.coef(self.shift.name) * (column % self.shift.extent), []
+        place = place + offset.coef(plan.panel_dim) * as_index(column)
+        if plan.depth is None:
+            return place, []
+        if joined:
+            whole = plan.extent(plan.depth)
+            place = place + offset.coef(joined) * (depth // whole)
+            depth = depth % whole
+        if plan.merged == 1:
+            return place + offset.coef(plan.depth) * depth, []
+        # Zeros where a column meets another group's depth.
+        columns, deep = (plan.extent(dim) // plan.merged for dim in (plan.column, plan.depth))
+        real = compare(as_index(column) // columns, "==", depth // deep)
+        return place + offset.coef(plan.depth) * (depth % deep), [real]
+
+    def _sizes(self) -> list[LoopStatement]:
+        """Return the definitions of a panel's width and of the depth of its block."""
+        plan, panel = self.plan, self.plan.panel_dim
+        parts: list[LoopStatement] = [panel_width(plan, plan.extent(panel) - iterator(panel))]
+        if plan.depth:
+            whole, step = self.depth_steps
+            parts.append(Let("deep", least(whole - iterator(plan.depth), step)))
+        return parts
+
+    def _tap_loops(self, taps: Sequence[str], body: LoopStatement) -> LoopStatement:
+        for tap in reversed(taps):
+            step = self.plan.compute.vnni_factor if tap == self.plan.stacked else 1
+            body = loop(iterator(tap).name, self.plan.extent(tap), body, step=step)
+        return body
+
+    def offsets(self) -> list[LoopStatement]:
+        """Return statements that write what x_zero adds to each channel's sums, and x_zero."""
+        plan, column = self.plan, iterator(self.plan.column)
+        if self.shift:  # column l gets from channel l ^ d what that channel's shift d is
+            flipped = Bits("^", column, Variable("d"))
+            place, real = self._weight(flipped, Variable("d"), plan.taps)
+        else:
+            depth = iterator(plan.depth) if plan.depth else 0
+            place, real = self._weight(column, depth, plan.taps)
+        # The other way round, gcc warns of a sign.
+        unsigned = Convert("uint32_t", Element("w", place))
+        body: LoopStatement = Assign("sum", Arithmetic("+", unsigned, Named("sum")))
+        if real:
+            body = If(every(real), block(body))
+        if plan.depth:
+            body = loop(iterator(plan.depth).name, plan.extent(plan.depth), body)
+        if self.shift:
+            body = loop("d", self.shift.extent, body)
+        for tap in reversed(plan.taps):
+            body = loop(iterator(tap).name, plan.extent(tap), body)
+        looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
+        terms = {dim: at for dim, at in plan.channel.terms if dim in looped} | dict(plan.batches)
+        place = linear(terms, {dim: iterator(dim) for dim in terms})
+        zero = Convert("uint32_t", Variable("x_zero") + FLIP)
+        negated = Convert("int32_t", Arithmetic("-", 0, Arithmetic("*", zero, Named("sum"))))
+        body = block(Let("sum", 0, "uint32_t", const=False), body, Store("offset", place, negated))
+        body = self.in_groups(loop(column.name, plan.extent(plan.column), body))
+        behind = Address(Named("packed"), as_index(plan.offsets_at), "char")
+        return [
+            *clear_bytes(plan.compute.bytes * plan.packed_size, plan.offsets_at),
+            Point(Buffer("offset", "int32_t", restrict=True), Address(behind, dtype="int32_t")),
+            body,
+            Store("offset", as_index(plan.offsets), Named("x_zero")),
+        ]
 
 
 def panel_width(plan: Plan, rest: Index) -> Let:
     """Return the definition of a panel's width: of the ``rest`` of columns, in whole vectors."""
     lanes = plan.panel_lanes
-    whole_tile = -(-plan.tile[plan.panel_dim] // lanes) * lanes
+    whole_tile = round_up(plan.tile[plan.panel_dim], lanes)
     return Let("width", least((rest + (lanes - 1)) // lanes * lanes, whole_tile))
 
 
 def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
-    """The function of ``microkernels/panels.h`` that copies a block by vectors; empty: none does.
+    """Return the function of ``microkernels/panels.h`` that copies a block by vectors; or nothing.
 
     It takes floats, and words of two bf16, of which columns or steps of the reduction are
     neighbours.
@@ -295,74 +356,6 @@ def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
     if rows:
         return "ps_panel_rows"
     return "ps_panel_turned" if turned else ""
-
-
-def _by_vectors(
-    plan: Plan, strides: tuple[int, ...], copy: str, origin: IndexLike
-) -> list[LoopStatement]:
-    """Return the statements of ``_panel`` by a function that copies vectors."""
-    column, width = iterator(plan.panel_dim), Variable("width")
-    offset = plan.contraction.w.offset(strides)
-    taps, deepest = plan.taps, plan.depth or ""
-    deep: Index = Variable("deep")
-    if not plan.depth:  # the innermost reduction instead
-        *around, deepest = plan.taps
-        taps, deep = tuple(around), as_index(plan.extent(deepest))
-    along = plan.panel_dim if "turned" in copy else deepest
-    depth = iterator(plan.depth) if plan.depth else 0
-    start, _ = _weight(plan, strides, column - origin, depth, taps=taps)
-    real, to = plan.extent(plan.panel_dim) - column, target_of(plan)
-    whole = (Variable("deep") + 1) // 2 * 2 if copy.endswith("pairs") else deep
-    source = Address(Named("w"), start)
-    body = block(
-        Invoke(copy, (Named(to), source, offset.coef(along), deep, width, real)),
-        Advance(to, whole * width),
-    )
-    return [*_panel_sizes(plan), _tap_loops(plan, taps, body)]
-
-
-def _tap_loops(plan: Plan, taps: Sequence[str], body: LoopStatement) -> LoopStatement:
-    for tap in reversed(taps):
-        step = plan.compute.vnni_factor if tap == plan.stacked else 1
-        body = loop(iterator(tap).name, plan.extent(tap), body, step=step)
-    return body
-
-
-def _offsets(plan: Plan, strides: tuple[int, ...]) -> list[LoopStatement]:
-    """Statements that write what x_zero adds to the sums of every channel, negated, and x_zero."""
-    column, shift = iterator(plan.column), shift_of(plan.contraction)
-    if shift:  # column l gets from channel l ^ d what that channel's shift d is
-        place, real = _weight(plan, strides, Bits("^", column, Variable("d")), Variable("d"))
-    else:
-        depth = iterator(plan.depth) if plan.depth else 0
-        place, real = _weight(plan, strides, column, depth)
-    # The other way round, gcc warns of a sign.
-    unsigned = Convert("uint32_t", Element("w", place))
-    body: LoopStatement = Assign("sum", Arithmetic("+", unsigned, Named("sum")))
-    if real:
-        body = If(every(real), block(body))
-    if plan.depth:
-        body = loop(iterator(plan.depth).name, plan.extent(plan.depth), body)
-    if shift:
-        body = loop("d", shift.extent, body)
-    for tap in reversed(plan.taps):
-        body = loop(iterator(tap).name, plan.extent(tap), body)
-    looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
-    terms = {dim: coef for dim, coef in plan.channel.terms if dim in looped} | dict(plan.batches)
-    place = linear(terms, {dim: iterator(dim) for dim in terms})
-    zero = Convert("uint32_t", Variable("x_zero") + FLIP)
-    negated = Convert("int32_t", Arithmetic("-", 0, Arithmetic("*", zero, Named("sum"))))
-    body = block(Let("sum", 0, "uint32_t", const=False), body, Store("offset", place, negated))
-    body = loop(column.name, plan.extent(plan.column), body)
-    for group in reversed(plan.groups):
-        body = loop(iterator(group.name).name, group.extent, body)
-    behind = Address(Named("packed"), as_index(plan.offsets_at), "char")
-    return [
-        *clear_bytes(plan.compute.bytes * plan.packed_size, plan.offsets_at),
-        Point(Buffer("offset", "int32_t", restrict=True), Address(behind, dtype="int32_t")),
-        body,
-        Store("offset", as_index(plan.offsets), Named("x_zero")),
-    ]
 
 
 def clear_bytes(first: int, last: int) -> list[LoopStatement]:
@@ -420,12 +413,9 @@ def columns_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopF
     ``w`` begins with column ``first``, which is the first one of a panel.
     """
     first, last = Variable("first"), Variable("last")
-    panels = Address(Named("panels"), dtype="ps_b")
-    start = Address(panels, plan.reduction * first)
-    body = block(
-        Point(Buffer(target_of(plan), "ps_b", restrict=True), start),
-        columns_loop(plan, strides, first, last, first),
-    )
+    panels = _Panels(plan, strides, first)
+    start = Address(Address(Named("panels"), dtype="ps_b"), plan.reduction * first)
+    body = block(Point(panels.target, start), panels.columns(first, last))
     return interface.columns_function(plan.precision).define(symbol, body)
 
 
@@ -480,8 +470,7 @@ class _PartOfB:
     @property
     def width(self) -> int:
         """Columns of a whole panel, in whole vectors."""
-        lanes = self.plan.panel_lanes
-        return -(-self.plan.tile[self.plan.panel_dim] // lanes) * lanes
+        return round_up(self.plan.tile[self.plan.panel_dim], self.plan.panel_lanes)
 
     def rows(self) -> LoopStatement:
         """Return the copy row by row of B, each of which gives every panel a row."""
