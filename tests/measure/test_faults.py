@@ -41,7 +41,7 @@ FAULTS = {
 # Where the fault is no statement more, but one changed.
 CHANGES = {
     "forgets the clamp": {".clamp = clamp": ".clamp = 0", "(limits, clamp,": "(limits, 0,"},
-    "forgets the offsets": {"(uint32_t)(x_zero + PS_FLIP) * sum": "0 * sum"},
+    "forgets the offsets": {"((uint32_t)(x_zero + PS_FLIP)) * sum": "0 * sum"},
     "forgets the zero point of y": {
         "args.to = to": "polysci_scales without = *to; without.y_zero = 0; args.to = &without",
     },
