@@ -34,16 +34,16 @@ from typing import Any
 import numpy as np
 import plots
 import script
+from exact_working_sets import from_exact, text_order, working_sets
 
 from polysci.cost import metrics, published
-from polysci.cost.published import BANDWIDTHS, LATENCIES, WEIGHTS, Sizes, from_exact
+from polysci.cost.published import BANDWIDTHS, CONVENTIONS, LATENCIES, WEIGHTS, Sizes
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.footprint import FLOAT, footprint, refetches
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.polyhedral.scop import Scop
-from polysci.polyhedral.working_sets import CONVENTIONS, text_order, working_sets
 from polysci.target import machine
 from polysci.target.coefficients import PRIORS
 from polysci.target.isas import ISAS

@@ -16,7 +16,6 @@ from polysci.cost.estimate import Context
 from polysci.errors import SpecError
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.footprint import FLOAT, Count, extent_of
-from polysci.polyhedral.working_sets import CONVENTIONS, WorkingSet
 from polysci.space.enumerate import Family
 from polysci.target.target import Target
 from polysci.text.names import suggest
@@ -28,6 +27,7 @@ LATENCIES = (4.0, 14.0, 60.0, 84.0)
 # arXiv 2006.02230, and the programs published with it).
 BANDWIDTHS = (192.0, 96.0, 16.0, 55.0)
 WEIGHTS = tuple(cycles / rate for cycles, rate in zip(LATENCIES, BANDWIDTHS, strict=True))
+CONVENTIONS = ("published", "inclusive")
 Caches = tuple[float, float, float]  # bytes of L1 and L2 of one core, and of the shared L3
 Box = Mapping[str, Count]
 
@@ -48,18 +48,10 @@ class Sizes:
     loops: tuple[int, ...]
 
 
-def from_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
-    """The exact working sets of one schedule."""
-    rows = [(s.least, s.most, s.least_shared, s.most_shared) for s in sets]
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), 4)
-    loops = tuple(s.level for s in sets)
-    return Sizes(table[None, :, 0], table[None, :, 1], table[None, :, 2], table[None, :, 3], loops)
-
-
 def working_set_bytes(
     contraction: Contraction, family: Family, threads: int = 1, convention: str = "published"
 ) -> Sizes:
-    """Count what :func:`polysci.polyhedral.working_sets.working_sets` does, without isl.
+    """Count working sets in closed form, as ``experiments/exact_working_sets.py`` does by isl.
 
     A loop carries one dependence, through the operand that its dimension does not index (none
     where all three are indexed). Its first source is the origin; with loops of T iterations inside

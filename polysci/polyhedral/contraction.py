@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import islpy as isl
@@ -62,13 +62,6 @@ class Operand:
                 terms[name] = terms.get(name, 0) + coef * stride
         const = sum(s.const * stride for s, stride in zip(self.index, strides, strict=True))
         return Affine(tuple((name, coef) for name, coef in terms.items() if coef), const)
-
-    def extent(self, axis: int, tile: Mapping[str, int]) -> int:
-        """Distinct positions along ``axis`` that a tile touches, padding included.
-
-        ``tile`` gives the extent of each dim inside the tile; a dim it lacks counts as 1.
-        """
-        return _distinct([(abs(coef), tile.get(dim, 1)) for dim, coef in self.index[axis].terms])
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,32 +385,6 @@ def _depth_rank(dim: Dim, rows: Sequence[str], a: Operand) -> tuple[bool, int, b
     axes = [axis for axis, subscript in enumerate(a.index) if subscript.coef(dim.name)]
     alone = not any(a.index[axis].coef(row) for axis in axes for row in rows)
     return alone, axes[-1], abs(a.index[axes[-1]].coef(dim.name)) == 1, dim.extent
-
-
-def _distinct(terms: Sequence[tuple[int, int]]) -> int:
-    """Distinct values of ``sum(coef * x)``, ``0 <= x < extent``; coefs are positive."""
-    terms = [(coef, extent) for coef, extent in terms if extent > 1]
-    if len(terms) < 2:
-        return terms[0][1] if terms else 1
-    if len(terms) == 2:
-        (a, m), (b, n) = terms
-        common = gcd(a, b)
-        # a*x + b*y repeats exactly under (x, y) -> (x + b/g, y - a/g).
-        return m * n - max(0, m - b // common) * max(0, n - a // common)
-    image = 1
-    for coef, extent in terms:
-        image = _repeated(image, coef, extent)
-    return image.bit_count()
-
-
-def _repeated(image: int, step: int, times: int) -> int:
-    """Return the bit set ``image`` joined with its copies shifted by ``step``, ``2*step``, ..."""
-    copies = 1
-    while copies < times:
-        more = min(copies, times - copies)
-        image |= image << step * more
-        copies += more
-    return image
 
 
 def run_along_storage(contraction: Contraction, strides: Sequence[int]) -> Contraction:

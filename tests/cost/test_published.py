@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.exact_working_sets import (
+    WorkingSet,
+    from_exact,
+    order_of_tiles,
+    text_order,
+    thread_share,
+    working_sets,
+)
 from polysci.cost import RANKERS, Context
 from polysci.cost.published import (
+    CONVENTIONS,
     LATENCIES,
     PLACEMENTS,
     WEIGHTS,
     Sizes,
     caches_of,
-    from_exact,
     optimistic,
     pessimistic,
     polydl,
@@ -34,14 +42,6 @@ from polysci.polyhedral.contraction import Contraction, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.scop import Scop
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.polyhedral.working_sets import (
-    CONVENTIONS,
-    WorkingSet,
-    order_of_tiles,
-    text_order,
-    thread_share,
-    working_sets,
-)
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule, parse
 from polysci.target.target import KIB, MIB, Memory

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from polysci.errors import UnsupportedError
 from polysci.polyhedral.affine import Affine
@@ -186,15 +182,3 @@ def test_affine_and_operand() -> None:
     assert image.uses("r") and not image.uses("q")
     assert image.offset((648, 1, 72)) == Affine((("c", 1), ("p", 144), ("r", 72)), -72)
     assert str(image) == "I[0][c][2*p + r - 1]"
-
-
-@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 6)), max_size=4))
-def test_extent_counts_distinct_positions(terms: Sequence[tuple[int, int]]) -> None:
-    names = "pqrs"[: len(terms)]
-    subscript = Affine(tuple((n, coef) for n, (coef, _) in zip(names, terms, strict=True) if coef))
-    tile = {name: extent for name, (_, extent) in zip(names, terms, strict=True)}
-    positions = {
-        sum(coef * x for (coef, _), x in zip(terms, point, strict=True))
-        for point in product(*(range(extent) for _, extent in terms))
-    }
-    assert Operand("A", (99,), (subscript,)).extent(0, tile) == len(positions)

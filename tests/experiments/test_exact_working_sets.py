@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from polysci.errors import SpecError, UnsupportedError
-from polysci.polyhedral.contraction import contraction
-from polysci.polyhedral.extract import extract
-from polysci.polyhedral.scop import Scop
-from polysci.polyhedral.working_sets import (
-    CONVENTIONS,
+from experiments.exact_working_sets import (
     Order,
     WorkingSet,
     order_of_tiles,
@@ -24,6 +19,11 @@ from polysci.polyhedral.working_sets import (
     thread_share,
     working_sets,
 )
+from polysci.cost.published import CONVENTIONS
+from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.contraction import contraction
+from polysci.polyhedral.extract import extract
+from polysci.polyhedral.scop import Scop
 from polysci.space.schedule import Schedule, parse
 from tests.support import nests
 

@@ -8,12 +8,13 @@ from itertools import product
 from math import prod
 
 import islpy as isl
+import numpy as np
 
+from polysci.cost.published import CONVENTIONS, Sizes
 from polysci.errors import SpecError
 from polysci.polyhedral.scop import KINDS, Scop, Statement, bound_operations
 from polysci.polyhedral.tile_schedule import TileSchedule
 
-CONVENTIONS = ("published", "inclusive")
 Point = tuple[int, ...]
 Run = tuple[int | None, int | None]  # first and last value along an axis; None: as far as it goes
 _SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
@@ -432,3 +433,11 @@ def _union(parts: Sequence[isl.Set]) -> isl.Set:
         if not part.is_empty():
             union = union.union(part)
     return union
+
+
+def from_exact(sets: tuple[WorkingSet, ...]) -> Sizes:
+    """The exact working sets of one schedule."""
+    rows = [(s.least, s.most, s.least_shared, s.most_shared) for s in sets]
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 4)
+    loops = tuple(s.level for s in sets)
+    return Sizes(table[None, :, 0], table[None, :, 1], table[None, :, 2], table[None, :, 3], loops)
