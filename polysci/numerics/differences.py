@@ -35,9 +35,9 @@ class Difference:
     def __str__(self) -> str:
         """Return the error, and how many elements are no finite numbers."""
         counts = [(self.alike, "in both"), (self.apart, "on one side or not the same")]
-        told = ", ".join(f"{count} {where}" for count, where in counts if count)
+        text = ", ".join(f"{count} {where}" for count, where in counts if count)
         words = [] if self.number is None else [f"{self.number:.2g}"]
-        return "; ".join([*words, *[f"NaN or infinite: {told}"] * bool(told)])
+        return "; ".join([*words, *[f"NaN or infinite: {text}"] * bool(text)])
 
 
 def compare_outputs(

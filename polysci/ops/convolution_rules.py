@@ -48,10 +48,10 @@ class FieldError(SpecError):
 
     def __init__(self, family: ConvolutionFamily, template: str, values: Mapping[str, int]) -> None:
         self.family, self.template, self.values = family, template, dict(values)
-        told = self.told({k: f"{k}={_shown(v)}" for k, v in values.items()})
-        super().__init__(f"{family.name}: {told}")
+        message = self.phrase({k: f"{k}={_shown(v)}" for k, v in values.items()})
+        super().__init__(f"{family.name}: {message}")
 
-    def told(self, names: Mapping[str, str]) -> str:
+    def phrase(self, names: Mapping[str, str]) -> str:
         """Return the message, with the fields called ``names``."""
         text = self.template
         for field, name in names.items():
@@ -72,7 +72,7 @@ def integer(family: ConvolutionFamily, field: str, value: object) -> int:
     if not isinstance(value, bool):
         with suppress(Exception):  # whatever a caller's own object raises
             return operator.index(value)  # type: ignore[arg-type]
-    raise TypeError(f"{family.name}: {field} must be an int, got {_told(value)}")
+    raise TypeError(f"{family.name}: {field} must be an int, got {_typed(value)}")
 
 
 def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, ...]:
@@ -82,14 +82,14 @@ def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, .
         value = (value,) * count
     if len(value) != count:
         kind = f"a {('tuple', 'pair', 'triple')[count - 1]} ({', '.join(family.letters)})"
-        raise TypeError(f"{family.name}: {field} must be an int or {kind}, got {_told(value)}")
+        raise TypeError(f"{family.name}: {field} must be an int or {kind}, got {_typed(value)}")
     return tuple(integer(family, field, item) for item in value)
 
 
 def text(family: ConvolutionFamily, field: str, value: object) -> str:
     """``value`` as a str. Raises TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"{family.name}: {field} must be a str, got {_told(value)}")
+        raise TypeError(f"{family.name}: {field} must be a str, got {_typed(value)}")
     return str(value)
 
 
@@ -180,8 +180,8 @@ def check_output(
         )
     for what, field, product in _products(family, values, item):
         if product >= LIMIT:
-            told = f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63"
-            raise FieldError(family, told, values)
+            message = f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63"
+            raise FieldError(family, message, values)
 
 
 def _products(
@@ -218,6 +218,6 @@ def _shown(value: int) -> str:
     return str(value) if bits <= 256 else f"about {'-' if value < 0 else ''}2^{bits - 1}"
 
 
-def _told(value: object) -> str:
+def _typed(value: object) -> str:
     shown = describe(value)
     return f"{type(value).__name__} {shown[:40]}{'...' * (len(shown) > 40)}"

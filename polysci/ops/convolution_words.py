@@ -125,7 +125,7 @@ def locate_error(words: Words, error: FieldError) -> Exception:
     computed = [f"i{key[1]}" for key in keys if key in ("od", "oh", "ow")]
     spoken, first = keys + computed, family.letters[0]
     squares = [f"{key[0]}{first}" for key in spoken if key[1:] in tuple(family.letters[1:])]
-    return words.line.error(words.at(*keys, *computed, *squares), error.told(names))
+    return words.line.error(words.at(*keys, *computed, *squares), error.phrase(names))
 
 
 def speaks_of_depth(words: Words) -> bool:

@@ -1,4 +1,4 @@
-"""The residue classes of a scattering nest, each a dense contraction of its own, found by isl.
+"""The residue classes of a scattering nest, each a dense contraction of its own, classes by isl.
 
 A nest that writes ``step * p + apart * r + start`` on an axis of its result adds to pixel h only
 where that is h. Of the pixels with ``h % step == first`` it is always the same taps r, every
@@ -79,15 +79,15 @@ def residue_classes(scop: Scop, roles: Contraction) -> tuple[ResidueClass, ...]:
 
     Raises UnsupportedError where isl cannot separate them.
     """
-    axes, shape, found = scatter_axes(roles), roles.out.shape, list[ResidueClass]()
+    axes, shape, classes = scatter_axes(roles), roles.out.shape, list[ResidueClass]()
     types = Precision(*(DTYPES[operand.dtype] for operand in (roles.a, roles.b, roles.out)))
     with bound_operations(f"residue classes of {scop.name}"):
         for first in product(*(range(min(at.step, shape[at.axis])) for at in axes)):
             part = _Pixels.of(scop, roles, axes, first)
             taps, nest = prod(map(len, part.taps)), part.scop()
             dense = contraction(nest).with_precision(types)
-            found.append(ResidueClass(nest, dense, part.first, part.steps, taps))
-    return tuple(sorted(found, key=lambda it: (-it.taps, it.first)))
+            classes.append(ResidueClass(nest, dense, part.first, part.steps, taps))
+    return tuple(sorted(classes, key=lambda part: (-part.taps, part.first)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,13 @@ class _Pixels:
         """Return the statement over the pixels of the class and the taps that reach them."""
         statement, change, result = self.statement, self._change(), self.roles.out.array
         accesses = tuple(
-            replace(it, map=self._written() if it.array == result else change.apply_range(it.map))
-            for it in statement.accesses
+            replace(
+                access,
+                map=self._written() if access.array == result else change.apply_range(access.map),
+            )
+            for access in statement.accesses
         )
-        reads = {it.array: it for it in accesses if it.kind == "read"}
+        reads = {access.array: access for access in accesses if access.kind == "read"}
         bounds = " and ".join(f"0 <= {name} < {size}" for name, size in self.extents.items())
         box = isl.Set(f"{{ {self._iteration} : {bounds} }}")
         dense = replace(

@@ -116,14 +116,14 @@ def from_json(text: str) -> Machine:
         measured, cores = bool(data.pop("measured")), int(data.pop("cores"))
         cpu = str(data.pop("cpu"))
         numbers = {name: float(value) for name, value in data.items()}
-        efficiency, found, errors = (MappingProxyType(mappings[name]) for name in _MAPPINGS)
+        efficiency, coefficients, errors = (MappingProxyType(mappings[name]) for name in _MAPPINGS)
         machine = Machine(
             **numbers, measured=measured, cores=cores, efficiency=efficiency,
-            coefficients=MappingProxyType({**PRIORS, **found}), errors=errors, cpu=cpu,
+            coefficients=MappingProxyType({**PRIORS, **coefficients}), errors=errors, cpu=cpu,
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    if not {*found, *errors} <= {*PRIORS}:
+    if not {*coefficients, *errors} <= {*PRIORS}:
         raise SpecError("machine parameters: expected the coefficients of this polysci")
     rates = [*(numbers[name] for name in RATES), *machine.efficiency.values()]
     if not all(isfinite(rate) and rate > 0 for rate in rates):

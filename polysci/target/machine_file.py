@@ -267,9 +267,9 @@ def _machine(data: Mapping[str, Any], target: Target) -> Machine:
         if name in _TABLES:
             reader = _TABLES[name]
         values[name] = reader(f"machine.{name}", value, name in RATES)
-    found = {name: values.pop(name) for name in [*values] if name in known.coefficients}
+    coefficients = {name: values.pop(name) for name in [*values] if name in known.coefficients}
     machine = Machine(**(default | values), cores=target.cores)
-    return machine.with_coefficients(found)
+    return machine.with_coefficients(coefficients)
 
 
 def _flag(name: str, value: Any, rate: bool) -> bool:

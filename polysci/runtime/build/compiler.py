@@ -43,8 +43,8 @@ def call(
     CompileTimeoutError: nor does it then, or did before in this process with a text that is
     ``about`` the same, or with the least there is. BuildError: it cannot be started.
     """
-    whole = (*compiler, *_version(compiler[0]))
-    if message := _refused.get(whole) or _refused.get((*whole, about)):
+    command = (*compiler, *_version(compiler[0]))
+    if message := _refused.get(command) or _refused.get((*command, about)):
         raise CompileTimeoutError(message)
     for _ in range(CALLS):
         done = process.run((*compiler, *words), timeout=timeout, env=env, working=True)
@@ -55,7 +55,7 @@ def call(
     limit = min(timeout, PROBE_S)
     # Where the least text hangs too, no other will do better.
     again = process.run(least, timeout=limit, input=LEAST, env=env, working=True)
-    _refused[whole if again.timed_out else (*whole, about)] = message
+    _refused[command if again.timed_out else (*command, about)] = message
     raise CompileTimeoutError(f"{message}\nto repeat: {done.command}")
 
 
@@ -201,17 +201,17 @@ def compile_together(
 
     def compile_one(source: Path, text: str, header: Path | None) -> str:
         source.write_text(text, encoding="utf-8")
-        made = source.with_suffix(".o")
+        result = source.with_suffix(".o")
         first = ("-include", str(header)) if header else ()
-        words = (*flags, *flags_in(text), *first, "-c", "-o", str(made), str(source))
+        words = (*flags, *flags_in(text), *first, "-c", "-o", str(result), str(source))
         _run(compiler, words, out, timeout, text)
-        return str(made)
+        return str(result)
 
     calls = [partial(compile_one, *words) for words in zip(sources, texts, headers, strict=True)]
-    made = together(calls, jobs)
-    words = (*flags, "-shared", "-o", str(out), *made, "-lm")
+    objects = together(calls, jobs)
+    words = (*flags, "-shared", "-o", str(out), *objects, "-lm")
     _run(compiler, words, out, timeout, *texts)
-    for path in made:
+    for path in objects:
         Path(path).unlink()
     _check(compiler, out, symbols)
 
@@ -295,9 +295,9 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
 
 def _excerpt(stderr: str, lines: int = 12) -> str:
     """Return the first lines of what it said, from the first error on if there is one."""
-    said = stderr.strip().splitlines()
-    first = next((i for i, line in enumerate(said) if _ERROR.search(line)), 0)
-    part = said[first : first + lines]
-    rest = len(said) - first - len(part)
+    lines_said = stderr.strip().splitlines()
+    first = next((i for i, line in enumerate(lines_said) if _ERROR.search(line)), 0)
+    part = lines_said[first : first + lines]
+    rest = len(lines_said) - first - len(part)
     more = [f"... and {rest} more lines"] if rest > 0 else []
     return "".join(f"\n  {line[:400]}" for line in [*part, *more])

@@ -43,17 +43,17 @@ def header_for(
     text = INTRINSICS.get(compiler.machine)
     if text is None:
         return None
-    whole = "\0".join([text, compiler.identity, *flags])
-    key = hashlib.sha256(whole.encode()).hexdigest()[:32]
+    identity = "\0".join([text, compiler.identity, *flags])
+    key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with _lock:
         if folder / key in _known:
             return _known[folder / key]
-        header = _kept(folder, key)
+        header = _find(folder, key)
         if header is None:
             with _turn(folder) as ours:
                 if not ours:  # another process makes one: this text goes without
                     return None
-                header = _kept(folder, key) or _made(compiler, flags, folder, key, timeout)
+                header = _find(folder, key) or _make(compiler, flags, folder, key, timeout)
         _known[folder / key] = header
         return header
 
@@ -89,7 +89,7 @@ def _turn(folder: Path) -> Iterator[bool]:
         yield ours
 
 
-def _kept(folder: Path, key: str) -> Path | None:
+def _find(folder: Path, key: str) -> Path | None:
     """The first whole one: compilers check the version of a compiled header, not its bytes."""
     for home in sorted(folder.glob(f"{key}-*")):
         try:
@@ -101,7 +101,7 @@ def _kept(folder: Path, key: str) -> Path | None:
     return None
 
 
-def _made(
+def _make(
     compiler: Compiler, flags: Sequence[str], folder: Path, key: str, timeout: float
 ) -> Path | None:
     home: Path | None = None
@@ -113,7 +113,7 @@ def _made(
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled(home)))
         partial.rename(home / "sha256")
-        kept = _kept(folder, key)  # perhaps another's, where there are no locks
+        kept = _find(folder, key)  # perhaps another's, where there are no locks
     except CompileTimeoutError:  # one text fails of it, others go without
         _known[folder / key] = None
         raise
