@@ -120,7 +120,8 @@ def late_prefetches(nest: CostCounts) -> Count:
     memory = _panel_seconds(nest)[1]
     busy = np.minimum(1.0, memory / (nest.compute_s * panels.shares(ahead)))
     filled = np.minimum(1.0, 2 * panels.size / (PANELS * nest.context.l2))
-    return np.where(ahead, memory * busy * filled, 0.0)
+    hidden = np.minimum(memory, nest.compute_s * panels.shares(np.zeros_like(ahead)))
+    return np.where(ahead, hidden * busy * filled, 0.0)
 
 
 def _unforeseen(nest: CostCounts, panels: Panels, seconds: Count) -> Count:

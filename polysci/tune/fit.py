@@ -33,7 +33,7 @@ SLOW = 2  # a schedule has the weight (least / seconds) ** SLOW: the fit is for 
 MOST_LEFT_OUT = 0.5  # of them, as disturbed: fourteen coefficients have 18 equations then
 REPEATS = 5  # of a layer's disturbed schedules, at most
 PAUSE_S = 0.1  # before a repeat: some of the scheduler's slices
-TRUST = 0.02  # weight of the defaults, against one measured schedule
+TRUST = 0.007  # weight of the defaults, against one measured schedule
 # Small layers that exercise every coefficient: short and long reductions, outputs and weights that
 # exceed the caches, strides, packing, both layouts, walks over pages, no reduction at all.
 LAYERS = (
@@ -216,7 +216,7 @@ def fit(rows: Sequence[Row], machine: Machine) -> Fit:
     wanted = np.concatenate([left * weight, prior @ before])
     bounds = np.array([(TABLE[name].least, TABLE[name].most) for name in names]).T
     fitted = lsq_linear(matrix, wanted, bounds=bounds)
-    rest = matrix @ fitted.x - wanted
+    rest = (matrix @ fitted.x - wanted)[: len(rows)]
     variance = rest @ rest / max(1, len(rows) - len(names))
     errors = np.sqrt(variance * np.diag(np.linalg.inv(matrix.T @ matrix)))
     return Fit(

@@ -90,7 +90,8 @@ def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
     assert (all_of(replace(context, cold=False)) <= before).all()
 
 
-UNUSED = ("prefetch_ns", "beside_l3")  # by LAYER: no weights ahead, and compute hides L2
+# By LAYER: no weights ahead, nor weights beyond L2, and compute hides L2.
+UNUSED = ("prefetch_ns", "beside_l3", "first_reads")
 
 
 @pytest.mark.sampled(every=12)
@@ -181,7 +182,7 @@ def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     assert predict_seconds(context, ahead) < predict_seconds(context, plain)
     large = replace(context, target=samples.resized(context.target, L2=16 << 20))
     assert predict_seconds(large, ahead) == predict_seconds(large, plain)
-    dear = replace(context, machine=context.machine.with_coefficients({"prefetch_ns": 2.0}))
+    dear = replace(context, machine=context.machine.with_coefficients({"prefetch_ns": 20.0}))
     assert (
         predict_seconds(dear, ahead)
         > predict_seconds(dear, plain)
