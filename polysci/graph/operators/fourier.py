@@ -44,10 +44,10 @@ def dft(build: Builder, node: Node) -> None:
     turned = build.fresh(f"{x}.turned", [shape[at] for at in order], build.dtype(x))
     index = tuple(axis(order.index(at)) for at in range(rank))
     build.stages.append(ViewStage(str(node), turned, x, index))
-    made = build.fresh(f"{y}.turned", [*outer, full[along], full[-1]], build.dtype(x))
-    _product(build, node, turned, table, made)
+    result = build.fresh(f"{y}.turned", [*outer, full[along], full[-1]], build.dtype(x))
+    _product(build, node, turned, table, result)
     index = tuple(axis(at) for at in order)
-    build.stages.append(ViewStage(str(node), y, made, index))
+    build.stages.append(ViewStage(str(node), y, result, index))
 
 
 def _length(build: Builder, node: Node, default: int) -> int:

@@ -196,10 +196,10 @@ def tile(build: Builder, node: Node) -> None:
         index.append(axis(len(shape)) if size > 1 else constant(0))
         shape.append(size if size > 1 else full)
     split = len(shape) > len(index)
-    made = build.fresh(f"{y}.copies", shape, build.dtype(x)) if split else y
-    build.define(node, Load(x, tuple(index)), made)
+    repeated = build.fresh(f"{y}.copies", shape, build.dtype(x)) if split else y
+    build.define(node, Load(x, tuple(index)), repeated)
     if split:
-        build.stages.append(ViewStage(str(node), y, made))
+        build.stages.append(ViewStage(str(node), y, repeated))
 
 
 def depth_to_space(build: Builder, node: Node) -> None:

@@ -204,11 +204,11 @@ def _end_in_bytes(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
             return ""
         numbers.append(bias.astype(np.int32))
     names, product_shape = map(graph.constant, numbers), graph.shape(product.node.outputs[0])
-    made = graph.add(
+    result = graph.add(
         _OPERATORS[product.node.op][0], (product.reshape_x(graph), *names), product_shape,
         graph.dtype(node.outputs[0]), **product.words,
     )  # fmt: skip
-    return graph.reshape(made, graph.shape(node.outputs[0]))
+    return graph.reshape(result, graph.shape(node.outputs[0]))
 
 
 def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> str:
