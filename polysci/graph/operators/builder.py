@@ -91,6 +91,12 @@ class Builder:
         self.stages.append(LoopStage(str(node), name, expr))
         return name
 
+    def add(
+        self, node: Node, base: str, expr: Expr, shape: Sequence[int], dtype: str = "float32"
+    ) -> str:
+        """Define a new tensor, element by element."""
+        return self.define(node, expr, self.fresh(base, shape, dtype))
+
     def load(self, name: str, like: str) -> Expr:
         """An element of ``name`` beside one of ``like``, to whose shape it broadcasts.
 

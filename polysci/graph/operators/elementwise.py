@@ -78,8 +78,8 @@ def add_all(build: Builder, node: Node) -> None:
     expr: Expr = parts[0]
     for number, part in enumerate(parts[1:], 1):
         if number % MOST_TERMS == 0:
-            subtotal = build.fresh(f"{y}.part", build.shape(y), build.dtype(y))
-            expr = build.load(build.define(node, expr, subtotal), y)
+            subtotal = build.add(node, f"{y}.part", expr, build.shape(y), build.dtype(y))
+            expr = build.load(subtotal, y)
         expr = apply("add", expr, part)
     build.define(node, apply("div", expr, len(parts)) if node.op == "mean" else expr)
 

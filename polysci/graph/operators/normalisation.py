@@ -37,8 +37,7 @@ from polysci.program.stages import ViewStage
 def statistic(build: Builder, node: Node, base: str, expr: Expr, shape: Sequence[int]) -> str:
     """A tensor of one number for all elements that share it."""
     title = node.outputs[0] or str(node)
-    name = build.fresh(f"{title}.{base}", shape, build.dtype(node.inputs[0]))
-    return build.define(node, expr, name)
+    return build.add(node, f"{title}.{base}", expr, shape, build.dtype(node.inputs[0]))
 
 
 def mean_and_scale(

@@ -326,7 +326,7 @@ class QuantisedDirection(Direction):
             scale=self._scale(weights, rank - 1),
         )  # fmt: skip
         value = apply("add", value, build.along(bias, rank - 1)) if bias else value
-        return build.define(self.node, value, build.fresh(base, shape))
+        return build.add(self.node, base, value, shape)
 
     def _range(self, x: str) -> tuple[str, str]:
         """A step, and the whole number that stands for 0: tensors of one element."""
@@ -334,23 +334,21 @@ class QuantisedDirection(Direction):
         over = tuple((f"k{at}", size) for at, size in enumerate(shape))
         every = Load(x, tuple(Affine(((name, 1),)) for name, _ in over))
         ends = [
-            build.define(self.node, apply(end, Reduce(end, over, every), 0.0),
-                         build.fresh(f"{x}.{end}", (1,)))
+            build.add(self.node, f"{x}.{end}", apply(end, Reduce(end, over, every), 0.0), (1,))
             for end in ("min", "max")
         ]  # fmt: skip
         low, high = (_scalar(end) for end in ends)
         text = "select(high > low, (high - low) / steps, 1)"
         size = formula(text, high=high, low=low, steps=STEPS)
-        step = build.define(self.node, size, build.fresh(f"{x}.step", (1,)))
+        step = build.add(self.node, f"{x}.step", size, (1,))
         place = formula("rint(-low / step)", low=low, step=_scalar(step))
-        zero = build.fresh(f"{x}.zero", (1,), "int32")
-        return step, build.define(self.node, saturate(place, "uint8"), zero)
+        return step, build.add(self.node, f"{x}.zero", saturate(place, "uint8"), (1,), "int32")
 
     def _rounded(self, x: str, step: str, zero: str) -> str:
         build = self.build
         terms = {"x": whole(build, x), "step": _scalar(step), "zero": _scalar(zero)}
         value = saturate(formula("rint(x / step) + real(zero)", **terms), "uint8")
-        return build.define(self.node, value, build.fresh(f"{x}.u8", build.shape(x), "uint8"))
+        return build.add(self.node, f"{x}.u8", value, build.shape(x), "uint8")
 
     def _scale(self, weights: str, column: int) -> Expr:
         """Return the scale of a row of W or R: one for all rows, or its own."""

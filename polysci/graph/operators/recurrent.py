@@ -226,11 +226,15 @@ class Direction:
         shape = (self.build.shape(x)[0], rows)
         return self.product(Matrix(x, (0,), 1), weights, shape, f"{x}.product", bias)
 
+    def masked(self, value: Expr, otherwise: Expr | float = 0.0) -> Expr:
+        """Return a value, or another one where a sequence has ended."""
+        if not self.mask:
+            return value
+        return apply("select", Load(self.mask, (axis(0),)), value, otherwise)
+
     def keep(self, held: CarriedTensor, value: Expr) -> None:
         """Carry a value over; the one before where a sequence has ended."""
-        if self.mask:
-            at = Load(self.mask, (axis(0),))
-            value = apply("select", at, value, whole(self.build, held.inner))
+        value = self.masked(value, whole(self.build, held.inner))
         self.steps.define(held.following, value)
 
 
@@ -448,10 +452,7 @@ def _write(direction: Direction, hidden: CarriedTensor) -> None:
     if not y:
         return
     slice_ = direction.y_part(y, direction.steps.write)
-    value: Expr = whole(build, hidden.following)
-    if direction.mask:
-        value = apply("select", Load(direction.mask, (axis(0),)), value, 0.0)
-    direction.steps.define(slice_, value)
+    direction.steps.define(slice_, direction.masked(whole(build, hidden.following)))
 
 
 def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTensor]) -> None:

@@ -61,20 +61,16 @@ class ReturningDirection(Direction):
 
     def write(self, letter: str, value: Expr, side: int = 0) -> Expr:
         """The gradient of what the function of a gate takes: 0 where a sequence has ended."""
-        if self.mask:
-            value = apply("select", Load(self.mask, (axis(0),)), value, 0.0)
         first = order_of(self.node).index(letter) * self.hidden
         part = self.part(self.made[side], self.steps.write, first, self.hidden)
-        return whole(self.build, self.steps.define(part, value))
+        return whole(self.build, self.steps.define(part, self.masked(value)))
 
     def total(self, held: CarriedTensor) -> Expr:
         """The gradient of the hidden state behind a step, by the step behind it and by Y."""
         dy, value = self.node.inputs[0], whole(self.build, held.inner)
         if not dy:
             return value
-        own: Expr = whole(self.build, self.y_part(dy, self.steps.read))
-        if self.mask:
-            own = apply("select", Load(self.mask, (axis(0),)), own, 0.0)
+        own = self.masked(whole(self.build, self.y_part(dy, self.steps.read)))
         name = self.build.fresh(f"{held.inner}.total", self.build.shape(held.inner), self.dtype)
         return whole(self.build, self.steps.define(name, apply("add", value, own)))
 

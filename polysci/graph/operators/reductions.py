@@ -11,7 +11,7 @@ import numpy as np
 from polysci.graph.builder import FLOATS, Backward, known_integers
 from polysci.graph.formulas import Part, derive
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, attribute_axes
+from polysci.graph.operators.builder import Builder, attribute_axes, whole
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.loop_ir.expressions import (
     Expr,
@@ -139,9 +139,8 @@ def log_sum_exp(build: Builder, node: Node) -> None:
     if not axes:
         build.define(node, build.load(x, y))
         return
-    most = build.fresh(f"{y}.max", build.shape(y), build.dtype(x))
-    build.define(node, reduce(build, x, axes, "max", keep=keep), most)
-    largest = Load(most, tuple(axis(at) for at in range(len(build.shape(y)))))
+    most = reduce(build, x, axes, "max", keep=keep)
+    largest = whole(build, build.add(node, f"{y}.max", most, build.shape(y), build.dtype(x)))
     anchor = apply("select", apply("isinf", largest), 0, largest)
 
     def before(element: Expr) -> Expr:
@@ -186,9 +185,8 @@ def lp_normalisation(build: Builder, node: Node) -> None:
     (along,) = attribute_axes([node.attributes.get("axis", -1)], len(build.shape(x)))
     power = float(node.attributes.get("p", 2))
     shape = [1 if at == along else size for at, size in enumerate(build.shape(x))]
-    norm = build.fresh(f"{y}.norm", shape, build.dtype(x))
     sums = reduce(build, x, [along], "add", keep=True, before=lambda part: to_power(part, power))
-    build.define(node, root_of(sums, power), norm)
+    norm = build.add(node, f"{y}.norm", root_of(sums, power), shape, build.dtype(x))
     size = build.load(norm, y)
     share = apply("div", build.load(x, y), size)
     build.define(node, apply("select", apply("equal", size, 0), 0, share))
@@ -226,8 +224,7 @@ class _Scan:
         """A copy of x, the last element first."""
         last = self.build.shape(x)[self.along] - 1
         place = combine({f"i{self.along}": -1}, last)
-        mirrored = self.build.fresh(f"{x}.mirror", self.build.shape(x), self.build.dtype(x))
-        return self.build.define(self.node, self.element(x, place), mirrored)
+        return self.define(x, "mirror", self.build.shape(x), self.element(x, place))
 
     def run(self, x: str, *, exclusive: bool) -> str:
         """A tensor of the results for x."""
@@ -244,11 +241,11 @@ class _Scan:
         parts = self.define(
             x, "parts", self.shape(x, blocks, BLOCK), apply(self.function, start, inside)
         )
-        whole = self.build.fresh(f"{x}.joined", self.shape(x, blocks * BLOCK), self.build.dtype(x))
-        self.build.stages.append(ViewStage(str(self.node), whole, parts))
+        joined = self.build.fresh(f"{x}.joined", self.shape(x, blocks * BLOCK), self.build.dtype(x))
+        self.build.stages.append(ViewStage(str(self.node), joined, parts))
         if not extent % BLOCK:
-            return whole
-        return self.define(x, "scan", self.build.shape(x), self.element(whole, axis(self.along)))
+            return joined
+        return self.define(x, "scan", self.build.shape(x), self.element(joined, axis(self.along)))
 
     def upto(self, x: str, size: int, exclusive: bool, extent: int = 0) -> Expr:
         """Reduce the elements of a block up to this one; ``extent`` where there are several blocks.
@@ -265,8 +262,7 @@ class _Scan:
         return Reduce(self.function, (("r", size),), body, tuple(guards))
 
     def define(self, x: str, part: str, shape: tuple[int, ...], expr: Expr) -> str:
-        output = self.build.fresh(f"{x}.{part}", shape, self.build.dtype(x))
-        return self.build.define(self.node, expr, output)
+        return self.build.add(self.node, f"{x}.{part}", expr, shape, self.build.dtype(x))
 
 
 def scan(build: Builder, node: Node) -> None:

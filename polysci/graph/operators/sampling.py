@@ -147,11 +147,9 @@ def taps_of(build: Builder, node: Node, sampled: SampledAxis, places: str) -> tu
     points = build.shape(places)
     place = Load(places, tuple(axis(1 + number) for number in range(len(points))))
     shape = (_TAPS[sampled.mode][0], *points)
-    subscripts = build.fresh(f"{places}.pixel", shape, "int32")
-    build.define(node, sampled.subscript(place), subscripts)
-    weights = build.fresh(f"{places}.weight", shape, build.dtype(places))
-    build.define(node, sampled.weight(place), weights)
-    return subscripts, weights
+    subscripts = build.add(node, f"{places}.pixel", sampled.subscript(place), shape, "int32")
+    dtype = build.dtype(places)
+    return subscripts, build.add(node, f"{places}.weight", sampled.weight(place), shape, dtype)
 
 
 def affine_grid(build: Builder, node: Node) -> None:

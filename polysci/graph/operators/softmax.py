@@ -10,7 +10,7 @@ import numpy as np
 from polysci.graph.builder import Backward
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
-from polysci.graph.operators.builder import Builder, attribute_axes, formula
+from polysci.graph.operators.builder import Builder, attribute_axes, formula, whole
 from polysci.graph.operators.reductions import reduce
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.loop_ir.expressions import (
@@ -83,13 +83,12 @@ def cross_entropy(build: Builder, node: Node) -> None:
     if kind not in REDUCTIONS:
         build.refuse(f"reduction {kind!r:.40}: expected one of {', '.join(REDUCTIONS)}")
     title, shape, dtype = node.outputs[0] or str(node), build.shape(labels), build.dtype(x)
-    most = build.fresh(f"{title}.max", shape, dtype)
-    build.define(node, reduce(build, x, [1], "max", keep=False), most)
-    here = Load(most, tuple(axis(at) for at in range(len(shape))))
-    total = build.fresh(f"{title}.log", shape, dtype)
+    largest = reduce(build, x, [1], "max", keep=False)
+    most = build.add(node, f"{title}.max", largest, shape, dtype)
+    here = whole(build, most)
     sums = reduce(build, x, [1], "add", keep=False,
                   before=lambda score: formula("exp(x - most)", x=score, most=here))  # fmt: skip
-    build.define(node, apply("log", sums), total)
+    total = build.add(node, f"{title}.log", apply("log", sums), shape, dtype)
     if len(node.outputs) > 1 and node.outputs[1]:
         around = tuple(axis(at + (at > 0)) for at in range(len(shape)))
         terms = {"x": build.load(x, node.outputs[1]), "most": Load(most, around)}
@@ -103,7 +102,7 @@ def _loss(build: Builder, node: Node, kind: str, log: Expr, most: Expr) -> None:
     """The loss of every row, or their sum, or that by the sum of their weights."""
     x, labels = node.inputs[:2]
     shape, title = build.shape(labels), node.outputs[0]
-    label = Load(labels, tuple(axis(at) for at in range(len(shape))))
+    label = whole(build, labels)
     index: list[Index] = [axis(at) for at in range(len(shape))]
     index.insert(1, Computed(label, build.shape(x)[1]))
     loss = formula("log - (x - most)", log=log, x=Load(x, tuple(index)), most=most)
@@ -120,17 +119,14 @@ def _loss(build: Builder, node: Node, kind: str, log: Expr, most: Expr) -> None:
     if kind == "none":
         build.define(node, loss)
         return
-    row = build.define(node, loss, build.fresh(f"{title}.rows", shape, build.dtype(x)))
-    value: Expr = _sum(build, row)
+    value: Expr = _sum(build, build.add(node, f"{title}.rows", loss, shape, build.dtype(x)))
     if kind == "mean" and weight is None:
         value = apply("mul", value, 1 / prod(shape))
     elif kind == "mean":
         assert weight is not None
-        shares = build.define(node, weight, build.fresh(f"{title}.shares", shape, build.dtype(x)))
-        whole = build.define(
-            node, _sum(build, shares), build.fresh(f"{title}.weight", (), build.dtype(x))
-        )
-        value = apply("div", value, Load(whole, ()))
+        shares = build.add(node, f"{title}.shares", weight, shape, build.dtype(x))
+        weights = build.add(node, f"{title}.weight", _sum(build, shares), (), build.dtype(x))
+        value = apply("div", value, Load(weights, ()))
     build.define(node, value)
 
 
