@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from polysci.errors import CheckError, UnsupportedError
 from polysci.lower.registry import algorithm_of, location_of
-from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten, fastest
+from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, fastest, is_beaten
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
 from polysci.runtime.backends import backend_named
@@ -174,7 +174,7 @@ class Bench(WorkerProcess):
                 if late and turn >= LEAST_SAMPLES:
                     break
                 for (candidate, handle), its in zip(loaded, taken, strict=True):
-                    if not its.enough(count) and not (eliminate and beaten(its, taken)):
+                    if not its.enough(count) and not (eliminate and is_beaten(its, taken)):
                         its.add(self.sample(candidate, handle))
         finally:
             with suppress(CheckError):

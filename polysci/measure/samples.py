@@ -106,15 +106,15 @@ def fastest(runs: Sequence[Sample]) -> Sample:
     return min(clean or runs, key=lambda run: run.seconds)
 
 
-def worse(one: Samples, other: Samples) -> bool:
+def is_worse(one: Samples, other: Samples) -> bool:
     """Return whether a candidate is slower than another one beyond what either's samples spread."""
     return one.median - other.median > max(one.spread, other.spread)
 
 
-def beaten(one: Samples, every: Sequence[Samples]) -> bool:
+def is_beaten(one: Samples, every: Sequence[Samples]) -> bool:
     """Whether some candidate is faster, beyond the spread, as far as both were sampled enough."""
     ready = [samples for samples in (one, *every) if len(samples.taken) >= LEAST_SAMPLES]
-    return one in ready and worse(one, min(ready, key=lambda samples: samples.median))
+    return one in ready and is_worse(one, min(ready, key=lambda samples: samples.median))
 
 
 def check_quiet(what: str, measured: Sequence[Samples], most: float = MOST_DISTURBED) -> None:

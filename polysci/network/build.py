@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError
 from polysci.measure import first_run
 from polysci.measure.first_run import has_run, note_run
-from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, beaten
+from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, is_beaten
 from polysci.network.code import Code
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort, inputs_of, save
 from polysci.printers.network import include_header
@@ -145,6 +145,6 @@ def time_networks(built: Sequence[tuple[Code, Path]], threads: int, samples: int
         ]
         for _ in range(MOST_TURNS * max(samples, LEAST_SAMPLES)):
             for process, its in zip(running, taken, strict=True):
-                if not its.enough(samples) and not (len(built) > 1 and beaten(its, taken)):
+                if not its.enough(samples) and not (len(built) > 1 and is_beaten(its, taken)):
                     its.add(process.sample())
     return taken

@@ -22,7 +22,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type, to_bf16
 from polysci.program.value_ranges import GUESSED, ValueRange
-from polysci.runtime.arguments import as_stored, plain
+from polysci.runtime.arguments import check_array, view_bits
 from polysci.runtime.backend import DeviceLibrary
 from polysci.runtime.backends import backend_named
 from polysci.target.target import HOST
@@ -279,7 +279,9 @@ def _order(accesses: Sequence[PortAccess], arrays: Any, what: str) -> list[Array
 def check_inputs(port: TensorPort, value: object) -> Array:
     """Return the array of an input, C-contiguous. Raises TypeError or ValueError that name it."""
     bits = port.dtype == "bf16"
-    array = plain(port.name, as_stored(value, DTYPES["bf16"]) if bits else value, "a NumPy array")
+    array = check_array(
+        port.name, view_bits(value, DTYPES["bf16"]) if bits else value, "a NumPy array"
+    )
     if array.dtype != (kind := array_type(port.dtype)):
         how = " (the bits of bf16; polysci.to_bf16 makes them)" if bits else ""
         raise TypeError(f"{port.name}: expected dtype {kind}{how}, got {array.dtype}")

@@ -26,7 +26,7 @@ from polysci.lower.choice import candidates, key_of, other_form
 from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import Bench
-from polysci.measure.samples import worse
+from polysci.measure.samples import is_worse
 from polysci.measure.trials import build_trials
 from polysci.network.build import library_of, runner_of, time_networks
 from polysci.network.cache import NetworkRecords
@@ -469,7 +469,7 @@ class NetworkTuner:
             return state.ranked
         order = sorted(range(len(names)), key=lambda at: timed[at].median)
         best = timed[order[0]]
-        near = [at for at in sorted(order) if not worse(timed[at], best)]
+        near = [at for at in sorted(order) if not is_worse(timed[at], best)]
         return [names[at] for at in dict.fromkeys((*near, *order))]
 
     def _fault(self, network: TunedNetwork) -> str:

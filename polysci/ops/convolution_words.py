@@ -16,7 +16,7 @@ from typing import Any
 
 from polysci.errors import UnsupportedError
 from polysci.ops.convolution_rules import ConvolutionFamily, FieldError, span
-from polysci.ops.words import LIMIT, Words, activation_words, label
+from polysci.ops.words import LIMIT, Words, write_activation, write_label
 
 KEYS = (
     *("g", "mb"),
@@ -101,10 +101,10 @@ def write(problem: Any, *, named: bool = True) -> str:
         spell("p"),
         spell("d") if any(axis.d != 0 for axis in axes) else "",
     )
-    end = label(problem.name, problem.multiplicity) if named else ""
+    end = write_label(problem.name, problem.multiplicity) if named else ""
     if not problem.activation:
         return "".join((*parts, end))
-    return "".join((*parts, activation_words(problem.activation), " " * bool(end), end))
+    return "".join((*parts, write_activation(problem.activation), " " * bool(end), end))
 
 
 def locate_error(words: Words, error: FieldError) -> Exception:

@@ -26,7 +26,14 @@ from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
-from polysci.ops.words import LIMIT, Line, activation_at, activation_words, ending, label
+from polysci.ops.words import (
+    LIMIT,
+    Line,
+    read_activation,
+    read_ending,
+    write_activation,
+    write_label,
+)
 
 if TYPE_CHECKING:
     pass
@@ -149,7 +156,7 @@ class Matmul(ProblemBase):
         options, at = _options(line, at)
         if subscripts and "transposed" in options:
             raise line.error(at, "the subscripts say which operands are transposed", RULE)
-        name, multiplicity = ending(line, at)
+        name, multiplicity = read_ending(line, at)
         own = {"dtype": dtype, "name": name, "multiplicity": multiplicity}
         try:
             return cls(**sizes | options | own)
@@ -168,12 +175,12 @@ class Matmul(ProblemBase):
         options, after = _options(line, at)
         if "batch" in extents or {*options} - {"activation"}:
             raise line.error(end, "expected ROWSxINxOUT and an activation", RULE)
-        name, multiplicity = ending(line, after)
+        name, multiplicity = read_ending(line, after)
         own = {"dtype": dtype, "name": name, "multiplicity": multiplicity}
         return cls(**extents | options | own, transposed="b", constant="b")
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self._words, label(self.name, self.multiplicity))))
+        return " ".join(filter(None, (self._words, write_label(self.name, self.multiplicity))))
 
     @property
     def _words(self) -> str:
@@ -184,7 +191,7 @@ class Matmul(ProblemBase):
         factors = {"alpha": self.alpha, "beta": self.beta}
         words += [f"{name}={value:g}" if float(f"{value:g}") == value else f"{name}={value!r}"
                   for name, value in factors.items() if value != 1]  # fmt: skip
-        return " ".join(words) + activation_words(self.activation)
+        return " ".join(words) + write_activation(self.activation)
 
     @property
     def key(self) -> str:
@@ -330,7 +337,7 @@ def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:
         else:
             options[field] = "".join(sorted(options.get(field, "") + letter))
         at = match.end()
-    activation, at = activation_at(line, at)
+    activation, at = read_activation(line, at)
     options |= {"activation": activation} if activation else {}
     rest = line.text[at:].rstrip()
     at += len(rest) - len(rest.lstrip())

@@ -18,7 +18,7 @@ from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.textbook import Reference, nest_of, scop_of, textbook
-from polysci.ops.words import LIMIT, Line, ending, label
+from polysci.ops.words import LIMIT, Line, read_ending, write_label
 from polysci.polyhedral.affine import Affine
 from polysci.text.lengths import cut_line
 
@@ -67,11 +67,11 @@ class Nest(ProblemBase):
         SpecError where the C is unreadable or not affine, UnsupportedError where it is no
         contraction that polysci computes.
         """
-        from polysci.ops.normal_form import normal  # islpy and pycparser take 200 ms
+        from polysci.ops.normal_form import normalize  # islpy and pycparser take 200 ms
         from polysci.polyhedral.extract import extract
 
         code, filename, stem = _source(source)
-        nest = normal(extract(code, filename=filename))
+        nest = normalize(extract(code, filename=filename))
         self._fill(nest, stem if name is None else name, multiplicity)
 
     @classmethod
@@ -83,11 +83,11 @@ class Nest(ProblemBase):
         SpecError, with a caret under the offending part, or as ``Nest(...)`` does.
         """
         check_options(layout, dtype)
-        from polysci.ops.normal_form import normal  # islpy takes 200 ms
+        from polysci.ops.normal_form import normalize  # islpy takes 200 ms
 
         loops, name, multiplicity = _read(Line(line, where))
         problem = object.__new__(cls)
-        problem._fill(normal(scop_of(loops)), name, multiplicity)
+        problem._fill(normalize(scop_of(loops)), name, multiplicity)
         return problem
 
     def _fill(self, contraction: Contraction, name: str, multiplicity: int) -> None:
@@ -104,7 +104,7 @@ class Nest(ProblemBase):
             raise SpecError(f"Nest: its text has {len(str(self))} characters: use shorter names")
 
     def __str__(self) -> str:
-        named = label(self.name, self.multiplicity)
+        named = write_label(self.name, self.multiplicity)
         return " ".join(filter(None, (_write(self.contraction), named)))
 
     @property
@@ -267,7 +267,7 @@ def _read(line: Line) -> tuple[LoopFunction, str, int]:
     scan.accept(r"\s*")
     if scan.rest and scan.rest[0] not in "n*":
         raise line.error(scan.at, "text after the last element", RULE)
-    return textbook("nest", loops, references, guarded), *ending(line, scan.at)
+    return textbook("nest", loops, references, guarded), *read_ending(line, scan.at)
 
 
 @dataclass(slots=True)

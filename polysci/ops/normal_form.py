@@ -16,7 +16,7 @@ MAX_LOOPS = 12
 MAX_ROWS = 5  # the orders of more are too many to rank
 
 
-def normal(scop: Scop) -> Contraction:
+def normalize(scop: Scop) -> Contraction:
     """Return the contraction of a nest, loops reversed where needed to run through O or A upwards.
 
     Raises UnsupportedError, with the reason, for what is no contraction or cannot be computed.

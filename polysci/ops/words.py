@@ -121,14 +121,14 @@ def read(line: Line, keys: Sequence[str]) -> Words:
         end = _number_end(line, key)
         values[key.group()] = Word(_number(line, key.end(), text[key.end() : end]), at)
         at = end + (text[end : end + 1] == "_")
-    activation, at = activation_at(line, at)
+    activation, at = read_activation(line, at)
     if text[at : at + 1] not in ("", "n", "*"):
         raise line.error(at, f"{text[at : at + 8]!r} behind the activation", "A name may follow.")
-    name, multiplicity = ending(line, at)
+    name, multiplicity = read_ending(line, at)
     return Words(line, MappingProxyType(values), activation, name, multiplicity)
 
 
-def activation_at(line: Line, at: int) -> tuple[str, int]:
+def read_activation(line: Line, at: int) -> tuple[str, int]:
     """Return the activation of ``act=gelu`` in column ``at``, if any, and the column behind it."""
     match = _ACTIVATION.match(line.text, at)
     if match is None:
@@ -139,12 +139,12 @@ def activation_at(line: Line, at: int) -> tuple[str, int]:
     return match[1], match.end()
 
 
-def activation_words(name: str) -> str:
+def write_activation(name: str) -> str:
     """Return the words of an activation; none for none."""
     return f" act={name}" if name else ""
 
 
-def label(name: str, multiplicity: int) -> str:
+def write_label(name: str, multiplicity: int) -> str:
     """Return the end of the words: ``n"name*multiplicity"``, with what is default left out."""
     repeated = multiplicity != 1 or _REPEATED.search(name)
     times = f"*{multiplicity}" if repeated else ""
@@ -191,7 +191,7 @@ def _number(line: Line, at: int, digits: str) -> int:
     return int(digits)
 
 
-def ending(line: Line, at: int) -> tuple[str, int]:
+def read_ending(line: Line, at: int) -> tuple[str, int]:
     """Return the name and the multiplicity that end the text, from column ``at`` on."""
     rest = line.text.rstrip()[at:]
     if not rest:

@@ -13,7 +13,7 @@ from polysci.numerics.dtypes import F32, DType
 Array = NDArray[Any]
 
 
-def plain(name: str, array: Any, expected: str) -> Array:
+def check_array(name: str, array: Any, expected: str) -> Array:
     """The memory of an array or of a subclass as NumPy's own class, whatever the subclass says.
 
     Raises ``TypeError`` for no array, a masked one, or a class that reports another shape or type.
@@ -32,21 +32,23 @@ def plain(name: str, array: Any, expected: str) -> Array:
     return memory
 
 
-def as_stored(array: Any, dtype: DType) -> Any:
+def view_bits(array: Any, dtype: DType) -> Any:
     """Return the array itself; one of another library's bfloat16 as its bits."""
     if dtype.name == "bf16" and isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
         return np.ndarray.view(array, np.uint16)
     return array
 
 
-def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
+def check_input(
+    name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32
+) -> Array:
     """Return an array of ``shape`` as C code can read it; a misaligned one is copied.
 
     Raises ``TypeError`` for no NumPy array, another dtype or byte order, ``ValueError`` for another
     shape (whose ``axes`` are named, as ``N H W C``) or gaps between elements.
     """
-    array, kind = as_stored(array, dtype), dtype.numpy.name
-    array = plain(name, array, f"a numpy.ndarray of {kind}")
+    array, kind = view_bits(array, dtype), dtype.numpy.name
+    array = check_array(name, array, f"a numpy.ndarray of {kind}")
     if array.dtype != dtype.numpy:
         bits = " (the bits of bf16; polysci.to_bf16 makes them)" if dtype.name == "bf16" else ""
         remedy = "" if bits else f"; use {name}.astype(numpy.{kind})"
@@ -64,26 +66,28 @@ def readable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DT
     return array if array.flags.aligned else arrays.copy(array)
 
 
-def writable(name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32) -> Array:
+def check_output(
+    name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType = F32
+) -> Array:
     """Return the memory of an array that may be written to, in its own type.
 
     Raises as ``readable`` does, and ``ValueError`` for a read-only array.
     """
-    readable(name, array, shape, axes, dtype)
+    check_input(name, array, shape, axes, dtype)
     memory: Array = np.ndarray.view(array, np.ndarray)
     if not memory.flags.writeable:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
     return memory
 
 
-def overlap(name: str) -> ValueError:
+def overlap_error(name: str) -> ValueError:
     """Return the error for an ``out`` that shares memory with the argument ``name``."""
     return ValueError(
         f"out: expected memory apart from {name}, got an overlap; pass another array or no out"
     )
 
 
-def limits(clamp: Any, activation: Any) -> tuple[float, float]:
+def merge_clamps(clamp: Any, activation: Any) -> tuple[float, float]:
     """Return the bounds of the result that either argument asks for."""
     if activation is not None:
         if clamp is not None:

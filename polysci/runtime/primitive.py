@@ -272,7 +272,7 @@ class Primitive:
             if residual is not None and may_share_memory(target, residual):
                 residual = _in_place(target, residual)
             y = target if target.flags.aligned else arrays.empty(target.shape, dtype=target.dtype)
-            y_at = pointers["out"](arguments.as_stored(y, self._types["out"]))
+            y_at = pointers["out"](arguments.view_bits(y, self._types["out"]))
         residual_at = null if residual is None else pointers["residual"](residual)
         self._run(pointers["x"](source), wp.pointer, y_at, bias_at, residual_at, limits, *keep[:1])
         if self._copy_out:
@@ -337,7 +337,7 @@ class Primitive:
         last, limits = self._last_limits
         if last[0] is clamp and last[1] is activation:
             return limits
-        bounds = arguments.limits(clamp, activation)
+        bounds = arguments.merge_clamps(clamp, activation)
         limits = self._wide(np.array(bounds, np.float32))
         if clamp is None or (type(clamp) is tuple and {*map(type, clamp)} <= {int, float}):
             self._last_limits = (clamp, activation), limits
@@ -353,21 +353,21 @@ class Primitive:
         empty = (0, *shape[1:])
         if name == "x" and self._batched and isinstance(array, _ndarray) and array.shape == empty:
             shape = empty
-        return arguments.readable(name, array, shape, self._axes[name], self._types[name])
+        return arguments.check_input(name, array, shape, self._axes[name], self._types[name])
 
     def _target(self, out: Array, x: Array, wp: PackedWeights, bias: Array | None) -> Array:
         """Return the memory of ``out``, which may be written to and overlaps no operand."""
         shape = self._shapes["out"]
         usual = type(out) is _ndarray and out.dtype is self._numpy["out"] and out.shape == shape
         if not (usual and out.flags.carray):
-            out = arguments.writable("out", out, shape, self._axes["out"], self._types["out"])
+            out = arguments.check_output("out", out, shape, self._axes["out"], self._types["out"])
         # Bounds decide: contiguous arrays have no gaps in which another could lie.
         if may_share_memory(out, x):
-            raise arguments.overlap("x")
+            raise arguments.overlap_error("x")
         if bias is not None and may_share_memory(out, bias):
-            raise arguments.overlap("bias")
+            raise arguments.overlap_error("bias")
         if may_share_memory(out, wp.array):
-            raise arguments.overlap("wp")
+            raise arguments.overlap_error("wp")
         return out
 
     def _nothing(self, bias: Array | None, residual: Array | None, out: Array | None) -> Array:
@@ -377,10 +377,10 @@ class Primitive:
             self._array("bias", bias)
         if residual is not None:
             kind = self._types["residual"]
-            arguments.readable("residual", residual, shape, self._axes["residual"], kind)
+            arguments.check_input("residual", residual, shape, self._axes["residual"], kind)
         if out is None:
             return arrays.empty(shape, dtype=self._numpy["out"])
-        arguments.writable("out", out, shape, self._axes["out"], self._types["out"])
+        arguments.check_output("out", out, shape, self._axes["out"], self._types["out"])
         return out
 
     def _wrong_weights(self, wp: object) -> Exception:
@@ -407,7 +407,7 @@ def _in_place(out: Array, residual: Array) -> Array:
     A schedule that splits the reduction writes partial sums to y before it reads the residual.
     """
     if residual.ctypes.data != out.ctypes.data:
-        raise arguments.overlap("residual")
+        raise arguments.overlap_error("residual")
     return arrays.copy(residual)
 
 

@@ -16,7 +16,7 @@ from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import algorithm_of
-from polysci.measure.samples import LEAST_SAMPLES, Samples, samples_of, worse
+from polysci.measure.samples import LEAST_SAMPLES, Samples, is_worse, samples_of
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, is_disturbed, protocol
 from polysci.space.schedule import Schedule
@@ -290,7 +290,7 @@ class Trials:
         best = samples[min(median, key=lambda name: median[name])]
         near = [
             name for name, its in samples.items()
-            if its.median <= best.median * (1 + TIE) or not worse(its, best)
+            if its.median <= best.median * (1 + TIE) or not is_worse(its, best)
         ]  # fmt: skip
         name = min(near, key=lambda name: (self.trials[name].predicted, name))
         chosen = samples[name]

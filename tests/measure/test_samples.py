@@ -2,7 +2,7 @@
 
 import pytest
 
-from polysci.measure.samples import LEAST_SAMPLES, Sample, Samples, beaten, samples_of, worse
+from polysci.measure.samples import LEAST_SAMPLES, Sample, Samples, is_beaten, is_worse, samples_of
 
 pytestmark = pytest.mark.disturbance
 
@@ -50,7 +50,7 @@ def test_slower_means_beyond_the_spread_of_both() -> None:
         samples_of([1.2] * 4),
         samples_of([2.0] * 4),
     )
-    assert worse(slow, fast) and not worse(near, fast) and not worse(fast, slow)
-    assert beaten(slow, [fast, near, slow]) and not beaten(near, [fast, near, slow])
+    assert is_worse(slow, fast) and not is_worse(near, fast) and not is_worse(fast, slow)
+    assert is_beaten(slow, [fast, near, slow]) and not is_beaten(near, [fast, near, slow])
     unknown = samples_of([3.0] * (LEAST_SAMPLES - 1))
-    assert not beaten(unknown, [fast, unknown]) and not beaten(fast, [fast, unknown])
+    assert not is_beaten(unknown, [fast, unknown]) and not is_beaten(fast, [fast, unknown])

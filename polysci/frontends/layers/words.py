@@ -15,7 +15,7 @@ from polysci.frontends.layers.model import Layer, LayeredModel, build_model
 from polysci.frontends.layers.recurrent import GRU, LSTM, RNN
 from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
-from polysci.ops.words import LIMIT, Line, activation_at
+from polysci.ops.words import LIMIT, Line, read_activation
 
 RECURRENT_RULE: Final = (
     "As in: lstm:T50xN16xC256xK256 dirs=2 layers=1 bwd, the steps, the batch, the columns of x and "
@@ -180,7 +180,7 @@ def layers_of(text: str) -> tuple[list[Layer], tuple[int, ...]]:
         raise line.error(at, "expected rows and two or more numbers of features", RULE)
     if not all(0 < extent < LIMIT for extent in extents):
         raise line.error(at, "expected extents from 1 to 2^63 - 1", RULE)
-    name, end = activation_at(line, match.end())
+    name, end = read_activation(line, match.end())
     if text[end:].strip():
         raise line.error(end, f"unknown word {text[end : end + 12].strip()!r}", RULE)
     rows, *features = extents
