@@ -98,7 +98,7 @@ def test_channels_last_between_convolutions() -> None:
     values = {"x": x, **made.parameters, **made.state}
     network, exact = network_of(whole, 2), reference.run(whole, values)
     stages = network.prepared.program.stages
-    pools = [stage for stage in stages if "PoolGradient" in stage.name]
+    pools = [stage for stage in stages if "pool_gradient" in stage.name]
     assert len(pools) == 3  # places in windows, and two gradients
     for stage in pools:
         assert network.prepared.program.values[stage.outputs[0]].order == (0, 2, 3, 1)
