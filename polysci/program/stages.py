@@ -1,4 +1,4 @@
-"""What a network computes, step by step: layers by primitives, loops, views, concatenations."""
+"""The steps of a network: layers by primitives, loops, views, concatenations, repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers an example of an input may hold for a network to compute with it."""
+"""The numbers that an example of an input may hold for a network to compute with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tensors lie: buffers, views of them, and parts of concatenations written in place."""
+"""The places of tensors: buffers, views of them, parts of concatenations written in place."""
 
 from __future__ import annotations
 

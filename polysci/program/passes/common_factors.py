@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
-from polysci.loop_ir.expressions import (
-    Apply,
-    Expr,
-    Load,
-    Lookup,
-    Position,
-    Reduce,
-    Where,
-    rewrite,
-    walk,
-)
+from polysci.loop_ir.expressions import Apply, Expr, Reduce, rewrite, walk
 from polysci.loop_ir.functions import kind_of
 from polysci.numerics.scalar_functions import EXACT, REAL
-from polysci.polyhedral.affine import Affine
+from polysci.program.passes.relations import iterators_in
 from polysci.program.stages import LoopStage, Program, Stage
 
 
@@ -64,18 +54,4 @@ def _without_factors(total: Reduce, dtypes: Mapping[str, str]) -> Expr:
 
 def _depends(expr: Expr, names: Container[str]) -> bool:
     """Return whether an expression is another one in other turns of loops over ``names``."""
-    return any(name in names for part in walk(expr) for form in _forms(part) for name, _ in form)
-
-
-def _forms(part: Expr) -> list[tuple[tuple[str, int], ...]]:
-    """The terms of the affine forms of an expression, without those of its parts."""
-    match part:
-        case Load(_, index):
-            forms = [it.at if isinstance(it, Lookup) else it for it in index]
-            return [form.terms for form in forms if isinstance(form, Affine)]
-        case Position(at):
-            return [at.terms]
-        case Where(guards, _, _) | Reduce(_, _, _, guards):
-            return [guard.at.terms for guard in guards]
-        case _:
-            return []
+    return any(name in names for part in walk(expr) for name in iterators_in(part))

@@ -15,7 +15,6 @@ from polysci.loop_ir.expressions import (
     Expr,
     Guard,
     Load,
-    Lookup,
     Reduce,
     axis,
     combine,
@@ -24,7 +23,7 @@ from polysci.loop_ir.expressions import (
     rewrite,
     shift,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.program.passes.relations import iterators_in
 from polysci.program.stages import LoopStage, Program, Stage, Value
 from polysci.target.coefficients import prior_of
 
@@ -85,19 +84,13 @@ def _side_by_side(stage: LoopStage, total: Reduce, program: Program) -> bool:
     last = (out.order or range(len(out.shape)))[-1]
     reduced = {name for name, _ in total.over}
     for load in loads(total.body):
-        if not any(name in reduced for name in _iterators(load)):
+        if not any(name in reduced for name in iterators_in(load)):
             continue  # the same in all terms
         value = program.values[load.tensor]
         fastest = (value.order or range(len(value.shape)))[-1] if value.shape else None
         if fastest is not None and load.index[fastest] == axis(last):
             return True
     return False
-
-
-def _iterators(load: Load) -> set[str]:
-    """Return the iterators of its subscripts, where these are no data."""
-    forms = [index.at if isinstance(index, Lookup) else index for index in load.index]
-    return {name for form in forms if isinstance(form, Affine) for name, _ in form.terms}
 
 
 def _split(over: Sequence[tuple[str, int]], wanted: int) -> _Split:

@@ -1,4 +1,4 @@
-"""Which elements a stage reads, as isl relations, and what fusing may conclude from them."""
+"""The elements that a stage reads, as isl relations, and what fusing may conclude from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import islpy as isl
 
-from polysci.loop_ir.expressions import Expr, Guard, Load, Reduce, children
+from polysci.loop_ir.expressions import Expr, Guard, Load, Lookup, Position, Reduce, Where, children
 from polysci.polyhedral.affine import Affine
 
 Extents = tuple[tuple[str, int], ...]
@@ -27,6 +27,20 @@ def uses(
     inside = expr if isinstance(expr, Reduce) else around
     for part in children(expr):
         yield from uses(part, tensor, inside)
+
+
+def iterators_in(part: Expr) -> set[str]:
+    """Return the iterators in the affine forms of an expression, without those of its parts."""
+    match part:
+        case Load(_, index):
+            forms = [it.at if isinstance(it, Lookup) else it for it in index]
+        case Position(at):
+            forms = [at]
+        case Where(guards, _, _) | Reduce(_, _, _, guards):
+            forms = [guard.at for guard in guards]
+        case _:
+            forms = []
+    return {name for form in forms if isinstance(form, Affine) for name, _ in form.terms}
 
 
 @lru_cache(maxsize=4096)

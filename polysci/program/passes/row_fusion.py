@@ -1,4 +1,4 @@
-"""Which stages run together, some rows at a time, so that what lies between stays in a cache.
+"""Choose stages that run together, some rows at a time, so that what lies between stays in a cache.
 
 A row fusion is legal where the rows of a tensor that each row of the next one reads are a window
 that moves on with the rows. It is of use where the tensor is beyond the cache of a core, the

@@ -1,4 +1,4 @@
-"""Which stages all threads share, and which one thread computes: to wait for others takes time."""
+"""Choose the stages that all threads share, and those of one thread: waiting takes time."""
 
 from __future__ import annotations
 
