@@ -6,26 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import cgen
-from cgen import Generable, Line, Statement
+from cgen import Generable as Generable
+from cgen import Line as Line
+from cgen import Statement as Statement
 
 _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
 
 Body = list[Generable]
-
-__all__ = [
-    "Block",
-    "Body",
-    "Collection",
-    "Generable",
-    "Line",
-    "Statement",
-    "function",
-    "local_array",
-    "loop",
-    "remark",
-    "text",
-    "when",
-]
 
 
 class Block(cgen.Block):
