@@ -21,7 +21,7 @@ ASSUMED = assume_rates(detect())
 
 @settings(max_examples=20)
 @given(
-    st.lists(st.floats(0.3, 5.0), min_size=3, max_size=3),
+    st.lists(st.floats(0.3, 2.0), min_size=3, max_size=3),
     st.integers(0, 1000),
 )
 def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -> None:
@@ -36,10 +36,10 @@ def test_prices_that_explain_the_times_are_found(true: list[float], seed: int) -
     found = fitted.values
     assert list(found) == list(names)  # what no schedule has keeps its price
     # The assumed prices pull a little, most on a price that others outweigh.
-    assert list(found.values()) == pytest.approx(true, rel=0.3, abs=0.6)
+    assert list(found.values()) == pytest.approx(true, rel=0.3, abs=0.3)
     for seconds, fixed, counts, _ in rows:
         predicted = fixed + sum(price * counts[name] for name, price in found.items())
-        assert predicted == pytest.approx(seconds, rel=0.2)
+        assert predicted == pytest.approx(seconds, rel=0.15)
 
 
 def test_a_price_is_no_lower_than_physics_allows() -> None:
