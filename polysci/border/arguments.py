@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from polysci.errors import SpecError
-from polysci.text.lengths import cut, cut_quoted
+from polysci.errors import SpecError, cut, cut_quoted
 
 PATH_MAX: Final = 4096  # bytes of a name, as Linux bounds it
 

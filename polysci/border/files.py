@@ -13,7 +13,7 @@ from io import BufferedReader, BufferedWriter
 from os import PathLike
 from pathlib import Path
 
-from polysci.text.lengths import cut
+from polysci.errors import cut
 
 Kinds = tuple[Callable[[os.stat_result], bool], ...]
 TEXT_LIMIT = 1 << 26  # bytes of a text that a person or this program wrote

@@ -28,8 +28,7 @@ from polysci.cli import (
 from polysci.cli.completion import SHELLS, PrintCompletion
 from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
-from polysci.errors import SpecError
-from polysci.text.lengths import cut_message
+from polysci.errors import SpecError, cut_message
 from polysci.text.names import suggest
 from polysci.version import __version__
 

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polysci.errors import NoCompilerError, PolysciError, SpecError
+from polysci.errors import NoCompilerError, PolysciError, SpecError, cut_message
 from polysci.target.isas import ISAS, isa_named
-from polysci.text.lengths import cut_message
 from polysci.text.names import known_name, suggest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from math import gcd, prod
 import numpy as np
 
 from polysci.cost.traffic_counts import TrafficCounts
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import LINE, Count
 from polysci.space.enumerate import RegisterTile

@@ -23,8 +23,8 @@ from polysci.loop_ir.expressions import (
     Reduce,
     Where,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import FUNCTIONS
-from polysci.polyhedral.affine import Affine
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from polysci.frontends.notation.syntax import (
     walk_terms,
 )
 from polysci.numerics import formulas
+from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import FUNCTIONS, is_predicate
-from polysci.polyhedral.affine import Affine
 
 
 def gradient(name: str) -> str:

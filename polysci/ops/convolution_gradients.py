@@ -14,12 +14,12 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
 from polysci.ops.problem import Kind, ProblemBase, Shape
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line
-from polysci.polyhedral.affine import Affine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

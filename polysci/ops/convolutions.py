@@ -15,6 +15,7 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import check_activation
+from polysci.numerics.affine import Affine, count_inside
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import convolution_rules as rules
 from polysci.ops import convolution_words as grammar
@@ -22,7 +23,6 @@ from polysci.ops.convolution_rules import AXES, ConvolutionFamily
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line, read
-from polysci.polyhedral.affine import Affine, count_inside
 from polysci.text.names import known_name, suggest
 
 if TYPE_CHECKING:

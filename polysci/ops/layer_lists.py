@@ -8,12 +8,11 @@ from os import PathLike
 from pathlib import Path
 
 from polysci.border.files import read_named
-from polysci.errors import SpecError
+from polysci.errors import SpecError, cut_line
 from polysci.ops.nest import Nest, check_options
 from polysci.ops.problem import Problem
 from polysci.ops.registry import parse_problem
 from polysci.target.extensions import resource
-from polysci.text.lengths import cut_line
 from polysci.text.names import known_name, suggest
 
 # A comment starts at a '#' outside the quotes of the layer's name.

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from polysci.border.arguments import check_path, describe
 from polysci.border.files import read_named
 from polysci.border.guard import guard
-from polysci.errors import SpecError
+from polysci.errors import SpecError, cut_line
 from polysci.loop_ir.nodes import LoopFunction
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
 from polysci.ops.textbook import Reference, nest_of, scop_of, textbook
 from polysci.ops.words import LIMIT, Line, read_ending, write_label
-from polysci.polyhedral.affine import Affine
-from polysci.text.lengths import cut_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.affine import Affine
 from polysci.ops.words import LIMIT
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of, contraction
 from polysci.polyhedral.scop import Scop
 

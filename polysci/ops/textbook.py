@@ -19,7 +19,7 @@ from polysci.loop_ir.nodes import (
     Store,
     loop,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 if TYPE_CHECKING:
     from polysci.polyhedral.contraction import Contraction

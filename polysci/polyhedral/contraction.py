@@ -13,8 +13,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.affine import Affine, count_inside
 from polysci.numerics.dtypes import DTYPES, Precision
-from polysci.polyhedral.affine import Affine, count_inside
 from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")

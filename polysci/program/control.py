@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 STEP = "step"  # the iterator of a RepeatStage
 IF, ELSE, END, BREAK = "if", "else", "end", "break"

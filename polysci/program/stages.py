@@ -9,11 +9,11 @@ from math import prod
 from types import MappingProxyType
 
 from polysci.loop_ir.expressions import Expr, Index, Load, axis, loads
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
 from polysci.program.value_ranges import ValueRange
 

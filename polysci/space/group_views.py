@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import DTYPES
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, Strides
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Swap

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import COMPUTES, DTYPES
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import REDUCTIONS, Contraction, Strides, columns_of
 from polysci.space.packed_copy import beside_in_copy
 from polysci.target.coefficients import prior_of

@@ -8,8 +8,8 @@ from itertools import product
 from math import prod
 
 from polysci.loop_ir.index import Variable
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
 from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.space.directives.ahead import PanelReuse

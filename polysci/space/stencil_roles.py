@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from polysci.errors import UnsupportedError
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.space.directives.swap import unfit_operands
 from polysci.space.schedule import Schedule

@@ -27,7 +27,7 @@ from polysci.frontends.notation.ranges import (
 from polysci.frontends.notation.syntax import Declaration
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.torch.kernels import MOST, Calls
 from polysci.torch.library import register
 from polysci.tune import check_options

@@ -11,7 +11,7 @@ from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.lower.layer_calls import by_rows
 from polysci.lower.stages import row_fusion as row_fusion_stages
 from polysci.network import compiled, prepare
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.program.passes import row_fusion
 from polysci.program.passes.operands import RowWindow, rows_read
 from polysci.program.stages import LoopStage, RowFusion

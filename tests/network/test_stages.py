@@ -29,8 +29,8 @@ from polysci.loop_ir.expressions import (
 from polysci.network.build import ports
 from polysci.network.prepare import PreparedNetwork, prepare
 from polysci.network.runner import Runner
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import ALIGNMENT
-from polysci.polyhedral.affine import Affine
 from polysci.program.passes.arena import arrange, lives
 from polysci.program.passes.buffers import reshape
 from polysci.program.passes.fusion import fuse_loops

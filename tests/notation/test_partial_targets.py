@@ -10,7 +10,7 @@ from polysci.frontends.notation.elaborate import elaborate
 from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.graph.graph import ELEMENTS
 from polysci.loop_ir.expressions import Expr, Load, Reduce, Where, children, walk
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 INPUTS = "float(10) A, float(10,6) B, float(40) O, double(40) D, s8(40) S, float(6,8) C"
 STATEMENTS = [

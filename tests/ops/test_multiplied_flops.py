@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import polysci
 from polysci.errors import SpecError
+from polysci.numerics.affine import Affine, count_inside
 from polysci.ops import Conv1d, Conv2d, Conv3d, Nest
 from polysci.ops.convolutions import Convolution
 from polysci.ops.model import model_of
-from polysci.polyhedral.affine import Affine, count_inside
 from polysci.polyhedral.contraction import needed_products
 
 small = st.integers(1, 3)

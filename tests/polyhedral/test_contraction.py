@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Operand, contraction
 from polysci.polyhedral.extract import extract
 

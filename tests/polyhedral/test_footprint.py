@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.cost import Context, traffic
+from polysci.numerics.affine import Affine
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.footprint import (
     FLOAT,

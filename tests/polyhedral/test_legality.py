@@ -12,11 +12,11 @@ from polysci.cost import Context
 from polysci.errors import IllegalScheduleError, SpecError
 from polysci.lower.direct.algorithm import swapped_model_of
 from polysci.lower.direct.loops import origins
+from polysci.numerics.affine import Affine
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.model import model_of
 from polysci.polyhedral import legality
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, contraction
 from polysci.polyhedral.extract import extract
 from polysci.polyhedral.scop import Scop

@@ -12,7 +12,7 @@ from typing import Final
 from opt_einsum import contract_path
 
 from polysci.border.files import read_named
-from polysci.errors import SpecError
+from polysci.errors import SpecError, cut_line
 from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import parse
 from polysci.frontends.notation.ranges import Inference, StatementRanges, infer_shapes
@@ -27,7 +27,6 @@ from polysci.frontends.notation.syntax import (
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import ELEMENTS, Graph, Tensor
 from polysci.loop_ir.expressions import Apply, Expr, Load, Number, Reduce
-from polysci.text.lengths import cut_line
 
 
 @dataclass(frozen=True, slots=True)

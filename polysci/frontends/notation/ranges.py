@@ -25,7 +25,7 @@ from polysci.frontends.notation.syntax import (
     names_in,
     parts,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 # Functions of the notation -> isl's of two forms.

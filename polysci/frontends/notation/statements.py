@@ -51,8 +51,8 @@ from polysci.loop_ir.expressions import (
     substitute,
 )
 from polysci.loop_ir.functions import convert, kind_of_type
+from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import WHOLE, is_predicate
-from polysci.polyhedral.affine import Affine
 
 _REVERSED = {"less": "greater", "less_equal": "greater_equal"}
 _TRUTHS = ("and", "or", "not")

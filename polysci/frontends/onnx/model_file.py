@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from polysci.border.files import read_named
-from polysci.errors import SpecError, UnsupportedError
-from polysci.text.lengths import cut_line
+from polysci.errors import SpecError, UnsupportedError, cut_line
 
 if TYPE_CHECKING:
     import onnx

@@ -11,10 +11,10 @@ from polysci.graph.builder import FLOATS
 from polysci.graph.graph import Graph, Node
 from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, combine, constant
 from polysci.loop_ir.functions import kind_of_type
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.formulas import evaluate, is_number, parse
 from polysci.numerics.scalar_functions import template
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP, CarriedTensor, StepView
 from polysci.program.stages import LoopStage, RepeatStage, Stage, Value
 

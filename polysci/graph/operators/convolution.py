@@ -25,13 +25,13 @@ from polysci.loop_ir.expressions import (
     axis,
     combine,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.numerics.quantization import Scales
 from polysci.ops import in_direction
 from polysci.ops.convolutions import Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage, Window
 
 MOST_PHASES = 256  # layers that one transposed convolution may become

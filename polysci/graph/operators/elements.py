@@ -14,10 +14,10 @@ from polysci.graph.operators.table import Evaluation, Operator
 from polysci.graph.operators.windows import Span
 from polysci.loop_ir.element_values import evaluate
 from polysci.loop_ir.expressions import Apply, Expr, Guard, Load, Reduce, rewrite
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.ops.nest import Nest
 from polysci.ops.problem import row_strides
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage, Window
 
 

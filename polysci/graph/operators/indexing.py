@@ -30,8 +30,8 @@ from polysci.loop_ir.expressions import (
     combine,
     constant,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import UpdateStage, ViewStage
 
 INDICES = ("int32", "int64")

@@ -24,7 +24,7 @@ from polysci.loop_ir.expressions import (
     Where,
     walk,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.program.control import STEP, BranchStage, ChoiceStage
 from polysci.program.stages import (
     ConcatStage,

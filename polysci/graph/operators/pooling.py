@@ -34,8 +34,8 @@ from polysci.loop_ir.expressions import (
     axis,
     combine,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
-from polysci.polyhedral.affine import Affine
 
 
 def windows_of(build: Builder, node: Node) -> tuple[Span, ...]:

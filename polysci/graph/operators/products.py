@@ -16,7 +16,7 @@ from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Index, Load, Reduce, apply, axis, constant
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.program.stages import ViewStage
 
 Axes = tuple[int, ...]

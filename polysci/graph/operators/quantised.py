@@ -39,9 +39,9 @@ from polysci.loop_ir.expressions import (
     axis,
     constant,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import LayerStage
 
 _SHORT = {"uint8": "u8", "int8": "s8"}

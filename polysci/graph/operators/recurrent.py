@@ -21,10 +21,10 @@ from polysci.graph.operators.products import multiply_gradient
 from polysci.graph.operators.shape_ops import cut_gradient
 from polysci.graph.operators.table import Evaluation, Nudge, Operator
 from polysci.loop_ir.expressions import Expr, Load, Number, Reduce, apply, axis, combine, constant
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.formulas import evaluate, gradients, parse
 from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import CarriedTensor
 from polysci.program.stages import ConcatStage, ViewStage
 

@@ -25,8 +25,8 @@ from polysci.loop_ir.expressions import (
     combine,
 )
 from polysci.loop_ir.functions import convert
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ViewStage
 
 

@@ -27,8 +27,8 @@ from polysci.loop_ir.expressions import (
     combine,
     constant,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import ConcatStage, ViewStage
 
 # Mode -> its taps: how many, and the first one's distance from the pixel before the point.

@@ -21,8 +21,8 @@ from polysci.loop_ir.expressions import (
     combine,
     constant,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
-from polysci.polyhedral.affine import Affine
 from polysci.program.stages import RoutineStage
 
 # The number of a type in ps_key.

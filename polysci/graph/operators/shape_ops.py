@@ -27,7 +27,7 @@ from polysci.loop_ir.expressions import (
     constant,
     substitute,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.program.stages import ConcatStage, ViewStage
 
 

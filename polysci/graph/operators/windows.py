@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from polysci.errors import UnsupportedError
 from polysci.graph.graph import Node
 from polysci.loop_ir.expressions import Guard, combine
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

@@ -48,8 +48,8 @@ from polysci.loop_ir.nodes import (
     block,
     loop,
 )
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import DTYPES
-from polysci.polyhedral.affine import Affine
 from polysci.polyhedral.contraction import Dim
 from polysci.printers import interface
 from polysci.printers.openmp import Team

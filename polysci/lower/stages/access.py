@@ -16,7 +16,7 @@ from polysci.loop_ir.expressions import (
     loads,
 )
 from polysci.loop_ir.index import Entry, Index, IndexLike, Variable, linear
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 Places = Mapping[str, IndexLike]  # iterators that stand for other integers
 TURNED: Final = 64  # elements along each axis from which on a transposition goes by blocks

@@ -34,8 +34,8 @@ from polysci.loop_ir.nodes import (
     Value,
 )
 from polysci.lower.stages.access import affine_index
+from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import EXACT, REAL, WHOLE
-from polysci.polyhedral.affine import Affine
 
 MOST_TERMS = 4096  # of a sum in f32: the error of longer ones would grow with their length
 PART = "p"  # in the names of sums of so few, which are added to one in double

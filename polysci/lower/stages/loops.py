@@ -70,9 +70,9 @@ from polysci.lower.stages.access import (
 )
 from polysci.lower.stages.accumulators import Accumulator, Statements, choose
 from polysci.lower.stages.rows_ahead import rows_ahead
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
 from polysci.program.passes.operands import ROW_ITERATOR

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from polysci.loop_ir.expressions import Load
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.concat import ConcatPart, hosts
 from polysci.program.passes.in_place import replaces_in_place

@@ -17,9 +17,9 @@ import numpy as np
 
 from polysci.cost.networks import seconds_a_byte
 from polysci.loop_ir.expressions import Number, axis, combine
+from polysci.numerics.affine import Affine
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
-from polysci.polyhedral.affine import Affine
 from polysci.program.control import STEP, CarriedTensor, StepView
 from polysci.program.passes.row import Fusion
 from polysci.program.stages import (

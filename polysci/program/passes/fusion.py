@@ -22,9 +22,9 @@ from polysci.loop_ir.expressions import (
     walk,
 )
 from polysci.loop_ir.functions import is_truth, kind_of, kind_of_type
+from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import CONVERSIONS
-from polysci.polyhedral.affine import Affine
 from polysci.program.passes.relations import iterators, pointwise, reads_once, uses
 from polysci.program.passes.row import Fusion
 from polysci.program.stages import CLAMP, LayerStage, LoopStage, Program, RepeatStage, Stage

@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Final
 
 from polysci.loop_ir.expressions import Load, Reduce
+from polysci.numerics.affine import Affine
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.affine import Affine
 from polysci.program.passes.relations import iterators, reads_within, uses
 from polysci.program.stages import ROW_AXIS, LayerStage, LoopStage, Window
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import islpy as isl
 
 from polysci.loop_ir.expressions import Expr, Guard, Load, Lookup, Position, Reduce, Where, children
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 
 Extents = tuple[tuple[str, int], ...]
 

@@ -29,7 +29,7 @@ from polysci.loop_ir.nodes import (
     Scope,
     Value,
 )
-from polysci.polyhedral.affine import Affine
+from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, Strides
 from polysci.space.directives.directive import Directive, TilePart
 from polysci.space.prefetch import LINE, LONG_DEPTH, STEPS

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from polysci.border.files import read_named, replace_file
-from polysci.errors import PolysciError, WisdomError
-from polysci.text.lengths import cut_line
+from polysci.errors import PolysciError, WisdomError, cut_line
 from polysci.tune.wisdom.record import COLUMNS, QUALITY, Record
 
 FORMAT: Final = "polysci-wisdom"

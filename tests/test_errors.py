@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import polysci
 from polysci.cli import main
-from polysci.errors import PolysciError
+from polysci.errors import LONGEST, PolysciError, cut, cut_message
 from polysci.space.schedule import Schedule
-from polysci.text.lengths import LONGEST, cut, cut_message
 
 LONG = "x" * (1 << 20)
 
