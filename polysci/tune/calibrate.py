@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -100,17 +100,26 @@ def machine_path(target: Target, x: str = "f32") -> Path:
     return cache_dir() / _file_name(target, x)
 
 
-@lru_cache(maxsize=64)
 def _file_name(target: Target, x: str) -> str:
-    kernels = " ".join(map(str, kernels_for(target.isa.name, x)))
-    units = "".join(headers(unit) for unit in header_sets_for(target.isa.name, x))
     cpu = replace(target, cores=1)  # a process that may use fewer cores runs on the same
-    text = f"{FORMAT} {cpu} {target.features} {kernels} {units}"
+    text = f"{FORMAT} {cpu} {target.features} {_probed_code(target.isa.name, x)}"
     return f"machine-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
+@cache
+def _probed_code(isa: str, x: str) -> str:
+    """Return the names of all kernels that a calibration measures, and their headers."""
+    kernels = " ".join(map(str, _kernels(isa, x)))
+    return f"{kernels} {''.join(headers(unit) for unit in header_sets_for(isa, x))}"
+
+
 def kernels_for(isa: str, x: str) -> list[Microkernel]:
-    """The kernels that multiply inputs of type ``x``, in any way."""
+    """Return the kernels that multiply inputs of type ``x``, in any way."""
+    return [*_kernels(isa, x)]
+
+
+@cache
+def _kernels(isa: str, x: str) -> tuple[Microkernel, ...]:
     families = dict.fromkeys(kernel.family for kernel in microkernels.registry().values())
     kernels = [
         kernel for family in families for way in microkernels.ways(family, isa, x) for kernel in way
@@ -123,12 +132,12 @@ def kernels_for(isa: str, x: str) -> list[Microkernel]:
         for kernel in way
         if kernel.stencil and kernel.vecs == 1
     ]
-    return [*kernels, *short]
+    return (*kernels, *short)
 
 
 def header_sets_for(isa: str, x: str) -> list[HeaderSet]:
     """The header sets of those kernels, with sums as results."""
-    return list(dict.fromkeys(unit_of(kernel, x) for kernel in kernels_for(isa, x)))
+    return list(dict.fromkeys(unit_of(kernel, x) for kernel in _kernels(isa, x)))
 
 
 def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:

@@ -181,7 +181,7 @@ int main(int argc, char **argv)
     expect(@NAME@_run(@NO_SIZES@) == @UPPER@_NO_SIZE, "sizes without an entry were run");
 @/SEVERAL@
 @?PACKED_AHEAD@
-    char path[4096];
+    _Alignas(64) char path[4096];
     snprintf(path, sizeof path, "%s/@NAME@.weights", folder);
     model = @NAME@_map(path, &why);
     expect(model != 0, model ? "" : why);
