@@ -178,9 +178,9 @@ _kept_weights = KeptWeights()
 
 
 def _same_bytes(one: Array, other: Array) -> bool:
-    """Whether two contiguous arrays of one shape and dtype have the same bytes."""
-    words = np.uint64 if one.nbytes % 8 == 0 else np.uint8
-    return np.array_equal(one.reshape(-1).view(words), other.reshape(-1).view(words))
+    """Return whether two contiguous arrays of one shape and dtype have the same bytes."""
+    integer = np.uint64 if one.nbytes % 8 == 0 else np.uint8
+    return np.array_equal(one.reshape(-1).view(integer), other.reshape(-1).view(integer))
 
 
 def _without_gaps(array: Any) -> Any:

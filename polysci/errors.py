@@ -92,8 +92,8 @@ def cut_message(message: str) -> str:
     if len(message) <= LONGEST:
         return message
     message = _QUOTED.sub(lambda match: cut_quoted(match[0]), message)
-    for words in _WORDS:
-        message = words.sub(lambda match: _cut_word(match[0]), message)
+    for pattern in _WORDS:
+        message = pattern.sub(lambda match: _cut_word(match[0]), message)
     lines = [_cut_middle(line, _LONGEST_LINE, 2 * LONGEST) for line in message.split("\n")]
     return _cut_middle("\n".join(lines), _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2)
 

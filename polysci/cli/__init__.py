@@ -133,12 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status or FAILED if _lost_output() else status
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(argv: Sequence[str]) -> int:
     try:
-        if not words:
+        if not argv:
             parser().print_help()
             return 0
-        arguments = parser().parse_args(words)
+        arguments = parser().parse_args(argv)
         status: int = arguments.run(arguments)
         return status
     except BrokenPipeError:  # ``| head`` has read what it wants
@@ -147,7 +147,7 @@ def _run(words: Sequence[str]) -> int:
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        if "--traceback" in words:
+        if "--traceback" in argv:
             raise
         error = error if is_expected(error) else report_of(error)
         message = cut_message(str(error) or type(error).__name__)

@@ -83,16 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
         display = stack.enter_context(Display(len(todo) * arguments.repeats))
         try:
             for layer in shared.tune_layers(todo, arguments, display.watch):
-                with _noted(layer.problem, faults, display):
+                with _note_error(layer.problem, faults, display):
                     comparisons.append(_compare(layer, rivals, arguments))
-                    display.done(_told(comparisons[-1]))
+                    display.done(_result_line(comparisons[-1]))
             for _ in range(arguments.repeats - 1):
                 for at, compared in enumerate(comparisons):
                     problem = compared.times.problem
-                    with _noted(problem, faults, display):
+                    with _note_error(problem, faults, display):
                         again = _time(problem, compared.result, rivals, arguments)
                         comparisons[at] = replace(compared, times=compared.times.best_with(again))
-                        display.done(_told(comparisons[at]))
+                        display.done(_result_line(comparisons[at]))
         except KeyboardInterrupt:
             interrupted = True
     outcome = (comparisons, faults)
@@ -106,7 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _noted(problem: Problem, faults: list[tuple[str, str]], display: Display) -> Iterator[None]:
+def _note_error(
+    problem: Problem, faults: list[tuple[str, str]], display: Display
+) -> Iterator[None]:
     """A layer's error goes to ``faults``; one of the request or the compiler ends the command."""
     try:
         yield
@@ -135,7 +137,7 @@ def _rivals(arguments: argparse.Namespace) -> list[LayerRival]:
     ]
 
 
-def _told(compared: ComparedLayer) -> str:
+def _result_line(compared: ComparedLayer) -> str:
     """A line for a layer that is done."""
     from polysci.cli.bench_table import number
 

@@ -73,9 +73,9 @@ def dims_of(arguments: argparse.Namespace) -> dict[str, int]:
     """The sizes of ``--dim``. Raises SpecError where one has several."""
     for name, sizes in arguments.dim:
         if len(sizes) > 1:
-            words = ",".join(map(str, sizes))
+            listed = ",".join(map(str, sizes))
             raise SpecError(
-                f"--dim {name}={words}: several sizes are for a library; it needs -o DIR"
+                f"--dim {name}={listed}: several sizes are for a library; it needs -o DIR"
             )
     return {name: sizes[0] for name, sizes in arguments.dim}
 

@@ -240,7 +240,7 @@ def _version(name: str) -> str | None:
 
 
 def _permissions(target: Target) -> Iterator[Check]:
-    """Whether the kernel lets a process have what it must ask for, where the CPU has it."""
+    """Yield whether the kernel lets a process have what it must ask for, where the CPU has it."""
     for permission in permissions():
         if any(word.startswith(permission.prefix) for word in target.withheld):
             yield Check(permission.title, False, permission.denied, permission.remedy)

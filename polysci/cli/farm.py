@@ -64,14 +64,14 @@ def _work(arguments: argparse.Namespace) -> int:
         check_certificates(arguments.address, "worker")
     if arguments.isa:
         os.environ["POLYSCI_ISA"] = detect(arguments.isa).isa.name
-    words = [arguments.address, "--nworkers", "1"]
-    words += ["--nthreads", str(arguments.nthreads or detect().cores)]
-    words += ["--resources", f"{TIMING}={int(not arguments.no_timing)}"]
+    command = [arguments.address, "--nworkers", "1"]
+    command += ["--nthreads", str(arguments.nthreads or detect().cores)]
+    command += ["--resources", f"{TIMING}={int(not arguments.no_timing)}"]
     for option in ("name", "tls_ca_file", "tls_cert", "tls_key"):
         if value := getattr(arguments, option):
-            words += [f"--{option.replace('_', '-')}", value]
+            command += [f"--{option.replace('_', '-')}", value]
     try:
-        main(words, prog_name="polysci farm worker")
+        main(command, prog_name="polysci farm worker")
     except RuntimeError as error:  # what dask logged before it says why
         raise FarmError(f"{arguments.address}: the worker did not start: {error}") from error
     return 0

@@ -185,8 +185,8 @@ def algorithm_option(command: argparse.ArgumentParser) -> None:
 
 def verify_option(command: argparse.ArgumentParser) -> None:
     """Return whether code that was not measured first runs in a process of its own."""
-    words = "no first run in a process of its own for code that was not measured"
-    command.add_argument("--no-verify", dest="verify", action="store_false", help=words)
+    meaning = "no first run in a process of its own for code that was not measured"
+    command.add_argument("--no-verify", dest="verify", action="store_false", help=meaning)
 
 
 def threads(text: str) -> int:

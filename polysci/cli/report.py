@@ -110,9 +110,9 @@ def _context(
         return None
 
 
-def _title(words: list[str]) -> str:
+def _title(sources: list[str]) -> str:
     """Names of networks and layers, shortened to the first where there are many."""
-    names = [Path(word).stem if Path(word).suffix in (".txt", ".c") else word for word in words]
+    names = [Path(word).stem if Path(word).suffix in (".txt", ".c") else word for word in sources]
     title = ", ".join(names)
     return title if len(title) <= _LONGEST else f"{names[0]} and {len(names) - 1} more"
 

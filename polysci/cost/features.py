@@ -98,13 +98,13 @@ def first_reads(nest: CostCounts) -> Count:
         return np.zeros(1)
     l3, memory = _panel_seconds(nest)
     again = (panels.calls > 1) | (panels.reuse > 1)
-    return np.where(again, _unforeseen(nest, panels, np.maximum(l3 - memory, 0.0)), 0.0)
+    return np.where(again, _hidden_seconds(nest, panels, np.maximum(l3 - memory, 0.0)), 0.0)
 
 
 def first_reads_memory(nest: CostCounts) -> Count:
     """Return seconds of B's reads from memory under compute, where nothing prefetches it."""
     panels = nest.panels_beyond_l2
-    return np.zeros(1) if panels is None else _unforeseen(nest, panels, _panel_seconds(nest)[1])
+    return np.zeros(1) if panels is None else _hidden_seconds(nest, panels, _panel_seconds(nest)[1])
 
 
 def late_prefetches(nest: CostCounts) -> Count:
@@ -124,7 +124,7 @@ def late_prefetches(nest: CostCounts) -> Count:
     return np.where(ahead, hidden * busy * filled, 0.0)
 
 
-def _unforeseen(nest: CostCounts, panels: Panels, seconds: Count) -> Count:
+def _hidden_seconds(nest: CostCounts, panels: Panels, seconds: Count) -> Count:
     """Seconds of reads of B under the compute of first reads, 0 where panels are prefetched."""
     prefetched = nest.family.has(Ahead) & panels.follow(nest.context.l2)
     hidden = np.minimum(seconds, nest.compute_s * panels.shares(prefetched))
@@ -493,8 +493,8 @@ def rows_in_place(nest: CostCounts) -> Count:
     kept = coefficient("short_row") * row * 1e-9 / context.machine.l2
     stays = deep * apart <= context.target.memory("L2").size
     again = np.where(stays, kept, coefficient("row_l3_ns") * 1e-9)
-    found = np.where(rows > coefficient("pages_found"), page, 0.0)
-    seconds: Count = touches * (found + (prod(row_tiles, start=np.ones(1)) - 1) * again)
+    walk = np.where(rows > coefficient("pages_found"), page, 0.0)
+    seconds: Count = touches * (walk + (prod(row_tiles, start=np.ones(1)) - 1) * again)
     operands = (contraction.a, contraction.b, contraction.out)
     size = sum(operand.bytes * prod(operand.shape) for operand in operands)
     if not context.cold and size <= context.usable(context.target.last_level.size):

@@ -73,7 +73,7 @@ def lower_bound(context: Context, family: Family) -> Count:
     The work is divided evenly among all threads. The bound contains no prediction, so a schedule
     whose bound exceeds a measured time cannot win.
     """
-    issued = np.array([_issued(context, tile) for tile in family.tiles])[family.which]
+    issued = np.array([_issued_flops(context, tile) for tile in family.tiles])[family.which]
     shares = [share_of_work(context.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(family.pack >= 0, shares[1], shares[0])
     kernel = family.tiles[0].kernel
@@ -83,7 +83,7 @@ def lower_bound(context: Context, family: Family) -> Count:
     return safe * np.maximum(compute, _loads(context)) / context.threads
 
 
-def _issued(context: Context, tile: RegisterTile) -> float:
+def _issued_flops(context: Context, tile: RegisterTile) -> float:
     """Floating-point operations of all calls: the last vector of columns is whole."""
     column = columns_of(context.contraction)
     tiles, width = column.extent // tile.kernel.cols, tile.kernel.cols

@@ -187,7 +187,7 @@ class TrafficCounts:
         return runs + self.context.machine.coefficient("stray_seek") * self._strays() * l2.a / LINE
 
     def _strays(self) -> NDArray[np.bool_]:
-        """Whether the call after each one reads other lines of x than the next ones."""
+        """Return whether the call after each one reads other lines of x than the next ones."""
         x, undecided = self.contraction.x, np.ones(len(self.family), dtype=bool)
         offset, stray = x.offset(self.context.strides[x.array]), ~undecided
         tile = self.tiles[self.depth]

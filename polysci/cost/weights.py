@@ -18,7 +18,7 @@ _MOST: Final = 1000  # features
 
 @dataclass(frozen=True, slots=True)
 class LearnedScore:
-    """With z = (feature - mean) / scale: the sum of ``linear * z + squares * z^2``.
+    """The sum of ``linear * z + squares * z^2``, where z = (feature - mean) / scale.
 
     Higher is faster: the chance that one schedule is faster than another is the sigmoid of the
     difference of their scores (Bradley and Terry, Biometrika 39, 1952). In the squares z is clipped

@@ -73,11 +73,11 @@ def _dependences(explanation: Explanation, width: int | None) -> str:
 def _distance(dependence: Dependence) -> str:
     if dependence.fault:
         return f"unknown: {dependence.fault}"
-    words = [
+    ranges = [
         f"{name} {low}" if low == high else f"{name} {low}..{high}"
         for name, low, high in dependence.distances
     ]
-    return ", ".join(words) or "none"
+    return ", ".join(ranges) or "none"
 
 
 def _binds(dependence: Dependence) -> str:
@@ -114,9 +114,9 @@ def _reuse(explanation: Explanation, width: int | None) -> str:
     )  # fmt: skip
     rows: Rows = [head]
     for reuse in explanation.reuse:
-        words = (" ".join(names) or "-" for names in (reuse.whole, reuse.window, reuse.contiguous))
+        dims = (" ".join(names) or "-" for names in (reuse.whole, reuse.window, reuse.contiguous))
         sizes = bytes_text(reuse.bytes), f"{reuse.times:.4g}"
-        rows.append((reuse.operand, reuse.array, reuse.dtype, *sizes, *words))
+        rows.append((reuse.operand, reuse.array, reuse.dtype, *sizes, *dims))
     left = ("operand", "access", "type", *head[-3:])
     return fit(rows, width, drop=("type", "access"), wrap=head[-3:], left=left, indent="  ")
 
@@ -255,6 +255,6 @@ def _views(explanation: Explanation, width: int | None) -> str:
         tied = f" (with {view.ties} more)" if view.ties else ""
         first = "this one" if view.first == explanation.schedule else str(view.first)
         rows.append((view.ranker, f"{view.rank}{tied}", str(view.count), ratio, first))
-    words = ("ranker", "place", "its own first")
-    table = fit(rows, width, wrap=words[::-1], left=(words[0], words[2]), indent="  ")
+    columns = ("ranker", "place", "its own first")
+    table = fit(rows, width, wrap=columns[::-1], left=(columns[0], columns[2]), indent="  ")
     return f"{table}\n  among its rivals and the first choices of the search"

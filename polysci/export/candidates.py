@@ -89,7 +89,7 @@ def with_isas(
     homes = [_home(result, chosen) for result in results]
     return merge_layers([
         [
-            result if home == stand.isa else _planned(result, stand)
+            result if home == stand.isa else _plan(result, stand)
             for result, home in zip(results, homes, strict=True)
         ]
         for stand in search_targets(chosen, level)
@@ -106,7 +106,7 @@ def _home(result: TunedProblem, chosen: Sequence[Isa]) -> Isa:
     raise SpecError(f"isas: {result.problem} has a schedule of {own}, which none of {names} runs")
 
 
-def _planned(result: TunedProblem, stand: SearchTarget) -> TunedProblem:
+def _plan(result: TunedProblem, stand: SearchTarget) -> TunedProblem:
     return optimize(
         result.problem, stand.level, result.threads, target=stand.target, machine=stand.machine
     )

@@ -55,7 +55,7 @@ class IsaChoice:
         texts_by_path = {f"{self.name}.h": self._header(), f"{self.name}.c": self._choosing()}
         for plan in self.plans:
             texts = plan.code.files.items()
-            texts_by_path |= {path: self._guarded(plan, path, text) for path, text in texts}
+            texts_by_path |= {path: self._guard(plan, path, text) for path, text in texts}
         return texts_by_path
 
     def _header(self) -> str:
@@ -81,7 +81,7 @@ class IsaChoice:
             },
         )
 
-    def _guarded(self, plan: PlannedNetwork, path: str, text: str) -> str:
+    def _guard(self, plan: PlannedNetwork, path: str, text: str) -> str:
         """Return a file that other processors compile to nothing."""
         if path.endswith(".h"):
             return text
@@ -133,7 +133,9 @@ class IsaChoice:
             ends.append('    if (why)\n        *why = "this CPU runs none of the code";\n')
         if result != "void ":
             ends.append("    return 0;\n")
-        head = _typed(f"{result}{self.name}_{name}({', '.join(parameters) or 'void'})", self.name)
+        head = _insert_structs(
+            f"{result}{self.name}_{name}({', '.join(parameters) or 'void'})", self.name
+        )
         return f"{head}\n{{\n{body}{''.join(ends)}}}\n"
 
     def _call(self, plan: PlannedNetwork, name: str, result: str, parameters: Sequence[str]) -> str:
@@ -142,14 +144,14 @@ class IsaChoice:
         for parameter in parameters:
             kind, word = parameter[: parameter.rindex(" ") + 1], parameter.split()[-1]
             stars = word[: len(word) - len(word.lstrip("*"))]
-            cast = f"({_typed(kind, plan.name)}{stars})" if "@" in kind else ""
+            cast = f"({_insert_structs(kind, plan.name)}{stars})" if "@" in kind else ""
             arguments.append(f"{cast}{word.lstrip('*')}")
         call = f"{plan.name}_{name}({', '.join(arguments)});"
         if result == "void ":
             return f"{{\n            {call}\n            return;\n        }}"
-        return f"return {f'({_typed(result, self.name)})' if '@' in result else ''}{call}"
+        return f"return {f'({_insert_structs(result, self.name)})' if '@' in result else ''}{call}"
 
 
-def _typed(text: str, name: str) -> str:
+def _insert_structs(text: str, name: str) -> str:
     """C text with the structs of a library."""
     return text.replace("@M", f"{name}_model").replace("@C", f"{name}_context")

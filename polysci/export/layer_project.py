@@ -135,7 +135,7 @@ def _values(whole: Project) -> dict[str, str]:
         "EXAMPLE": example.symbol,
         "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
         "EXAMPLE_TO": " &to," * example.precision.scaled,
-        "LAYERS": "\n".join(map(_documented, whole.entries)),
+        "LAYERS": "\n".join(map(_document_layer, whole.entries)),
         "WAITING": wait_policy(whole.threads, " * ", " * "),
         "PRECISIONS": whole.precisions,
         "ELEMENTS": "\n".join(wrap(
@@ -175,7 +175,7 @@ def _codes(whole: Project) -> str:
     )  # fmt: skip
 
 
-def _documented(entry: Entry) -> str:
+def _document_layer(entry: Entry) -> str:
     """Return comment and declarations of one layer."""
     problem, threads = entry.layer.problem, entry.layer.threads
     axes, layout = problem.axes, f"{problem.layout.upper()}, " if problem.layout else ""
@@ -224,7 +224,7 @@ def _extents(shape: tuple[int, ...], axes: str) -> str:
 
 def _unit_files(whole: Project, values: dict[str, str]) -> dict[str, str]:
     """Return the text of all C files but the header and the self-test."""
-    units = "\n".join(_declared(whole, unit) for unit in whole.units)
+    units = "\n".join(_declare_unit(whole, unit) for unit in whole.units)
     return {
         f"{whole.name}.c": _choosing(whole, values),
         f"{whole.name}_units.h": fill_template("units.h", values | {"UNITS": units}),
@@ -259,7 +259,7 @@ def _unit(whole: Project, unit: ProjectFile, values: dict[str, str]) -> str:
     })  # fmt: skip
 
 
-def _declared(whole: Project, unit: ProjectFile) -> str:
+def _declare_unit(whole: Project, unit: ProjectFile) -> str:
     """Return declarations of a unit; layers that have no other are in the public header."""
     public = {entry.symbol for entry in whole.entries}
     sources = [source for source in unit.sources if source.symbol not in public]
@@ -271,7 +271,7 @@ def _declared(whole: Project, unit: ProjectFile) -> str:
 def _choosing(whole: Project, values: dict[str, str]) -> str:
     """Return the C file whose functions call the first unit that the CPU runs."""
     chosen = [entry for entry in whole.entries if _alternatives(entry)]
-    parts = [_chosen(whole, entry) for entry in chosen if entry.symbol == entry.code]
+    parts = [_dispatch_entry(whole, entry) for entry in chosen if entry.symbol == entry.code]
     parts += [*(_isa(whole, entry) for entry in chosen), *_forwards(whole)]
     sets = dict.fromkeys(tuple(source.key for source in entry.sources) for entry in whole.entries)
     tests = [" || ".join(_isa_supported(whole, key) for key in keys) for keys in sets]
@@ -287,7 +287,7 @@ def _forwards(whole: Project) -> list[str]:
     return [entry.forwarded for entry in whole.entries if entry.symbol != entry.code]
 
 
-def _chosen(whole: Project, entry: Entry) -> str:
+def _dispatch_entry(whole: Project, entry: Entry) -> str:
     codes = [(_isa_supported(whole, source.key), source.symbol) for source in entry.sources]
     return f"/* {entry.symbol} */\n{dispatch(entry.functions, entry.symbol, codes)}\n"
 

@@ -181,15 +181,15 @@ def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) ->
         plans = (layer.schedule, *layer.others)
         key = (layer.problem.key, tuple(map(str, plans)), layer.threads)
         if key not in first:
-            sources = _emitted(layer, plans, f"{name}_{{}}_{identifier}" if keys else symbol)
+            sources = _emit_units(layer, plans, f"{name}_{{}}_{identifier}" if keys else symbol)
             if len(sources) == 1 and keys:
-                sources = _emitted(layer, plans[:1], symbol)
+                sources = _emit_units(layer, plans[:1], symbol)
             first[key] = Entry(layer, identifier, symbol, symbol, sources)
         entries.append(replace(first[key], layer=layer, identifier=identifier, symbol=symbol))
     return entries
 
 
-def _emitted(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
+def _emit_units(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) -> tuple[Source, ...]:
     """Return the sources of a layer, one a unit; ``{}`` in the symbol stands for the unit."""
     if 0 in layer.problem.x_shape:
         raise UnsupportedError(f"{layer.problem}: a layer without images cannot be exported")

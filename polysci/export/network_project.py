@@ -261,9 +261,9 @@ def memory_values(code: Code) -> dict[str, str]:
 def program_values(whole: SizedNetworks) -> dict[str, str]:
     """Return values of programs around the library: tables of arguments, calls of the entries."""
     first, several = whole.networks[0], whole.several
-    words = [f"x[{at}]" for at in range(len(first.inputs))]
-    words += [f"y[{at}]" for at in range(len(first.outputs))]
-    called = "".join(f", {word}" for word in words)
+    arguments = [f"x[{at}]" for at in range(len(first.inputs))]
+    arguments += [f"y[{at}]" for at in range(len(first.outputs))]
+    called = "".join(f", {word}" for word in arguments)
     tables = {"INPUT_ROWS": "", "OUTPUT_ROWS": ""}
     for network in whole.networks:
         for letter, table, ports in (
@@ -283,7 +283,7 @@ def program_values(whole: SizedNetworks) -> dict[str, str]:
         "ENTRY_COUNT": str(len(whole.networks)),
         "CALLS": "".join(calls),
         "CALLED": called,
-        "NO_SIZES": "0" + ", 0" * (len(whole.programs[0].sizes) + len(words)),
+        "NO_SIZES": "0" + ", 0" * (len(whole.programs[0].sizes) + len(arguments)),
         "KNOWN": ", ".join(program.key for program in whole.programs),
         "SEVERAL": "yes" * several,
         "SINGLE": "yes" * (not several),

@@ -50,7 +50,7 @@ def check_python(out: Path, *, name: str | None = None, force: bool = False) -> 
     LAYER_PACKAGE.check(out, title(out, name), force=force)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """Return names as lines of a Python list."""
     return "".join(f'    "{name}",\n' for name in names)
 
@@ -83,7 +83,7 @@ def _layer_values(whole: Project, binaries: Mapping[ProjectFile, bytes]) -> dict
         "NATIVE": _stem(whole, whole.units[0]),
         "LIBRARIES": "\n".join(_load(whole, unit, binary) for unit, binary in binaries.items()),
         "LAYERS": "\n".join(_layer(whole, entry) for entry in whole.entries),
-        "ALL": _listed([*_identifiers(whole), *helpers]),
+        "ALL": _list_names([*_identifiers(whole), *helpers]),
     }
 
 

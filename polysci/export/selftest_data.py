@@ -67,7 +67,7 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     """
     inputs, graph = inputs_of(network.inputs, seed), network.prepared.graph
     arrays = order_inputs(network.inputs, inputs)
-    expected = _expected(network, graph, inputs)
+    expected = _compute_expected(network, graph, inputs)
     if not isinstance(network, Network):
         return SelftestData(tuple(arrays), tuple(expected), 0.0, bound_of(network), ran=False)
     ports = network.outputs
@@ -76,7 +76,9 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     spread = max(spreads(graph, inputs, names).values(), default=0.0)
 
     def moved() -> float:
-        shaken = _expected(network, replace(graph, constants=shake(graph.constants)), inputs)
+        shaken = _compute_expected(
+            network, replace(graph, constants=shake(graph.constants)), inputs
+        )
         return max(difference(shaken, expected, ports), spread)
 
     outputs = network.runner(arrays)
@@ -109,7 +111,9 @@ def compare_with_reference(
     return SelftestData(tuple(inputs), tuple(outputs), 0.0, bound)
 
 
-def _expected(network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+def _compute_expected(
+    network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]
+) -> list[Array]:
     """Return the outputs in float64, as the network gives them."""
     results = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
     return [

@@ -90,7 +90,7 @@ class MachineResources(WorkerPlugin):  # type: ignore[misc]
 
 
 def result_of(future: Future) -> Any:
-    """What a task returns, once it has. Raises what polysci raised there, and FarmError."""
+    """Return a task's result, once it is there. Raises what polysci raised there, and FarmError."""
     try:
         return future.result()  # a time limit would end what other threads gather, too
     except PolysciError:
@@ -162,7 +162,7 @@ class Farm:
     def _submit(
         self, where: dict[str, int], function: Callable[..., Any], calls: Sequence[Sequence[Any]]
     ) -> list[Future]:
-        """As one message: a scheduler takes milliseconds for each. Raises FarmError."""
+        """Submit calls as one message: a scheduler takes some ms for each. Raises FarmError."""
         if self.client.status != "running":  # dask would keep them until it is back, for a while
             raise FarmError(_GONE)
         columns = zip(*calls, strict=True)
@@ -185,7 +185,7 @@ class Farm:
             yield future.key, answers.get(future.key) or _result_or_death(future)
 
     def recall(self, keys: Container[str]) -> list[str]:
-        """Which of these tasks wait for workers that were set aside; none without a scheduler."""
+        """Return which of ``keys`` wait for workers set aside; none without a scheduler."""
         with suppress(OSError, CancelledError):
             busy = self.client.processing(self.aside)
             return [key for waiting in busy.values() for key in waiting if key in keys]
@@ -207,7 +207,7 @@ class Farm:
         return from_json(self.answer(machine, self._rates[machine.name, x]))
 
     def answer(self, machine: FarmMachine, future: Future) -> Any:
-        """What a task returns, once it has. Raises KeyboardInterrupt once ``stop`` is set."""
+        """Return a task's result when it is there. Raises KeyboardInterrupt if ``stop`` is set."""
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
         while not done.is_set():
@@ -220,7 +220,7 @@ class Farm:
             return result_of(future)
 
     def accepts(self, machine: FarmMachine, threads: int, worker: str, rate: float) -> bool:
-        """Whether a worker's times count: its reference loop is as fast as those of its kind are.
+        """Return whether a worker's times count: its loop is as fast as those of its kind are.
 
         The usual rate is the middle one of what all workers had last. Who is off twice in a row is
         set aside, if another worker is left.

@@ -60,7 +60,7 @@ class FarmRunner:
     def try_all(
         self, schedules: Sequence[Schedule]
     ) -> Iterator[tuple[Schedule, Samples | PolysciError]]:
-        """In the order in which workers answer; those that time is up for are left out.
+        """Yield samples as workers answer; schedules that time is up for are left out.
 
         A worker gets several at a time while many are left.
         """
@@ -99,7 +99,7 @@ class FarmRunner:
         return [its for row in rows if isinstance(its := tasks.samples_of(row), Samples)]
 
     def peak(self) -> Sample:
-        """Of one of the machines."""
+        """Return a sample of one machine that does nothing but multiply."""
         (peak,) = self._answer(self.farm.tasks.measure_peak, ((), ()), {})
         return Sample(**peak)
 
@@ -180,7 +180,7 @@ class FarmRunner:
         return self.deadline is not None and time.monotonic() > self.deadline + grace_s
 
     def _counts(self, answer: Mapping[str, Any]) -> bool:
-        """Whether it is a fault, or the worker's times count; another one repeats them if not."""
+        """Return whether it is a fault or its worker's times count; else another one repeats."""
         if "rate" not in answer:
             return True
         return self.farm.accepts(self.machine, self.threads, answer["worker"], answer["rate"])

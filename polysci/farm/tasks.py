@@ -1,4 +1,4 @@
-"""What the workers of a farm run: functions of texts and numbers, and so are their results."""
+"""Functions that the workers of a farm run; texts and numbers go in and come out."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def installed_version() -> str:
 
 
 def describe(dask_worker: Any = None) -> Answer:
-    """This worker: version, machine and compiler. Raises NoCompilerError."""
+    """Return a worker's version, machine and compiler. Raises NoCompilerError."""
     target, compiler = detect(), find_compiler().identity
     state = dask_worker.state if dask_worker is not None else None
     return {
@@ -188,16 +188,16 @@ def rank_schedules(
         return {"ranked": [(str(option.schedule), option.seconds) for option in ranked]}
 
     with share_machine():
-        return _caught(rank)
+        return _attempt(rank)
 
 
 def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> Answer:
     """The shared object of each schedule, as ``cache.pack`` packs it, or its fault."""
     with share_machine():
-        return {"built": [_caught(partial(_packed, TrialJob(**job), text)) for text in texts]}
+        return {"built": [_attempt(partial(_pack_build, TrialJob(**job), text)) for text in texts]}
 
 
-def _packed(job: TrialJob, text: str) -> Answer:
+def _pack_build(job: TrialJob, text: str) -> Answer:
     parsed, problem = schedule.parse(text), job.parse()
     backend = backend_of(detect())
     source = emit(problem, parsed, job.threads)
@@ -241,7 +241,7 @@ def search_records(
     job: TrialJob, make_runner: Callable[..., Any], machine: str,
     seeds: Sequence[Mapping[str, Any]], **options: Any,
 ) -> list[Answer]:  # fmt: skip
-    """What ``optimize`` records that knows only the ``seeds``; ``machine`` are rates as JSON."""
+    """Return the records of ``optimize``, given only ``seeds``; ``machine`` are rates as JSON."""
     with TemporaryDirectory() as folder:
         wisdom = Wisdom(Path(folder) / "records.sqlite")
         wisdom.merge(Record(**record) for record in seeds)
@@ -272,7 +272,7 @@ def _run(
             runner = _runner(TrialJob(**job))
             return {"rows": work(runner), "rate": runner.reference_rate()}
 
-        return answer | _caught(rows)
+        return answer | _attempt(rows)
 
 
 def _runner(job: TrialJob) -> LocalRunner:
@@ -289,7 +289,7 @@ def _runner(job: TrialJob) -> LocalRunner:
     return _runners[key]
 
 
-def _caught(work: Callable[[], Answer]) -> Answer:
+def _attempt(work: Callable[[], Answer]) -> Answer:
     try:
         return work()
     except PolysciError as error:
@@ -304,7 +304,7 @@ def _members(samples: Samples | PolysciError) -> Answer:
 
 
 def samples_of(members: Mapping[str, Any]) -> Samples | PolysciError:
-    """What ``try_schedules`` says of a schedule."""
+    """Return the samples or the error of one schedule in an answer of ``try_schedules``."""
     if "fault" in members:
         return error_of(members)
     return Samples([Sample(**sample) for sample in members["samples"]])

@@ -115,7 +115,7 @@ def _search(
     machine: FarmMachine,
     threads: int,
 ) -> FarmResult:
-    """One search, in a thread of its own. Raises SpecError and FarmError; the result has others."""
+    """Search in a thread of its own. Raises SpecError and FarmError; the result has others."""
     with farm.turn:
         left = None if deadline is None else deadline - time.monotonic()
         if farm.stop.is_set() or (left is not None and left <= 0):
@@ -167,7 +167,7 @@ def _rank(
     farm: Farm, machine: FarmMachine, problem: Problem, context: Context, count: int | None,
     algorithm: str, *, order: SummationOrder | None = None, **limits: Any,
 ) -> list[Candidate]:  # fmt: skip
-    """What ``choice.candidates`` returns, by a worker if this process has many searches."""
+    """Return ``choice.candidates``, by a worker if this process has many searches."""
     if order or farm.searches <= RANKED_HERE:
         return choice.candidates(problem, context, count, algorithm, order=order, **limits)
     weights = context.weights.to_json() if context.weights else None

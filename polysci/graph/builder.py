@@ -164,7 +164,7 @@ class Backward(GraphBuilder):
     wanted: frozenset[str] = frozenset()
 
     def wants(self, name: str) -> bool:
-        """Whether the gradient of this tensor is needed."""
+        """Return whether the gradient of this tensor is needed."""
         return name in self.wanted
 
     def also(self, node: Node, position: int, shape: Sequence[int], dtype: str) -> str:

@@ -33,7 +33,7 @@ def without_copies(graph: Graph) -> Graph:
 
 
 def _trains(graph: Graph, node: Node) -> bool:
-    """Whether a Dropout drops anything: where its third input is, or may be, true."""
+    """Return whether a Dropout drops anything: where its third input is, or may be, true."""
     asked = node.input(2)
     value = graph.constant(asked) if asked else np.zeros(())
     return value is None or bool(value.any())
@@ -69,9 +69,9 @@ def with_moved_constants(graph: Graph) -> Graph:
 
 
 def _has_fixed_shape(graph: Graph, node: Node) -> bool:
-    """Whether a node is a Reshape that is told, as a constant, the shape of its output."""
-    told = graph.constant(node.input(1)) if node.op == "reshape" else None
-    return told is not None and np.array_equal(told, graph.tensors[node.outputs[0]].shape)
+    """Return whether a node is a Reshape that is told, as a constant, the shape of its output."""
+    shape = graph.constant(node.input(1)) if node.op == "reshape" else None
+    return shape is not None and np.array_equal(shape, graph.tensors[node.outputs[0]].shape)
 
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (

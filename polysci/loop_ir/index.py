@@ -67,10 +67,12 @@ class Linear(Index):
     constant: int = 0
 
     def __str__(self) -> str:
-        words = [_scaled(str(term), factor, isinstance(term, ATOMS)) for term, factor in self.terms]
-        if self.constant or not words:
-            words.append(str(self.constant))
-        return " + ".join(words).replace("+ -", "- ")
+        parts = [
+            _scale_text(str(term), factor, isinstance(term, ATOMS)) for term, factor in self.terms
+        ]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """Whether the processor has the instructions that the code is for."""
+    """The condition that the processor has the instructions that the code is for."""
 
     def __str__(self) -> str:
         return "supported"
@@ -221,22 +223,22 @@ class Supported:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of some conditions, two at least."""
+    """The condition that all of some conditions hold, two at least."""
 
     parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        return " and ".join(map(_nested, self.parts))
+        return " and ".join(map(_nest_text, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """At least one of some conditions, two at least."""
+    """The condition that at least one of some conditions holds, two at least."""
 
     parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        return " or ".join(map(_nested, self.parts))
+        return " or ".join(map(_nest_text, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Negation:
     part: Condition
 
     def __str__(self) -> str:
-        return f"not {_nested(self.part)}"
+        return f"not {_nest_text(self.part)}"
 
 
 Condition = Comparison | Within | Flag | Supported | Every | Either | Negation
@@ -462,7 +464,7 @@ def _extreme(function: str, left: IndexLike, right: IndexLike) -> Index:
     return Extreme(function, as_index(left), as_index(right))
 
 
-def _scaled(text: str, factor: int, atom: bool) -> str:
+def _scale_text(text: str, factor: int, atom: bool) -> str:
     text = text if atom else f"({text})"
     return {1: text, -1: f"-{text}"}.get(factor, f"{factor} * {text}")
 
@@ -471,5 +473,5 @@ def _inner(part: Index) -> str:
     return str(part) if isinstance(part, ATOMS) or number_in(part) is not None else f"({part})"
 
 
-def _nested(part: Condition) -> str:
+def _nest_text(part: Condition) -> str:
     return f"({part})" if isinstance(part, Every | Either) else str(part)

@@ -542,7 +542,7 @@ class Thread(MemoryUser):
 
     def compute(self, value: Compute) -> Any:
         """Return the value of a scalar function."""
-        values = [_widened(self.value(part)) for part in value.arguments]
+        values = [_widen_number(self.value(part)) for part in value.arguments]
         with np.errstate(all="ignore"):
             result = apply_numpy(value.function, *values)
         return self.of_kind(result[()], FUNCTIONS[value.function].result or value.kind)
@@ -627,7 +627,7 @@ def _bind(function: LoopFunction, values: Iterable[Any]) -> dict[str, Any]:
     return dict(zip((part.name for part in function.parameters), values, strict=True))
 
 
-def _widened(value: Any) -> Array:
+def _widen_number(value: Any) -> Array:
     """Return a number as NumPy's side of the table of scalar functions takes it."""
     array = np.asarray(value)
     if array.dtype.kind == "f":

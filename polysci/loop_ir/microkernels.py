@@ -355,7 +355,7 @@ def _run_window(
             _add(acc, np.arange(tile.rows), products)
 
 
-def _filled(step: Callable[..., None], at: int = 3) -> Callable[..., None]:
+def _with_filling(step: Callable[..., None], at: int = 3) -> Callable[..., None]:
     """Return a step whose operand ``at`` says what rows in the padding have for A."""
 
     def run(user: User, *operands: Any) -> None:
@@ -421,7 +421,7 @@ def _run_dots(
 # The epilogue.
 
 
-def _shifted(user: User, g: Fields, n: int, c: int) -> dict[str, Any]:
+def _shift(user: User, g: Fields, n: int, c: int) -> dict[str, Any]:
     def move(pointer: Any, count: int) -> Any:
         return pointer.move(count) if pointer else 0
 
@@ -565,13 +565,13 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_begin_gaps": _begin_gaps,
     "ps_run": _run,
     "ps_run_part": _run,
-    "ps_run_filled": _filled(_run),
+    "ps_run_filled": _with_filling(_run),
     "ps_run_grouped": _run_grouped,
-    "ps_run_grouped_filled": _filled(_run_grouped),
+    "ps_run_grouped_filled": _with_filling(_run_grouped),
     "ps_slide": _slide,
-    "ps_slide_filled": _filled(_slide),
+    "ps_slide_filled": _with_filling(_slide),
     "ps_slide_stacked": _slide_stacked,
-    "ps_slide_stacked_filled": _filled(_slide_stacked, 4),
+    "ps_slide_stacked_filled": _with_filling(_slide_stacked, 4),
     "ps_run_window": _run_window,
     "ps_run_rows": _run_rows,
     "ps_run_taps": _run_taps,
@@ -583,7 +583,7 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_end_rows": _end_rows,
     "ps_end_channel": _end_channel,
     "ps_end_gaps": _end_gaps,
-    "ps_shifted": _shifted,
+    "ps_shifted": _shift,
     "ps_in_batch": _in_batch,
     "ps_times": lambda user, e, alpha, beta: {**e, "alpha": alpha, "beta": beta},
     "ps_then": lambda user, e, activation: {**e, "activation": activation},

@@ -21,7 +21,7 @@ VALUES_SHOWN: Final = 8  # of an array of constants in text
 
 
 class Scope(Enum):
-    """Where a buffer lives."""
+    """The place where a buffer lives."""
 
     ARGUMENT = "argument"
     CONSTANT = "constant"
@@ -33,7 +33,7 @@ class Scope(Enum):
 
 
 class LoopKind(Enum):
-    """Who runs the turns of a loop."""
+    """The way in which the turns of a loop are run."""
 
     SERIAL = "serial"
     PARALLEL = "parallel"  # threads share the turns, each an equal run of them
@@ -461,7 +461,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the team wait for each other."""
+    """A wait of all threads of the team for each other."""
 
     def __str__(self) -> str:
         return "barrier"
@@ -679,9 +679,9 @@ def _lines(statement: LoopStatement, parameters: Mapping[str, Sequence[str]]) ->
         case Invoke(function, operands):
             names = parameters.get(function, ())
             named = [f"{name}={value}" for name, value in zip(names, operands, strict=False)]
-            yield from _wrapped(f"{function}(", named or [*map(str, operands)], ")")
+            yield from _wrap(f"{function}(", named or [*map(str, operands)], ")")
         case Let(value=Fields() as record):
-            yield from _wrapped(f"{statement.head}{{", record.items, "}")
+            yield from _wrap(f"{statement.head}{{", record.items, "}")
         case _:
             yield str(statement)
 
@@ -699,11 +699,11 @@ def _function_lines(
     yield from (f"# {line}" for line in function.comment.splitlines())
     result = "" if function.result == "void" else f" -> {function.result}"
     items = [*map(str, function.parameters)]
-    yield from _wrapped(f"function {function.name}(", items, f"){result}:", 0)
+    yield from _wrap(f"function {function.name}(", items, f"){result}:", 0)
     yield from _inside(function.body, parameters)
 
 
-def _wrapped(head: str, items: Sequence[str], end: str, width: int = COLUMNS) -> Iterator[str]:
+def _wrap(head: str, items: Sequence[str], end: str, width: int = COLUMNS) -> Iterator[str]:
     """Yield head, items and end in one line, or items in lines of ``width`` where that is long."""
     line = f"{head}{', '.join(items)}{end}"
     if len(line) <= COLUMNS:

@@ -83,7 +83,7 @@ def keys_of(problem: Problem) -> tuple[str, ...]:
 
 
 def admits(algorithm: str, schedule: Schedule) -> bool:
-    """Whether a search with ``algorithm`` may take the schedule. Raises as ``name_of`` does."""
+    """Return whether a search with ``algorithm`` may take a schedule; raises like ``name_of``."""
     return name_of(schedule) == algorithm or algorithm == AUTO
 
 

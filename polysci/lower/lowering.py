@@ -58,7 +58,7 @@ class Source:
 
     @property
     def pool(self) -> bool:
-        """Whether its last argument is the team of threads that call it."""
+        """Return whether its last argument is the team of threads that call it."""
         return self.team is Team.POOL
 
     @property

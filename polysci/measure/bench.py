@@ -26,13 +26,13 @@ _COLD_FLOOR: Final = 64 << 20  # bytes; a VM may share more last-level cache tha
 
 
 def bound_of(schedule: Schedule) -> dict[str, Any]:
-    """What the worker is told of a schedule's error bound."""
+    """Return the members of a question to the worker that say a schedule's error bound."""
     numbers = schedule.transform.numbers if schedule.transform else ()
     return {"algorithm": location_of(schedule), "numbers": numbers}
 
 
 def cold_size() -> int:
-    """How many bytes of buffers in turns make sure that each has left the last-level cache."""
+    """Return how many bytes of buffers in turns make each leave the last-level cache."""
     return max(_COLD_FLOOR, 2 * detect().last_level.size)
 
 
@@ -79,11 +79,11 @@ class Bench(WorkerProcess):
         super().close()
 
     def take(self, problem: Problem) -> None:
-        """From now on ask about candidates for another problem, in the same process."""
+        """Ask about candidates for another problem from now on, in the same process."""
         self.problem, self._prepared = problem, False
 
     def check(self, so: Path, symbol: str, schedule: Schedule | None = None) -> None:
-        """Three calls, bit for bit, between guard pages.
+        """Check three calls bit for bit, between guard pages.
 
         ``schedule`` says which algorithm's exact inputs it takes (None: the default one's).
 
@@ -94,7 +94,7 @@ class Bench(WorkerProcess):
         self._ask_about((so, symbol), {"op": "check", "so": str(so), "symbol": symbol, **exact})
 
     def bound(self, so: Path, symbol: str, schedule: Schedule | None = None) -> float:
-        """As ``check``, for random reals within the error bound; returns its largest share used.
+        """Check random reals against the error bound; return the largest share of it used.
 
         ``schedule`` says whose bound it is (None: the default algorithm's).
         """
@@ -123,12 +123,12 @@ class Bench(WorkerProcess):
         return int(self._ask_about(candidate, question | options)["handle"])
 
     def sample(self, candidate: Candidate, handle: int, warm_up_s: float = 0.0) -> Sample:
-        """One sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
+        """Return a sample, in seconds a call, after untimed calls of at least ``warm_up_s``."""
         question = {"op": "sample", "handle": handle, "warm_up_s": warm_up_s}
         return Sample(**self._ask_about(candidate, question))
 
     def watch(self, so: Path, symbol: str, least: float = 0.0) -> None:
-        """From now on run the loop ``double symbol(int64_t iterations)`` around every sample.
+        """Run the loop ``double symbol(int64_t iterations)`` around every sample from now on.
 
         Its speed says whether a neighbour takes a part of the cores: it uses as many threads as
         what is timed. ``least`` is what it is known to return a second.

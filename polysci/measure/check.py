@@ -23,7 +23,7 @@ _RATE: Final = 2e8  # flop/s that even the slowest code on a busy machine reache
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one mode found: ``fault`` is empty where the code is right.
+    """The findings of one mode: ``fault`` is empty where the code is right.
 
     ``worst`` is the largest share of the error bound that was used; None in exact mode.
     """
@@ -43,12 +43,12 @@ class Verdict:
     @property
     def command(self) -> str:
         """The command line that repeats this very check."""
-        words = str(self.problem.with_(name="", multiplicity=1))
+        problem = str(self.problem.with_(name="", multiplicity=1))
         layout = ["--layout", self.problem.layout] if self.problem.layout else []
         dtype = ["--dtype", self.problem.dtype] if self.problem.dtype != "f32" else []
         return shlex.join(
             [
-                *("polysci", "check", words, *layout, *dtype),
+                *("polysci", "check", problem, *layout, *dtype),
                 *("--threads", str(self.threads), "--schedule", str(self.schedule)),
                 *("--mode", self.mode, "--seed", str(self.seed)),
             ]

@@ -1,4 +1,4 @@
-"""What else used the processor while a sample ran: the kernel's counters, and a reference loop.
+"""Other work on the processor while a sample ran: the kernel's counters, and a reference loop.
 
 Linux counts, for every thread, the time that it was ready but waited for a processor
 (``/proc/PID/task/TID/schedstat``, its second number, in nanoseconds), and, for the machine, the
@@ -43,14 +43,14 @@ class Counters:
         return cls(dict(_waits()), _stolen())
 
     def wait_since(self, earlier: Counters) -> float:
-        """What the threads of this reading waited after an earlier one; new ones in all."""
+        """Return seconds that these threads waited after an earlier reading; new ones in all."""
         return sum(
             seconds - before if seconds >= (before := earlier.waits.get(thread, 0.0)) else seconds
             for thread, seconds in self.waits.items()
         )  # less than before: a new thread has the number of one that has ended
 
     def stolen_since(self, earlier: Counters) -> float:
-        """What others had of the machine after an earlier reading."""
+        """Return the seconds that a hypervisor gave to others after an earlier reading."""
         return self.stolen - earlier.stolen
 
 
@@ -94,7 +94,7 @@ class ReferenceLoop:
 
     @property
     def best(self) -> float:
-        """What it does a second where nothing disturbs it."""
+        """The work a second where nothing disturbs the loop."""
         return max(sorted(self.rates)[-1 - len(self.rates) // BURST], self.least)
 
     def speed(self) -> float:
@@ -108,7 +108,7 @@ class ReferenceLoop:
         return min(1.0, fastest / self.best)
 
     def _rate(self) -> float:
-        """What one run does a second."""
+        """Return the work a second of a run, with iterations doubled until it is long enough."""
         while True:
             start = time.perf_counter_ns()
             work = self.run(self.iterations)

@@ -131,7 +131,7 @@ def _any(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
 
 
 def difference(result: Array, expected: Array) -> str | None:
-    """How two arrays differ: how many elements, the first one's index and both values; or None."""
+    """Return how many elements of two arrays differ, the first one's index and values; or None."""
     wrong = result != expected  # NaN differs from everything
     if not wrong.any():
         return None

@@ -35,7 +35,7 @@ Way = Callable[[], LoadedModel]
 
 
 def measure_samples(way: Way) -> tuple[LoadedModel, int]:
-    """What was loaded, and the most memory in bytes that it and its first runs added."""
+    """Load a model; return it and the most memory in bytes that it and its first runs added."""
     _forget_peak()
     before = _memory("VmRSS")
     loaded = way()

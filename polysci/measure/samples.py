@@ -58,7 +58,7 @@ class Samples:
         self.taken.append(sample)
 
     def enough(self, count: int) -> bool:
-        """Whether ``count`` samples are clean, or so many were taken that more are in vain."""
+        """Return whether ``count`` samples are clean, or more would be in vain after so many."""
         return len(self.clean) >= count or len(self.taken) >= MOST_TURNS * count
 
     @property
@@ -112,7 +112,7 @@ def is_worse(one: Samples, other: Samples) -> bool:
 
 
 def is_beaten(one: Samples, every: Sequence[Samples]) -> bool:
-    """Whether some candidate is faster, beyond the spread, as far as both were sampled enough."""
+    """Return whether some candidate is faster beyond the spread, where both were sampled enough."""
     ready = [samples for samples in (one, *every) if len(samples.taken) >= LEAST_SAMPLES]
     return one in ready and is_worse(one, min(ready, key=lambda samples: samples.median))
 

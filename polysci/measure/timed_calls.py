@@ -20,7 +20,7 @@ _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 
 
 def count_copies(size: int, cold_bytes: int) -> int:
-    """How many buffers of ``size`` bytes make ``cold_bytes``, within limits: one without them."""
+    """Return how many buffers of ``size`` bytes make ``cold_bytes``, within limits; 1 for none."""
     return 1 + min(cold_bytes // max(size, 1), _COPIES)
 
 
@@ -36,14 +36,14 @@ class Timed:
     keep: tuple[Any, ...]
 
     def warm_up(self, least_s: float) -> None:
-        """One call, and more of them until ``least_s`` seconds have passed."""
+        """Call once, and again until ``least_s`` seconds have passed."""
         start = time.perf_counter()
         self.seconds(1)
         while time.perf_counter() - start < least_s:
             self.seconds(1)
 
     def calls(self, least_s: float) -> int:
-        """How many calls make a sample of ``least_s`` seconds or 100 ticks; warms up for it."""
+        """Warm up; return how many calls make a sample of ``least_s`` seconds or 100 ticks."""
         least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
         spent, calls, once = 0.0, 0, inf
         while calls < 2 or (spent < _WARM_UP_S and calls < 1000):

@@ -1,4 +1,4 @@
-"""Trying schedules: generated, compiled several at a time, checked, and timed."""
+"""Trials of schedules: generated, compiled several at a time, checked, and timed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BuiltSchedule:
 
     @property
     def candidate(self) -> tuple[Path, str]:
-        """What a Bench takes. Only for what was built."""
+        """The library and its symbol, which a Bench takes. Only for what was built."""
         assert self.path is not None and self.source is not None
         return self.path, self.source.symbol
 

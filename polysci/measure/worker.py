@@ -219,7 +219,7 @@ class Worker:
         return {"handle": len(self._timed) - 1}
 
     def sample(self, handle: int, warm_up_s: float = 0.0) -> dict[str, Any]:
-        """One sample, in seconds a call; where caches shall be warm, after an untimed call.
+        """Return a sample, in seconds a call; where caches shall be warm, after an untimed call.
 
         There is none right behind a sample of the same function. The untimed calls last at least
         ``warm_up_s``; with cold caches they use other buffers too. The other members are those of
@@ -235,7 +235,7 @@ class Worker:
     def _observe(
         self, work: Callable[[], tuple[float, float]]
     ) -> tuple[float, float, dict[str, float]]:
-        """What ``work`` returns, its seconds and how much it did; the shares of a ``Sample``."""
+        """Return the seconds and amount that ``work`` returns, and the shares of a ``Sample``."""
         speed, before = self._speed(), Counters.now()
         seconds, amount = work()
         after = Counters.now()
@@ -309,7 +309,7 @@ class Worker:
     def _verify(
         self, so: str, symbol: str, reference: Arrays | Reals
     ) -> Iterator[tuple[str, Array]]:
-        """Every variant and its result, once found right, with buffers at either guard page."""
+        """Yield every variant and its checked result, with buffers at either guard page."""
         functions = self._bind(so, symbol)
         yield from self._results(symbol, functions, reference, "end", ("plain", "fused"))
         yield from self._results(symbol, functions, reference, "start", ("fused",))
@@ -406,7 +406,7 @@ def _pointers(functions: LoadedFunctions) -> Callable[[Array | None], Any]:
 def _quantities(
     functions: LoadedFunctions, reference: Arrays | Reals, side: Side = "end"
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """What packing takes after its pointers; and the scales for C with what they point to."""
+    """Return packing's arguments behind its pointers, and the scales for C with their memory."""
     if isinstance(reference, Reals) or reference.x_zero is None:
         return (), ()
     zero, scales = (reference.x_zero,), reference.scales

@@ -88,7 +88,7 @@ class BufferAccount:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """When each stage of a run began and ended, in seconds from the first run's beginning."""
+    """Seconds from the first run's beginning at which each stage of a run began and ended."""
 
     marks: tuple[float, ...]
 

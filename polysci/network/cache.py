@@ -97,7 +97,7 @@ class NetworkRecords:
 
     @property
     def key(self) -> str:
-        """Under which records are kept."""
+        """The key under which records are kept."""
         return self._words + _digest_text(" ".join(_NUMBER.findall(self._canonical[0])))
 
     def best(self) -> dict[str, str] | None:
@@ -124,11 +124,11 @@ class NetworkRecords:
             records,
             key=lambda r: (r.problem != key, r.host != host, r.threads != threads, r.seconds),
         )
-        found = list[dict[str, str]]()
+        choices = list[dict[str, str]]()
         for record in ranked[:count]:
             with suppress(PolysciError):
-                found.append(_for_layers(parse_texts(record.schedule), layers))
-        return found
+                choices.append(_for_layers(parse_texts(record.schedule), layers))
+        return choices
 
     def keep(self, texts: Mapping[str, str], seconds: float, *, whole: bool) -> None:
         """Record an individual; one of a tuner that was ended counts as the level asked for."""

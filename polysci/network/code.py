@@ -95,10 +95,10 @@ class SizedProgram:
 
     def entry(self, name: str) -> RunEntry:
         """Return its entry in the library ``name``."""
-        words = [f"size_{word}" for word in names.layers([*self.sizes], "size")]
+        size_names = [f"size_{word}" for word in names.layers([*self.sizes], "size")]
         return RunEntry(
             f"{name}_{self.key}" if self.sizes else name, arguments_of(self.placed.program),
-            dict(zip(words, self.sizes.values(), strict=True)), self.key,
+            dict(zip(size_names, self.sizes.values(), strict=True)), self.key,
         )  # fmt: skip
 
 

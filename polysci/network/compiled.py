@@ -183,7 +183,7 @@ def plan_network(
     start = time.monotonic()
     store = wisdom if wisdom is not None else Wisdom()
     if tuner is None and not options.machine:
-        recorded = _recorded(prepared, options, name, store)
+        recorded = _find_recorded(prepared, options, name, store)
         if recorded is not None:
             return replace(recorded, seconds=time.monotonic() - start)
     until = None if time_limit is None else start + time_limit
@@ -203,7 +203,7 @@ def plan_network(
     return PlannedNetwork(whole, results, chosen, code, options, time.monotonic() - start)
 
 
-def _recorded(
+def _find_recorded(
     prepared: PreparedNetwork, options: PlanOptions, name: str, wisdom: Wisdom
 ) -> PlannedNetwork | None:
     """Return the network that an earlier tuner chose, if that still works."""
@@ -391,8 +391,8 @@ def _title_of(model: object) -> str:
 def _from_cache(graph: Graph, options: PlanOptions, title: str, asked: CompileOptions) -> Network:
     """Return a network for which nothing is measured, built now or by an earlier process."""
     start, wisdom, flags, verify = time.monotonic(), asked.wisdom, asked.flags, asked.verify
-    words = (title, str(asked.fuse), str(asked.optimize), str(asked.update), repr(flags))
-    key_of = partial(key_of_network, graph, options, *words)
+    key_parts = (title, str(asked.fuse), str(asked.optimize), str(asked.update), repr(flags))
+    key_of = partial(key_of_network, graph, options, *key_parts)
     kept = load_network(key_of(), graph.constants, options, wisdom, verify=verify)
     if kept is None:
         ready = prepare_with(graph, asked)

@@ -1,4 +1,4 @@
-"""From a model to a placed program, a schedule for each of its layers, and its C."""
+"""The way from a model to a placed program, a schedule for each of its layers, and its C."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def pass_context(dtype: str, target: Target, machine: Machine, **others: Any) ->
 
 
 def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> ThreadShares:
-    """Which stages all threads of a network share: every one that a pool or a branch runs."""
+    """Return the stages that all threads of a network share: all with a pool or a branch."""
     branches = any(isinstance(stage, BranchStage) for stage in program.stages)
     if options.threads == 1 or pool != OPENMP or branches:
         return SHARED
@@ -299,7 +299,7 @@ class PassStep:
 
     @property
     def count(self) -> int:
-        """Nodes, or stages, that there are behind the pass."""
+        """The number of nodes, or of stages, behind the pass."""
         return sum(not line.startswith(" ") for line in self.after)
 
     def difference(self) -> list[str]:

@@ -165,7 +165,7 @@ class StageRow:
 
 @dataclass(frozen=True, slots=True)
 class NetworkReport:
-    """All stages; ``latency`` of a whole run in seconds; memory in bytes.
+    """A report of all stages; ``latency`` of a whole run in seconds; memory in bytes.
 
     ``rest`` is what a run takes beside its stages: entry, team of threads, barriers; below 0 where
     the clock, read between stages, cost more. ``call``: of a run from Python, inputs checked and

@@ -367,8 +367,8 @@ def restore_runner(
     )  # fmt: skip
 
 
-def _range_of(told: Mapping[str, Any] | None) -> ValueRange | None:
-    return None if told is None else ValueRange(**{**told, "without": tuple(told["without"])})
+def _range_of(fields: Mapping[str, Any] | None) -> ValueRange | None:
+    return None if fields is None else ValueRange(**{**fields, "without": tuple(fields["without"])})
 
 
 MOST: Final = 3  # the greatest whole number where nothing binds one

@@ -33,7 +33,7 @@ class Compiled:
         """
         with np.load(inputs) as file:
             arrays_in = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
-        loaded, peak = measure_samples(partial(_loaded, Path(folder), arrays_in))
+        loaded, peak = measure_samples(partial(_load_model, Path(folder), arrays_in))
         arrays = loaded.outputs()
         with Path(outputs).open("wb") as file:
             np.savez(file, *arrays)
@@ -53,7 +53,7 @@ class Compiled:
         return {"seconds": seconds, **{name: share / whole for name, share in shares.items()}}
 
 
-def _loaded(folder: Path, arrays: list[Array]) -> LoadedModel:
+def _load_model(folder: Path, arrays: list[Array]) -> LoadedModel:
     runner = restore(folder)
     results = runner.results()
     run = runner.bind(runner.context(), arrays, results)

@@ -251,7 +251,7 @@ class TunedNetwork:
 
     @property
     def built(self) -> tuple[Code, Path]:
-        """Its C, and the library of that."""
+        """The network's C, and the library of that."""
         return self.code, library_of(self.code)
 
 
@@ -382,7 +382,7 @@ class NetworkTuner:
         by_key = options_of(prepared.program, self.options)
         for key, problem in problems(prepared.program).items():
             if key not in schedules:
-                schedules[key] = self._unforeseen(key, problem, by_key[key])
+                schedules[key] = self._choose_unforeseen(key, problem, by_key[key])
         arranged = self._arrange(prepared, schedules)
         code = generate_code(arranged.placed, schedules, self.name, self.options)
         return TunedNetwork(arranged, schedules, code)
@@ -399,7 +399,7 @@ class NetworkTuner:
             )  # fmt: skip
         return replace(self.variants[own], choices=choices)
 
-    def _unforeseen(self, key: str, problem: Problem, options: PlanOptions) -> Schedule:
+    def _choose_unforeseen(self, key: str, problem: Problem, options: PlanOptions) -> Schedule:
         """Return the model's choice for a layer that another order of axes makes another one."""
         if key not in self.results:
             self.results[key] = optimize(

@@ -18,10 +18,10 @@ class Affine:
     const: int = 0
 
     def __str__(self) -> str:
-        words = [name if coef == 1 else f"{coef}*{name}" for name, coef in self.terms]
-        if self.const or not words:
-            words.append(str(self.const))
-        return " + ".join(words).replace("+ -", "- ")
+        terms = [name if coef == 1 else f"{coef}*{name}" for name, coef in self.terms]
+        if self.const or not terms:
+            terms.append(str(self.const))
+        return " + ".join(terms).replace("+ -", "- ")
 
     def reach(self, extents: Mapping[str, int]) -> tuple[int, int]:
         """Return the smallest and the largest value over a box of so many iterations."""

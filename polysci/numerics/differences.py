@@ -36,8 +36,8 @@ class Difference:
         """Return the error, and how many elements are no finite numbers."""
         counts = [(self.alike, "in both"), (self.apart, "on one side or not the same")]
         text = ", ".join(f"{count} {where}" for count, where in counts if count)
-        words = [] if self.number is None else [f"{self.number:.2g}"]
-        return "; ".join([*words, *[f"NaN or infinite: {text}"] * bool(text)])
+        parts = [] if self.number is None else [f"{self.number:.2g}"]
+        return "; ".join([*parts, *[f"NaN or infinite: {text}"] * bool(text)])
 
 
 def compare_outputs(

@@ -147,33 +147,33 @@ def _to_unsigned(x: Array) -> Array:
 
 
 def _libm(name: str, numpy: Callable[..., Any], derivative: str, torch: str = "-",
-          onnx: str = "-", **words: Any) -> ScalarFunction:  # fmt: skip
+          onnx: str = "-", **fields: Any) -> ScalarFunction:  # fmt: skip
     """Return the row of a function that ``math.h`` has in double."""
     torch = name if torch == "-" else torch
     onnx = name.capitalize() if onnx == "-" else onnx
     return ScalarFunction(
         name, {"f": OWN, "d": f"{name}({{0}})"}, numpy, derivatives=(derivative,),
-        onnx=onnx, torch=torch, notation=True, **words,
+        onnx=onnx, torch=torch, notation=True, **fields,
     )  # fmt: skip
 
 
-def _real(name: str, numpy: Callable[..., Any] | None, **words: Any) -> ScalarFunction:
+def _real(name: str, numpy: Callable[..., Any] | None, **fields: Any) -> ScalarFunction:
     """Return the row of a function of real numbers that ``microkernels/functions*.h`` has."""
-    return ScalarFunction(name, {REALS: OWN}, numpy, **words)
+    return ScalarFunction(name, {REALS: OWN}, numpy, **fields)
 
 
-def _infix(name: str, symbol: str, numpy: Callable[..., Any], **words: Any) -> ScalarFunction:
+def _infix(name: str, symbol: str, numpy: Callable[..., Any], **fields: Any) -> ScalarFunction:
     """Return the row of an operator of C, of integers by a function that defines overflow."""
     c = {REALS: f"({{0}} {symbol} {{1}})", INTEGERS: OWN}
-    return ScalarFunction(name, c, numpy, 2, **words)
+    return ScalarFunction(name, c, numpy, 2, **fields)
 
 
 def _predicate(
     name: str, c: Mapping[str, str], numpy: Callable[..., Any], arguments: int = 2,
-    onnx: str = "", **words: Any,
+    onnx: str = "", **fields: Any,
 ) -> ScalarFunction:  # fmt: skip
     return ScalarFunction(
-        name, c, numpy, arguments, onnx=onnx, result=WHOLE, **words,
+        name, c, numpy, arguments, onnx=onnx, result=WHOLE, **fields,
     )  # fmt: skip
 
 

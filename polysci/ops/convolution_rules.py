@@ -48,7 +48,7 @@ class FieldError(SpecError):
 
     def __init__(self, family: ConvolutionFamily, template: str, values: Mapping[str, int]) -> None:
         self.family, self.template, self.values = family, template, dict(values)
-        message = self.phrase({k: f"{k}={_shown(v)}" for k, v in values.items()})
+        message = self.phrase({k: f"{k}={_show(v)}" for k, v in values.items()})
         super().__init__(f"{family.name}: {message}")
 
     def phrase(self, names: Mapping[str, str]) -> str:
@@ -72,7 +72,7 @@ def integer(family: ConvolutionFamily, field: str, value: object) -> int:
     if not isinstance(value, bool):
         with suppress(Exception):  # whatever a caller's own object raises
             return operator.index(value)  # type: ignore[arg-type]
-    raise TypeError(f"{family.name}: {field} must be an int, got {_typed(value)}")
+    raise TypeError(f"{family.name}: {field} must be an int, got {_describe_type(value)}")
 
 
 def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, ...]:
@@ -82,14 +82,16 @@ def spread(family: ConvolutionFamily, field: str, value: object) -> tuple[int, .
         value = (value,) * count
     if len(value) != count:
         kind = f"a {('tuple', 'pair', 'triple')[count - 1]} ({', '.join(family.letters)})"
-        raise TypeError(f"{family.name}: {field} must be an int or {kind}, got {_typed(value)}")
+        raise TypeError(
+            f"{family.name}: {field} must be an int or {kind}, got {_describe_type(value)}"
+        )
     return tuple(integer(family, field, item) for item in value)
 
 
 def text(family: ConvolutionFamily, field: str, value: object) -> str:
     """``value`` as a str. Raises TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"{family.name}: {field} must be a str, got {_typed(value)}")
+        raise TypeError(f"{family.name}: {field} must be a str, got {_describe_type(value)}")
     return str(value)
 
 
@@ -180,7 +182,7 @@ def check_output(
         )
     for what, field, product in _products(family, values, item):
         if product >= LIMIT:
-            message = f"{{{field}}}: {what} is {_shown(product)}, beyond 2^63"
+            message = f"{{{field}}}: {what} is {_show(product)}, beyond 2^63"
             raise FieldError(family, message, values)
 
 
@@ -190,7 +192,7 @@ def _products(
     """Yield the counts held in 64 bits, with the field to blame: the largest factor."""
     batch, per_group = max(v["N"], 1), v["C"] // v["groups"]
     sizes, taps, outs, _ = zip(*family.axes, strict=True)
-    padded = {axis[0]: _padded(v, *axis) for axis in family.axes}
+    padded = {axis[0]: _padded_extent(v, *axis) for axis in family.axes}
     counts = {
         "bytes of the input": {"N": batch, "C": v["C"], **{size: v[size] for size in sizes}},
         "bytes of the weights": {"K": v["K"], "C": per_group, **{tap: v[tap] for tap in taps}},
@@ -207,17 +209,17 @@ def _of(factors: Mapping[str, int]) -> int:
     return math.prod(factors.values())
 
 
-def _padded(v: Mapping[str, int], size: str, taps: str, out: str, axis: int) -> int:
+def _padded_extent(v: Mapping[str, int], size: str, taps: str, out: str, axis: int) -> int:
     read = (v[out] - 1) * v[f"stride[{axis}]"] + span(v[taps], v[f"dilation[{axis}]"])
     return max(read, v[size] + v[f"pad[{axis}]"])
 
 
-def _shown(value: int) -> str:
+def _show(value: int) -> str:
     """Digits, or a power of two: Python refuses to print integers of thousands of digits."""
     bits = value.bit_length()
     return str(value) if bits <= 256 else f"about {'-' if value < 0 else ''}2^{bits - 1}"
 
 
-def _typed(value: object) -> str:
+def _describe_type(value: object) -> str:
     shown = describe(value)
     return f"{type(value).__name__} {shown[:40]}{'...' * (len(shown) > 40)}"

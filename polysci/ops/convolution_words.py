@@ -197,14 +197,14 @@ def _axis(words: Words, letter: str, family: ConvolutionFamily) -> Axis | None:
         pad = spelt["p"] or 0
         return Axis(i, None, k, s, pad, d)
     ends = (i, spelt["o"]) if family.transposed else (spelt["o"], i)
-    pad = _or(spelt["p"], max(_centred(*ends, s, used), 0 if family.transposed else -LIMIT))
+    pad = _or(spelt["p"], max(_centre_padding(*ends, s, used), 0 if family.transposed else -LIMIT))
     if pad < 0:
         what = f"o{letter}{spelt['o']} leaves input unused and p{letter} is not given"
         raise words.line.error(words.at("o" + letter), what, f"Say how: p{letter}0, for example.")
     return Axis(i, spelt["o"], k, s, pad, d)
 
 
-def _centred(out: int, size: int, stride: int, used: int) -> int:
+def _centre_padding(out: int, size: int, stride: int, used: int) -> int:
     """benchdnn's padding for a given output: half of what is missing, rounded towards zero."""
     missing = (out - 1) * stride + used - size
     return missing // 2 if missing >= 0 else -(-missing // 2)

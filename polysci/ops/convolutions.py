@@ -150,7 +150,7 @@ class Convolution(ProblemBase):
     @property
     def x_shape(self) -> Shape:
         """Shape of the input tensor in its layout."""
-        return self._ordered(self._images["I"])
+        return self._order_axes(self._images["I"])
 
     @property
     def w_shape(self) -> Shape:
@@ -160,7 +160,7 @@ class Convolution(ProblemBase):
     @property
     def y_shape(self) -> Shape:
         """Shape of the output tensor in its layout."""
-        return self._ordered(self._images["O"])
+        return self._order_axes(self._images["O"])
 
     @property
     def axes(self) -> Mapping[str, str]:
@@ -235,13 +235,13 @@ class Convolution(ProblemBase):
         """Return a view of images in the layout with their channels last."""
         return array if self.layout == "nhwc" else np.moveaxis(array, 1, -1)
 
-    def _ordered(self, shape: Shape) -> Shape:
+    def _order_axes(self, shape: Shape) -> Shape:
         n, channels, *sizes = shape
         return (n, *sizes, channels) if self.layout == "nhwc" else shape
 
     def _strides(self, shape: Shape) -> Shape:
         """Strides in elements of a logical (n, c, ...) shape stored in the layout."""
-        steps = row_strides(self._ordered(shape))
+        steps = row_strides(self._order_axes(shape))
         return (steps[0], steps[-1], *steps[1:-1]) if self.layout == "nhwc" else steps
 
 

@@ -185,13 +185,13 @@ class Matmul(ProblemBase):
     @property
     def _words(self) -> str:
         batch = "" if self.batch is None else f"{self.batch}:"
-        words = [f"{WORD}:{batch}{self.M}x{self.K}x{self.N}"]
-        words += [f"t{operand}" for operand in self.transposed]
-        words += [f"{self.constant}=constant"] if self.constant else []
+        parts = [f"{WORD}:{batch}{self.M}x{self.K}x{self.N}"]
+        parts += [f"t{operand}" for operand in self.transposed]
+        parts += [f"{self.constant}=constant"] if self.constant else []
         factors = {"alpha": self.alpha, "beta": self.beta}
-        words += [f"{name}={value:g}" if float(f"{value:g}") == value else f"{name}={value!r}"
+        parts += [f"{name}={value:g}" if float(f"{value:g}") == value else f"{name}={value!r}"
                   for name, value in factors.items() if value != 1]  # fmt: skip
-        return " ".join(words) + write_activation(self.activation)
+        return " ".join(parts) + write_activation(self.activation)
 
     @property
     def key(self) -> str:
@@ -231,7 +231,7 @@ class Matmul(ProblemBase):
 
     @property
     def w_is_a(self) -> bool:
-        """Whether w is A and x is B: A is constant, or its rows run along those of O in memory."""
+        """Return whether w is A, and x is B: A is constant, or its rows run along O's in memory."""
         return self.constant == "a" or (not self.constant and "o" in self.transposed)
 
     @property

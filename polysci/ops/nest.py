@@ -238,9 +238,9 @@ def _declare(array: str, shape: Sequence[int]) -> str:
 
 def _subscript(index: Affine) -> str:
     """Return a subscript as ``2*p+r-3`` or ``22-k``."""
-    words = [(c, name if abs(c) == 1 else f"{abs(c)}*{name}") for name, c in index.terms]
-    words += [(index.const, str(abs(index.const)))] if index.const or not words else []
-    up, down = ([word for c, word in words if (c < 0) == falls] for falls in (False, True))
+    terms = [(c, name if abs(c) == 1 else f"{abs(c)}*{name}") for name, c in index.terms]
+    terms += [(index.const, str(abs(index.const)))] if index.const or not terms else []
+    up, down = ([word for c, word in terms if (c < 0) == falls] for falls in (False, True))
     return "+".join(up) + "".join(f"-{word}" for word in down)
 
 
@@ -329,10 +329,10 @@ class _Scan:
         coefs, const, at = dict[str, int](), 0, 0
         while at < len(text) or not at:
             term = _TERM.match(text, at)
-            words = re.split(r"\s*\*\s*", term[2]) if term else []
-            names = [word for word in words if word in loops]
-            numbers = [int(word) for word in words if re.fullmatch("0|[1-9][0-9]{0,18}", word)]
-            known = len(names) + len(numbers) == len(words) and len(names) < 2
+            factors = re.split(r"\s*\*\s*", term[2]) if term else []
+            names = [word for word in factors if word in loops]
+            numbers = [int(word) for word in factors if re.fullmatch("0|[1-9][0-9]{0,18}", word)]
+            known = len(names) + len(numbers) == len(factors) and len(names) < 2
             if term is None or not known or (at and not term[1]):
                 what = f"{text[at:].strip()[:24]!r} is no sum of loops times integers"
                 raise self.line.error(match.start(2), what, RULE)

@@ -27,7 +27,7 @@ def normalize(scop: Scop) -> Contraction:
         known = str(error).startswith(scop.name)
         raise error if known else UnsupportedError(f"{scop.name}: {error}") from None
     where = f"{scop.name}: line {scop.statements[0].line}: {scop.statements[0].text}"
-    if why := _unsupported(scop, roles):
+    if why := _unsupported_reason(scop, roles):
         raise UnsupportedError(f"{where}: {why}")
     backwards = [dim for dim in roles.dims if _runs_backwards(roles, dim.name)]
     for dim in backwards:
@@ -35,7 +35,7 @@ def normalize(scop: Scop) -> Contraction:
             roles,
             out=_reverse(roles.out, dim), a=_reverse(roles.a, dim), b=_reverse(roles.b, dim),
         )  # fmt: skip
-    if why := _uncovered(roles):
+    if why := _uncovered_reason(roles):
         raise UnsupportedError(f"{where}: {why}")
     return roles
 
@@ -46,7 +46,7 @@ def column_axis(roles: Contraction) -> int:
     return next(axis for axis, index in enumerate(roles.out.index) if index.coef(column))
 
 
-def _unsupported(scop: Scop, roles: Contraction) -> str:
+def _unsupported_reason(scop: Scop, roles: Contraction) -> str:
     """Why a contraction cannot be computed, whichever way its loops run; or nothing."""
     out, a, b = roles.out, roles.a, roles.b
     if other := [array for array in scop.arrays if array.dtype_c != "float"]:
@@ -88,7 +88,7 @@ def _slides(roles: Contraction) -> bool:
     return any(rows & terms and reductions & terms for terms in names)
 
 
-def _uncovered(roles: Contraction) -> str:
+def _uncovered_reason(roles: Contraction) -> str:
     """Why the nest does not compute every element of O once, or nothing."""
     out, whole = roles.out, f"every element of {roles.out.array} must be computed, by one sum each"
     extents = {dim.name: dim.extent for dim in roles.dims if dim.extent > 1}
@@ -115,7 +115,7 @@ def _uncovered(roles: Contraction) -> str:
 
 
 def _runs_backwards(roles: Contraction, name: str) -> bool:
-    """Whether the first subscript of O, else of A, that has a dimension goes down with it."""
+    """Return whether the first subscript of O, else of A, with a dimension goes down with it."""
     for operand in (roles.out, roles.a):
         coefs: Sequence[int] = [c for index in operand.index if (c := index.coef(name))]
         if coefs:

@@ -113,7 +113,7 @@ class Problem(Protocol):
 
     @property
     def w_kind(self) -> Kind:
-        """Whether w is a ``constant``, packed ahead, or an ``activation``, packed in the call."""
+        """The kind of w: a ``constant``, packed ahead, or an ``activation``, packed in the call."""
 
     def __hash__(self) -> int: ...
 

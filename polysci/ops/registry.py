@@ -95,10 +95,10 @@ GRADIENTS: Mapping[str, Gradients] = MappingProxyType({
 def _parse_gradient(
     word: str, text: str, layout: str = "nhwc", dtype: str = "f32", *, where: str = ""
 ) -> Problem:
-    words = Line(text, where).behind(word)
-    if begins_with(words, ConvTranspose2d.WORD):
-        return ConvTranspose2d.parse(words, layout, dtype, where=where).gradient(word)
-    kind = convolution_kind(words, where)
+    rest = Line(text, where).behind(word)
+    if begins_with(rest, ConvTranspose2d.WORD):
+        return ConvTranspose2d.parse(rest, layout, dtype, where=where).gradient(word)
+    kind = convolution_kind(rest, where)
     return GRADIENTS[word][kind].parse(text, layout, dtype, where=where)
 
 

@@ -198,7 +198,9 @@ def read_ending(line: Line, at: int) -> tuple[str, int]:
         return "", 1
     if rest[0] == "*":
         return "", _times(line, at, rest[1:])
-    name, suffix = _quoted(line, at, rest[1:]) if rest[1:2] == '"' else _plain(line, at, rest[1:])
+    name, suffix = (
+        _parse_quoted(line, at, rest[1:]) if rest[1:2] == '"' else _plain(line, at, rest[1:])
+    )
     bad = next((c for c in name if not c.isprintable()), None)
     if bad is not None:
         raise line.error(at + 1, f"the name holds {bad!r}", "A name is printable text.")
@@ -210,7 +212,7 @@ def read_ending(line: Line, at: int) -> tuple[str, int]:
     return name, 1 if suffix is None else _times(line, at + 1, suffix)
 
 
-def _quoted(line: Line, at: int, rest: str) -> tuple[str, str | None]:
+def _parse_quoted(line: Line, at: int, rest: str) -> tuple[str, str | None]:
     """Name and multiplicity text of ``"name"`` or ``"name"*3``."""
     rule = 'A name is n"text" and ends the words.'
     match = _QUOTED.match(rest)

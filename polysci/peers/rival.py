@@ -43,7 +43,7 @@ class LayerRival(PeerProcess):
             self.ask({"op": "open", **self._library})
 
     def accepts(self, problem: Problem) -> bool:
-        """Whether the peer has the problem's operator."""
+        """Return whether the peer has the problem's operator."""
         return isinstance(problem, tuple(OPS[name].problem for name in self.peer.operators))
 
     def prepare(self, problem: Problem, cold_bytes: int = 0) -> tuple[str, str, dict[str, float]]:
@@ -53,9 +53,9 @@ class LayerRival(PeerProcess):
         Returns that path, the version, and the least seconds that every path took on trial.
         """
         self.start()
-        words: dict[str, Any] = {"layout": problem.layout, "dtype": problem.dtype, **self._library}
+        settings: dict[str, Any] = {"layout": problem.layout, "dtype": problem.dtype}
         question = {"op": "prepare", "problem": str(problem), "threads": self.threads, "seed": 0}
-        prepared = self.ask(question | words, _PREPARE_S)
+        prepared = self.ask(question | settings | self._library, _PREPARE_S)
         options = {"min_sample_s": SAMPLE_S, "cold_bytes": cold_bytes}
         loaded = self.ask({"op": "load", **options}, _PREPARE_S)
         paths = {str(name): float(seconds) for name, seconds in loaded["seconds"].items()}

@@ -246,11 +246,11 @@ def contraction(scop: Scop) -> Contraction:
             _operand(scop, statement, access, lows) for access in (statement.write, a, b)
         )
         cut = _cuts(scop, statement, (statement.write, a, b))
-    if _windowed(b_op, a_op, out_op) and not _windowed(a_op, b_op, out_op):
+    if _is_windowed(b_op, a_op, out_op) and not _is_windowed(a_op, b_op, out_op):
         a_op, b_op = b_op, a_op
         cut = (cut[0], cut[2], cut[1])
     if cut[2]:
-        raise _refused(
+        raise _refusal(
             statement,
             f"a guard keeps {b_op} inside its bounds; only {a_op} and {out_op} may leave theirs",
         )
@@ -258,7 +258,7 @@ def contraction(scop: Scop) -> Contraction:
     return Contraction(dims, out_op, a_op, b_op, padded=cut[1], clipped=cut[0])
 
 
-def _refused(statement: Statement, why: str) -> UnsupportedError:
+def _refusal(statement: Statement, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"line {statement.line}: {statement.text}: no contraction here: {why}. "
         "The form is RESULT[..] += FACTOR[..] * FACTOR[..] under loops with constant bounds."
@@ -274,11 +274,11 @@ def _only_statement(scop: Scop) -> Statement:
         )
     statement = scop.statements[0]
     if len(statement.factors) != 2:
-        raise _refused(statement, "the term added is not a product of two array elements")
+        raise _refusal(statement, "the term added is not a product of two array elements")
     if statement.reduction == "*":
-        raise _refused(statement, "it multiplies into its target")
+        raise _refusal(statement, "it multiplies into its target")
     if any(factor.array == statement.write.array for factor in statement.factors):
-        raise _refused(statement, f"{statement.write.array} is both written and a factor")
+        raise _refusal(statement, f"{statement.write.array} is both written and a factor")
     return statement
 
 
@@ -286,9 +286,9 @@ def _box(statement: Statement) -> tuple[list[int], list[int]]:
     """First value and trip count of every loop."""
     box = statement.box
     if box.is_empty():
-        raise _refused(statement, "a loop around it never runs")
+        raise _refusal(statement, "a loop around it never runs")
     if not box.is_box():
-        raise _refused(statement, "the loops do not span a box (a bound or step varies)")
+        raise _refusal(statement, "the loops do not span a box (a bound or step varies)")
     lows, extents = [], []
     for dim in range(box.dim(isl.dim_type.set)):
         low, high = box.dim_min_val(dim).to_python(), box.dim_max_val(dim).to_python()
@@ -300,13 +300,13 @@ def _box(statement: Statement) -> tuple[list[int], list[int]]:
 def _operand(scop: Scop, statement: Statement, access: Access, lows: Sequence[int]) -> Operand:
     pieces = isl.PwMultiAff.from_map(access.map)
     if not pieces.isa_multi_aff():
-        raise _refused(statement, f"a subscript of {access.array} divides or chooses")
+        raise _refusal(statement, f"a subscript of {access.array} divides or chooses")
     subscripts = pieces.as_multi_aff()
     index = []
     for axis in range(subscripts.dim(isl.dim_type.out)):
         form = subscripts.get_at(axis)
         if form.dim(isl.dim_type.div):
-            raise _refused(statement, f"a subscript of {access.array} divides")
+            raise _refusal(statement, f"a subscript of {access.array} divides")
         coefs = [
             form.get_coefficient_val(isl.dim_type.in_, dim).to_python() for dim in range(len(lows))
         ]
@@ -329,12 +329,12 @@ def _cuts(scop: Scop, statement: Statement, accesses: Sequence[Access]) -> tuple
         cut.append(not statement.box.is_subset(inside))
         kept = kept.intersect(inside)
     if not kept.is_equal(statement.domain):
-        raise _refused(statement, "its guards drop more than the accesses outside the arrays")
+        raise _refusal(statement, "its guards drop more than the accesses outside the arrays")
     return tuple(cut)
 
 
-def _windowed(factor: Operand, other: Operand, out: Operand) -> bool:
-    """Whether a subscript adds a dim of the output to a reduction, as a filter window does."""
+def _is_windowed(factor: Operand, other: Operand, out: Operand) -> bool:
+    """Return whether a subscript adds an output's dim to a reduction, as a filter window does."""
     for subscript in factor.index:
         names = [name for name, _ in subscript.terms]
         slides = any(out.uses(name) and not other.uses(name) for name in names)
@@ -356,11 +356,11 @@ def _dims(
         role = _ROLE_OF.get(mentions)
         if role is None:
             alone = next((f"{op.array} alone" for op in (out, a, b) if op.uses(name)), "no array")
-            raise _refused(statement, f"loop {name} indexes {alone}")
+            raise _refusal(statement, f"loop {name} indexes {alone}")
         dims.append(Dim(name, extent, role))
     reductions = [dim for dim in dims if dim.role == "br"]
     if reductions and not statement.reduction:
-        raise _refused(statement, "it overwrites its target in every step of a reduction")
+        raise _refusal(statement, "it overwrites its target in every step of a reduction")
     columns = [dim for dim in dims if dim.role == "n" and dim.extent > 1]
     rows = [dim.name for dim in dims if dim.role == "m"]
     beside = sorted(columns, key=lambda dim: _column_rank(dim, rows, out))[:-1]
@@ -450,7 +450,7 @@ def contract(
         tuple(dim for dim in contraction.dims if dim.role in roles)
         for roles in (("batch",), ("m",), ("n",), REDUCTIONS)
     )
-    factor, a = _padded(contraction, a)
+    factor, a = _pad(contraction, a)
     apart = factor.offset(a.strides)
     depth = tuple(sorted(depth, key=lambda dim: -apart.coef(dim.name)))  # copies read in order
     left = _view(factor, a, (*batch, *rows, *depth))
@@ -460,7 +460,7 @@ def contract(
     _multiply(left, right.reshape(*right.shape[: len(batch)], *sizes), sums, len(batch), len(rows))
 
 
-def _padded(contraction: Contraction, a: NDArray[Any]) -> tuple[Operand, NDArray[Any]]:
+def _pad(contraction: Contraction, a: NDArray[Any]) -> tuple[Operand, NDArray[Any]]:
     """Return A as it reads an array with zeros around it, and that array.
 
     In its memory those axes lie last that reductions alone index: copies take long runs of them.

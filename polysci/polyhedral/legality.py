@@ -1,4 +1,4 @@
-"""Whether a schedule is legal, asked of isl: it covers the domain once and keeps dependences."""
+"""The legality of a schedule, asked of isl: it covers the domain once and keeps dependences."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _forward(moved: isl.UnionMap, length: int) -> bool:
 
 
 def _carries(dependences: isl.UnionMap, order: isl.UnionMap, position: int, length: int) -> bool:
-    """Whether two iterations of a loop, equal in all loops around it, depend on each other."""
+    """Return whether iterations of a loop, equal in the loops around it, depend on each other."""
     moved = dependences.apply_domain(order).apply_range(order)
     before = ", ".join(f"a{i}" for i in range(length))
     after = ", ".join(f"b{i}" for i in range(length))

@@ -114,7 +114,7 @@ class _Pixels:
             steps[at.axis], firsts[at.axis] = at.step, residue
         (statement,) = nest.statements
         part = cls(statement, nest, roles, axes, tuple(firsts), tuple(steps))
-        reaching = statement.write.map.apply_range(part._numbered()).domain()
+        reaching = statement.write.map.apply_range(part._element_map()).domain()
         reaching = reaching.intersect(statement.domain)
         return replace(part, taps=tuple(_taps(reaching, statement, at) for at in axes))
 
@@ -149,7 +149,7 @@ class _Pixels:
         accesses = tuple(
             replace(
                 access,
-                map=self._written() if access.array == result else change.apply_range(access.map),
+                map=self._write_map() if access.array == result else change.apply_range(access.map),
             )
             for access in statement.accesses
         )
@@ -174,7 +174,7 @@ class _Pixels:
     def _iteration(self) -> str:
         return f"{self.statement.name}[{', '.join(self.extents)}]"
 
-    def _numbered(self) -> isl.Map:
+    def _element_map(self) -> isl.Map:
         """Return the map from the result's elements to those of the class."""
         name, axes = self.roles.out.array, range(len(self.steps))
         source, target = (", ".join(f"{letter}{axis}" for axis in axes) for letter in "ab")
@@ -184,7 +184,7 @@ class _Pixels:
         )
         return isl.Map(f"{{ {name}[{source}] -> {name}[{target}] : {where} }}")
 
-    def _written(self) -> isl.Map:
+    def _write_map(self) -> isl.Map:
         """Return the map from the loops over the class to the pixel that they add to."""
         rows = {at.axis: _PIXELS[at.row] for at in self.axes}
         index = (rows.get(axis, str(own)) for axis, own in enumerate(self.roles.out.index))
@@ -208,8 +208,8 @@ class _Pixels:
         change = isl.Map(f"{{ {self._iteration} -> {self.statement.name}[{target}] : {equal} }}")
         if not self.reached:
             return change
-        meeting = self.statement.write.map.apply_range(self._numbered()).reverse()
-        return change.intersect(self._written().apply_range(meeting))
+        meeting = self.statement.write.map.apply_range(self._element_map()).reverse()
+        return change.intersect(self._write_map().apply_range(meeting))
 
 
 def _taps(reaching: isl.Set, statement: Statement, at: ScatterAxis) -> range:

@@ -118,9 +118,9 @@ class Scop:
     statements: tuple[Statement, ...]
 
     def __str__(self) -> str:
-        words = ("domain", "reads", "writes", "schedule")
+        titles = ("domain", "reads", "writes", "schedule")
         parts = (self.domain(), self.reads(), self.writes(), self.schedule())
-        return "\n".join(f"{word} {part}" for word, part in zip(words, parts, strict=True))
+        return "\n".join(f"{word} {part}" for word, part in zip(titles, parts, strict=True))
 
     def array(self, name: str) -> Array:
         """Return the array of that name. Raises SpecError when the Scop has none."""

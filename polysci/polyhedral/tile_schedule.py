@@ -85,7 +85,7 @@ class TileSchedule:
             dim, step = axes[position]
             terms[dim].append(f"{step}*t{position}")
         times = ", ".join(f"t{position}" for position in positions)
-        values = ", ".join(" + ".join(words) for words in terms.values())
+        values = ", ".join(" + ".join(summands) for summands in terms.values())
         return isl.MultiAff(f"{{ [{times}] -> {name}[{values}] }}")
 
     def tree(self, tiles: Sequence[isl.Set], fixed: int = 0) -> isl.Schedule:

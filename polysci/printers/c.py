@@ -201,12 +201,12 @@ def _declare(node: Declare) -> c.Generable:
 
 def _table(table: Table) -> str:
     extents = "".join(f"[{extent}]" for extent in table.shape)
-    words = [number(x, REAL) if isinstance(x, float) else str(x) for x in table.values]
-    values = ", ".join(words)
+    literals = [number(x, REAL) if isinstance(x, float) else str(x) for x in table.values]
+    values = ", ".join(literals)
     if len(table.shape) > 1:
         width = len(table.values) // table.shape[0]
         starts = range(0, len(table.values), width)
-        rows = [", ".join(words[at : at + width]) for at in starts]
+        rows = [", ".join(literals[at : at + width]) for at in starts]
         values = ", ".join(f"{{{row}}}" for row in rows)
     return f"static const {table.dtype} {table.name}{extents} = {{{values}}}"
 
@@ -218,8 +218,8 @@ def _line(node: LoopStatement) -> str:
 
 
 def _let(node: Let) -> str:
-    words = "static " * node.static + "const " * node.const
-    return f"{words}{definition(node.kind, node.name)} = {text(node.value)}"
+    qualifiers = "static " * node.static + "const " * node.const
+    return f"{qualifiers}{definition(node.kind, node.name)} = {text(node.value)}"
 
 
 def _assign(node: Assign) -> str:

@@ -174,7 +174,7 @@ def _linear(value: Linear) -> str:
     return " + ".join(terms).replace("+ -", "- ")
 
 
-def _left(value: Index) -> str:
+def _left_operand(value: Index) -> str:
     """The left side of a product, quotient or remainder."""
     return text(value) if isinstance(value, Product | Modulo) or _plain(value) else operand(value)
 
@@ -185,15 +185,15 @@ def _plain(value: Index) -> bool:
 
 def _quotient(value: Quotient) -> str:
     if value.rounding == "down":
-        return f"{_left(value.left)} / {operand(value.right)}"
+        return f"{_left_operand(value.left)} / {operand(value.right)}"
     return f"{_ROUNDED[value.rounding]}({text(value.left)}, {text(value.right)})"
 
 
 def _choice(value: Choice | Alternative) -> str:
-    return f"{_tested(value.condition)} ? {text(value.then)} : {text(value.otherwise)}"
+    return f"{_condition_text(value.condition)} ? {text(value.then)} : {text(value.otherwise)}"
 
 
-def _tested(value: Value) -> str:
+def _condition_text(value: Value) -> str:
     return operand(value) if isinstance(value, Choice | Alternative) else text(value)
 
 
@@ -257,9 +257,9 @@ _PRINTERS: Final[dict[type, Any]] = {
     int: str,
     Variable: lambda value: value.name,
     Linear: _linear,
-    Product: lambda value: f"{_left(value.left)} * {operand(value.right)}",
+    Product: lambda value: f"{_left_operand(value.left)} * {operand(value.right)}",
     Quotient: _quotient,
-    Modulo: lambda value: f"{_left(value.left)} % {operand(value.right)}",
+    Modulo: lambda value: f"{_left_operand(value.left)} % {operand(value.right)}",
     Extreme: lambda value: f"{_EXTREMES[value.function]}({text(value.left)}, {text(value.right)})",
     Bits: lambda value: f"{operand(value.left)} {value.operator} {operand(value.right)}",
     Choice: _choice,

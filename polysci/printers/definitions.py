@@ -182,7 +182,7 @@ class _Piece:
 
     @property
     def closed(self) -> bool:
-        """Whether there is code, and no comment, line, conditional or brace is open."""
+        """Return whether there is code, and no comment, line, conditional or brace is open."""
         if not self.first or self.comment or self.conditionals or self.lines[-1].endswith("\\"):
             return False
         return self.first == "#" or not self.braces

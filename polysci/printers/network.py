@@ -133,15 +133,15 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
     if not first.sizes:
         head = f"void {name}_run({context}{parameters})"
         return {**values, "RUN_HEAD": head, "RUN_DECLARED": f"{head};", "ENTRIES": ""}
-    words = ", ".join(argument.word for argument in first.arguments)
+    arguments = ", ".join(argument.word for argument in first.arguments)
     sizes = ", ".join(f"int64_t {word}" for word in first.sizes)
     heads = [f"void {entry.symbol}_run({context}{parameters})" for entry in entries]
     dispatcher = f"int {name}_run({context}{sizes}, {parameters})"
     calls = "".join(
-        f"if ({entry.condition})\n        {entry.symbol}_run(context, {words});\n    else "
+        f"if ({entry.condition})\n        {entry.symbol}_run(context, {arguments});\n    else "
         for entry in entries
     )
-    bodies = [f"{head}\n{{\n    run_entry(context, {at}, {words});\n}}\n"
+    bodies = [f"{head}\n{{\n    run_entry(context, {at}, {arguments});\n}}\n"
               for at, head in enumerate(heads)]  # fmt: skip
     bodies.append(
         f"{dispatcher}\n{{\n    {calls.rstrip()}\n        return {name.upper()}_NO_SIZE;\n"
@@ -153,7 +153,7 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
     return {
         **values,
         "ARRAYS": "\n".join(argument.array(first.symbol) for argument in first.arguments),
-        "ARGUMENTS": ", ".join([*map(str, first.sizes.values()), words]),
+        "ARGUMENTS": ", ".join([*map(str, first.sizes.values()), arguments]),
         "TENSORS": "\n".join("\n".join([f" * {entry.key}:", *(x.row for x in entry.arguments)])
                              for entry in entries),
         "RUN_HEAD": f"static void run_entry({context}int entry, {parameters})",
@@ -240,8 +240,8 @@ def pool_values(pool: str, threads: int, name: str) -> dict[str, str]:
         return {**values, "THREADS": "1 thread", "RUN": "    share(&m);\n"}
     if pool == OPENMP:
         region = "\n".join(openmp.guard(openmp.parallel(threads)))
-        told = _REGION_TOLD.format(threads)
-        return {**values, "THREADS": told, "RUN": f"{region}\n    share(&m);\n"}
+        region_text = _REGION_TOLD.format(threads)
+        return {**values, "THREADS": region_text, "RUN": f"{region}\n    share(&m);\n"}
     row, common = POOLS[pool], {"NAME": name, "COUNT": str(threads), "TEAM_TYPE": TEAM}
 
     def fill(template: str) -> str:

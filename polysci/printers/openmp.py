@@ -40,8 +40,8 @@ def loop(
     ``chunk`` is how many turns in a row a thread takes, by default all of its share.
     """
     static = "schedule(static)" if chunk is None else f"schedule(static, {chunk})"
-    words = " simd" * simd + f" collapse({loops})" * (loops > 1)
-    return f"#pragma omp for{words} {static}" + " nowait" * (not wait)
+    clauses = " simd" * simd + f" collapse({loops})" * (loops > 1)
+    return f"#pragma omp for{clauses} {static}" + " nowait" * (not wait)
 
 
 def single(*, wait: bool = True) -> str:

@@ -407,7 +407,7 @@ class Program:
 
     def _line(self, stage: Stage) -> str:
         kind = type(stage).__name__.removesuffix("Stage")
-        makes = ", ".join(self._told(name) for name in stage.outputs)
+        makes = ", ".join(self._show_tensor(name) for name in stage.outputs)
         text = f"{kind} {stage.name}: {', '.join(stage.inputs)} -> {makes}"
         match stage:
             case LayerStage(problem=problem, clamp=clamp):
@@ -417,7 +417,7 @@ class Program:
             case _:
                 return text
 
-    def _told(self, name: str) -> str:
+    def _show_tensor(self, name: str) -> str:
         """Return a tensor with the order of its axes, where that is not their own."""
         if name not in self.values:
             return name

@@ -160,7 +160,7 @@ def network_page(page: NetworkPage) -> str:
     """The page as text. All names from users are escaped."""
     return whole_page(
         page.title, page.version, page.date, _header(page), _summary(page), _first(page),
-        _timeline(page), _figures(page), _stages(page), _apart(page), _fused(page),
+        _timeline(page), _figures(page), _stages(page), _apart(page), _fused_section(page),
         _layouts(page),
     )  # fmt: skip
 
@@ -212,7 +212,7 @@ def _summary(page: NetworkPage) -> Element:
 
 def _first(page: NetworkPage) -> Element:
     """Write what to look at first: where time goes beyond what the machine allows."""
-    lines = [_whole(page), *_losses(page), *_unfused(page)]
+    lines = [_whole(page), *_losses(page), *_unfused_items(page)]
     return tag(
         "section", tag("h2", "Look at first"),
         tag("ol", [tag("li", line) for line in lines], class_="first"),
@@ -249,7 +249,7 @@ def _losses(page: NetworkPage) -> Iterator[list[Child]]:
         ]
 
 
-def _unfused(page: NetworkPage) -> Iterator[list[Child]]:
+def _unfused_items(page: NetworkPage) -> Iterator[list[Child]]:
     stages = page.account.stages
     for pair in sorted(page.account.apart, key=lambda pair: -pair.bytes)[:2]:
         spent = pair.bytes / (page.bandwidths[-1] * 1e9)
@@ -301,10 +301,10 @@ def _stage_row(page: NetworkPage, at: int, stage: StageAccount) -> Element:
     share = page.share(stage)
     part = 100 * stage.seconds / max(page.by_time[0].seconds, 1e-12)
     bar = tag("span", f"{100 * share:.1f}", class_="share", style=f"--share:{part:.1f}%")
-    told = shorten(stage.schedule, 160) or stage.result
+    detail = shorten(stage.schedule, 160) or stage.result
     cells: list[tuple[str, Child | list[Child]]] = [
         ("number", str(at)),
-        ("word name", [shorten(stage.name, _NAME), tag("small", told)]),
+        ("word name", [shorten(stage.name, _NAME), tag("small", detail)]),
         ("word roomy", stage.kind),
         ("number", time_text(stage.seconds)),
         ("number", bar),
@@ -376,7 +376,7 @@ def _memory(page: NetworkPage) -> Iterator[Element]:
     yield tag("figure", tag("h2", "Memory over time"), picture, tag("figcaption", caption))
 
 
-def _fused(page: NetworkPage) -> Element:
+def _fused_section(page: NetworkPage) -> Element:
     done = sorted((f for f in page.account.fusions if f.done), key=lambda f: -f.saved)
     saved = bytes_text(sum(fusion.saved for fusion in done))
     names = ("into", "from", "tensor", "saves")

@@ -147,7 +147,7 @@ def _row(report: Report, at: int, layer: ReportLayer) -> Element:
     cells: dict[str, Child | list[Child]] = {
         "schedule": tag("code", str(result.schedule)),
         "predicted": time_text(result.predicted),
-        "measured": _measured(layer.measured),
+        "measured": _show_time(layer.measured),
         "GFLOP/s": f"{problem.flops / seconds * 1e-9:.1f}" if seconds else "",
         "% of peak": _bar(share) if seconds else "",
         "binds": layer.account.binding.name if layer.account else "",
@@ -159,7 +159,7 @@ def _row(report: Report, at: int, layer: ReportLayer) -> Element:
     return tag("tr", *first, *(tag("td", c, class_=_kind(name)) for name, c in cells.items()))
 
 
-def _measured(measured: MeasuredTime | None) -> Child | list[Child]:
+def _show_time(measured: MeasuredTime | None) -> Child | list[Child]:
     if measured is None:
         return "not run"
     mark = tag("small", "disturbed", class_="fault", title=measured.disturbance)

@@ -162,7 +162,7 @@ def _time(layer: ReportLayer, own: Explanation) -> Iterator[Element]:
         ),
         class_="keys",
     )
-    yield tag("p", _bound(layer, own), class_="note")
+    yield tag("p", _bound_text(layer, own), class_="note")
     if layer.measured and layer.measured.remarks:
         kind = "note fault" if layer.measured.disturbed else "note"
         yield tag(
@@ -194,7 +194,7 @@ def _entry(name: str, seconds: float, total: float, colour: str) -> Element:
                title=MEANING.get(name))  # fmt: skip
 
 
-def _bound(layer: ReportLayer, own: Explanation) -> str:
+def _bound_text(layer: ReportLayer, own: Explanation) -> str:
     roof = own.binding
     text = f"{roof.name} binds at {roof.rate:.1f} GFLOP/s"
     if layer.seconds:

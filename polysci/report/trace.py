@@ -50,10 +50,10 @@ def _events(account: NetworkAccount) -> Iterator[dict[str, Any]]:
         for stage, held in zip(account.stages, live, strict=True):
             start, end = marks[stage.position : stage.position + 2]
             yield _counter(start, held)
-            told = {**_arguments(stage), "run": number}
+            details = {**_arguments(stage), "run": number}
             for thread in range(1, stage.threads + 1):
                 title = shorten(stage.name, _LONGEST)
-                yield _span(title, stage.kind, thread, start, end, told)
+                yield _span(title, stage.kind, thread, start, end, details)
         yield _counter(marks[-1], 0)
 
 

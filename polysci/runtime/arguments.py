@@ -1,4 +1,4 @@
-"""What a compiled primitive accepts from its caller; errors name argument, expected and got."""
+"""Arguments of a compiled primitive; errors name argument, expected and got."""
 
 from math import inf
 from typing import Any

@@ -158,14 +158,14 @@ class Primitive:
         self._workspaces: list[tuple[Array, Any]] = []
 
     def __repr__(self) -> str:
-        words = shorten(str(self.problem), 120), shorten(str(self.schedule), 120)
-        return f"Primitive({', '.join(map(repr, words))})"
+        texts = shorten(str(self.problem), 120), shorten(str(self.schedule), 120)
+        return f"Primitive({', '.join(map(repr, texts))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         problem, measured = self.problem, self.measurement
-        words = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
+        state = str(problem), problem.layout, problem.dtype, str(self.schedule), self.threads
         flush = self.flush_denormals, self.backend
-        return restore_primitive, (*words, measured and str(measured), *flush)
+        return restore_primitive, (*state, measured and str(measured), *flush)
 
     @property
     def ir(self) -> LoopModule:
@@ -247,7 +247,7 @@ class Primitive:
         scales: Scales | None,
         out: Array | None,
     ) -> Array:
-        """As ``__call__``, which says what the arguments are."""
+        """Call the code with the arguments of ``__call__``, which says what they are."""
         pointers, null = self._pointers, self._null
         source = self._array("x", x)
         if type(wp) is not PackedWeights or wp.identity != self._identity:
@@ -302,7 +302,7 @@ class Primitive:
             raise self._failure(status)
 
     def _zero_point(self, x_zero: int) -> tuple[int, ...]:
-        """What the packing function takes of it. Raises ValueError for what x cannot hold."""
+        """Return the packing function's zero point. Raises ValueError for what x cannot hold."""
         integer = isinstance(x_zero, int | np.integer) and not isinstance(x_zero, bool)
         if not self._precision.integer:
             if not integer or x_zero:
@@ -311,8 +311,8 @@ class Primitive:
             return ()
         limits = np.iinfo(self._precision.x.numpy)
         if not integer or not limits.min <= x_zero <= limits.max:
-            told = f"expected {limits.min} to {limits.max}, got {describe(x_zero)}"
-            raise ValueError(f"x_zero: {told}")
+            expected = f"expected {limits.min} to {limits.max}, got {describe(x_zero)}"
+            raise ValueError(f"x_zero: {expected}")
         return (int(x_zero),)
 
     def _scales(self, scales: Scales | None) -> Any:
@@ -321,9 +321,9 @@ class Primitive:
             raise ValueError(
                 f"scales: {self._precision} has no scaled results, got {describe(scales)}"
             )
-        last, words = self._last_scales
-        if words is not None and last is scales:
-            return words
+        last, kept = self._last_scales
+        if kept is not None and last is scales:
+            return kept
         chosen = Scales() if scales is None else scales
         if not isinstance(chosen, Scales):
             raise TypeError(f"scales: expected polysci.Scales, got {type(scales).__name__}")

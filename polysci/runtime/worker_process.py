@@ -62,7 +62,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None after the end."""
+        """The process id; None after the end."""
         return self._child.pid
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class WorkerProcess:
 
 
 def serve(service: object, operations: tuple[str, ...]) -> None:
-    """For the worker's side: answer the questions on stdin until it ends.
+    """Answer, in the worker process, the questions on stdin until it ends.
 
     One question a line, ``{"op": "check", "so": ...}``: the methods of ``service`` called
     ``operations``. One answer a line; an error that the process survives is ``{"fault": text,

@@ -149,7 +149,7 @@ def row_dims(contraction: Contraction, strides: Strides) -> list[Dim]:
 
 
 def _is_window(contraction: Contraction, row: Dim) -> bool:
-    """Whether a row slides along a longer reduction, as a filter's taps do along an image."""
+    """Return whether a row slides along a longer reduction, as filter taps do along an image."""
     along = [affine for affine in contraction.a.index if affine.coef(row.name)]
     long = long_reductions(contraction)
     return any(
@@ -226,7 +226,7 @@ def _family_for(contraction: Contraction) -> str:
 
 
 def _stacks(contraction: Contraction) -> bool:
-    """Whether a depthwise filter has several rows, above the pixels of a line of several."""
+    """Return whether a depthwise filter has several rows, above the pixels of a line of several."""
     if _family_for(contraction) != "depthwise":
         return False
     taps = [d for d in contraction.by_role("br") if contraction.a.uses(d.name)]

@@ -63,13 +63,13 @@ class GroupView:
                     f"schedule {schedule}: several groups in one call leave no loop over "
                     f"{loop.dim!r}"
                 )
-        return _scaled(contraction, schedule, self.shifts, self.groups)
+        return _scale_steps(contraction, schedule, self.shifts, self.groups)
 
     def outside(self, contraction: Contraction, schedule: Schedule) -> Schedule:
         """The inverse of ``inside``."""
         if self.swapped:
             return schedule.having(Swap())
-        return _scaled(contraction, schedule, self.groups, self.shifts)
+        return _scale_steps(contraction, schedule, self.groups, self.shifts)
 
 
 def group_view_of(contraction: Contraction, schedule: Schedule) -> GroupView:
@@ -126,7 +126,7 @@ def group_of(contraction: Contraction) -> Dim | None:
 
 
 def _beside(operand: Operand, group: Dim, inner: Dim) -> bool:
-    """Whether ``group`` continues where ``inner`` ends, on one axis."""
+    """Return whether ``group`` continues where ``inner`` ends, on one axis."""
     return any(
         affine.coef(inner.name) == 1 and affine.coef(group.name) == inner.extent
         for affine in operand.index
@@ -223,7 +223,7 @@ def _axes(operand: Operand, dim: Dim) -> int:
     return sum(affine.coef(dim.name) != 0 for affine in operand.index)
 
 
-def _scaled(contraction: Contraction, schedule: Schedule, times: int, over: int) -> Schedule:
+def _scale_steps(contraction: Contraction, schedule: Schedule, times: int, over: int) -> Schedule:
     """The schedule with steps over the group ``times`` / ``over`` as long."""
     group = group_of(contraction)
     steps = tuple(

@@ -74,7 +74,7 @@ def _packings(
 
 
 def reads_copy(contraction: Contraction, offset: Affine, kernel: Microkernel) -> bool:
-    """Whether a kernel that broadcasts A wants a copy: of other elements, or with full words."""
+    """Return whether a kernel that broadcasts A wants a copy: other elements, or full words."""
     compute = COMPUTES[kernel.compute]
     if kernel.family != "brgemm":
         return False

@@ -37,7 +37,7 @@ class Piece:
 
 
 def leaves(contraction: Contraction, axis: int) -> bool:
-    """Whether an axis of A is read outside its bounds."""
+    """Return whether an axis of A is read outside its bounds."""
     affine = contraction.a.index[axis]
     ends = [coef * (contraction.extent(name) - 1) for name, coef in affine.terms]
     low = affine.const + sum(end for end in ends if end < 0)
@@ -124,7 +124,7 @@ def valid_share(contraction: Contraction) -> float:
 
 
 def skips(contraction: Contraction, *, packed: bool) -> bool:
-    """Whether tiles leave the padding out.
+    """Return whether tiles leave the padding out.
 
     Its copy holds what x holds for zero, so that whole tiles can be computed: of whole numbers,
     where zero need not be 0; where runs are short, which join across taps; and of others unless
@@ -179,6 +179,6 @@ def cut(
 def _ranges(
     contraction: Contraction, cut_by: Mapping[str, tuple[int, str | None]], axis: int, tap: str
 ) -> bool:
-    """Whether a range of a tap, counted upwards, can tell which of them read inside A."""
+    """Return whether a range of a tap, counted upwards, can tell which of them read inside A."""
     alone = sum(other == tap for _, other in cut_by.values()) == 1
     return alone and contraction.a.index[axis].coef(tap) > 0

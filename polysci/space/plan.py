@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def packs_b(self) -> bool:
-        """Whether calls pack B themselves."""
+        """Return whether calls pack B themselves."""
         return self.contraction.packs_b and "B" not in self.coef
 
     @property
@@ -138,12 +138,12 @@ class Plan:
 
     @property
     def paired(self) -> bool:
-        """Whether columns may be in the order of even and odd ones (``ps_paired``)."""
+        """Return whether columns may be in the order of even and odd ones (``ps_paired``)."""
         return self.kernel.family == "depthwise" and not self.header_set.packed_copy
 
     @property
     def filled(self) -> bool:
-        """Whether rows in the padding take part: what x holds for zero need not be 0."""
+        """Return whether rows in the padding take part: what x holds for zero need not be 0."""
         return self.precision.integer and self.contraction.padded and self.box is None
 
     @property
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def reads_on(self) -> bool:
-        """Whether the last word of a run is read whole: behind a copy of A stand zeros of B."""
+        """Return whether a run's last word is read whole: behind a copy of A stand zeros of B."""
         packed = self.box is not None and self.kernel.family == "brgemm"
         return packed and self.precision.integer and self.compute.vnni_factor > 1
 
@@ -235,7 +235,7 @@ class Plan:
 
     @property
     def blocked(self) -> bool:
-        """Whether one call leaves part of the reduction to later calls."""
+        """Return whether one call leaves part of the reduction to later calls."""
         return bool(self.split)
 
 
@@ -309,7 +309,7 @@ class Tile:
 
     @property
     def cut(self) -> bool:
-        """Whether some rows of some tap may lie in the padding."""
+        """Return whether some rows of some tap may lie in the padding."""
         return bool(self.plan.ranges) or any(piece.masks for piece in self.pieces.values())
 
     def spread(self, dim: str, valid: int) -> int:
@@ -344,7 +344,7 @@ class Workspace:
 
     @property
     def shares_a(self) -> bool:
-        """Whether A is packed once, before all loops."""
+        """Return whether A is packed once, before all loops."""
         return self.plan.box is not None and self.plan.schedule.pack_depth == 0
 
     @property

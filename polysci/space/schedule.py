@@ -92,7 +92,7 @@ class Schedule:
         return next((step for step in self.steps if isinstance(step, row)), None)
 
     def has(self, row: type[Directive]) -> bool:
-        """Whether a directive of that row stands in it."""
+        """Return whether a directive of that row stands in it."""
         return self.find(row) is not None
 
     def having(self, *added: Directive) -> Schedule:
@@ -131,7 +131,7 @@ class Schedule:
 
     @property
     def packs_parts_of_b(self) -> bool:
-        """Whether B is copied into panels inside loops, part by part."""
+        """Return whether B is copied into panels inside loops, part by part."""
         return any(step.operand == "B" for step in self._packings)
 
     @property
@@ -229,20 +229,20 @@ def parse(text: str) -> Schedule:
     kernel = kernel.strip()
     if not arrow or not re.fullmatch(r"[A-Za-z_]\w*", kernel):
         raise SpecError(f"schedule {text!r}: expected 'LOOPS > KERNEL'")
-    words = body.split()
-    if len(words) > MOST_WORDS:
-        raise SpecError(f"schedule {text!r}: {len(words)} words; expected at most {MOST_WORDS}")
+    tokens = body.split()
+    if len(tokens) > MOST_WORDS:
+        raise SpecError(f"schedule {text!r}: {len(tokens)} words; expected at most {MOST_WORDS}")
     first, last = list[Step](), list[Step]()
     for row in reversed(directives.standing(Place.LAST)):
-        if words and (directive := row.parse(words[-1])):
+        if tokens and (directive := row.parse(tokens[-1])):
             last.insert(0, directive)
-            words.pop()
+            tokens.pop()
     for row in directives.standing(Place.FIRST):
-        if words and (directive := row.parse(words[0])):
+        if tokens and (directive := row.parse(tokens[0])):
             first.append(directive)
-            words.pop(0)
+            tokens.pop(0)
     nest = list[Step]()
-    for word in words:
+    for word in tokens:
         step = _parse_step(word)
         if step is None:
             raise SpecError(f"schedule {text!r}: {word!r} is neither {_expected_words()}")

@@ -56,7 +56,7 @@ def stencil_roles(contraction: Contraction) -> Contraction:
 
 
 def is_stencil(contraction: Contraction) -> bool:
-    """Whether the columns are pixels: A is a vector along them, B is not."""
+    """Return whether the columns are pixels: A is a vector along them, B is not."""
     column = columns_of(contraction).name
     return contraction.a.uses(column) and not contraction.b.uses(column)
 

@@ -42,10 +42,10 @@ class SummationOrder:
             for loop in schedule.loops
             if loop.dim in reduced
         )
-        words = COMPUTES[kernel.compute].vnni_factor > 1
+        paired = COMPUTES[kernel.compute].vnni_factor > 1
         return cls(
             (kernel.family, kernel.isa, kernel.compute), loops,
-            words and schedule.pack is not None, schedule.has(Plain),
+            paired and schedule.pack is not None, schedule.has(Plain),
             str(schedule.transform or ""), schedule.has(Swap),
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def _folders(root: Path, controllers: str, mount: str) -> Iterator[Path]:
-    """This process's group in a hierarchy and all above it; at least the hierarchy's root."""
+    """Yield this process's group in a hierarchy and all above it; at least the hierarchy's root."""
     home = root / "sys/fs/cgroup" / mount
     try:
         lines = (root / "proc/self/cgroup").read_text(errors="replace").splitlines()
@@ -51,8 +51,8 @@ def _folders(root: Path, controllers: str, mount: str) -> Iterator[Path]:
 def _ratio(folder: Path, *names: str) -> float | None:
     """Return a quota over its period, None where there is none."""
     try:
-        words = " ".join((folder / name).read_text() for name in names).split()
-        quota, period = int(words[0]), int(words[1])
+        numbers = " ".join((folder / name).read_text() for name in names).split()
+        quota, period = int(numbers[0]), int(numbers[1])
     except (OSError, ValueError, IndexError):
         return None
     return quota / period if quota > 0 and period > 0 else None

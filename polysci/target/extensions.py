@@ -43,7 +43,7 @@ class Extension:
 
 
 def extensions(group: str) -> Iterator[Extension]:
-    """What installed packages offer in a group, ordered by package and name.
+    """Yield the extensions that installed packages offer in a group, by package and name.
 
     What cannot be loaded is left out, with a logged warning that names the package.
     """

@@ -48,13 +48,13 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     """
     check_type("isa", isa, str, Isa, type(None))
     fields, cpus = _cpuinfo(root)
-    words = (fields.get("flags") or fields.get("Features") or "").split()
-    known = _known_features(words)
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    known = _known_features(flags)
     withheld = _withheld(known) if root == Path("/") else ()
     features = tuple(word for word in known if word not in withheld)
     cores = available_cores(root)
     memories, assumed = _believe(_sysfs_caches(root), max(cpus, 1), "hypervisor" in features)
-    if not words:
+    if not flags:
         assumed.insert(0, "features")
     return Target(
         isa=_best(features, isa),
@@ -67,7 +67,9 @@ def detect(isa: str | Isa | None = None, *, root: Path = Path("/")) -> Target:
     )
 
 
-def _believe(told: Mapping[str, Memory], cpus: int, guest: bool) -> tuple[list[Memory], list[str]]:
+def _believe(
+    reported: Mapping[str, Memory], cpus: int, guest: bool
+) -> tuple[list[Memory], list[str]]:
     """Return the caches to reckon with, and which of them the machine does not tell believably.
 
     A size above MOST_PER_CPU counts as untold; such an L3, and any of a ``guest``, is limited to
@@ -76,7 +78,7 @@ def _believe(told: Mapping[str, Memory], cpus: int, guest: bool) -> tuple[list[M
     caches, assumed = list[Memory](), list[str]()
     for default in ASSUMED_CACHES:
         name = default.name
-        cache = told.get(name, replace(default, size=0))
+        cache = reported.get(name, replace(default, size=0))
         strange = cache.size > MOST_PER_CPU[name] * min(cache.cores or cpus, cpus)
         size = cache.size or default.size
         if name == "L3" and (guest or strange):
@@ -100,11 +102,11 @@ def _best(features: tuple[str, ...], cap: str | Isa | None) -> Isa:
     return [isa for isa in allowed if isa.runs_on(features)][-1]
 
 
-def _known_features(words: list[str]) -> tuple[str, ...]:
-    """Those of cpuinfo's flags that may decide about code: all that an instruction set needs."""
+def _known_features(flags: list[str]) -> tuple[str, ...]:
+    """Return the flags of cpuinfo that may decide about code: all that an instruction set needs."""
     needed = {feature for isa in ISAS.values() for feature in isa.features}
     prefixes = (*FEATURE_PREFIXES, *(permission.prefix for permission in permissions()))
-    return tuple(sorted({w for w in words if w in needed or w.startswith(prefixes)}))
+    return tuple(sorted({w for w in flags if w in needed or w.startswith(prefixes)}))
 
 
 def _withheld(features: tuple[str, ...]) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ def _cpuinfo(root: Path) -> tuple[dict[str, str], int]:
 
 
 def _part(fields: dict[str, str]) -> str:
-    """What names a core of aarch64: numbers, of its design and of who made it."""
+    """Return the name of an aarch64 core: numbers of its design and of its maker."""
     if "CPU part" not in fields:
         return platform.processor()
     return f"part {fields['CPU part']} of implementer {fields.get('CPU implementer', '?')}"

@@ -1,4 +1,4 @@
-"""What an instruction set is: the CPU features it needs, its registers, its compiler flags."""
+"""An instruction set: the CPU features it needs, its registers, its compiler flags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What the operating system must grant to a process before some features are of any use.
+    """A grant of the operating system that a process needs before some features are of any use.
 
     ``prefix`` begins the names of these features in cpuinfo; ``granted`` asks. The rest is what
     ``polysci doctor`` says: a title, the good and the bad finding, and the remedy for the latter.
@@ -70,7 +70,7 @@ class Isa:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """All that the CPU must have."""
+        """The features that the CPU must have, all of them."""
         return (*(self.extends.features if self.extends else ()), *self.own_features)
 
     @property
@@ -96,7 +96,7 @@ class Isa:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """It and what it extends, the best first."""
+        """The names of the set and of all that it extends, the best first."""
         return (self.name, *(self.extends.chain if self.extends else ()))
 
     def runs_on(self, features: Iterable[str]) -> bool:
@@ -105,7 +105,7 @@ class Isa:
 
     @property
     def _targets(self) -> tuple[str, ...]:
-        """What compilers are told to enable."""
+        """The targets that compilers are told to enable."""
         if self.machine != "aarch64":
             return self._options
         names = "".join(f"+{option}" for option in self._options)

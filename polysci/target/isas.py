@@ -61,8 +61,8 @@ def _rows() -> Iterator[Isa]:
     yield from (neon, neondot, Isa("neonbf16", ("bf16",), 4, 32, neondot))
     avx2 = Isa("avx2", ("avx2", "fma", "f16c"), 8, 16)
     yield from (avx2, Isa("avx2vnni", ("avx_vnni",), 8, 16, avx2))
-    words = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-    avx512 = Isa("avx512", (*avx2.own_features, *words), 16, 32)
+    features = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+    avx512 = Isa("avx512", (*avx2.own_features, *features), 16, 32)
     vnni = Isa("avx512vnni", ("avx512_vnni",), 16, 32, avx512)
     bf16 = Isa("avx512bf16", ("avx512_bf16",), 16, 32, vnni, rounds="bf16")
     tuning = "sapphirerapids"  # the first one with it
@@ -80,17 +80,17 @@ _OWN: Mapping[str, Isa] = MappingProxyType({isa.name: isa for isa in _rows()})
 
 
 @cache
-def _collected() -> KernelSources:
+def _collect_kernels() -> KernelSources:
     return collect(_OWN)
 
 
-ISAS: Mapping[str, Isa] = Table(_OWN, lambda _: _collected().isas)
+ISAS: Mapping[str, Isa] = Table(_OWN, lambda _: _collect_kernels().isas)
 
 
 def kernel_sources() -> KernelSources:
     """The instruction sets, register tiles and header folders of polysci and installed packages."""
     iter(ISAS)  # first: a package that is being loaded may read the table
-    return _collected()
+    return _collect_kernels()
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
@@ -106,7 +106,7 @@ def isa_named(name: str, *, source: str = "isa") -> Isa:
 
 
 def permissions() -> tuple[Permission, ...]:
-    """What the operating system must grant for one instruction set or another."""
+    """Return what the operating system must grant for one instruction set or another."""
     return tuple(dict.fromkeys(isa.permission for isa in ISAS.values() if isa.permission))
 
 

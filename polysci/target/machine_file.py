@@ -117,22 +117,22 @@ def _lines(description: MachineFile) -> Iterator[str]:
 
 def _target_lines(target: Target) -> Iterator[str]:
     yield "[target]"
-    yield f"model_name = {_quoted(target.model_name)}"
-    yield f"isa = {_quoted(target.isa.name)}  # instruction set: {', '.join(ISAS)}"
-    yield f"features = {_listed(target.features)}  # of the CPU, as in cpuinfo"
+    yield f"model_name = {_quote(target.model_name)}"
+    yield f"isa = {_quote(target.isa.name)}  # instruction set: {', '.join(ISAS)}"
+    yield f"features = {_list_text(target.features)}  # of the CPU, as in cpuinfo"
     yield f"cores = {target.cores}"
-    yield f"backend = {_quoted(target.backend)}  # that builds and runs its code"
-    yield f"assumed = {_listed(target.assumed)}  # which of these are defaults, not detected"
+    yield f"backend = {_quote(target.backend)}  # that builds and runs its code"
+    yield f"assumed = {_list_text(target.assumed)}  # which of these are defaults, not detected"
     for memory in target.memories:
         yield ""
         yield "[[target.memories]]"
-        yield f"name = {_quoted(memory.name)}"
+        yield f"name = {_quote(memory.name)}"
         yield f"size = {memory.size}  # bytes of one: {size_text(memory.size)}"
         yield f"cores = {memory.cores}  # that share one; 0: all cores"
         yield f"line = {memory.line}  # bytes"
         yield f"ways = {memory.ways}  # of a cache; 0: not known"
         yield f"bandwidth = {memory.bandwidth!r}  # GB/s, reads by one core; 0: not known"
-        yield f"kind = {_quoted(memory.kind)}  # {', '.join(get_args(MemoryKind))}"
+        yield f"kind = {_quote(memory.kind)}  # {', '.join(get_args(MemoryKind))}"
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
         notes = (*note_of(name), origin_of(machine, name))
         yield f"{name} = {value!r}  # {', '.join(filter(None, notes))}"
     if machine.cpu:
-        yield f"cpu = {_quoted(machine.cpu)}  # on which the coefficients with errors were found"
+        yield f"cpu = {_quote(machine.cpu)}  # on which the coefficients with errors were found"
     yield ""
     yield "# Standard errors of the coefficients that were found on this machine."
     yield "[machine.errors]"
@@ -157,16 +157,16 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 
 
-def _listed(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(map(_quoted, words)) + "]"
+def _list_text(texts: tuple[str, ...]) -> str:
+    return "[" + ", ".join(map(_quote, texts)) + "]"
 
 
 def _target(data: Mapping[str, Any]) -> Target:
@@ -198,7 +198,7 @@ def _memories(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:
             raise SpecError(f"target.{key}: expected no such key beside [[target.memories]]")
     tables = data["memories"]
     if not isinstance(tables, list):
-        raise SpecError(f"target.memories: expected [[target.memories]], got {_shown(tables)}")
+        raise SpecError(f"target.memories: expected [[target.memories]], got {_show(tables)}")
     memories = list[Memory]()
     for at, table in enumerate(tables):
         memory = _memory(f"target.memories[{at}]", table, cores)
@@ -214,7 +214,7 @@ def _memory(place: str, table: Any, cores: int) -> Memory:
     kind = data.get("kind", "cache")
     if kind not in get_args(MemoryKind):
         known = ", ".join(get_args(MemoryKind))
-        raise SpecError(f"{place}.kind: expected one of {known}, got {_shown(kind)}")
+        raise SpecError(f"{place}.kind: expected one of {known}, got {_show(kind)}")
     return Memory(
         name=_word(f"{place}.name", data.get("name")),
         size=_whole(f"{place}.size", data.get("size"), 1, MOST_BYTES),
@@ -274,7 +274,7 @@ def _machine(data: Mapping[str, Any], target: Target) -> Machine:
 
 def _flag(name: str, value: Any, rate: bool) -> bool:
     if not isinstance(value, bool):
-        raise SpecError(f"{name}: expected true or false, got {_shown(value)}")
+        raise SpecError(f"{name}: expected true or false, got {_show(value)}")
     return value
 
 
@@ -288,7 +288,7 @@ def _number(name: str, value: Any, rate: bool) -> float:
         return float(value)
     unit, _ = note_of(name.rpartition(".")[2])
     kind = "a positive number" if rate else "a number of at least 0"
-    raise SpecError(f"{name}: expected {kind} of {unit or 'the peak'}, got {_shown(value)}")
+    raise SpecError(f"{name}: expected {kind} of {unit or 'the peak'}, got {_show(value)}")
 
 
 def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
@@ -321,39 +321,39 @@ _READERS: Mapping[type, Reader] = {
 _TABLES: Mapping[str, Reader] = {"efficiency": _shares, "errors": _errors}
 
 
-def _refuse_unknown(place: str, words: Any, known: tuple[str, ...]) -> None:
-    for word in words:
+def _refuse_unknown(place: str, names: Any, known: tuple[str, ...]) -> None:
+    for word in names:
         if word not in known:
             raise SpecError(f"{place}{word}: unknown; expected one of {', '.join(known)}")
 
 
 def _table(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise SpecError(f"{name}: expected a table [{name}], got {_shown(value)}")
+        raise SpecError(f"{name}: expected a table [{name}], got {_show(value)}")
     return value
 
 
 def _word(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise SpecError(f"{name}: expected text in quotes, got {_shown(value)}")
+        raise SpecError(f"{name}: expected text in quotes, got {_show(value)}")
     return value
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise SpecError(f"{name}: expected a list of texts in quotes, got {_shown(value)}")
+        raise SpecError(f"{name}: expected a list of texts in quotes, got {_show(value)}")
     return tuple(value)
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         raise SpecError(
-            f"{name}: expected a whole number from {least} to {most}, got {_shown(value)}"
+            f"{name}: expected a whole number from {least} to {most}, got {_show(value)}"
         )
     return value
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if value is None:
         return "nothing"
     if type(value) is int and abs(value) > MOST_SHOWN:  # Python refuses to print the longest

@@ -66,7 +66,7 @@ class Microkernel:
 
     @property
     def slides(self) -> bool:
-        """Whether rows share the pixels of a line, which is loaded once for all of its taps."""
+        """Return whether rows share the pixels of a line, loaded once for all of its taps."""
         return self.family in ("depthwise", "stacked")
 
     @property

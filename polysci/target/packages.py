@@ -36,7 +36,7 @@ class KernelRange:
 
     @property
     def width(self) -> tuple[str, str, str, int]:
-        """What ranges that may overlap have in common."""
+        """The key that all ranges share which may overlap."""
         return self.family, self.isa, self.compute, self.vectors
 
 
@@ -103,7 +103,7 @@ _FLAG = re.compile(r"-[\w=+.-]+")
 
 @dataclass(frozen=True, slots=True)
 class MicrokernelPackage:
-    """What an entry point of the group ``polysci.microkernels`` names.
+    """A package of microkernels, which an entry point of the group ``polysci.microkernels`` names.
 
     ``folder`` holds a ``kernels.def`` of further register tiles and the headers of the instruction
     sets ``isas``, which are rows as in ``polysci.target.isas``: ``isa_NAME.h`` and what else

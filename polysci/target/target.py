@@ -37,7 +37,7 @@ class Memory:
     kind: MemoryKind = "cache"
 
     def lines_apart(self, step: int) -> float:
-        """How many lines that lie ``step`` bytes apart a cache holds; by its size without ways."""
+        """Return how many lines ``step`` bytes apart a cache holds; by its size without ways."""
         return max(self.ways, self.size / step)
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class Target:
         return tuple(isa for isa in self.runnable if isa not in self.allowed)
 
     def refusal(self, isa: str) -> str:
-        """Why code for an instruction set may not run here; empty where it may."""
+        """Return why code for an instruction set may not run here; empty where it may."""
         if isa not in map(str, self.runnable):
             return f"needs {isa}, which this CPU does not run"
         if isa in map(str, self.hidden):

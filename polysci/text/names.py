@@ -22,14 +22,14 @@ _LONGEST = 60  # characters; nobody misspells a longer name, and matching takes 
 _CLOSE = 0.6  # similarity, difflib's default
 
 
-def _listed(name: str) -> frozenset[str]:
+def _read_names(name: str) -> frozenset[str]:
     """Return the words of a text file beside this module."""
     text = Path(__file__).with_name(name).read_text(encoding="ascii")
     return frozenset(text.split())
 
 
 # Of C and C++ in the file.
-_KEYWORDS = _listed("keywords.txt") | frozenset(keyword.kwlist)
+_KEYWORDS = _read_names("keywords.txt") | frozenset(keyword.kwlist)
 
 # Functions with an underscore in the headers that the self-test includes.
 _LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
@@ -38,7 +38,9 @@ _LIBRARY = frozenset({"aligned_alloc", "at_quick_exit", "quick_exit"})
 _OWN = frozenset({"supported", "ok", "no_isa", "h"})
 
 # A header, module or build target of this name would hide another one; lower case.
-_TAKEN = _listed("taken.txt") | {name.lower() for name in (*sys.stdlib_module_names, *_KEYWORDS)}
+_TAKEN = _read_names("taken.txt") | {
+    name.lower() for name in (*sys.stdlib_module_names, *_KEYWORDS)
+}
 
 # Generated code adds these to a layer's symbol; one layer's symbol must not be another's helper.
 _HELPER = re.compile(

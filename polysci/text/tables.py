@@ -83,9 +83,9 @@ def _wrap(table: list[list[str]], at: Sequence[int], excess: int) -> list[list[s
     The widest of the columns gives first, as far as its longest word.
     """
     widths = {i: max(len(row[i]) for row in table) for i in at}
-    words = {i: max(len(word) for row in table for word in row[i].split() or [""]) for i in at}
+    longest = {i: max(len(word) for row in table for word in row[i].split() or [""]) for i in at}
     for _ in range(excess):
-        able = [i for i in at if widths[i] > max(_SHORTEST, words[i])]
+        able = [i for i in at if widths[i] > max(_SHORTEST, longest[i])]
         if not able:
             break
         widths[max(able, key=widths.__getitem__)] -= 1

@@ -63,7 +63,7 @@ def make_step_data(
 
     Outputs are the losses, then what is replaced. Raises CheckError where they are too far apart.
     """
-    replaced = _replaced(network)
+    replaced = _replaced_inputs(network)
     loss, *_ = [port for port in network.outputs if port.name not in replaced]
     kept = [port for port in network.outputs if port.name in replaced]
 
@@ -84,7 +84,7 @@ def make_step_data(
     )  # fmt: skip
 
 
-def _replaced(network: Network) -> dict[str, str]:
+def _replaced_inputs(network: Network) -> dict[str, str]:
     """Return, by the name of an output, the input whose memory it takes."""
     program = network.prepared.program
     pairs = zip(program.titles, program.outputs, strict=True)
@@ -104,7 +104,7 @@ def _run(
     network: Network, held: Mapping[str, Array], batch: Mapping[str, Array], loss: TensorPort
 ) -> list[Array]:
     """Return the losses of the network, and then what it replaces in a copy of ``held``."""
-    replaced, runner = _replaced(network), network.runner
+    replaced, runner = _replaced_inputs(network), network.runner
     state = {name: aligned.reserve_copy(array) for name, array in held.items()}
     value = aligned.empty(loss.shape)
     results = [state[replaced[port.name]] if port is not loss else value
@@ -179,7 +179,7 @@ class StepInterface:
             "STEP_PARAMETERS": ", ".join(map(self._parameter, inputs)),
             "STEP_ARGUMENTS": ", ".join(map(self._word, inputs)),
             "STEP_CALL": ", ".join(map(self._argument, ports)),
-            "PASSED": ", ".join(map(self._passed, inputs)),
+            "PASSED": ", ".join(map(self._pass_argument, inputs)),
             "STATE_PLACES": templates.fill(
                 TEMPLATES / "places.c",
                 {"PLACES": ", ".join(str(places[key] if key else 0) for key in outputs)},
@@ -206,7 +206,7 @@ class StepInterface:
         key = self.replaced(port)
         return f"({port.kind} *)(at + {self.places[key]})" if key else f"&{LOSS}"
 
-    def _passed(self, port: RunArgument) -> str:
+    def _pass_argument(self, port: RunArgument) -> str:
         """Return an argument of a step out of an array of pointers."""
         at = f"x[{port.word.removeprefix('x')}]"
         return f"*(const {port.kind} *){at}" if port.title == self.rate else at

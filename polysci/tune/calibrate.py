@@ -347,10 +347,10 @@ def _rates(
             time.sleep(PAUSE_S)
     check_quiet(what, list(samples.values()))
     clocks = median(sample.clock for its in samples.values() for sample in its.taken)
-    return {name: 1e-9 * clocks / _confirmed(samples[name], bests[name]) for name in samples}
+    return {name: 1e-9 * clocks / _confirm_rounds(samples[name], bests[name]) for name in samples}
 
 
-def _confirmed(samples: Samples, bests: Sequence[float]) -> float:
+def _confirm_rounds(samples: Samples, bests: Sequence[float]) -> float:
     """The best rounds of the clock that two passes reached: what one reached alone is no rate."""
     return bests[1] if bests[1] < inf else min(sample.rounds for sample in samples.taken)
 
@@ -361,7 +361,7 @@ def _rounds(samples: Samples) -> list[float]:
 
 
 def _agree(bests: Sequence[float], agreed: float) -> bool:
-    """Whether the best rounds of two passes differ by no more than a share."""
+    """Return whether the best rounds of two passes differ by no more than a share."""
     best, second = bests
     return second < inf and second <= (1 + agreed) * best
 

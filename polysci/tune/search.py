@@ -166,7 +166,7 @@ class _Search:
         if self.options.machine is None:
             _warn_of_turns(self.options.threads, self.target.cores)
         described = self.options.machine is not None and self.options.level == "estimate"
-        known = None if described or self.options.again or self.tuner else self._recorded()
+        known = None if described or self.options.again or self.tuner else self._find_recorded()
         if known:
             return known
         if self.options.level == "wisdom-only":
@@ -175,7 +175,7 @@ class _Search:
                 "machine; 'polysci optimize' measures one"
             )
         level = LEVELS[self.options.level]
-        if known := self._predicted():
+        if known := self._find_predicted():
             return known
         self._tell(Progress("ranking", 0, 1))
         if self.tuner:
@@ -212,7 +212,7 @@ class _Search:
             repr(self.target), context.machine.to_json(), weights,
         ))  # fmt: skip
 
-    def _predicted(self) -> Result | None:
+    def _find_predicted(self) -> Result | None:
         """Return the choice of an earlier search at this level, if its schedule still works."""
         key = self._prediction_key()
         known = load(key) if key else None
@@ -261,7 +261,7 @@ class _Search:
             )
         return self.context
 
-    def _recorded(self) -> Result | None:
+    def _find_recorded(self) -> Result | None:
         """The result of an earlier search at this level or above, if its schedule still works."""
         known = self.records.best(self.options.level)
         if known is None:

@@ -90,10 +90,10 @@ class Trials:
 
     @property
     def late(self) -> bool:
-        """Whether the time limit has passed."""
-        return self.time_limit is not None and self._spent() > self.time_limit
+        """Return whether the time limit has passed."""
+        return self.time_limit is not None and self._seconds_spent() > self.time_limit
 
-    def _spent(self) -> float:
+    def _seconds_spent(self) -> float:
         return time.monotonic() - self.start
 
     @property
@@ -332,5 +332,5 @@ def finalists(trials: Iterable[Trial], least: int) -> list[str]:
 
 
 def _noisy(samples: Samples) -> bool:
-    """Whether too few samples are clean for the others to be left out."""
+    """Return whether too few samples are clean for the others to be left out."""
     return len(samples.clean) < LEAST_SAMPLES

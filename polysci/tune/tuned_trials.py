@@ -73,7 +73,7 @@ class TunedTrials:
         problem, context = trials.problem, trials.context
         machine = context.machine.to_json()
         predicted: dict[str, float] = {}
-        words = records.key, str(context.threads), repr(context.target), records.host, machine
+        key_parts = records.key, str(context.threads), repr(context.target), records.host, machine
 
         def make() -> Space:
             ranked = find_candidates(
@@ -83,7 +83,7 @@ class TunedTrials:
             predicted.update((str(option.schedule), option.seconds) for option in ranked)
             return space_of(ranked, records)
 
-        path = state_path([*words, str(options.members())])
+        path = state_path([*key_parts, str(options.members())])
         return cls(trials, state_of(path, options, make, again=again), predicted=predicted)
 
     @property
@@ -132,7 +132,7 @@ class TunedTrials:
                 yield genome, Outcome(trial.seconds, trial.fault)
 
     def _enough(self) -> bool:
-        """Whether time is up, or nothing that was not measured can win."""
+        """Return whether time is up, or nothing that was not measured can win."""
         best = self.trials.best
         if best is None:
             return False

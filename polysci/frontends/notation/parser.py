@@ -121,7 +121,7 @@ def _call(function: str) -> Callable[..., Term]:
     return lambda *arguments: Operation(function, arguments)
 
 
-def _scaled(function: str, before: float = 1.0, after: float = 1.0) -> Callable[..., Term]:
+def _scaling(function: str, before: float = 1.0, after: float = 1.0) -> Callable[..., Term]:
     def make(x: Term) -> Term:
         inner = x if before == 1 else Operation("mul", (x, Literal(before)))
         value = Operation(function, (inner,))
@@ -141,10 +141,10 @@ BUILTINS: Final[Mapping[str, tuple[int, Callable[..., Term]]]] = MappingProxyTyp
         "fmod": (2, _call("remainder")),
         "fdividef": (2, _call("div")),
         "rsqrt": (1, lambda x: Operation("reciprocal", (Operation("sqrt", (x,)),))),
-        "exp2": (1, _scaled("exp", before=log(2))),
-        "exp10": (1, _scaled("exp", before=log(10))),
-        "log2": (1, _scaled("log", after=1 / log(2))),
-        "log10": (1, _scaled("log", after=1 / log(10))),
+        "exp2": (1, _scaling("exp", before=log(2))),
+        "exp10": (1, _scaling("exp", before=log(10))),
+        "log2": (1, _scaling("log", after=1 / log(2))),
+        "log10": (1, _scaling("log", after=1 / log(10))),
         "fma": (3, lambda x, y, z: Operation("add", (Operation("mul", (x, y)), z))),
         "fdim": (2, lambda x, y: Operation("max", (Operation("sub", (x, y)), Literal(0.0)))),
         "select": (3, _call("select")),

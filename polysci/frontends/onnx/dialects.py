@@ -358,17 +358,17 @@ def _layer_norm(call: Call, x: str, gamma: str, beta: str, epsilon: float) -> No
 
 def _skip_layer_norm(call: Call) -> None:
     """Normalise ``x + skip + bias``, which is the fourth output."""
-    total = _skipped(call, 4)
+    total = _add_skip(call, 4)
     _layer_norm(call, total, call.input(2), call.input(3), call.attribute("epsilon", 1e-12))
 
 
 def _skip_rms_norm(call: Call) -> None:
-    total = _skipped(call, 3)
+    total = _add_skip(call, 3)
     call.make("RMSNormalization", [total, call.input(2)], call.output(0), axis=-1,
               epsilon=call.attribute("epsilon", 1e-12))  # fmt: skip
 
 
-def _skipped(call: Call, bias: int) -> str:
+def _add_skip(call: Call, bias: int) -> str:
     """Add ``x + skip + bias``, under the name of the fourth output if there is one."""
     if call.output(1) or call.output(2):
         raise ExpansionError("the outputs mean and inv_std_var")
@@ -546,14 +546,14 @@ def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
     attributes = {**_DEFAULTS.get(proto.op_type, {}), **call.others(*_IDLE)}
     if convert := _CONVERSIONS.get(proto.op_type):
         inputs = convert(call, inputs, attributes) or inputs
-    if inputs == [*proto.input] and _typed(attributes) == _typed(call.others()):
+    if inputs == [*proto.input] and _with_types(attributes) == _with_types(call.others()):
         return None
     # the others of a BatchNormalization are for training
     outputs = [*proto.output][: 1 if proto.op_type == "BatchNormalization" else None]
     return lambda reader, _: reader.emit(proto.op_type, inputs, outputs, **attributes)
 
 
-def _typed(attributes: Attributes) -> dict[str, tuple[type, Any]]:
+def _with_types(attributes: Attributes) -> dict[str, tuple[type, Any]]:
     """Return attributes with their types: 3 and 3.0 are equal."""
     return {name: (type(value), value) for name, value in attributes.items()}
 
@@ -605,7 +605,7 @@ def _reshape(call: Call, inputs: list[str], attributes: Attributes) -> list[str]
 
 def _split(call: Call, inputs: list[str], attributes: Attributes) -> list[str]:
     if len(inputs) == 2:
-        attributes["split"] = _known(call, inputs[1])
+        attributes["split"] = _read_integers(call, inputs[1])
     return inputs[:1]
 
 
@@ -613,13 +613,13 @@ def _tile(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | 
     """Convert a number of tiles along one axis to repeats."""
     if len(inputs) < 3:
         return None
-    (tiles,), (axis,) = (_known(call, name) for name in inputs[1:])
+    (tiles,), (axis,) = (_read_integers(call, name) for name in inputs[1:])
     repeats = [1] * call.rank(inputs[0])
     repeats[axis] = tiles
     return [inputs[0], _list(call, repeats)]
 
 
-def _known(call: Call, name: str) -> list[int]:
+def _read_integers(call: Call, name: str) -> list[int]:
     return [int(number) for number in call.reader.value(name, f"{name!r:.200} is").reshape(-1)]
 
 

@@ -84,7 +84,7 @@ def _in_memory(onnx: Any, model: object) -> onnx.ModelProto:
 
 def _read_file(path: Path, external: bool) -> onnx.ModelProto:
     onnx = onnx_module()
-    model = _parsed(onnx, path)
+    model = _parse_file(onnx, path)
     check_model(model, str(path))
     outside = [tensor for tensor in _tensors(model) if _lies_outside(onnx, tensor)]
     if outside and not external:
@@ -96,7 +96,7 @@ def _read_file(path: Path, external: bool) -> onnx.ModelProto:
     return model
 
 
-def _parsed(onnx: Any, path: Path) -> onnx.ModelProto:
+def _parse_file(onnx: Any, path: Path) -> onnx.ModelProto:
     try:
         data = read_named(path, MOST_FILE)
     except OSError as error:

@@ -147,7 +147,7 @@ def of_node(
     if own is not None:
         return list(own)
     if node.op == "conv_transpose" and node.attributes.get("group", 1) > 1:
-        return [_grouped(graph, node, known)]
+        return [_run_groups(graph, node, known)]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
     return _evaluate(node, version, known)
@@ -182,7 +182,7 @@ def compute_by_own_rules(of: Evaluation) -> Sequence[Array] | None:
     return None if row is None or row.reference is None else row.reference(of)
 
 
-def _grouped(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
+def _run_groups(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
     """Compute a transposed convolution by groups: ONNX's reference takes no more than one."""
     groups = node.attributes["group"]
     group = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))

@@ -135,7 +135,7 @@ class Builder:
 
 
 def _fits_number(value: Array) -> bool:
-    """Whether the only element is a number, and one that a double holds."""
+    """Return whether the only element is a number, and one that a double holds."""
     if value.dtype.name not in NUMBERS:
         return False
     return value.dtype.kind in "bf" or abs(int(value.reshape(-1)[0])) <= 1 << 53

@@ -96,7 +96,7 @@ class Matrix:
 
     @property
     def turned(self) -> bool:
-        """Whether rows run along the tensor's last axis, as those of a transposed matrix."""
+        """Return whether rows run along the tensor's last axis, as those of a transposed matrix."""
         return self.rows[-1:] > (self.columns,)
 
     @property
@@ -214,7 +214,7 @@ def transposed_convolution(build: Builder, node: Node) -> None:
     many = prod(min(window.stride, window.out) for window in windows) > MOST_CLASSES
     odd = many or len(windows) > 3 or build.dtype(x) != "float32"
     if empty or odd:
-        _scattered(build, node, windows, groups)
+        _scatter(build, node, windows, groups)
         return
     axes = AXES[len(windows)]
     forward = layer_problem(build, y, axes, shape[0], _downwards(windows), groups, "f32")
@@ -253,7 +253,7 @@ def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
     return tuple(windows)
 
 
-def _scattered(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> None:
+def _scatter(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> None:
     """Any transposed convolution, as it is written: tables say which place a tap comes from."""
     x, w = node.inputs[:2]
     channels, filters = build.shape(w)[:2]

@@ -155,7 +155,7 @@ def _last(form: Affine, extents: Mapping[str, int]) -> int:
 
 
 def _is_padding(guards: Sequence[Guard], windows: Sequence[_Slide]) -> bool:
-    """Whether all guards hold just where every window is inside x."""
+    """Return whether all guards hold just where every window is inside x."""
     known = 0
     for window in windows:
         form, span = window.form, window.span

@@ -249,7 +249,7 @@ class _Search:
                         yield at.at, ValueRange(0, at.extent - 1, whole=True)
             case Apply(function, (_, divisor)) if function in _DIVIDES:
                 yield divisor, ValueRange(LEAST, weight=WANTED)
-            case Apply("pow", (base, exponent)) if self._known(exponent) is None:
+            case Apply("pow", (base, exponent)) if self._bounds(exponent) is None:
                 yield base, ValueRange(0, weight=WANTED)
             case Apply("shift_left" | "shift_right", (_, bits)):
                 yield bits, ValueRange(0, 7, whole=True)
@@ -260,7 +260,7 @@ class _Search:
                 weight = WANTED if out[0] != out[1] else GUESSED
                 yield condition, truth(not out[0], weight)
             case Apply("add", (Apply("mul", (factor, scale)), shift)):
-                slope, offset = self._known(scale), self._known(shift)
+                slope, offset = self._bounds(scale), self._bounds(shift)
                 if slope and offset and slope.low >= HUGE and offset.high == -slope.low:
                     yield factor, truth(True, WANTED)  # 0 for what counts, else hugely negative
             case Apply("mul", (left, right)):
@@ -278,8 +278,8 @@ class _Search:
         self, function: str, expr: Expr, other: Expr
     ) -> Iterator[tuple[Expr, ValueRange]]:
         """Guess numbers for what is compared, where nothing says how it is to turn out."""
-        known = self._known(other)
-        if known is None or self._known(expr) is not None:
+        known = self._bounds(other)
+        if known is None or self._bounds(expr) is not None:
             return
         if known.step:
             yield expr, ValueRange(1, min(known.high + 1, MOST_STEPS), (), WANTED)
@@ -292,7 +292,7 @@ class _Search:
 
     def _leaves_out(self, side: Expr) -> bool:
         """Return whether an element is so low that nothing that follows counts it."""
-        known = self._known(side)
+        known = self._bounds(side)
         return known is not None and known.high <= -HUGE
 
     def _push(self, expr: Expr, wanted: ValueRange) -> None:
@@ -328,8 +328,8 @@ class _Search:
 
     def _compare(self, function: str, expr: Expr, other: Expr, weight: int) -> None:
         """``function(expr, other)`` is to hold."""
-        known = self._known(other)
-        if known is None or self._known(expr) is not None or known.step:
+        known = self._bounds(other)
+        if known is None or self._bounds(expr) is not None or known.step:
             return
         low, high, without = -inf, inf, tuple[float, ...]()
         match function:
@@ -351,7 +351,7 @@ class _Search:
             self._push(expr, ValueRange(low, high, without, weight))
 
     def _push_arithmetic(self, function: str, left: Expr, right: Expr, wanted: ValueRange) -> None:
-        first, second = self._known(left), self._known(right)
+        first, second = self._bounds(left), self._bounds(right)
         if first is None and second is None:
             if function == "add" and wanted.weight == NEEDED:  # a place by two parts
                 for part in (left, right):
@@ -373,7 +373,7 @@ class _Search:
         changed = replace(wanted, low=low, high=max(low, high), without=without)
         self._push(left if second is not None else right, changed)
 
-    def _known(self, expr: Expr) -> _Known | None:
+    def _bounds(self, expr: Expr) -> _Known | None:
         """The least and the greatest number that an expression can be, if that is known."""
         match expr:
             case Number(value):
@@ -388,7 +388,7 @@ class _Search:
                     self.bounds[tensor] = _Known(float(array.min()), float(array.max()))
                 return self.bounds[tensor]
             case Apply(function, (argument,)) if function in _SAME:
-                return self._known(argument)
+                return self._bounds(argument)
             case _:
                 return None
 

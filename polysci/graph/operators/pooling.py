@@ -298,7 +298,7 @@ def pool_gradient_reference(of: Evaluation) -> list[Array]:
     dy = known[node.inputs[0]]
     dx = np.zeros(shape, dy.dtype)
     for window in np.ndindex(*dy.shape[2:]):
-        places, padded = _covered(node, window, shape[2:], dy.shape[2:])
+        places, padded = _window_places(node, window, shape[2:], dy.shape[2:])
         if not places:
             continue
         part = dy[(..., *window)]
@@ -313,7 +313,7 @@ def pool_gradient_reference(of: Evaluation) -> list[Array]:
     return [dx]
 
 
-def _covered(node: Node, window: Place, size: Place, out: Place) -> tuple[list[Place], int]:
+def _window_places(node: Node, window: Place, size: Place, out: Place) -> tuple[list[Place], int]:
     """Places in x that a window covers; and how many count in its average."""
     inside, counted = list[list[int]](), 1
     for at, (places, pads) in enumerate(_along(node, window, size, out)):

@@ -53,7 +53,7 @@ def gemm(build: Builder, node: Node) -> None:
 
 
 def _spreads(shape: Axes, to: Axes) -> bool:
-    """Whether a tensor broadcasts to a shape and not beyond it."""
+    """Return whether a tensor broadcasts to a shape and not beyond it."""
     pairs = zip(shape[::-1], to[::-1], strict=False)
     return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
 
@@ -97,10 +97,10 @@ def matmul(build: Builder, node: Node) -> None:
     left, right = list(build.shape(a)), list(build.shape(b))
     if len(left) == 1:
         left = [1, *left]
-        a = _viewed(build, node, a, left)
+        a = _view_matrix(build, node, a, left)
     if len(right) == 1:
         right = [*right, 1]
-        b = _viewed(build, node, b, right)
+        b = _view_matrix(build, node, b, right)
     stack = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
     full = [*stack, left[-2], right[-1]]
     out = y if full == list(build.shape(y)) else build.fresh(f"{y}.matrix", full, build.dtype(y))
@@ -119,7 +119,7 @@ def multiply(build: Builder, node: Node, a: str, b: str, out: str) -> None:
         _stacks(build, node, a, b, out)
 
 
-def _viewed(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
+def _view_matrix(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
     value = build.constant(name)
     if value is not None:
         return build.number(f"{name}.matrix", value.reshape(shape))
@@ -373,10 +373,10 @@ def multiply_gradient(
 ) -> str:  # fmt: skip
     """``alpha * A' * B'`` of two matrices."""
     rows, columns = back.shape(a)[turn_a], back.shape(b)[1 - turn_b]
-    words: dict[str, float] = {"transA": int(turn_a), "transB": int(turn_b)}
+    attributes: dict[str, float] = {"transA": int(turn_a), "transB": int(turn_b)}
     if alpha != 1:
-        words["alpha"] = alpha
-    return back.add("gemm", (a, b), (rows, columns), back.dtype(a), **words)
+        attributes["alpha"] = alpha
+    return back.add("gemm", (a, b), (rows, columns), back.dtype(a), **attributes)
 
 
 def gemm_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
@@ -416,10 +416,10 @@ def matmul_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
         return [back.reshape(da, left) if da else "", back.reshape(db, right) if db else ""]
     da = db = ""
     if back.wants(a):
-        wide = _stack(back, dy, _turned(back, second), (*around, rows, inner))
+        wide = _stack(back, dy, _transpose_matrices(back, second), (*around, rows, inner))
         da = back.reshape(back.unbroadcast(wide, back.shape(first)), left)
     if back.wants(b):
-        wide = _stack(back, _turned(back, first), dy, (*around, inner, columns))
+        wide = _stack(back, _transpose_matrices(back, first), dy, (*around, inner, columns))
         db = back.reshape(back.unbroadcast(wide, back.shape(second)), right)
     return [da, db]
 
@@ -428,7 +428,7 @@ def _stack(back: Backward, a: str, b: str, shape: Sequence[int]) -> str:
     return back.add("matmul", (a, b), shape, back.dtype(a))
 
 
-def _turned(back: Backward, x: str) -> str:
+def _transpose_matrices(back: Backward, x: str) -> str:
     """Every matrix of a stack transposed."""
     rank = len(back.shape(x))
     return back.transpose(x, (*range(rank - 2), rank - 1, rank - 2))

@@ -108,7 +108,7 @@ def linear_conv(build: Builder, node: Node) -> None:
         problem = call.problem.with_(dtype=f"{_SHORT[build.dtype(x)]}:s8:{_SHORT[build.dtype(y)]}")
         build.stages.append(replace(call, problem=problem, scales=scales, bias=node.input(8)))
         return
-    total = _summed(build, node, x, w, x_zero, w_zero, "exact")
+    total = _sum_products(build, node, x, w, x_zero, w_zero, "exact")
     bias = build.along(node.input(8), 1) if node.input(8) else None
     terms = {"x": x_scale, "y": y_scale, "zero": y_zero}
     numbers = {term: _number(build, name) for term, name in terms.items()}
@@ -135,7 +135,7 @@ def integer_conv(build: Builder, node: Node) -> None:
     if call:
         build.stages.append(call)
         return
-    build.define(node, _summed(build, node, x, w, x_zero, w_zero, "long"))
+    build.define(node, _sum_products(build, node, x, w, x_zero, w_zero, "long"))
 
 
 def _layer(
@@ -162,7 +162,7 @@ def _layer(
     return replace(call, x_zero=int(zero.reshape(-1)[0]))
 
 
-def _summed(
+def _sum_products(
     build: Builder, node: Node, x: str, w: str, x_zero: str, w_zero: str, kind: str
 ) -> Expr:
     """The sums as they are written, in ``exact`` (double) or ``long`` arithmetic."""
@@ -312,7 +312,7 @@ class QuantisedDirection(Direction):
         """``x @ weights' + bias``: a layer of whole numbers, scaled; x is in steps of its range."""
         build, rank = self.build, len(shape)
         step, zero = self._range(x.tensor)
-        numbers = self._rounded(x.tensor, step, zero)
+        numbers = self._round_to_u8(x.tensor, step, zero)
         sums = Matrix(build.fresh(f"{base}.sums", shape, "int32"), x.rows, rank - 1)
         matrix_product(
             build, self.node, replace(x, tensor=numbers), sums, weights, dtype="u8:s8:s32"
@@ -344,7 +344,7 @@ class QuantisedDirection(Direction):
         place = formula("rint(-low / step)", low=low, step=_scalar(step))
         return step, build.add(self.node, f"{x}.zero", saturate(place, "uint8"), (1,), "int32")
 
-    def _rounded(self, x: str, step: str, zero: str) -> str:
+    def _round_to_u8(self, x: str, step: str, zero: str) -> str:
         build = self.build
         terms = {"x": whole(build, x), "step": _scalar(step), "zero": _scalar(zero)}
         value = saturate(formula("rint(x / step) + real(zero)", **terms), "uint8")

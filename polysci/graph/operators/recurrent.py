@@ -356,7 +356,7 @@ def recurrent(build: Builder, node: Node, make: Callable[..., Direction] = Direc
         for number, place in enumerate(places)
     ]
     projected = [_project(direction, cell, x) for direction in directions]
-    carried = [_carried(direction, cell) for direction in directions]
+    carried = [_carry_states(direction, cell) for direction in directions]
     for direction, ahead, held in zip(directions, projected, carried, strict=True):
         steps, place = direction.steps, direction.place
         shape = build.shape(ahead)
@@ -421,7 +421,7 @@ def _project(direction: Direction, cell: Cell, x: str) -> str:
     return direction.product(Matrix(x, (0, 1), 2), weights, shape, f"{x}.gates", bias)
 
 
-def _carried(direction: Direction, cell: Cell) -> list[CarriedTensor]:
+def _carry_states(direction: Direction, cell: Cell) -> list[CarriedTensor]:
     """Add the states of a direction, which begin with inputs of the node or 0."""
     build, node, time = direction.build, direction.node, time_axis(direction.node)
     x, number = node.inputs[0], constant(direction.number)
@@ -556,8 +556,8 @@ def _cut_gates(back: Backward, node: Node, dg: str, letters: str) -> str:
 
 def _check_differentiable(node: Node) -> None:
     """Refuses what the backward pass does not know."""
-    if words := [word for word in _REFUSED if node.attributes.get(word)]:
-        raise UnsupportedError(f"the gradient of {node.op} with {', '.join(words)}")
+    if refused := [word for word in _REFUSED if node.attributes.get(word)]:
+        raise UnsupportedError(f"the gradient of {node.op} with {', '.join(refused)}")
 
 
 def _keep(back: Backward, node: Node) -> tuple[str, ...]:

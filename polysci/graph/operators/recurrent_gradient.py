@@ -44,7 +44,7 @@ class ReturningDirection(Direction):
 
     @property
     def late(self) -> bool:
-        """Whether it is a GRU that resets products of the state, not the state."""
+        """Return whether it is a GRU that resets products of the state, not the state."""
         return self.kind == "gru" and bool(self.node.attributes.get("linear_before_reset"))
 
     @property

@@ -157,7 +157,7 @@ def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) 
 
     mode = node.attributes.get("mode", "nearest")
     if mode == "nearest":
-        value = taken(_rounded(build, node, places))
+        value = taken(_nearest(build, node, places))
     elif mode == "cubic" or (node.attributes.get("antialias") and scale < 1):
         value = _filter(build, node, x, at, _weights(node, places, scale, size))
     else:
@@ -174,7 +174,7 @@ def _along(build: Builder, node: Node, x: str, at: int, scale: float, out: int) 
     if not any(table):
         return value
     inside = np.array([entry + 1 for entry in table])
-    return _chosen(value, inside, at, outside)
+    return _where_inside(value, inside, at, outside)
 
 
 def _weights(node: Node, places: Reals, scale: float, size: int) -> tuple[Indices, Reals]:
@@ -216,7 +216,7 @@ def _filter(build: Builder, node: Node, x: str, at: int, parts: tuple[Indices, R
     return Reduce("add", (("r", count),), apply("mul", Load(x, tuple(index)), Load(name, (place,))))
 
 
-def _chosen(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
+def _where_inside(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Expr:
     """Outputs whose place is inside; they are a range, because places grow."""
     where = np.flatnonzero(inside)
     if not where.size:
@@ -227,7 +227,7 @@ def _chosen(value: Expr, inside: NDArray[np.int64], at: int, other: float) -> Ex
     return Where((guard,), value, Number(other))
 
 
-def _rounded(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
+def _nearest(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
     way = node.attributes.get("nearest_mode", "round_prefer_floor")
     match way:
         case "round_prefer_floor":

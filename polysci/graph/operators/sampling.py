@@ -301,7 +301,7 @@ def _view(
 
 
 def moves_taps(node: Node) -> bool:
-    """Whether a node reads between pixels by cubics whose taps are moved to the border."""
+    """Return whether a node reads between pixels by cubics whose taps are moved to the border."""
     cubic = node.attributes.get("mode") in ("cubic", "bicubic")
     return cubic and node.attributes.get("padding_mode") == "border"
 

@@ -35,7 +35,7 @@ def _axes(build: Builder, node: Node) -> Sequence[int]:
     return range(first, rank) if old else [first]
 
 
-def _reduced(build: Builder, node: Node, axes: Sequence[int], part: str, dtype: str) -> str:
+def _make_reduced(build: Builder, node: Node, axes: Sequence[int], part: str, dtype: str) -> str:
     """A new tensor of x's shape, but 1 along axes."""
     shape = build.shape(node.inputs[0])
     kept = [1 if number in axes else size for number, size in enumerate(shape)]
@@ -45,9 +45,9 @@ def _reduced(build: Builder, node: Node, axes: Sequence[int], part: str, dtype: 
 def softmax(build: Builder, node: Node) -> None:
     """Softmax and LogSoftmax."""
     (x,), y, axes = node.inputs, node.outputs[0], _axes(build, node)
-    most = _reduced(build, node, axes, "max", build.dtype(x))
+    most = _make_reduced(build, node, axes, "max", build.dtype(x))
     build.define(node, reduce(build, x, axes, "max", keep=True), most)
-    total = _reduced(build, node, axes, "sum", build.dtype(x))
+    total = _make_reduced(build, node, axes, "sum", build.dtype(x))
     largest = build.load(most, y)
 
     def before(element: Expr) -> Expr:
@@ -63,7 +63,7 @@ def hardmax(build: Builder, node: Node) -> None:
     """1 at the first of the largest elements, 0 elsewhere."""
     (x,), y, axes = node.inputs, node.outputs[0], _axes(build, node)
     shape = build.shape(x)
-    where = _reduced(build, node, axes, "place", "int32")
+    where = _make_reduced(build, node, axes, "place", "int32")
     build.define(node, reduce(build, x, axes, "argmax", keep=True), where)
     place = combine(
         {f"i{at}": prod(shape[number] for number in axes if number > at) for at in axes}

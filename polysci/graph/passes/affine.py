@@ -123,7 +123,7 @@ def with_folded_weights(graph: Graph) -> Graph:
 
 
 def _plain(gemm: Node) -> bool:
-    """Whether a Gemm adds its bias as it is."""
+    """Return whether a Gemm adds its bias as it is."""
     return bool(gemm.attributes.get("alpha", 1.0) == gemm.attributes.get("beta", 1.0) == 1.0)
 
 
@@ -153,7 +153,12 @@ def _pairs(graph: Graph, merge: Merge) -> Graph:
     for node in graph.nodes:
         source = node.input(0)
         maker = makers.get(source)
-        if maker is None or source in kept or len(readers[source]) > 1 or _touched(maker, changed):
+        if (
+            maker is None
+            or source in kept
+            or len(readers[source]) > 1
+            or maker.outputs[0] in changed
+        ):
             continue
         if merged := merge(node, maker):
             changed[node.outputs[0]], new = merged
@@ -163,7 +168,3 @@ def _pairs(graph: Graph, merge: Merge) -> Graph:
         changed.get(node.outputs[0], node) for node in graph.nodes if node.outputs[0] not in gone
     ]
     return rebuild(graph, nodes, constants)
-
-
-def _touched(maker: Node, changed: Mapping[str, Node]) -> bool:
-    return maker.outputs[0] in changed

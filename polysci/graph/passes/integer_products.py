@@ -37,7 +37,7 @@ class _Linear:
     zero: Array
 
     def is_idle(self, low: float, high: float) -> bool:
-        """Whether numbers of 8 bits are the same without these bounds of the real ones."""
+        """Return whether numbers of 8 bits are the same without these bounds of the real ones."""
         limits, scale, zero = np.iinfo(self.zero.dtype), float(self.scale), int(self.zero)
         least, most = (np.rint(bound / scale) + zero for bound in (low, high))
         return bool(least <= limits.min and most >= limits.max)
@@ -119,7 +119,7 @@ class _ProductFinder:
         return self.makers.get(name) if name in self.private else None
 
     def _is_idle(self, node: Node, y: _Linear) -> bool:
-        """Whether a node bounds real numbers as 8 bits do."""
+        """Return whether a node bounds real numbers as 8 bits do."""
         if node.op != "clip":
             return node.op == "relu" and y.is_idle(0, inf)
         sides = zip((node.input(1), node.input(2)), (-inf, inf), strict=True)
@@ -161,7 +161,7 @@ class _ProductFinder:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether a Gemm reads A as it lies, and adds its bias as it is."""
+    """Return whether a Gemm reads A as it lies, and adds its bias as it is."""
     defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0}
     return all(node.attributes.get(word, default) == default for word, default in defaults.items())
 

@@ -195,17 +195,17 @@ class _NestLowering:
 
     @property
     def own_turns(self) -> bool:
-        """Whether a directive adds statements to turns of the parallel loops."""
+        """Return whether a directive adds statements to turns of the parallel loops."""
         return any(directive.own_turns for directive in self.directives)
 
     @property
     def tasks(self) -> bool:
-        """Whether its loops are tasks, each with arguments of its own."""
+        """Return whether its loops are tasks, each with arguments of its own."""
         return self.parameters > 0 or self.own_turns
 
     @property
     def several(self) -> bool:
-        """Whether threads share its loops."""
+        """Return whether threads share its loops."""
         parallel = self.threads > 1 and bool(self.plan.schedule.parallel)
         return parallel and not self.options.by_rows
 

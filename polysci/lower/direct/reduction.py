@@ -53,7 +53,7 @@ class Step:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to add."""
+        """Return whether there is nothing to add."""
         return not self.rows and not self.filled
 
     def at(self, rows: int, a: int, b: int, times: IndexLike = 1) -> Step:
@@ -129,13 +129,13 @@ def _taps(tile: Tile, taps: tuple[str, ...], step: Step) -> Iterator[LoopStateme
             if body:
                 yield loop(at.name, last, *body, start=first)
     elif not inner and (tile.depth == 1 or (whole_words and by_a == tile.depth * stride)):
-        yield from _merged(tile, step, masks, by_a, by_b)
+        yield from _merge_taps(tile, step, masks, by_a, by_b)
     else:
-        yield from _unrolled(tile, tap, inner, step, by_a, by_b)
+        yield from _unroll_tap(tile, tap, inner, step, by_a, by_b)
 
 
 def _is_one_run(tile: Tile, taps: tuple[str, ...]) -> bool:
-    """Whether these reductions, in order, are evenly spaced steps in A as in B."""
+    """Return whether these reductions, in order, are evenly spaced steps in A as in B."""
     plan, a = tile.plan, tile.plan.coef["x"]
     if plan.depth or plan.compute.vnni_factor > 1 or plan.kernel.family != "brgemm":
         return False
@@ -149,7 +149,7 @@ def _is_one_run(tile: Tile, taps: tuple[str, ...]) -> bool:
     )
 
 
-def _unrolled(
+def _unroll_tap(
     tile: Tile, tap: str, inner: tuple[str, ...], step: Step, by_a: int, by_b: int
 ) -> Iterator[LoopStatement]:
     """A step for every value of a tap; loops over the values of many that have equal rows."""
@@ -199,7 +199,7 @@ def loop_ranges(tile: Tile, tap: str, rows: int, step: Step) -> list[tuple[Index
 
 
 def in_words(plan: Plan) -> bool:
-    """Whether words lie ``coef["x"]`` of k apart for each of their elements."""
+    """Return whether words lie ``coef["x"]`` of k apart for each of their elements."""
     return plan.box is not None and plan.box.word > 1
 
 
@@ -223,7 +223,7 @@ def _runs(tile: Tile, step: Step, length: int, stride: int) -> Iterator[LoopStat
             yield rest.run(1, word, length % word)
 
 
-def _merged(
+def _merge_taps(
     tile: Tile, step: Step, masks: tuple[int, ...], by_a: int, by_b: int
 ) -> Iterator[LoopStatement]:
     """Neighbouring taps with equal rows whose runs join: one longer run."""

@@ -69,7 +69,7 @@ def _factor(name: str, dtype: str, address: Address) -> LoopStatement:
 
 
 def _begins_with_offset(plan: Plan) -> bool:
-    """Whether accumulators begin with offset and bias: of vectors those of scaled sums do."""
+    """Return whether accumulators begin with offset and bias: scaled sums in vectors do."""
     return plan.precision.scaled and plan.kernel.tile_registers is None
 
 

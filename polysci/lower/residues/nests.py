@@ -127,19 +127,19 @@ def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invok
     row = next(function for function in source.functions if function.role == role)
     operands: dict[str, Value] = {
         **{name: Named(name) for name in row.names},
-        "workspace": _moved("workspace", part.workspace, "char"),
-        "packed": _moved("packed", part.packed, "char"),
+        "workspace": _place_in("workspace", part.workspace, "char"),
+        "packed": _place_in("packed", part.packed, "char"),
         "y": Address(Named("y"), as_index(part.start)),
     }
     if str(source.precision) == "f32":
-        operands["packed"] = _moved("packed", part.packed // 4)
+        operands["packed"] = _place_in("packed", part.packed // 4)
     if part.start:
         residual = Named("residual")
         operands["residual"] = Alternative(residual, Address(residual, as_index(part.start)), 0)
     return row.invoke(source.symbol, {**operands, **more})
 
 
-def _moved(name: str, at: int, dtype: str = "") -> Value:
+def _place_in(name: str, at: int, dtype: str = "") -> Value:
     """Return a place in a buffer of the caller's; ``at`` counts elements of a type."""
     return Address(Named(name), as_index(at), dtype) if at else Named(name)
 

@@ -65,7 +65,7 @@ def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
 
 
 def exceeds_l2(plan: WinogradPlan, context: Context) -> bool:
-    """Whether a call does not find the filters in L2: it pays to prefetch them."""
+    """Return whether a call does not find the filters in L2: it pays to prefetch them."""
     return _Cost(plan, context)._u_far()
 
 
@@ -81,7 +81,7 @@ class _Cost:
     def _coefficient(self, name: str) -> float:
         return self.context.machine.coefficient(name)
 
-    def _held(self) -> float:
+    def _held_bytes(self) -> float:
         """Bytes of L2 that stay there."""
         return self._coefficient("winograd_held") * self.target.memory("L2").size
 
@@ -151,7 +151,7 @@ class _Cost:
         halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
         x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
         moved = [self._coefficient("winograd_scattered") * halo * x / far, 2 * y / far]
-        if self._block() > self._held():  # V and M are written and fetched once more
+        if self._block() > self._held_bytes():  # V and M are written and fetched once more
             spilled = self._rate(self._block())
             width = {"t": plan.tiles, "k": plan.filters}
             moved[0] += 2.0 * ITEM * plan.points * width["t"] * plan.v_tile / spilled
@@ -169,7 +169,7 @@ class _Cost:
     def _reads(self) -> int:
         """Return the number of times that U comes from beyond L2."""
         order = [loop.dim for loop in self.plan.schedule.loops]
-        stays = order[:1] == ["k"] and self._k_bytes() < self._held()
+        stays = order[:1] == ["k"] and self._k_bytes() < self._held_bytes()
         return 1 if stays else -(-self.plan.tiles // self.plan.t)
 
     def _u_rate(self) -> float:
@@ -205,8 +205,8 @@ class _Cost:
         return ITEM * self.plan.points * self.plan.problem.C * self.plan.k
 
     def _u_far(self) -> bool:
-        """Whether U is not in L2."""
-        return self.context.cold or self._u_bytes() + self._block() > self._held()
+        """Return whether U is not in L2."""
+        return self.context.cold or self._u_bytes() + self._block() > self._held_bytes()
 
     def _block(self) -> int:
         """Bytes of V and M that one block works on, and of one panel of U."""
@@ -221,7 +221,7 @@ class _Cost:
     def _rate(self, size: float) -> float:
         """Bytes a second of one thread from the level that holds so many bytes."""
         machine, teams = self.machine, self.plan.teams
-        if size <= self._held():
+        if size <= self._held_bytes():
             return machine.l2 * 1e9
         if size <= self.target.last_level.size:
             return min(machine.l3, machine.l3_all / teams) * 1e9

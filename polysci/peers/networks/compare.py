@@ -87,35 +87,35 @@ class NetworkRival(PeerProcess):
         with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
             inputs_file, outputs_file = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
             np.savez(inputs_file, *inputs.values())
-            words: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "model": str(path.resolve() if path.exists() else model), "dims": dict(dims or {}),
                 "threads": self.threads, "dtype": dtype,
                 "inputs": str(inputs_file), "names": list(inputs),
             }  # fmt: skip
             self._fresh()
-            names = list(map(str, self.ask({"op": "choices", **words})["choices"]))
+            names = list(map(str, self.ask({"op": "choices", **options})["choices"]))
             fastest = dict.fromkeys(names, inf)
             for name in names:
-                self._take(name, words, outputs_file)
+                self._take(name, options, outputs_file)
                 fastest[name] = min(self.sample() for _ in range(_TRIALS))
             self.settings = fastest
             if (best := min(fastest, key=fastest.__getitem__)) != self.choice:
-                self._take(best, words, outputs_file)
+                self._take(best, options, outputs_file)
 
     def sample(self) -> float:
         """One sample, in seconds a run, after a warm-up."""
-        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **words})["seconds"])
+        options = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **options})["seconds"])
 
     def _fresh(self) -> None:
         if self.choice or not self.alive:
             self.choice = ""
             self.restart()
 
-    def _take(self, choice: str, words: Mapping[str, Any], written: Path) -> None:
+    def _take(self, choice: str, options: Mapping[str, Any], written: Path) -> None:
         """Load in a process that holds no other setting's threads and memory."""
         self._fresh()
-        question = {"op": "load", "choice": choice, "outputs": str(written), **words}
+        question = {"op": "load", "choice": choice, "outputs": str(written), **options}
         answer = self.ask(question)
         self.choice, self.version = choice, str(answer["version"])
         self.peak_bytes = int(answer["peak_bytes"])
@@ -157,15 +157,15 @@ class CompiledContestant(PeerProcess):
             stored, written = folder / "inputs.npz", folder / "outputs.npz"
             np.savez(stored, *(inputs[port.name] for port in network.inputs))
             store(network.code, network.runner.library.path, folder)
-            words = {"folder": name, "inputs": str(stored), "outputs": str(written)}
-            answer = self.ask({"op": "load", **words})
+            options = {"folder": name, "inputs": str(stored), "outputs": str(written)}
+            answer = self.ask({"op": "load", **options})
             self.peak_bytes = int(answer["peak_bytes"])
             self.outputs: Sequence[Array] = read(written, int(answer["outputs"]))
 
     def sample(self) -> float:
         """One sample, in seconds a run, after a warm-up."""
-        words = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **words})["seconds"])
+        options = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **options})["seconds"])
 
 
 def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:

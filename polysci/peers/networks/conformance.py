@@ -130,7 +130,7 @@ def _outside(test: Any) -> str:
 
 
 def _is_newer(onnx: Any, op: str) -> bool:
-    """Whether OPSETS lack an operator; what they have may follow a later opset in a test."""
+    """Return whether OPSETS lack an operator; what they have may follow a later opset in a test."""
     try:
         onnx.defs.get_schema(op, OPSETS[-1])
     except onnx.defs.SchemaError:

@@ -65,7 +65,7 @@ class PolysciBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
-        """Whether all operators are supported."""
+        """Return whether all operators are supported."""
         try:
             model_file.check_model(model, "model")
             importer.graph_of(model, supported=SUPPORTED)

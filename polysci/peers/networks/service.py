@@ -53,20 +53,20 @@ class Service(ABC):
         Raises UnsupportedError for an element type that the library does not support here.
         """
 
-    def choices(self, **words: Any) -> dict[str, Any]:
+    def choices(self, **options: Any) -> dict[str, Any]:
         """The names of the ways; the arguments of ``load``."""
-        library, request = self._library(), _read_request(**words)
+        library, request = self._library(), _read_request(**options)
         with self._translate_errors(library, request.model):
             return {"choices": list(self.ways(library, request))}
 
-    def load(self, choice: str, outputs: str, **words: Any) -> dict[str, Any]:
+    def load(self, choice: str, outputs: str, **options: Any) -> dict[str, Any]:
         """Load and run by the way ``choice``; ``outputs`` names the .npz to write, as arr_0...
 
-        ``words``: the model's path, ``dims``, ``threads``, ``dtype`` (f32 or bf16), the .npz of the
+        ``options``: the model's path, ``dims``, ``threads``, ``dtype`` (f32, bf16), the .npz of the
         ``inputs`` as arr_0... and their ``names``. ``peak_bytes`` is the most resident memory over
         what the process had before, once the library was imported and the inputs were read.
         """
-        library, request = self._library(), _read_request(**words)
+        library, request = self._library(), _read_request(**options)
         with self._translate_errors(library, request.model):
             way = self.ways(library, request)[choice]
             loaded, peak = measure_samples(way)

@@ -71,18 +71,18 @@ def as_module(torch: Any, layers: Sequence[Layer], model: LayeredModel | None = 
 
 def _module(torch: Any, layer: Layer) -> Any:
     if isinstance(layer, FunctionLayer):
-        name, words = _FUNCTIONS[layer.op](**layer.attributes)
-        return getattr(torch.nn, name)(**words)
+        name, kwargs = _FUNCTIONS[layer.op](**layer.attributes)
+        return getattr(torch.nn, name)(**kwargs)
     if isinstance(layer, ResidualLayer):
         return _residual(torch, layer)
-    words = {field.name: getattr(layer, field.name) for field in fields(layer)}  # type: ignore[arg-type]
+    kwargs = {field.name: getattr(layer, field.name) for field in fields(layer)}  # type: ignore[arg-type]
     kind = getattr(torch.nn, type(layer).__name__.removesuffix("Layer"))
-    if "last" not in words:
-        return kind(**words)
-    return _recurrent(kind, bool(words.pop("last")), words)
+    if "last" not in kwargs:
+        return kind(**kwargs)
+    return _recurrent(kind, bool(kwargs.pop("last")), kwargs)
 
 
-def _recurrent(kind: Any, last: bool, words: Mapping[str, Any]) -> Any:
+def _recurrent(kind: Any, last: bool, kwargs: Mapping[str, Any]) -> Any:
     """A recurrent layer that returns y alone."""
 
     def forward(self: Any, x: Any) -> Any:
@@ -93,7 +93,7 @@ def _recurrent(kind: Any, last: bool, words: Mapping[str, Any]) -> Any:
         count = 1 + self.bidirectional
         return states[-count:].transpose(0, 1).flatten(1)
 
-    return type(f"First{kind.__name__}", (kind,), {"forward": forward})(**words)
+    return type(f"First{kind.__name__}", (kind,), {"forward": forward})(**kwargs)
 
 
 def _residual(torch: Any, layer: ResidualLayer) -> Any:
@@ -101,10 +101,10 @@ def _residual(torch: Any, layer: ResidualLayer) -> Any:
     own = dict(inner.named_children())
 
     def forward(self: Any, x: Any) -> Any:
-        made = x
+        result = x
         for name in own:
-            made = getattr(self, name)(made)
-        return made + self.shortcut(x)
+            result = getattr(self, name)(result)
+        return result + self.shortcut(x)
 
     module = type("Residual", (torch.nn.Module,), {"forward": forward})()
     for name, child in own.items():

@@ -22,8 +22,8 @@ def find_libraries(library: str | None = None) -> list[Path]:
 
     Raises UnsupportedError, with the remedy, where there is none.
     """
-    found = [_inside(Path(library))] if library else [*_of_torch(), _of_wheel()]
-    paths = [*dict.fromkeys(path for path in found if path)]
+    candidates = [_inside(Path(library))] if library else [*_of_torch(), _of_wheel()]
+    paths = [*dict.fromkeys(path for path in candidates if path)]
     if not (paths or library) and (path := _of_loader()):
         paths = [path]
     if not paths:
@@ -61,6 +61,6 @@ def _of_loader() -> Path | None:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return None
-    words = (line.split(maxsplit=5) for line in lines)
-    files = (Path(line[5]) for line in words if len(line) == 6)
+    rows = (line.split(maxsplit=5) for line in lines)
+    files = (Path(line[5]) for line in rows if len(line) == 6)
     return next((file for file in files if file.name.startswith(_PREFIX)), None)

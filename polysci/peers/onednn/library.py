@@ -132,7 +132,7 @@ class Dnnl:
         return form[0]
 
     def same(self, left: Handle, right: Handle) -> bool:
-        """Whether two memory descriptors are equal."""
+        """Return whether two memory descriptors are equal."""
         return bool(self.lib.dnnl_memory_desc_equal(left, right))
 
     def implementation(self, descriptor: Handle) -> str:
@@ -149,13 +149,13 @@ class Dnnl:
         self, form: Handle, data: NDArray[Any], page_offset: int | None = None
     ) -> DnnlMemory:
         """A copy of an array as memory; ``page_offset`` as in ``arrays.reserve``."""
-        return self._placed(form, arrays.reserve_copy(data, page_offset))
+        return self._wrap_memory(form, arrays.reserve_copy(data, page_offset))
 
     def room(self, form: Handle, page_offset: int | None = None) -> DnnlMemory:
         """Memory that is not set."""
-        return self._placed(form, arrays.reserve([self.size(form)], page_offset, _BYTE))
+        return self._wrap_memory(form, arrays.reserve([self.size(form)], page_offset, _BYTE))
 
-    def _placed(self, form: Handle, data: NDArray[Any]) -> DnnlMemory:
+    def _wrap_memory(self, form: Handle, data: NDArray[Any]) -> DnnlMemory:
         pointer = self.ffi.cast("void *", data.ctypes.data)
         return DnnlMemory(self.create("memory", "memory_create", form, self.engine, pointer), data)
 

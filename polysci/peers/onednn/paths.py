@@ -39,7 +39,7 @@ class DnnlPath:
 
     @property
     def plain(self) -> bool:
-        """Whether x and y have the problem's layout."""
+        """Return whether x and y have the problem's layout."""
         return not (self.ahead or self.after)
 
     def with_weights(self, weights: DnnlMemory) -> Self:
@@ -79,14 +79,14 @@ class DnnlProblem:
         self._x = dnnl.memory(self._x_form, inputs.x, _X)
         self._w = dnnl.memory(self._w_form, inputs.w, _W)
         self._y = dnnl.room(self._y_form, _Y)
-        self._quantities = dict(self._quantised())
+        self._quantities = dict(self._quantisation())
         self._taken: list[tuple[_Setting, str, Handle]] = []
         self.refused: dict[str, str] = {}
 
     def paths(self) -> Iterator[DnnlPath]:
         """Every way that the library has here, each once; ``refused`` has the others."""
-        integer = DTYPES[self._own].integer
-        elements = (self._own,) if integer else dict.fromkeys((self._own, "f32"))
+        integer = DTYPES[self._type].integer
+        elements = (self._type,) if integer else dict.fromkeys((self._type, "f32"))
         operator = self.operator
         settings = product(elements, operator.formats, operator.algorithms, _SCRATCHPADS)
         for setting in (_Setting(*choices) for choices in settings):
@@ -95,7 +95,7 @@ class DnnlProblem:
                 if self._is_new(setting, descriptor):
                     yield from self._paths_of(setting, descriptor)
             except UnsupportedError as error:
-                self.refused[self._told(setting)] = str(error)
+                self.refused[self._describe(setting)] = str(error)
 
     def verify(self, path: DnnlPath) -> None:
         """Run it. Raises UnsupportedError where it fails, CheckError for another result."""
@@ -112,10 +112,10 @@ class DnnlProblem:
         return self.dnnl.memory(self.dnnl.held_format(path.weights), path.weights.data, _W)
 
     @property
-    def _own(self) -> str:
+    def _type(self) -> str:
         return self.inputs.elements[0]
 
-    def _quantised(self) -> Iterator[tuple[int, DnnlMemory]]:
+    def _quantisation(self) -> Iterator[tuple[int, DnnlMemory]]:
         """Scales of the output channels and zero points, by the attribute's argument."""
         quant = self.inputs.quant
         if quant is None:
@@ -152,7 +152,7 @@ class DnnlProblem:
         return own if setting.element == own[0] else (setting.element,) * 3
 
     def _is_new(self, setting: _Setting, descriptor: Handle) -> bool:
-        """Whether no earlier setting led to the same primitive; a scratchpad must be there.
+        """Return whether no earlier setting led to the same primitive; a scratchpad must be there.
 
         Raises UnsupportedError for plain loops, which can take minutes.
         """
@@ -177,9 +177,9 @@ class DnnlProblem:
         """Yield paths in the problem's layout, and in the library's where that differs."""
         dnnl = self.dnnl
         forms = [dnnl.format_of(descriptor, self._query(name)) for name in "xwy"]
-        x, x_before = self._moved(self._x_form, self._x, forms[0], _X)
-        w, w_before = self._moved(self._w_form, self._w, forms[1], _W)
-        y, after = self._moved(self._y_form, self._y, forms[2], _Y, back=True)
+        x, x_before = self._reorder(self._x_form, self._x, forms[0], _X)
+        w, w_before = self._reorder(self._w_form, self._w, forms[1], _W)
+        y, after = self._reorder(self._y_form, self._y, forms[2], _Y, back=True)
         packed = w
         if self.operator.packed:
             self._run(*w_before)
@@ -211,21 +211,21 @@ class DnnlProblem:
         rows = zip(self.operator.operands.values(), setting.formats, strict=True)
         return [operand.name(order) for operand, order in rows]
 
-    def _told(self, setting: _Setting) -> str:
+    def _describe(self, setting: _Setting) -> str:
         """A setting that the library refuses."""
         formats = zip("xwy", self._format_names(setting), strict=True)
         own = ", scratchpad ahead" if setting.scratchpad == api.USER_SCRATCHPAD else ""
-        told = ", ".join(f"{name} {form}" for name, form in formats)
-        return f"{setting.algorithm} in {setting.element}, {told}{own}"
+        formats_text = ", ".join(f"{name} {form}" for name, form in formats)
+        return f"{setting.algorithm} in {setting.element}, {formats_text}{own}"
 
     def _note(self, setting: _Setting) -> str:
         own = setting.scratchpad == api.USER_SCRATCHPAD
         notes = [", scratchpad ahead"] if own else []
-        notes += [f", computed in {setting.element}"] if setting.element != self._own else []
+        notes += [f", computed in {setting.element}"] if setting.element != self._type else []
         notes += [f", {setting.algorithm}"] if setting.algorithm != "direct" else []
         return "".join(notes)
 
-    def _moved(
+    def _reorder(
         self, plain: Handle, memory: DnnlMemory, form: Handle, offset: int, back: bool = False
     ) -> tuple[DnnlMemory, tuple[Execution, ...]]:
         """Memory in the format of a primitive, and what copies plain memory to it, or ``back``."""

@@ -95,4 +95,4 @@ class OneDNN:
         """A path to be timed, its copies one after the other."""
         assert self._dnnl is not None
         calls = [self._dnnl.call(path.steps) for path in copies]
-        return Timed(self._dnnl.execute, cycle([words for words, _ in calls]), (copies, calls))
+        return Timed(self._dnnl.execute, cycle([args for args, _ in calls]), (copies, calls))

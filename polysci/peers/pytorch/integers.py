@@ -50,7 +50,7 @@ class _Unsigned:
     w_zeros: Any
 
 
-def _unsigned(operands: Operands, quant: Quant) -> _Unsigned:
+def _make_unsigned(operands: Operands, quant: Quant) -> _Unsigned:
     torch, x, zero = operands.torch, operands.x, quant.x_zero
     if operands.inputs.elements[0] == "s8":
         x, zero = x.view(torch.uint8).bitwise_xor(_HALF), zero + _HALF
@@ -68,7 +68,7 @@ def _pointwise(operands: Operands) -> Run:
     torch, geometry, quant = operands.torch, operands.geometry, _quant(operands)
     results = {"u8": torch.uint8, "s8": torch.int8, "s32": torch.float32}
     result = results[operands.inputs.elements[2]]
-    own = _unsigned(operands, quant)
+    own = _make_unsigned(operands, quant)
     pack, call = torch.ops.onednn.qconv_prepack, torch.ops.onednn.qconv2d_pointwise.default
     packed = pack(operands.w, own.scale, 1.0, own.zero, *geometry, list(own.x.shape))
     fixed = (1.0, own.zero, packed, own.scale, own.w_zeros, None, *geometry)
@@ -80,7 +80,7 @@ def _eager(operands: Operands, engine: str, above: int) -> Run:
     torch, geometry, quant = operands.torch, operands.geometry, _quant(operands)
     if engine not in torch.backends.quantized.supported_engines:
         raise RuntimeError(f"this PyTorch has no engine {engine}")
-    own = _unsigned(operands, quant)
+    own = _make_unsigned(operands, quant)
     scales = own.scale.double()
     w = torch._make_per_channel_quantized_tensor(operands.w, scales, own.w_zeros, 0)
     torch.backends.quantized.engine = engine

@@ -168,8 +168,8 @@ def attribute_of(operands: Operands) -> tuple[Any, ...]:
 
 def activate(operands: Operands) -> list[Step]:
     """The activation by PyTorch's function; nothing where there is none."""
-    name, words, _ = _ACTIVATIONS[operands.problem.activation]
-    return [partial(getattr(operands.torch.nn.functional, name), **words)] if name else []
+    name, kwargs, _ = _ACTIVATIONS[operands.problem.activation]
+    return [partial(getattr(operands.torch.nn.functional, name), **kwargs)] if name else []
 
 
 def chain(x: Any, steps: Sequence[Step]) -> Run:
@@ -194,7 +194,7 @@ def _tensor(torch: Any, array: NDArray[Any], element: str) -> Any:
 
 
 def _symmetric(conv: Convolution) -> bool:
-    """Whether the leading padding, put on both sides, gives just this output."""
+    """Return whether the leading padding, put on both sides, gives just this output."""
     for size, taps, out, axis in conv.FAMILY.axes:
         used = span(getattr(conv, taps), conv.dilation[axis])
         own = extent(getattr(conv, size), used, conv.stride[axis], conv.pad[axis])

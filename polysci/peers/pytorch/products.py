@@ -17,14 +17,14 @@ def ways(operands: Operands) -> Sequence[Way]:
     eager = [Way("eager matmul", _eager)]
     if not product.constant:
         return eager
-    eager += [Way("eager matmul, constant factor transposed ahead", _transposed)]
-    if product.constant == "a" or product.batch is not None or _turned(product):
+    eager += [Way("eager matmul, constant factor transposed ahead", _transpose_factor)]
+    if product.constant == "a" or product.batch is not None or _is_by_columns(product):
         return eager
     return (
         Way("mkldnn._linear_pointwise", _pointwise, fused=True),
         Way("mkl._mkl_linear", _mkl),
         Way("oneDNN Graph", _linear, script=True),
-        Way("torch.compile, autotuned and frozen", _compiled, once=True, fused=True),
+        Way("torch.compile, autotuned and frozen", _compile, once=True, fused=True),
         *eager,
     )
 
@@ -34,18 +34,18 @@ def _eager(operands: Operands, w: Any) -> Step:
     product, call = _product(operands), operands.torch.matmul
     constant_first = product.constant == "a"
     w = _logical(product, "w", w)
-    if _turned(product):
+    if _is_by_columns(product):
         w, constant_first = w.mT, not constant_first
 
     def step(x: Any) -> Any:
         x = _logical(product, "x", x)
-        x = x.mT if _turned(product) else x
+        x = x.mT if _is_by_columns(product) else x
         return call(w, x) if constant_first else call(x, w)
 
     return step
 
 
-def _transposed(operands: Operands, w: Any) -> Step:
+def _transpose_factor(operands: Operands, w: Any) -> Step:
     return _eager(operands, w.mT.contiguous().mT)
 
 
@@ -73,7 +73,7 @@ def _mkl(operands: Operands, w: Any) -> Step:
     return lambda x: call(_logical(product, "x", x), packed, weights, None, product.M)
 
 
-def _compiled(operands: Operands, w: Any) -> Step:
+def _compile(operands: Operands, w: Any) -> Step:
     return compile_module(operands.torch, [_linear(operands, w), *activate(operands)], operands.x)
 
 
@@ -95,6 +95,6 @@ def _logical(product: Matmul, name: str, tensor: Any) -> Any:
     return tensor if first == ("K" if second else "M") else tensor.mT
 
 
-def _turned(product: Matmul) -> bool:
-    """Whether the result is stored column by column."""
+def _is_by_columns(product: Matmul) -> bool:
+    """Return whether the result is stored column by column."""
     return product.axes["y"].split()[-1] == "M"

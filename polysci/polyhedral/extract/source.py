@@ -266,8 +266,8 @@ def _check_region(source: SourceText, directives: list[re.Match[str]]) -> None:
         what = f"a region of {last - first} characters; at most {MAX_REGION} are read"
         source.fail(source.place(first - 1), what)
     for directive in directives:
-        words = directive.group().replace("#", " ").split()
-        if first <= directive.start() < last and words[:1] not in ([], ["pragma"]):
+        tokens = directive.group().replace("#", " ").split()
+        if first <= directive.start() < last and tokens[:1] not in ([], ["pragma"]):
             source.fail(
                 source.place(directive.start()),
                 "a preprocessor directive inside the region",
@@ -296,7 +296,7 @@ def _check_nesting(source: SourceText) -> None:
 
 
 def is_conditional(directive: str) -> bool:
-    """Whether a directive (``#ifdef N``) begins, divides or ends lines that may not count."""
+    """Return whether a directive (``#ifdef N``) begins, splits or ends lines that may not count."""
     return _name(directive) in _CONDITIONALS
 
 

@@ -55,7 +55,7 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
         if isinstance(first, BranchStage):
             break
         members = _loops(first)
-        if not members or not (shared := _shared(placed, members, stage)):
+        if not members or not (shared := _shared_tensors(placed, members, stage)):
             continue
         if not any(_conflict(placed, other, stage) for other in between):
             return at, shared, True
@@ -71,7 +71,7 @@ def _conflict(placed: PlacedProgram, first: Stage, second: Stage) -> bool:
     return bool(written & placed.buffers_of(second.inputs) or (written | read) & own)
 
 
-def _shared(
+def _shared_tensors(
     placed: PlacedProgram, members: Sequence[LoopStage], stage: LoopStage
 ) -> tuple[str, ...]:
     """The tensors that a loop uses as well as those that it could join; empty where it cannot."""

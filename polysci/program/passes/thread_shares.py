@@ -170,7 +170,7 @@ class StageClock:
         return self.costs.shared(self.serial(stage), threads, waits)
 
     def splits(self, stage: Stage, threads: int) -> bool:
-        """Whether threads share the products of a stack: these go into nearly equal parts."""
+        """Return whether threads share a stack's products, which go into nearly equal parts."""
         if not isinstance(stage, LayerStage) or threads == 1:
             return False
         return self.costs.shares_evenly(len(stage.stack), threads)
@@ -213,11 +213,11 @@ class StageClock:
 def functions(expr: Expr) -> int:
     """Return how many functions an element takes, those of sums as often as they run."""
     inside = sum(
-        prod(size for _, size in reduction.over) * (1 + _applied(reduction.body))
+        prod(size for _, size in reduction.over) * (1 + _count_functions(reduction.body))
         for reduction in reductions(expr)
     )
-    return 1 + _applied(expr) + inside
+    return 1 + _count_functions(expr) + inside
 
 
-def _applied(expr: Expr) -> int:
+def _count_functions(expr: Expr) -> int:
     return sum(isinstance(part, Apply) for part in walk(expr))

@@ -117,7 +117,7 @@ def build(
     job = _Job(texts, chosen, compiler, limit, probe, tuple(symbols))
     root = cache_dir()
     try:
-        return _built(job, root)
+        return _build_in(job, root)
     except CompileTimeoutError:
         raise
     except BuildError:
@@ -188,7 +188,7 @@ def unpack(key: str, entry: str, code: bytes) -> None:
     Raises BuildError for a description that is not of this code; OSError.
     """
     home = cache_dir() / "builds" / key
-    if _verified(home):
+    if _find_sound(home):
         return
     members = json.loads(entry)
     if not _KEY.fullmatch(key) or hashlib.sha256(code).hexdigest() != members.get("sha256"):
@@ -198,13 +198,13 @@ def unpack(key: str, entry: str, code: bytes) -> None:
         name = f"{secrets.token_hex(8)}.so"
         (scratch / name).write_bytes(code)
         (scratch / "entry.json").write_text(json.dumps(members | {"so": name}), encoding="utf-8")
-        _placed(scratch, home)
+        _move_into_place(scratch, home)
     eviction.note_insertion(home.parent.parent)
 
 
 def find(key: str) -> Path | None:
     """The shared object of an entry, whose folder is called ``key``; None without a sound one."""
-    return _used(cache_dir() / "builds" / key) if _KEY.fullmatch(key) else None
+    return _use_sound(cache_dir() / "builds" / key) if _KEY.fullmatch(key) else None
 
 
 def clear() -> int:
@@ -214,10 +214,10 @@ def clear() -> int:
     return gone
 
 
-def _built(job: _Job, root: Path) -> Path:
-    """From ``root``, or from a private directory when it turns out to be full or read-only."""
+def _build_in(job: _Job, root: Path) -> Path:
+    """Build in ``root``, or in a private directory when that turns out to be full or read-only."""
     try:
-        return _from(job, root)
+        return _find_or_build(job, root)
     except OSError as error:
         problem = error.strerror or str(error)
     except BuildError as error:
@@ -226,7 +226,7 @@ def _built(job: _Job, root: Path) -> Path:
             raise
     remedy = "make room there or set POLYSCI_CACHE_DIR"
     try:
-        return _from(job, instead_of(root, f"{problem}; {remedy}"))
+        return _find_or_build(job, instead_of(root, f"{problem}; {remedy}"))
     except OSError as error:
         raise BuildError(
             f"nowhere to build: {root}: {problem}; {error.filename}: {error.strerror}; {remedy}"
@@ -256,16 +256,16 @@ def _disk_problem(message: str, root: Path) -> str:
     return ""
 
 
-def _from(job: _Job, root: Path) -> Path:
+def _find_or_build(job: _Job, root: Path) -> Path:
     home = root / "builds" / job.key
     _sweep_once(root)
-    if stored := _used(home):
+    if stored := _use_sound(home):
         return stored
     home.parent.mkdir(mode=0o700, exist_ok=True)
     with eviction.scratch_in(home.parent) as scratch:
         try:
             _make(job, root, scratch)
-            path = _placed(scratch, home)
+            path = _move_into_place(scratch, home)
         except BuildError as error:
             kept = str(_keep_failed(job, root))
             raise type(error)(str(error).replace(str(scratch), kept)) from None
@@ -278,15 +278,15 @@ def _sweep_once(root: Path) -> None:
     eviction.sweep(root)
 
 
-def _used(home: Path) -> Path | None:
+def _use_sound(home: Path) -> Path | None:
     """Return the shared object of a sound entry, which is now the youngest."""
-    if stored := _verified(home):
+    if stored := _find_sound(home):
         with contextlib.suppress(OSError):
             os.utime(home)
     return stored
 
 
-def _verified(home: Path) -> Path | None:
+def _find_sound(home: Path) -> Path | None:
     """Return the shared object of an entry if it is there and its digest is right."""
     try:
         entry = json.loads(read_stored(home / "entry.json"))
@@ -366,7 +366,7 @@ def _probe(path: Path) -> None:
         raise BuildError(f"{path} cannot be loaded: the process that tried {done}: {said}")
 
 
-def _placed(scratch: Path, home: Path) -> Path:
+def _move_into_place(scratch: Path, home: Path) -> Path:
     """Rename a complete entry into place; whoever was faster with a sound one keeps the place."""
     for _ in range(8):
         try:
@@ -374,7 +374,7 @@ def _placed(scratch: Path, home: Path) -> Path:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if stored := _verified(home):
+        if stored := _find_sound(home):
             return stored
         with contextlib.suppress(FileNotFoundError):  # damaged: out of the way
             home.rename(home.with_name(f"{eviction.TRASH}{secrets.token_hex(8)}"))

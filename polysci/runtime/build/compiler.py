@@ -34,10 +34,10 @@ class CompileTimeoutError(NoCompilerError):
 
 
 def call(
-    compiler: Sequence[str], words: Sequence[str], *, about: str, timeout: float,
+    compiler: Sequence[str], options: Sequence[str], *, about: str, timeout: float,
     env: Mapping[str, str],
 ) -> process.Completed:  # fmt: skip
-    """Return how the compiler, a path and options, ends that is called with ``words``.
+    """Return how the compiler, a path and options, ends that is called with ``options``.
 
     It may work for ``timeout`` seconds, and is called once more if it does not end.
     CompileTimeoutError: nor does it then, or did before in this process with a text that is
@@ -47,7 +47,7 @@ def call(
     if message := _refused.get(command) or _refused.get((*command, about)):
         raise CompileTimeoutError(message)
     for _ in range(CALLS):
-        done = process.run((*compiler, *words), timeout=timeout, env=env, working=True)
+        done = process.run((*compiler, *options), timeout=timeout, env=env, working=True)
         if not done.timed_out:
             return done
     message = f"the C compiler {shlex.join(compiler)} {done}, {CALLS} times; name another one in CC"
@@ -60,7 +60,7 @@ def call(
 
 
 def _version(path: str) -> tuple[str, ...]:
-    """What changes when the file does: a repaired compiler is called again."""
+    """Return numbers that change when the file does: a repaired compiler is called again."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -120,7 +120,7 @@ class Compiler:
 
     @property
     def machine(self) -> str:
-        """What it compiles for, as ``uname -m`` says: ``x86_64``, ``aarch64``."""
+        """The machine that it compiles for, as ``uname -m`` says: ``x86_64``, ``aarch64``."""
         return self.identity.rpartition(" | ")[2].partition("-")[0]
 
     def __str__(self) -> str:
@@ -174,8 +174,8 @@ def compile_shared(
     source = out.with_name("source.c")
     source.write_text(text, encoding="utf-8")
     first = ("-include", str(header)) if header else ()
-    words = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
-    _run(compiler, words, out, timeout, text)
+    options = (*flags, *flags_in(text), *first, "-shared", "-o", str(out), str(source), "-lm")
+    _run(compiler, options, out, timeout, text)
     _check(compiler, out, symbols)
 
 
@@ -203,14 +203,14 @@ def compile_together(
         source.write_text(text, encoding="utf-8")
         result = source.with_suffix(".o")
         first = ("-include", str(header)) if header else ()
-        words = (*flags, *flags_in(text), *first, "-c", "-o", str(result), str(source))
-        _run(compiler, words, out, timeout, text)
+        options = (*flags, *flags_in(text), *first, "-c", "-o", str(result), str(source))
+        _run(compiler, options, out, timeout, text)
         return str(result)
 
-    calls = [partial(compile_one, *words) for words in zip(sources, texts, headers, strict=True)]
+    calls = [partial(compile_one, *unit) for unit in zip(sources, texts, headers, strict=True)]
     objects = together(calls, jobs)
-    words = (*flags, "-shared", "-o", str(out), *objects, "-lm")
-    _run(compiler, words, out, timeout, *texts)
+    options = (*flags, "-shared", "-o", str(out), *objects, "-lm")
+    _run(compiler, options, out, timeout, *texts)
     for path in objects:
         Path(path).unlink()
     _check(compiler, out, symbols)
@@ -229,13 +229,15 @@ def assembly(
     return out.read_text(encoding="utf-8", errors="replace")
 
 
-def _run(compiler: Compiler, words: Sequence[str], out: Path, timeout: float, *texts: str) -> None:
-    """One call of the compiler for these texts; raises BuildError where it fails."""
+def _run(
+    compiler: Compiler, options: Sequence[str], out: Path, timeout: float, *texts: str
+) -> None:
+    """Call the compiler for these texts; raises BuildError where it fails."""
     env = {"TMPDIR": str(out.parent), "LC_ALL": "C"}
     folder = str(out.parent)  # new every time, as the names in it are
-    steady = [word for word in words if not word.startswith(folder)]
+    steady = [word for word in options if not word.startswith(folder)]
     about = hashlib.sha256("\0".join([*steady, *texts]).encode()).hexdigest()
-    done = call(compiler.cmd, words, about=about, timeout=timeout, env=env)
+    done = call(compiler.cmd, options, about=about, timeout=timeout, env=env)
     if not done.ok:
         trouble = f"{done}{_excerpt(done.stderr)}"
         raise BuildError(f"the C compiler {compiler.path} {trouble}\nto repeat: {done.command}")
@@ -280,7 +282,7 @@ def _identified(path: str, options: tuple[str, ...]) -> Compiler:
 @functools.cache
 def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> str:
     """Real path, options, first line of the version, machine; asked again if the file changes."""
-    words = [shlex.join([str(Path(path).resolve()), *options])]
+    parts = [shlex.join([str(Path(path).resolve()), *options])]
     for question in ("--version", "-dumpmachine"):
         env = {"LC_ALL": "C"}
         done = call((path, *options), (question,), about=question, timeout=PROBE_S, env=env)
@@ -289,8 +291,8 @@ def _identity(path: str, options: tuple[str, ...], _mtime: int, _size: int) -> s
                 f"{path} is no working C compiler: {done.command} {done}"
                 f"{_excerpt(done.stderr)}\n{HOW_TO_INSTALL}"
             )
-        words.append(done.stdout.strip().partition("\n")[0])
-    return " | ".join(words)
+        parts.append(done.stdout.strip().partition("\n")[0])
+    return " | ".join(parts)
 
 
 def _excerpt(stderr: str, lines: int = 12) -> str:

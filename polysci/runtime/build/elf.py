@@ -1,4 +1,4 @@
-"""Whether a file is a complete shared object for this machine, without loading it.
+"""The check that a file is a complete shared object for this machine, without loading it.
 
 Mapping a truncated one kills the process with SIGBUS, so the question comes before dlopen.
 """
@@ -32,7 +32,7 @@ def verify_shared_object(path: Path) -> None:
 
 
 def fault_of(path: Path, symbols: Collection[str] = ()) -> str | None:
-    """What is wrong with the file, or None; it must define ``symbols``."""
+    """Return the file's fault, or None; it must define ``symbols``."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -76,12 +76,12 @@ def _fault(data: mmap.mmap, size: int) -> str | None:
 
 
 def _lacking(data: mmap.mmap, symbols: Collection[str]) -> str | None:
-    """Which of the symbols a whole file does not define, or None."""
-    lacking = sorted({*symbols} - _defined(data)) if symbols else []
+    """Return a text that names the symbols which a whole file does not define, or None."""
+    lacking = sorted({*symbols} - _defined_symbols(data)) if symbols else []
     return f"it does not define {', '.join(lacking)}" if lacking else None
 
 
-def _defined(data: mmap.mmap) -> set[str]:
+def _defined_symbols(data: mmap.mmap) -> set[str]:
     """Return the symbols that a whole file defines for others."""
     header = _HEADER.unpack_from(data)
     sections = [

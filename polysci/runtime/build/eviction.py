@@ -1,4 +1,4 @@
-"""Keeping the cache small: least recently used entries go when it outgrows its limit.
+"""Eviction from the cache: least recently used entries go when it outgrows its limit.
 
 An entry is a folder or a file, and its age is its mtime, renewed at each use. It is renamed away
 before it is deleted, so nobody meets half of one, and none used within ``KEEP_S`` goes: a path that
@@ -31,7 +31,7 @@ _insertions = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the cache holds."""
+    """The entries of the cache and their bytes."""
 
     entries: int
     size: int
@@ -90,7 +90,7 @@ def usage(root: Path) -> Usage:
 
 
 def note_insertion(root: Path) -> None:
-    """Call after each new entry: looks at the size every so often."""
+    """Count a new entry; every so many of them, look at the size and evict."""
     if next(_insertions) % _EVERY == 0:
         evict(root)
 

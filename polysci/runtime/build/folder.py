@@ -39,8 +39,8 @@ def cache_dir() -> Path:
 
 
 def dirs_to_read() -> list[Path]:
-    """Where stored data may be read: the cache directory, if it is the user's or root's, even if it
-    cannot be written to; then the private directory that takes its place.
+    """Return the directories to read from: the cache directory if it is the user's or root's, even
+    if it cannot be written to; then the private directory that takes its place.
     """
     path = dir_of_settings()
     sound = _distrust(path, (os.geteuid(), 0)) is None
@@ -49,7 +49,7 @@ def dirs_to_read() -> list[Path]:
 
 
 def problem_of(path: Path) -> str | None:
-    """Why the directory cannot hold code that we run, with a remedy; creates it if it is absent."""
+    """Return why the directory cannot hold our code, with a remedy; creates it if it is absent."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -66,7 +66,7 @@ def _without_access(error: OSError) -> str:
 
 
 def _distrust(path: Path, owners: tuple[int, ...]) -> str | None:
-    """Why others than ``owners`` may decide what the directory holds, with a remedy."""
+    """Return why others than ``owners`` may decide what the directory holds, with a remedy."""
     try:
         stat, link = path.stat(), path.lstat()
         loose = _loose_parent(path.resolve())

@@ -83,7 +83,7 @@ class Library:
 
     @property
     def copy_out(self) -> None:
-        """Nothing: results lie where the code wrote them."""
+        """None: results lie where the code wrote them."""
 
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Return the struct of an integer result's scales, which keeps none of them alive."""
@@ -102,7 +102,7 @@ def load(path: Path, cdefs: str) -> Library:
     """
     verify_shared_object(path)
     try:
-        ffi = _declared(cdefs)
+        ffi = _declare(cdefs)
     except (cffi.CDefError, cffi.FFIError) as error:
         raise BuildError(f"declarations for {path}: {error}") from error
     try:
@@ -133,7 +133,7 @@ def float_pointer(array: Any) -> Any:
 
 @contextlib.contextmanager
 def _bounded_spinning() -> Iterator[None]:
-    """While a runtime may be loaded; what the user's environment says counts.
+    """Bound how long waiting threads spin, unless the user's environment says it.
 
     Processes that are started later do not inherit it: other libraries keep their own.
     """
@@ -192,7 +192,7 @@ def _stay_serial() -> None:
 os.register_at_fork(after_in_child=_stay_serial)
 
 
-def _declared(cdefs: str) -> Any:
+def _declare(cdefs: str) -> Any:
     ffi = cffi.FFI()  # one for each library, because it keeps what it has loaded
     ffi.cdef(cdefs)
     return ffi

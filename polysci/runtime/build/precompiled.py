@@ -75,7 +75,7 @@ def forget_all() -> None:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[bool]:
-    """Whether no other process makes headers here; the kernel ends the turn of a killed one."""
+    """Return whether no other process makes headers here; the kernel ends a killed one's turn."""
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _find(folder: Path, key: str) -> Path | None:
     """The first whole one: compilers check the version of a compiled header, not its bytes."""
     for home in sorted(folder.glob(f"{key}-*")):
         try:
-            if (home / "sha256").read_bytes() == _digest(_compiled(home)):
+            if (home / "sha256").read_bytes() == _digest(_compiled_path(home)):
                 os.utime(home)
                 return home / _NAME
         except OSError:
@@ -111,7 +111,7 @@ def _make(
         (home / _NAME).write_text(INTRINSICS[compiler.machine])
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
-        partial.write_bytes(_digest(_compiled(home)))
+        partial.write_bytes(_digest(_compiled_path(home)))
         partial.rename(home / "sha256")
         kept = _find(folder, key)  # perhaps another's, where there are no locks
     except CompileTimeoutError:  # one text fails of it, others go without
@@ -127,15 +127,15 @@ def _make(
 
 def _compile(compiler: Compiler, flags: Sequence[str], home: Path, timeout: float) -> None:
     plain = [flag for flag in flags if not flag.startswith("-Wl,")]  # those would make it link
-    header, out = home / _NAME, _compiled(home)
-    words = (*plain, "-x", "c-header", str(header), "-o", str(out))
+    header, out = home / _NAME, _compiled_path(home)
+    options = (*plain, "-x", "c-header", str(header), "-o", str(out))
     env = {"TMPDIR": str(home), "LC_ALL": "C"}
-    done = call(compiler.cmd, words, about=" ".join(plain), timeout=timeout, env=env)
+    done = call(compiler.cmd, options, about=" ".join(plain), timeout=timeout, env=env)
     if not done.ok:
         raise BuildError(f"no precompiled header: {done}")
 
 
-def _compiled(home: Path) -> Path:
+def _compiled_path(home: Path) -> Path:
     """Return the name that both gcc and clang look for beside an included header."""
     return home / f"{_NAME}.gch"
 

@@ -62,7 +62,7 @@ class Completed:
 
 
 def exit_text(code: int) -> str:
-    """What an exit status means: ``crashed with SIGSEGV`` or ``exited with status 1``."""
+    """Return what an exit status means: ``crashed with SIGSEGV``, ``exited with status 1``."""
     if code >= 0:
         return f"exited with status {code}"
     try:
@@ -191,7 +191,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, which is also its group's; None after the end."""
+        """The process id, which is also its group's; None after the end."""
         return self._process.pid if self._process is not None else None
 
     def ask(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def _close_all() -> None:
 
 
 def exit_with_parent(interval: float = 1.0) -> None:
-    """For the child's side: end this process soon after its parent did, even inside a loop in C.
+    """End this child process soon after its parent did, even inside a loop in C.
 
     A thread looks for a new parent every ``interval`` seconds; C code called through cffi or
     ctypes lets it run. (PR_SET_PDEATHSIG would fire when the *thread* that started us ends.)
@@ -331,7 +331,7 @@ def _write_some(pipe: IO[bytes], data: bytes) -> bytes:
 
 
 def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """What a killed program wrote; nothing if a process that left the group holds the pipes."""
+    """Return what a killed program wrote; empty if a process outside the group has the pipes."""
     try:
         return process.communicate(timeout=2)
     except subprocess.TimeoutExpired:

@@ -263,7 +263,7 @@ def toggle_ahead(schedule: Schedule) -> Schedule:
 
 
 def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
-    """Whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
+    """Return whether x exceeds ``l2`` bytes: a panel of columns has a line in many pages of it."""
     x = contraction.x
     in_place = contraction.image is not None and not has_window(contraction)
     return in_place and prod(x.shape) * x.bytes > l2
@@ -337,7 +337,7 @@ def _returns(
 
 
 def _goes_on(loop: NestedLoop, origin: Mapping[str, Index], whole: int) -> Condition:
-    """Whether a loop has another iteration."""
+    """Return whether a loop has another iteration."""
     bounds = {origin[loop.dim]: whole} | {_position(loop, origin): loop.extent}
     conditions = list[Condition]()
     for at, extent in bounds.items():

@@ -99,7 +99,7 @@ class Directive:
         return cls() if word == cls.word else None
 
     def repeats(self, other: object) -> bool:
-        """Whether it may not stand in a schedule that has the ``other`` one."""
+        """Return whether it may not stand in a schedule that has the ``other`` one."""
         return type(self) is type(other)
 
     def fault(self, schedule: Schedule) -> str:

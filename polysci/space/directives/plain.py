@@ -69,13 +69,13 @@ def panels_refusal(contraction: Contraction, strides: Strides) -> str:
 
 
 def columns_touch(contraction: Contraction, strides: Strides) -> bool:
-    """Whether a row of B is read by whole vectors."""
+    """Return whether a row of B is read by whole vectors."""
     b, column = contraction.b, columns_of(contraction)
     return b.offset(strides[b.array]).coef(column.name) == 1 and column.extent > 1
 
 
 def sums_dots(contraction: Contraction, strides: Strides) -> bool:
-    """Whether both factors are read by vectors along k: each result is a dot product."""
+    """Return whether both factors are read by vectors along k: each result is a dot product."""
     depths = contraction.by_role("k")
     return len(depths) == 1 and all(
         factor.offset(strides[factor.array]).coef(depths[0].name) == 1

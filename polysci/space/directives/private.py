@@ -171,7 +171,7 @@ def copies_of(
 
 
 def needs_copy(contraction: Contraction, kernel: Microkernel) -> bool:
-    """Whether partial sums need a copy: B changes from call to call and C is of narrower reals."""
+    """Return whether partial sums need a copy: B changes between calls and C has narrower reals."""
     sums = COMPUTES[kernel.compute].sum
     return contraction.packs_b and not sums.integer and contraction.out.dtype != sums.name
 
@@ -238,11 +238,11 @@ def _sum_statements(plan: Plan, private: PrivateCopies, bias: Element) -> list[L
     alpha, beta = plan.contraction.alpha, plan.contraction.beta
     places = range(0, private.size * private.count, private.size)
     copies: list[Value] = [Element("from", Variable("i") + at) for at in places]
-    sums, beside = Named("sum"), _converted(_READ, private, Element("beside", Variable("i")))
+    sums, beside = Named("sum"), _convert(_READ, private, Element("beside", Variable("i")))
     lines: list[LoopStatement] = [
-        Let("sum", _scaled(alpha, _tree(copies)), "float", const=False),
+        Let("sum", _scale(alpha, _tree(copies)), "float", const=False),
         If(Named("bias"), block(_add(bias))),
-        If(Named("residual"), block(_add(_scaled(beta, beside)))),
+        If(Named("residual"), block(_add(_scale(beta, beside)))),
     ]
     if plan.contraction.activation:
         lines.append(Assign("sum", Result(f"ps_f_{plan.contraction.activation}", (sums,))))
@@ -251,7 +251,7 @@ def _sum_statements(plan: Plan, private: PrivateCopies, bias: Element) -> list[L
         Assign("sum", Alternative(Compute("greater", "float", (low, sums)), low, sums)),
         Assign("sum", Alternative(Compute("less", "float", (high, sums)), high, sums)),
     ]
-    written = _converted(_WRITTEN, private, sums)
+    written = _convert(_WRITTEN, private, sums)
     return [*lines, If(Named("clamp"), block(*clamps)), Store("to", Variable("i"), written)]
 
 
@@ -259,13 +259,13 @@ def _add(value: Value) -> LoopStatement:
     return Assign("sum", Arithmetic("+", Named("sum"), value))
 
 
-def _scaled(factor: float, value: Value) -> Value:
+def _scale(factor: float, value: Value) -> Value:
     if factor == 1:
         return value
     return Arithmetic("*", Constant(float(np.float32(factor))), value)
 
 
-def _converted(table: Mapping[str, str], private: PrivateCopies, value: Value) -> Value:
+def _convert(table: Mapping[str, str], private: PrivateCopies, value: Value) -> Value:
     """Return a number of y as a float, or a float as one of y."""
     routine = table.get(private.y.name)
     return Result(routine, (value,)) if routine else value

@@ -58,7 +58,7 @@ class Stream(Directive):
 
 
 def _may_stream(order: LoopOrder) -> bool:
-    """Whether C exceeds the caches, is written once, and has whole stores in some tile."""
+    """Return whether C exceeds the caches, is written once, and has whole stores in some tile."""
     contraction, kernel = order.contraction, order.kernel
     out = contraction.out.offset(order.strides[contraction.out.array])
     reduced = (*contraction.by_role("k"), *contraction.by_role("br"))
@@ -74,7 +74,7 @@ def _may_stream(order: LoopOrder) -> bool:
 
 
 def _stores_whole_vectors(plan: Plan) -> bool:
-    """Whether a plan writes C once, in whole aligned stores."""
+    """Return whether a plan writes C once, in whole aligned stores."""
     contraction, c, column = plan.contraction, plan.coef["C"], columns_of(plan.contraction)
     step = plan.kernel.streamed_columns(contraction.out.bytes)
     reduced = (*contraction.by_role("k"), *contraction.by_role("br"))

@@ -143,7 +143,7 @@ def _unfit(contraction: Contraction) -> str:
 
 
 def has_window(contraction: Contraction) -> bool:
-    """Whether a pixel of the result reads several of x, or beyond its edges."""
+    """Return whether a pixel of the result reads several of x, or beyond its edges."""
     return prod(d.extent for d in contraction.by_role("br")) > 1 or contraction.padded
 
 
@@ -171,7 +171,7 @@ def _unfit_taps(contraction: Contraction) -> str:
 
 
 def _may_run(contraction: Contraction, row: Dim) -> bool:
-    """Whether a row can be the columns: steps of any size in x are gathered with whole images."""
+    """Return whether a row can be the columns; steps over 1 in x are gathered by whole images."""
     x, out = contraction.a, contraction.out
     step = x.index[-1].coef(row.name)
     return (
@@ -230,7 +230,7 @@ def _role(dim: Dim, column: Dim) -> str:
 
 
 def _whole(operand: Operand, dim: Dim, axis: int) -> bool:
-    """Whether a dimension is all of an axis, step by step."""
+    """Return whether a dimension is all of an axis, step by step."""
     if len(operand.shape) < -axis:
         return False
     index = operand.index[axis]

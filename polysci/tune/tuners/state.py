@@ -70,14 +70,14 @@ class TunerState:
         """
         try:
             head, *lines = read_stored(path).decode(errors="replace").split("\n")
-            told = json.loads(head)
-            if (told["format"], told["program"]) != (FORMAT, path.stem):
+            header = json.loads(head)
+            if (header["format"], header["program"]) != (FORMAT, path.stem):
                 raise ValueError("it was written for another program")
-            decisions = tuple(Decision.of(name, texts) for name, texts in told["decisions"])
-            space = Space(decisions, tuple(map(tuple, told["seeds"])))
-            if told.get("digest") != _digest_of(space):
+            decisions = tuple(Decision.of(name, texts) for name, texts in header["decisions"])
+            space = Space(decisions, tuple(map(tuple, header["seeds"])))
+            if header.get("digest") != _digest_of(space):
                 raise ValueError("its decisions are not those that were written")
-            state = cls(path, TunerOptions(**told["options"]), space)
+            state = cls(path, TunerOptions(**header["options"]), space)
             for line in lines:
                 if its := _outcome_of(line):
                     state.outcomes.setdefault(*its)

@@ -62,7 +62,7 @@ class Record:
 
     @property
     def disturbed(self) -> bool:
-        """Whether too little of it was measured on a quiet machine to be believed."""
+        """Return whether too little of it was measured on a quiet machine to be believed."""
         return is_disturbed(self.dropped, self.speed)
 
     def __str__(self) -> str:

@@ -168,7 +168,7 @@ def _readable(connection: sqlite3.Connection, query: str) -> Iterator[Record]:
 
 
 def _has_records(path: Path, connection: sqlite3.Connection) -> bool:
-    """Whether the table is there; False for an empty new file, an error for another program's."""
+    """Return whether the table is there: not in a new empty file; raises for another program's."""
     if not _first(connection, "SELECT count(*) FROM sqlite_master"):
         return False
     if _first(connection, "PRAGMA application_id") != _APPLICATION_ID:
