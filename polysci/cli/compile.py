@@ -24,8 +24,16 @@ from polysci.cli.bindings import (
 from polysci.cli.compile_output import (
     check_folder,
     check_output,
+    comparison_lines,
+    describe_errors,
+    describe_errors_json,
+    describe_pass,
+    describe_passes,
+    explain_stages,
+    explain_stages_json,
     name_list,
     output_options,
+    summary_of,
     write_output,
     write_sizes,
 )
@@ -137,8 +145,6 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
 
 
 def _write_explanation(arguments: argparse.Namespace, network: Network) -> None:
-    from polysci.cli.network_text import explain_stages, explain_stages_json
-
     output_file.write(
         explain_stages_json(network.prepared)
         if arguments.json
@@ -342,7 +348,6 @@ def _peers(arguments: argparse.Namespace) -> list[Peer]:
 
 def _show_passes(arguments: argparse.Namespace) -> int:
     """Write what every pass does to the model, or the lines that one of them changes."""
-    from polysci.cli.network_text import describe_pass, describe_passes
     from polysci.network.prepare import steps_named, trace_passes
 
     what, _, name = arguments.show.partition(":")
@@ -369,7 +374,6 @@ def _show_code(arguments: argparse.Namespace, network: Network) -> None:
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:
-    from polysci.cli.network_text import describe_errors, describe_errors_json
     from polysci.frontends.table import front_end_of
     from polysci.network.compiled import rebuild_network
     from polysci.network.debug import compare_tensors, first_wrong
@@ -386,7 +390,6 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
 
 def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) -> None:
     """Write the stages' times, and the comparison with ``peers``."""
-    from polysci.cli.network_text import comparison_lines, summary_of
     from polysci.peers.contest import ROUNDS
     from polysci.peers.networks.compare import compare_networks, f32_loss
 

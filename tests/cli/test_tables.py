@@ -11,8 +11,8 @@ from typing import Any, TextIO
 import pytest
 
 from polysci.cli import learn
+from polysci.cli.compile_output import comparison_lines
 from polysci.cli.display import Display
-from polysci.cli.network_text import comparison_lines
 from polysci.network.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.tune import Progress

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polysci import cli
-from polysci.cli.tuner_plot import best_so_far
+from polysci.cli.wisdom import best_so_far
 from polysci.tune.tuners import TunerState
 from polysci.tune.tuners.options import TunerOptions
 from polysci.tune.tuners.space import Decision, Space

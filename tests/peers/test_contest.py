@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from polysci.cli import bench_table
+from polysci.cli import bench as bench_command
 from polysci.errors import CheckError, UnsupportedError
 from polysci.measure.bench import Bench
 from polysci.measure.samples import MOST_TURNS, Sample, Samples
@@ -195,11 +195,11 @@ def test_a_library_that_is_not_there_ends_the_run() -> None:
 # What is printed
 
 
-def layer(*peers: PeerTimes, cold: tuple[float, ...] = ()) -> bench_table.ComparedLayer:
+def layer(*peers: PeerTimes, cold: tuple[float, ...] = ()) -> bench_command.ComparedLayer:
     times = Comparison(PROBLEM, (2e-6,) * 9, peers, 500.0, "FMA", cold)
     plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
     source = emit(PROBLEM, plan)
-    return bench_table.ComparedLayer(
+    return bench_command.ComparedLayer(
         times, Result(PROBLEM, plan, source, 1e-6, None, (), 0.0, "estimate", 1)
     )
 
@@ -210,7 +210,7 @@ def test_the_ratio_is_to_the_fastest_of_each_layer() -> None:
     slower = PeerTimes("onednn", "brgconv", "3.2", {}, (4e-6,) * 9, (5e-6,) * 9)
     lacking = PeerTimes("onednn", "onednn: has no f16 here")
     layers = [layer(torch, other, cold=(4e-6,) * 9) for other in (onednn, slower, lacking)]
-    lines = bench_table.write_table(layers, [], None).splitlines()
+    lines = bench_command.write_table(layers, [], None).splitlines()
     assert lines[0].split("  ")[-1].strip() == "fastest peer's path"
     assert "to torch 9" in lines[0] and "to onednn 3.2" in lines[0] and "cold ratio" in lines[0]
     cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines[1:4]]
@@ -234,13 +234,13 @@ def test_shares_of_the_peak_leave_out_taps_in_the_padding() -> None:
     share = PROBLEM.multiplied_flops / 2e-6 * 1e-9 / 500
     assert compared.row()["peak_fraction"] == pytest.approx(share)
     assert share * (24 / 22) ** 2 == pytest.approx(compared.row()["gflops"] / 500)
-    table = bench_table.write_table([compared], [], None)
+    table = bench_command.write_table([compared], [], None)
     assert f"{100 * share:.1f} % of the FMA peak measured in this run" in table
     assert "taps in the padding do not count" in table
 
 
 def test_a_single_peer_has_its_time() -> None:
-    table = bench_table.write_table([layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))],
+    table = bench_command.write_table([layer(PeerTimes("torch", "a call", "9", {}, (3e-6,) * 9))],
                                     [], None)  # fmt: skip
     assert table.splitlines()[0].split() == [
         *("layer", "GFLOP/s", "%", "of", "peak", "ours", "torch", "9", "ratio", "peer's", "path")

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polysci.cli import bench_table, main
+from polysci.cli import bench as bench_command
+from polysci.cli import main
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
 from polysci.ops.convolutions import Conv2d
@@ -229,14 +230,14 @@ def test_a_peer_that_is_none() -> None:
 # What bench says
 
 
-def compared(measurement: Measurement | None = None) -> bench_table.ComparedLayer:
+def compared(measurement: Measurement | None = None) -> bench_command.ComparedLayer:
     """A layer and its peer, and the measurement by which our schedule was chosen."""
     torch = PeerTimes("torch", "a call", "9", {"a call": 3e-6, "another": 4e-6}, (3e-6,) * 9)
     times = Comparison(SHAPES["dense"], (2e-6,) * 9, (torch,), 500.0, PEAK_UNITS["i8"])
     plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
     source = emit(SHAPES["dense"], plan)
     result = Result(SHAPES["dense"], plan, source, 1e-6, measurement, (), 0.0, "measure", 1)
-    return bench_table.ComparedLayer(times, result)
+    return bench_command.ComparedLayer(times, result)
 
 
 def test_bench_says_where_schedules_come_from() -> None:
@@ -246,27 +247,27 @@ def test_bench_says_where_schedules_come_from() -> None:
         compared(replace(quiet, protocol=RECORDED)),
         compared(replace(quiet, protocol=RECORDED, dropped=0.9)),
     ]
-    table = bench_table.write_table(layers, [], 80)
+    table = bench_command.write_table(layers, [], 80)
     assert "2 of 3 schedules from records of earlier searches" in table
     assert "1 of 3 schedules chosen by disturbed measurements" in table
-    assert "record" not in bench_table.write_table(layers[:1], [], 80)
-    rows = [json.loads(line) for line in bench_table.write_json(layers, []).splitlines()[:-1]]
+    assert "record" not in bench_command.write_table(layers[:1], [], 80)
+    rows = [json.loads(line) for line in bench_command.write_json(layers, []).splitlines()[:-1]]
     assert [row["schedule_recorded"] for row in rows] == [False, True, True]
     assert [row["schedule_disturbed"] for row in rows] == [False, False, True]
 
 
 def test_bench_names_precision_and_peak() -> None:
     layer = compared()
-    table = bench_table.write_table([layer], [], None)
+    table = bench_command.write_table([layer], [], None)
     assert "f32, ratio to torch 9: geomean 1.500" in table and "8-bit dot product peak" in table
-    row, summary = map(json.loads, bench_table.write_json([layer], []).splitlines())
+    row, summary = map(json.loads, bench_command.write_json([layer], []).splitlines())
     assert row["peer_paths"] == {"a call": 3e-6, "another": 4e-6}
     assert (row["dtype"], row["peak_unit"], row["path"]) == ("f32", "8-bit dot product", "a call")
     assert summary["summary"]["dtype"] == "f32"
     assert summary["summary"]["peak_unit"] == "8-bit dot product"
     needed = SHAPES["dense"].multiplied_flops
     assert row["peak_fraction"] == pytest.approx(needed / 2e-6 * 1e-9 / 500)
-    lines = bench_table.write_json([], [("layer", "fault")]).splitlines()
+    lines = bench_command.write_json([], [("layer", "fault")]).splitlines()
     nothing = json.loads(lines[-1])["summary"]
     assert nothing["peak_unit"] is None and nothing["failed"] == 1
 
