@@ -3,7 +3,7 @@
 For each product the schedule that level `estimate` takes and the best of level `measure` (a record
 where there is one, else a search) are compiled and timed in turns, by medians. The table gives the
 speed of the first over that of the second, geometric mean and least: what a user gives away who
-measures nothing. Where both are one schedule the ratio is 1 and nothing is timed.
+measures nothing. Where both are one schedule the ratio is 1.
 
 With --machine FILE nothing is run: the table shows what the model chooses on the machine of that
 file and the seconds that it predicts.
@@ -66,12 +66,11 @@ def compare(problem: Problem, arguments: Namespace) -> dict[str, Any]:
     context = tune.context_of(problem, threads)
     chosen = candidates(problem, context, 1)[0].schedule
     best = tune.optimize(problem, "measure", threads).schedule
-    seconds = [1.0, 1.0]
-    if chosen != best:
-        seconds = retimed(problem, [chosen, best], threads, arguments.samples)
+    pair = [chosen] if chosen == best else [chosen, best]
+    seconds = retimed(problem, pair, threads, arguments.samples)
     predicted = [predict_seconds(problem, context, schedule) for schedule in (chosen, best)]
     return {
-        "product": title(problem), "ratio": seconds[1] / seconds[0],
+        "product": title(problem), "ratio": seconds[-1] / seconds[0],
         "predicted": predicted[1] / predicted[0], "seconds": seconds[0],
         "chosen": str(chosen), "best": str(best),
     }  # fmt: skip
