@@ -25,7 +25,7 @@ from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, host_of, protocol
 from polysci.target.host import detect
 from polysci.tune import context_of
-from polysci.tune.sample import sample_schedules
+from polysci.tune.fit import sample_schedules
 
 # Beside MOpt's 32: layers of ResNet-50, VGG-16, Inception v3 and YOLOv2 that are like none of them.
 LAYERS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from polysci.border.files import open_closed_streams, output_fault
@@ -25,12 +26,14 @@ from polysci.cli import (
     report,
     wisdom,
 )
-from polysci.cli.completion import SHELLS, PrintCompletion
-from polysci.cli.examples import epilog
 from polysci.cli.layers import Interrupted
-from polysci.errors import SpecError, cut_message
+from polysci.errors import SpecError, UnsupportedError, cut_message
 from polysci.text.names import suggest
 from polysci.version import __version__
+
+SHELLS = ("bash", "zsh")
+_FOLDERS = ("DIR",)  # words of a metavar
+_FILES = ("FILE", "MODEL")
 
 
 class Formatter(argparse.HelpFormatter):
@@ -73,13 +76,28 @@ class Parser(argparse.ArgumentParser):
             )
 
 
+class PrintCompletion(argparse.Action):
+    """Print the script of the shell that is named, and end."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        """Raises UnsupportedError where shtab is not installed."""
+        print(completion_script(parser, str(values)))
+        parser.exit(0)
+
+
 COMMANDS = (
     *(optimize, compile, bench, rank, explain, report, check, export),
     *(wisdom, learn, machine, farm, conformance, doctor),
 )
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
-_EXAMPLES = """\
+_EPILOG = """\
 examples:
   polysci optimize mb1ic64ih56oc64kh3ph1         a layer in benchdnn's grammar
   polysci optimize resnet50 --threads 2          all of models/resnet50.txt
@@ -94,13 +112,83 @@ examples:
 environment: CC, POLYSCI_CACHE_DIR, POLYSCI_ISA, POLYSCI_NUM_THREADS
 """
 
+# The examples that close the help of every command; a test parses each.
+EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "optimize": (
+            "polysci optimize mb1ic64ih56oc64kh3ph1",
+            "polysci optimize resnet50 --threads 2 --time-limit 600",
+            "polysci optimize resnet50 --scheduler tcp://192.0.2.1:8786",
+        ),
+        "compile": (
+            "polysci compile model.onnx",
+            "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
+            "polysci compile model.onnx --compare onnxruntime,openvino",
+        ),
+        "bench": (
+            "polysci bench mb1ic64ih56oc64kh3ph1 --against torch",
+            "polysci bench resnet50 --against torch --dtype int8 --json -o bench.json",
+            "polysci bench resnet50 --against torch,onednn --cold",
+        ),
+        "rank": (
+            "polysci rank --list",
+            "polysci rank mb1ic64ih56oc64kh3ph1 --ranker traffic --ranker polydl",
+            "polysci rank mb1ic64ih56oc64kh3ph1 --measure --top 5",
+        ),
+        "explain": (
+            "polysci explain mb1ic64ih56oc64kh3ph1",
+            "polysci explain mb1ic64ih56oc64kh3ph1 --isa neon --source",
+            "polysci explain model.onnx",
+        ),
+        "report": (
+            "polysci report resnet50 --level estimate -o resnet50.html",
+            "polysci report resnet50 --threads 2 -o resnet50.html",
+        ),
+        "check": (
+            "polysci check mb1ic64ih56oc64kh3ph1",
+            "polysci check mb1ic64ih56oc64kh3ph1 --all 5 --mode exact",
+        ),
+        "export": (
+            "polysci export resnet50 -o resnet50",
+            "polysci export mb1ic64ih56oc64kh3ph1 --isas avx512,avx2,portable -o layer",
+            "polysci export mb1ic64ih56oc64kh3ph1 --python -o layer",
+        ),
+        "wisdom": (
+            "polysci wisdom list",
+            "polysci wisdom export wisdom.json",
+            "polysci wisdom import wisdom.json",
+        ),
+        "learn": (
+            "polysci learn",
+            "polysci learn --threads 1 --json",
+        ),
+        "machine": (
+            "polysci machine",
+            "polysci machine --calibrate --kernels",
+            "polysci machine -o here.toml",
+        ),
+        "farm": (
+            "polysci farm worker tcp://192.0.2.1:8786",
+            "polysci farm status tcp://192.0.2.1:8786",
+        ),
+        "conformance": (
+            "polysci conformance",
+            "polysci conformance --match test_resize --isa portable",
+        ),
+        "doctor": (
+            "polysci doctor",
+            "polysci doctor --isa avx2",
+        ),
+    }
+)  # fmt: skip
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
     top = Parser(
         prog="polysci",
         description="Fast CPU code for convolutions, loop nests and ONNX networks.",
-        epilog=_EXAMPLES,
+        epilog=_EPILOG,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"polysci {__version__}")
@@ -115,6 +203,49 @@ def parser() -> argparse.ArgumentParser:
     for name, command in commands.choices.items():
         command.epilog = "\n".join([*filter(None, [command.epilog]), epilog(name)])
     return top
+
+
+def epilog(command: str) -> str:
+    """The examples of a command, a line each."""
+    return "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES[command])])
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The completion script of a parser. Raises UnsupportedError where shtab is not installed."""
+    try:
+        import shtab
+    except ImportError:
+        raise UnsupportedError(
+            "--print-completion needs shtab: pip install 'polysci[completion]'"
+        ) from None
+    names = _option_choices()
+    for action in _actions(parser):
+        metavar = str(action.metavar)
+        if action.dest in names and action.choices is None:
+            action.choices = names[action.dest]
+        elif any(word in metavar for word in _FILES):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))
+
+
+def _option_choices() -> dict[str, list[str]]:
+    """Return the values of options whose choices packages may add to."""
+    from polysci.cost import RANKERS
+    from polysci.numerics.dtypes import ALIASES, PRECISIONS
+    from polysci.target.isas import ISAS
+
+    return {"isa": list(ISAS), "ranker": list(RANKERS), "dtype": [*PRECISIONS, *ALIASES]}
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The options and arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

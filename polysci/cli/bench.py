@@ -192,12 +192,12 @@ class ComparedLayer:
 
     @property
     def recorded(self) -> bool:
-        """Whether the schedule comes from the record of an earlier search."""
+        """Return whether the schedule comes from the record of an earlier search."""
         return bool(self.result.measurement and self.result.measurement.recorded)
 
     @property
     def disturbed(self) -> bool:
-        """Whether other work disturbed the search's measurement."""
+        """Return whether other work disturbed the search's measurement."""
         return bool(self.result.measurement and self.result.measurement.disturbed)
 
     def row(self) -> dict[str, Any]:

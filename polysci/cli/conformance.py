@@ -46,8 +46,7 @@ def _pattern(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge all cases, a line of progress a batch."""
-    from polysci.peers.networks.conformance import WRONG, judge_cases, load_cases
-    from polysci.peers.networks.conformance_text import markdown, text
+    from polysci.peers.networks.conformance import WRONG, judge_cases, load_cases, markdown, text
 
     if arguments.json and arguments.markdown:
         raise SpecError("--json and --markdown exclude each other")

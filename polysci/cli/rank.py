@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import exp, log
@@ -17,10 +17,13 @@ from polysci.errors import NoCompilerError, PolysciError, SpecError, Unsupported
 
 if TYPE_CHECKING:
     from polysci.cli.display import Display
+    from polysci.cost import Context
     from polysci.cost.shortlist import Choice
     from polysci.ops.problem import Problem
+    from polysci.runtime.backend import Backend
     from polysci.space.schedule import Schedule
-    from polysci.tune.ranker_scores import RankerScore, Ranking
+
+BATCH = 4  # schedules compiled and tried together
 
 
 @dataclass(slots=True)
@@ -267,7 +270,6 @@ def _fill(
     from polysci.lower.registry import DEFAULT, algorithm_named
     from polysci.runtime.backends import backend_of
     from polysci.tune import Progress, context_of
-    from polysci.tune.ranker_scores import distinct, measure_choices, ranking
 
     def watch(stage: str, done: int, total: int) -> None:
         display.watch(layer.problem, Progress(stage, done, total))
@@ -280,7 +282,7 @@ def _fill(
         context = context_of(layer.problem, threads, target, calibrating, machine)
         for at, name in enumerate(names):
             watch(f"ranking: {name}", at, len(names))
-            layer.rankings.append(ranking(context, name, arguments.top))
+            layer.rankings.append(rank_choices(context, name, arguments.top))
             if arguments.ranker and isinstance(layer.rankings[-1].fault, SpecError):
                 raise layer.rankings[-1].fault
         if not arguments.measure:
@@ -299,12 +301,10 @@ def _fill(
         layer.fault = str(error)
 
 
-def _score(layer: RankedLayer, context: Any) -> None:
-    from polysci.tune.ranker_scores import score
-
+def _score(layer: RankedLayer, context: Context) -> None:
     seconds = {schedule: time for schedule, time in layer.times.items() if isinstance(time, float)}
     for ranking in layer.rankings:
-        if ranker_score := score(context, ranking, seconds):
+        if ranker_score := score_ranking(context, ranking, seconds):
             layer.scores[ranking.ranker] = ranker_score
 
 
@@ -330,3 +330,97 @@ def _listing(arguments: argparse.Namespace) -> str:
     if arguments.json:
         return "\n".join(json.dumps({"ranker": name, "summary": text}) for name, text in rows)
     return pairs(rows, shared.table_width(arguments), indent="")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The first choices of a ranker, best first; or the error in ``fault``."""
+
+    ranker: str
+    choices: tuple[Choice, ...] = ()
+    fault: PolysciError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankerScore:
+    """The quality of a ranker's order on ``schedules`` timed ones, its own and the others'.
+
+    ``first`` and ``few``: the shortest time of all over that of its first choice, and over that of
+    the best of its choices; ``tau`` and ``pairs``: ``tau`` and ``pair_accuracy`` of cost.metrics.
+    """
+
+    ranker: str
+    schedules: int
+    first: float
+    few: float
+    tau: float
+    pairs: float
+
+
+def rank_choices(context: Context, ranker: str, count: int) -> Ranking:
+    """The first ``count`` schedules of a ranker; an error becomes its ``fault``."""
+    from polysci.cost.shortlist import choices
+
+    try:
+        return Ranking(ranker, tuple(choices(context, count, ranker=ranker)))
+    except PolysciError as error:
+        return Ranking(ranker, fault=error)
+
+
+def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
+    """All chosen schedules, each once: every ranker's first choice, then the second ones, ..."""
+    most = max((len(ranking.choices) for ranking in rankings), default=0)
+    turns = (
+        ranking.choices[at]
+        for at in range(most)
+        for ranking in rankings
+        if at < len(ranking.choices)
+    )
+    return list(dict.fromkeys(choice.schedule for choice in turns))
+
+
+def measure_choices(
+    problem: Problem,
+    schedules: Sequence[Schedule],
+    threads: int = 1,
+    backend: Backend | None = None,
+) -> Iterator[tuple[Schedule, float | PolysciError]]:
+    """Each schedule's shortest seconds a call, caches warm; or the error that it causes."""
+    from polysci.measure.bench import Bench
+    from polysci.measure.trials import build_trials, time_trials
+
+    with Bench(problem, threads, backend=backend) as bench:
+        for at in range(0, len(schedules), BATCH):
+            batch = schedules[at : at + BATCH]
+            built = build_trials(problem, batch, threads, backend=backend)
+            for trial, samples in time_trials(bench, built):
+                if isinstance(samples, PolysciError):
+                    yield trial.schedule, samples
+                else:
+                    yield trial.schedule, min(samples.seconds)
+
+
+def score_ranking(
+    context: Context, ranking: Ranking, seconds: Mapping[Schedule, float]
+) -> RankerScore | None:
+    """A ranker's score; None without two measured times, or where none of its choices has one."""
+    import numpy as np
+
+    from polysci.cost import metrics
+    from polysci.cost.shortlist import cost_of
+
+    own = [choice.schedule for choice in ranking.choices if choice.schedule in seconds]
+    every = list(dict.fromkeys([*own, *seconds]))
+    if not own or len(every) < 2:
+        return None
+    places = np.arange(len(every), dtype=np.float64)
+    costs = np.array([cost_of(context, schedule, ranking.ranker) for schedule in every])
+    times = np.array([seconds[schedule] for schedule in every])
+    return RankerScore(
+        ranking.ranker,
+        len(every),
+        metrics.best_of_top(places, times),
+        metrics.best_of_top(places, times, len(own)),
+        metrics.tau(costs, times),
+        metrics.pair_accuracy(costs, times),
+    )

@@ -178,8 +178,7 @@ def _names_model(arguments: argparse.Namespace) -> bool:
 def _report_model(arguments: argparse.Namespace) -> int:
     """Compile the model, time it, write the page and the trace; then 0."""
     from polysci.network.account import account_of
-    from polysci.report.network_page import network_page
-    from polysci.report.trace import trace_text
+    from polysci.report.network_page import network_page, trace_text
 
     (arguments.model,) = arguments.layers
     output_file.check_writable(arguments.output)

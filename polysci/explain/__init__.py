@@ -3,9 +3,8 @@
 from polysci.explain.comments import loop_comments
 from polysci.explain.levels import sizes_of
 from polysci.explain.measured_time import MeasuredTime
-from polysci.explain.members import members
 from polysci.explain.model import Explanation, account, explain
-from polysci.explain.text import render
+from polysci.explain.text import members, render
 
 __all__ = [
     "Explanation",

@@ -13,8 +13,8 @@ from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
+from polysci.printers.c import print_file, print_primitive
 from polysci.printers.openmp import Team
-from polysci.printers.primitive import print_file, print_primitive
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import shorten

@@ -37,7 +37,7 @@ ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
             "rounds more, within a bound, and needs fewer of them",
         ),
         "residues": AlgorithmRow(
-            "polysci.lower.residues.algorithm:Residues",
+            "polysci.lower.residues:Residues",
             "computes gradients of strided inputs, each residue class of pixels by itself",
         ),
     }

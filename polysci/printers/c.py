@@ -1,11 +1,15 @@
-"""Loop IR as C: functions and tables, loops that threads share by OpenMP or as a team."""
+"""Loop IR as C: functions and tables, loops that threads share by OpenMP or as a team.
+
+Primitives are files of these, with prototypes and functions that ask for the instruction set first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.loop_ir.index import number_in
@@ -42,7 +46,17 @@ from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.printers.c_values import definition, element, head, number, pointer, text, texts
+from polysci.printers.definitions import arrange
+from polysci.printers.headers import headers
+from polysci.printers.interface import NO_ISA, Function, Role, declare
 from polysci.printers.openmp import Team
+from polysci.target import microkernels
+from polysci.target.microkernels import HeaderSet
+
+# What an entry point does on a CPU that lacks the instruction set of its code.
+_REFUSALS: Mapping[Role, str] = MappingProxyType(
+    {"run": f"return {NO_ISA}", "pack_weights": "return"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +255,35 @@ _LINES: Final[dict[type, Any]] = {
     Break: lambda node: "break",
     Opaque: lambda node: '__asm__ volatile("")',
 }
+
+
+def print_primitive(
+    module: LoopModule, entries: Sequence[Function], symbol: str, team: Team
+) -> str:
+    """Return the C of a primitive's functions behind the prototypes of its ``entries``."""
+    printer, refusals = CPrinter(team), _refusals(entries, symbol)
+    definitions = (
+        printer.function(part, refusals.get(part.name, []))
+        if isinstance(part, LoopFunction)
+        else printer.part(part)
+        for part in module.parts
+    )
+    return "\n".join([declare(entries, symbol), *(f"{c.text(part)}\n" for part in definitions)])
+
+
+def _refusals(entries: Sequence[Function], symbol: str) -> dict[str, c.Body]:
+    """Return the first statements of entry points that run code of the instruction set."""
+    return {
+        row.name(symbol): [c.when("!PS_CPU_OK()", c.Block([c.Statement(_REFUSALS[row.role])]))]
+        for row in entries
+        if row.role in _REFUSALS
+    }
+
+
+def print_file(
+    title: str, header_set: HeaderSet, beside: Sequence[str], texts: Sequence[str]
+) -> str:
+    """Return a C file of primitives with what they use of their headers; ``title`` is line 1."""
+    needed = [headers(header_set), *map(microkernels.header, beside)]
+    code = arrange(needed, "\n".join(texts))
+    return f"/* {title} */\n{code}"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from polysci.cli.rank import Ranking, distinct, rank_choices, score_ranking
 from polysci.cost import RANKERS
 from polysci.cost.shortlist import choices, cost_of
 from polysci.errors import CheckError
 from polysci.ops import parse_problem
 from polysci.target.machine import assume_rates
 from polysci.target.machine_file import MachineFile
-from polysci.tune.ranker_scores import Ranking, distinct, ranking, score
 from tests.support.command import polysci, started
 from tests.support.samples import FIXED, fixed_context
 
@@ -135,25 +135,25 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
 
 def test_scores_count_what_a_ranker_chose_and_how_it_orders_the_rest() -> None:
     context = fixed_context(parse_problem(LAYER, "nhwc"))
-    one, two = ranking(context, "traffic", 4), ranking(context, "polydl", 4)
+    one, two = rank_choices(context, "traffic", 4), rank_choices(context, "polydl", 4)
     plans = distinct([one, two])
     assert plans[:2] == [one.choices[0].schedule, two.choices[0].schedule]
     assert len(plans) == len(set(plans)) > 4
     perfect = {plan: cost_of(context, plan, "traffic") for plan in plans}
-    best, other = score(context, one, perfect), score(context, two, perfect)
+    best, other = score_ranking(context, one, perfect), score_ranking(context, two, perfect)
     assert best is not None and other is not None
     assert best.first == best.few == 1.0 and best.tau > 0.99 and best.pairs == 1.0
     assert other.first <= other.few and other.tau < best.tau
-    backwards = score(context, one, {plan: 1 / cost for plan, cost in perfect.items()})
+    backwards = score_ranking(context, one, {plan: 1 / cost for plan, cost in perfect.items()})
     assert backwards is not None and backwards.first < 1.0 and backwards.tau < -0.99
-    assert score(context, one, {plans[0]: 1.0}) is None  # nothing to compare with
+    assert score_ranking(context, one, {plans[0]: 1.0}) is None  # nothing to compare with
     own = [choice.schedule for choice in one.choices]
     others = [plan for plan in plans if plan not in own]
-    assert len(others) > 1 and score(context, one, dict.fromkeys(others, 1.0)) is None
+    assert len(others) > 1 and score_ranking(context, one, dict.fromkeys(others, 1.0)) is None
 
 
 def test_a_ranker_that_cannot_run_is_a_fault_not_an_exception() -> None:
     context = fixed_context(parse_problem(LAYER, "nhwc"))
-    found = ranking(context, "learned", 3)
+    found = rank_choices(context, "learned", 3)
     assert found.choices == () and "nothing was learned" in str(found.fault)
     assert distinct([found, Ranking("x", fault=CheckError("y"))]) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.cli.completion import SHELLS
+from polysci.cli import SHELLS
 from tests.support.command import done, polysci
 
 

@@ -4,8 +4,7 @@ import shlex
 
 import pytest
 
-from polysci.cli import COMMANDS, parser
-from polysci.cli.examples import EXAMPLES
+from polysci.cli import COMMANDS, EXAMPLES, parser
 from polysci.ops import layer_lists, parse_problem
 from tests.support.command import done
 

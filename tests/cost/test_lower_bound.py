@@ -14,7 +14,7 @@ from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
 from polysci.ops.convolutions import Conv2d
 from polysci.tune import LEVELS, Result, context_of, optimize
-from polysci.tune.sample import sample_schedules
+from polysci.tune.fit import sample_schedules
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 

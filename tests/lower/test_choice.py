@@ -13,8 +13,16 @@ from polysci.cli import main
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
-from polysci.lower.winograd.algorithm import EXACT, FILTER, INPUT, OUTPUT, bound_sizes
-from polysci.lower.winograd.cost import estimate, rank_schedules, schedules
+from polysci.lower.winograd.algorithm import (
+    EXACT,
+    FILTER,
+    INPUT,
+    OUTPUT,
+    bound_sizes,
+    estimate,
+    rank_schedules,
+    schedules,
+)
 from polysci.lower.winograd.plan import SIZES, refusal, resolve
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals

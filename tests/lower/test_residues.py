@@ -16,7 +16,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.choice import candidates, key_of, parse_record_key, resolve_algorithm
 from polysci.lower.lowering import emit
-from polysci.lower.residues.plan import classes_of
+from polysci.lower.residues import classes_of
 from polysci.measure.check import check
 from polysci.ops import BackwardData, Conv2d, Conv3d, in_direction, parse_problem
 from polysci.ops.model import model_of

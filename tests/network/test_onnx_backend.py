@@ -16,8 +16,10 @@ from polysci.peers.networks.conformance import (
     judge_batch,
     judge_cases,
     load_cases,
+    markdown,
+    summary,
+    text,
 )
-from polysci.peers.networks.conformance_text import markdown, summary, text
 from polysci.peers.networks.onnx_backend import PolysciBackend
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals

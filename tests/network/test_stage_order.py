@@ -13,7 +13,7 @@ from polysci.graph.simplify import simplify
 from polysci.network.compiled import compile_network
 from polysci.network.options import machine_for
 from polysci.network.prepare import pass_context
-from polysci.program.passes.stage_order import arena_bytes, order_for_memory
+from polysci.program.passes.arena import arena_bytes, order_for_memory
 from polysci.program.passes.table import program_before
 from polysci.target.host import detect
 from tests.support.command import done

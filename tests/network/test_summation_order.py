@@ -19,8 +19,7 @@ from polysci.loop_ir.expressions import (
     combine,
     constant,
 )
-from polysci.program.passes.common_factors import take_out_factors
-from polysci.program.passes.partial_sums import split_sums
+from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.stages import LoopStage, Program, Value
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node

@@ -18,7 +18,7 @@ from polysci.peers.onednn import discovery, library
 from polysci.peers.onednn.discovery import find_libraries
 from polysci.peers.onednn.library import Dnnl
 from polysci.peers.onednn.operators import operator_of
-from polysci.peers.onednn.paths import DnnlProblem
+from polysci.peers.onednn.service import DnnlProblem
 from polysci.peers.rival import LayerRival
 from polysci.runtime.build import cache
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from polysci.lower.algorithm import Candidate
 from polysci.space.schedule import Schedule
-from polysci.tune.exploration import COMMON, Measured, choose_next, properties
+from polysci.tune.trials import COMMON, Measured, choose_next, properties
 
 TILE = "brgemm_avx512_f32_14x32"
 PLAIN = [f"p:{step} k:32 p q:14 > {TILE}" for step in (2, 3, 4, 6, 8, 12)]

@@ -12,8 +12,7 @@ from polysci.target.coefficients import FITTED, TABLE
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.tune import fit
-from polysci.tune.fit import LAYERS, fit_coefficients
-from polysci.tune.sample import sample_schedules
+from polysci.tune.fit import LAYERS, fit_coefficients, sample_schedules
 from tests.support import samples
 
 ASSUMED = assume_rates(detect())

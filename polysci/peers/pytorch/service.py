@@ -18,17 +18,17 @@ from polysci.measure.timed_calls import Timed, count_copies
 from polysci.ops import parse_problem
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.fastest import TimedPaths
-from polysci.peers.pytorch import floats, integers
 from polysci.peers.pytorch.operands import Operands, Path, Run
+from polysci.peers.pytorch.ways import float_paths, integer_paths
 
 # The ways of a precision, by the element of x.
 WAYS: Final[Mapping[str, Callable[[Operands], Iterator[Path]]]] = MappingProxyType(
     {
-        "f32": floats.paths,
-        "bf16": floats.paths,
-        "f16": floats.paths,
-        "u8": integers.paths,
-        "s8": integers.paths,
+        "f32": float_paths,
+        "bf16": float_paths,
+        "f16": float_paths,
+        "u8": integer_paths,
+        "s8": integer_paths,
     }
 )
 _MOST_COPIES: Final = 1 << 12  # of cold weights: TorchScript compiles each for milliseconds

@@ -8,19 +8,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.ops.problem import Problem
+from polysci.program.passes.arena import order_for_memory
 from polysci.program.passes.branches import place_branches
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
-from polysci.program.passes.common_factors import take_out_factors
 from polysci.program.passes.concat import concat_in_place
 from polysci.program.passes.fused_updates import AUTO, StepGains, fuse_updates
-from polysci.program.passes.fusion import fuse_loops
+from polysci.program.passes.fusion import fuse_loops, join_loops
 from polysci.program.passes.in_place import replace_in_place
-from polysci.program.passes.joint_loops import join_loops
 from polysci.program.passes.layouts import with_dtype, with_orders
-from polysci.program.passes.partial_sums import split_sums
 from polysci.program.passes.row import Fusion, Pass, PassWatch, plain, run_table
 from polysci.program.passes.row_fusion import Setting, fuse_rows
-from polysci.program.passes.stage_order import order_for_memory
+from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program
 from polysci.target.machine import Machine

@@ -28,7 +28,7 @@ class Pack(Directive):
 
     ``pad`` elements are added between neighbouring pixels, so that rows do not fall into one
     cache set. ``pack(B)`` copies what they read of a B that changes from call to call into panels.
-    The copies are in the plan; ``lower.direct`` makes their loops (``packing``, ``panels``).
+    The copies are in the plan; ``lower.direct`` makes their loops (``nest``, ``panels``).
     """
 
     pad: int = 0
