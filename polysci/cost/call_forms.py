@@ -113,7 +113,7 @@ def _kept_depth(context: Context, schedule: Schedule) -> int:
     rows = prod(tile[d.name] for d in contraction.dims if d.role in ("m", "batch"))
     width = np.full(1, float(tile[columns_of(contraction).name]))
     step = contraction.a.bytes * (rows + int(sums_beside(np.full(1, float(rows)), width, lanes)[0]))
-    return max(1, context.target.memory("L1").size // step // lanes) * lanes
+    return max(1, context.target.first_level.size // step // lanes) * lanes
 
 
 def part_forms(context: Context, schedules: Iterable[Schedule]) -> Iterator[Schedule]:

@@ -47,7 +47,7 @@ def dot_seconds(nest: TrafficCounts) -> Count:
     steps = np.ceil(tile[deep.name] / lanes) * np.ceil(width / columns)
     block = np.maximum(np.maximum(rows * columns, rows + columns), coefficient("in_flight"))
     size = nest.contraction.a.bytes * rows * tile[deep.name]
-    excess = size / context.target.memory("L1").size - 1
+    excess = size / context.target.first_level.size - 1
     lost = np.clip(coefficient("row_loss") * excess, 0.0, 1.0)
     block = block + columns + coefficient("row_l2") * rows * lost
     ends = coefficient("lane_sum") * lanes * rows * np.ceil(width / lanes)

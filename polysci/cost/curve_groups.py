@@ -63,7 +63,7 @@ def curve_forms(context: Context, loops: Schedule) -> Iterator[Schedule]:
     }:
         return
     sizes = [d.extent * moving["k"][0].extent for d in sides]
-    l2 = context.target.memory("L2").size
+    l2 = context.target.second_level.size
     if sum(sizes) * factors / 2 <= l2 or any(map(loops.has, (Swap, Private, Plain))):
         return
     points = [last[d.name] for d in sides]

@@ -38,17 +38,17 @@ class Context:
     @property
     def l2(self) -> float:
         """Bytes of L2 that a thread has."""
-        return self.target.share("L2", self.threads)
+        return self.target.share(self.target.second_level.name, self.threads)
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """GB/s that L2, L3 and memory feed one of the threads."""
-        machine, sharing = self.machine, self.target.sharing("L3", self.threads)
-        return (
-            machine.l2,
-            min(machine.l3, machine.l3_all / sharing),
-            min(machine.memory, machine.memory_all / self.threads),
-        )
+        """GB/s that L2, L3 and memory feed one of the threads; memory's of a cache that lacks."""
+        machine, target = self.machine, self.target
+        sharing = target.sharing(target.last_level.name, self.threads)
+        caches = (machine.l2, min(machine.l3, machine.l3_all / sharing))
+        memory = min(machine.memory, machine.memory_all / self.threads)
+        l2, l3, *_ = (*caches[: len(target.caches) - 1], memory, memory)
+        return l2, l3, memory
 
     @property
     def streamed(self) -> float:

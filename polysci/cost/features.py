@@ -60,7 +60,7 @@ class CostCounts(TrafficCounts):
         the bandwidth of L3 and memory. L3 takes lines of C while it delivers others.
         """
         context, target = self.context, self.context.target
-        sizes = [cache.size for cache in target.caches]
+        sizes = [cache.size for cache in target.levels]
         problem_bytes = self.total_bytes()
         taken = (
             np.zeros(1), np.where(self.family.has(Stream), 0.0, self.moved[1].c / 2), np.zeros(1),
@@ -309,7 +309,9 @@ def seconds_to_copy(
     target, machine = context.target, context.machine
     _, l3, memory = context.rates
     cold = context.cold or nest.total_bytes() > context.usable(target.last_level.size)
-    in_l3 = copy <= context.usable(target.last_level.size) / target.sharing("L3", context.threads)
+    in_l3 = copy <= context.usable(target.last_level.size) / target.sharing(
+        target.last_level.name, context.threads
+    )
     again = np.where(copy <= kept_copy(nest), 0.0, np.where(in_l3, 1 / l3, 2 / memory))
     slower = np.where(streams, 1.0, machine.coefficient("skipped_line"))
     seconds: Count = 1e-9 * (slower / (memory if cold else l3) + again)
@@ -438,7 +440,7 @@ def strided_reads(nest: CostCounts) -> Count:
         number = nest.runs_of(x, nest.means[depth], LINE)[1] * nest.times(depth)[0]
         begun.append((np.where(nest.from_copy(depth), 0.0, number), np.zeros(1), np.zeros(1)))
     occupied = [nest.occupancy(depth, PERIODS[0]) for depth in depths]
-    size = nest.context.usable(nest.context.target.memory("L1").size)
+    size = nest.context.usable(nest.context.target.first_level.size)
     misses = level_traffic(occupied, begun, size).a
     return np.where((run <= LINE) & ~nest.packed, misses, 0.0)
 
@@ -459,7 +461,7 @@ def l1_conflicts(nest: TrafficCounts) -> Count:
     run, rows = nest.runs_of(x, step, LINE)
     lines = rows * np.ceil(run / LINE)
     sharing = lines * nest.crowding_of(x, len(nest.tiles) - 1, PERIODS[0]) * LINE / PERIODS[0]
-    ways = nest.context.target.memory("L1").lines_apart(PERIODS[0])
+    ways = nest.context.target.first_level.lines_apart(PERIODS[0])
     loads = nest.bytes_moved(len(nest.tiles) - 1)[0] / LINE / nest.compute.vnni_factor
     waits = np.maximum(sharing / ways - 1.0, 0.0) * LINE / nest.context.machine.l2 * 1e-9
     return np.where(nest.packed, 0.0, loads * waits)
@@ -491,7 +493,7 @@ def rows_in_place(nest: CostCounts) -> Count:
     page = coefficient("walk_ns") * 1e-9 * min(1.0, apart / PAGE)
     row = contraction.b.bytes * width
     kept = coefficient("short_row") * row * 1e-9 / context.machine.l2
-    stays = deep * apart <= context.target.memory("L2").size
+    stays = deep * apart <= context.target.second_level.size
     again = np.where(stays, kept, coefficient("row_l3_ns") * 1e-9)
     walk = np.where(rows > coefficient("pages_found"), page, 0.0)
     seconds: Count = touches * (walk + (prod(row_tiles, start=np.ones(1)) - 1) * again)

@@ -84,7 +84,7 @@ def _macs(context: Context) -> float:
 def _levels(context: Context, estimate: Estimate) -> Iterator[Column]:
     """Bytes into every level over those that must move, by operand; working sets over caches."""
     target, compulsory = context.target, compulsory_bytes(context.contraction)
-    sizes = [float(cache.size) for cache in target.caches]
+    sizes = [float(cache.size) for cache in target.levels]
     sizes[-1] /= max(1, context.threads)
     for number, (level, size) in enumerate(zip(estimate.levels, sizes, strict=True), 1):
         yield f"l{number}.total", np.log(level.total / compulsory)
@@ -119,7 +119,7 @@ def _tile(context: Context, family: Family) -> Iterator[Column]:
     )
     yield "tile.rate", by_tile(rate)
     yield "tile.whole", by_tile(cut)
-    ways = max(1, int(context.target.memory("L1").lines_apart(PAGE)))
+    ways = max(1, int(context.target.first_level.lines_apart(PAGE)))
     crowd = by_tile(lambda tile: max(0.0, log(_crowd(context, tile) / ways)))
     yield "tile.crowded", np.where(family.pack >= 0, 0.0, crowd)
     yield (

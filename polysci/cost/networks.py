@@ -59,6 +59,6 @@ class StageCosts:
 
 def seconds_a_byte(machine: Machine, target: Target, size: int) -> float:
     """Return seconds that a byte takes into L2 from where so many bytes have room."""
-    if size <= target.memory("L2").size:
+    if size <= target.second_level.size:
         return 0.0
     return 1e-9 / (machine.l3 if size <= target.last_level.size else machine.memory)

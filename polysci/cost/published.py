@@ -280,13 +280,19 @@ def _fresh(op: Operand, loop: _Loop) -> Count:
 
 
 def caches_of(target: Target, threads: int = 1) -> Caches:
-    """Bytes of L1 and L2 for one thread, and of the last level for all threads."""
-    own = [target.share(level, threads) for level in ("L1", "L2")]
-    return (
-        own[0],
-        own[1],
-        float(target.last_level.size * -(-threads // target.sharing("L3", threads))),
+    """Bytes of L1 and L2 for one thread, and of the last level for all threads.
+
+    They are 0 of a level that a target with fewer than three caches lacks.
+    """
+    first, second, last = target.levels
+    together = target.sharing(last.name, threads)
+    sizes = (
+        target.share(first.name, threads),
+        target.share(second.name, threads),
+        float(last.size * -(-threads // together)),
     )
+    l1, l2, l3, *_ = (*sizes[: len(target.caches)], 0.0, 0.0)
+    return l1, l2, l3
 
 
 def optimistic(sizes: Sizes, caches: Caches) -> Count:

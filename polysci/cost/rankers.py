@@ -57,7 +57,7 @@ def _bandwidth(context: Context, size: float) -> float:
     target, machine = context.target, context.machine
     if context.cold or size > target.last_level.size:
         return machine.memory
-    return machine.l3 if size > target.memory("L2").size else machine.l2
+    return machine.l3 if size > target.second_level.size else machine.l2
 
 
 def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
@@ -74,7 +74,7 @@ def space_of(context: Context, tiles: int, blocks: int) -> Iterator[Family]:
             tiles=tiles,
             blocks=blocks,
             cache=context.streamed,
-            l2=context.target.memory("L2").size,
+            l2=context.target.second_level.size,
         )
 
 

@@ -388,7 +388,7 @@ def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
 def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     """Return the schedule with or without ``ahead(B)``; None where B fits L2 or it has no code."""
     part, family = as_family(context, schedule)
-    kernel, l2 = family.tiles[0].kernel, context.target.memory("L2").size
+    kernel, l2 = family.tiles[0].kernel, context.target.second_level.size
     if schedule.packs_parts_of_b:
         return None
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)

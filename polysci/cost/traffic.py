@@ -98,5 +98,5 @@ def _loads(context: Context) -> float:
     rates = (machine.l2, machine.l3, machine.memory)
     return max(
         max(0.0, load_bound_bytes(context.contraction, cache.size) - cache.size) / (rate * 1e9)
-        for cache, rate in zip(target.caches, rates, strict=True)
+        for cache, rate in zip(target.levels, rates, strict=True)
     )

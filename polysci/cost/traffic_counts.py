@@ -157,7 +157,7 @@ class TrafficCounts:
     def levels(self) -> tuple[LevelTraffic, LevelTraffic, LevelTraffic]:
         """Traffic into L1, L2 and the last level, in bytes."""
         target, threads = self.context.target, self.context.threads
-        sizes = [target.share(cache.name, threads) for cache in target.caches]
+        sizes = [target.share(cache.name, threads) for cache in target.levels]
         depths, levels = range(len(self.tiles)), []
         moved = [self.bytes_moved(depth) for depth in depths]
         for size, period in zip(sizes, (*PERIODS, 0), strict=True):

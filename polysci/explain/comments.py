@@ -29,7 +29,7 @@ def loop_comments(
 
 def caches_text(caches: tuple[int, ...]) -> str:
     """The caches that the comments suppose."""
-    sizes = (f"{name} {bytes_text(size)}" for name, size in zip(LEVELS, caches, strict=True))
+    sizes = (f"{name} {bytes_text(size)}" for name, size in zip(LEVELS, caches, strict=False))
     return f"caches of a thread: {', '.join(sizes)}"
 
 

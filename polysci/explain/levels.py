@@ -66,8 +66,9 @@ class Flow:
 
 
 def sizes_of(target: Target, threads: int) -> tuple[int, ...]:
-    """One thread's share of L1, L2 and L3, in bytes."""
-    return tuple(int(target.share(name, threads)) for name in LEVELS)
+    """One thread's share of L1, L2 and L3, in bytes; of those that the target has."""
+    levels = target.levels[: len(target.caches)]
+    return tuple(int(target.share(cache.name, threads)) for cache in levels)
 
 
 def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:
@@ -113,7 +114,7 @@ def _overlap(operand: Operand, dim: str, tile: dict[str, int], around: dict[str,
 
 
 def _home(size: float, sizes: tuple[int, ...]) -> str:
-    fitting = (name for name, cache in zip(LEVELS, sizes, strict=True) if size <= HELD * cache)
+    fitting = (name for name, cache in zip(LEVELS, sizes, strict=False) if size <= HELD * cache)
     return next(fitting, MEMORY)
 
 

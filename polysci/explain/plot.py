@@ -103,7 +103,7 @@ def _working_sets(axes: Any, explanation: Explanation) -> None:
     )
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks([at for at, _ in rows], [_step(row) for _, row in rows])
-    for name, size in zip(LEVELS, explanation.caches, strict=True):
+    for name, size in zip(LEVELS, explanation.caches, strict=False):
         axes.axvspan(HELD * size, size, color=_REST, alpha=0.35, lw=0, zorder=3)
         axes.axvline(size, color=_INK, lw=1.1, ls=(0, (4, 2)), zorder=3)
         axes.annotate(

@@ -17,7 +17,6 @@ from polysci.target.target import Target
 PEAK_NOTE = (
     "GFLOP/s count every tap; shares of the peak and the roofline leave out taps in the padding."
 )
-SOURCES = ("L2", "L3", "memory")  # deliver the traffic into L1, L2 and L3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +34,16 @@ class Roof:
     bandwidth: float | None = None
 
 
-def bandwidths(machine: Machine, target: Target, threads: int) -> tuple[float, float, float]:
-    """GB/s that L2, L3 and memory deliver to ``threads`` threads together.
+def bandwidths(machine: Machine, target: Target, threads: int) -> dict[str, float]:
+    """Return the GB/s that L2, L3 and memory deliver to ``threads`` threads together.
 
+    These are the sources of the traffic into L1, L2 and L3, as many as the target has caches.
     Every core has an L2; the bandwidth of L3 and memory is limited for all cores together.
     """
-    shared = machine.l3_all / target.sharing("L3", threads)
-    return (
-        threads * machine.l2,
-        threads * min(machine.l3, shared),
-        min(threads * machine.memory, machine.memory_all),
-    )
+    shared = machine.l3_all / target.sharing(target.last_level.name, threads)
+    caches = {"L2": threads * machine.l2, "L3": threads * min(machine.l3, shared)}
+    sources = list(caches.items())[: len(target.caches) - 1]
+    return dict(sources) | {"memory": min(threads * machine.memory, machine.memory_all)}
 
 
 def peak_name(compute: str) -> str:
@@ -66,7 +64,7 @@ def roofs_of(
     if compute := dict(terms.shares).get("compute"):
         roofs.append(Roof("microkernel", flops / compute * 1e-9))
     rates = bandwidths(machine, context.target, threads)
-    for name, bandwidth, size, level in zip(SOURCES, rates, sizes, terms.levels, strict=False):
+    for (name, bandwidth), size, level in zip(rates.items(), sizes, terms.levels, strict=True):
         intensity = flops / level.total
         most = flops / load_bound_bytes(context.contraction, size)
         roofs.append(Roof(name, intensity * bandwidth, intensity, most, bandwidth))

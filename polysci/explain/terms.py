@@ -49,7 +49,7 @@ class Terms:
 
     ``work`` is what one thread alone would spend on each term; ``shares`` is each term's part of
     the predicted time, so that they and ``other`` sum to it. ``other`` is negative where terms
-    overlap. ``levels`` is the traffic into L1, L2 and L3.
+    overlap. ``levels`` is the traffic into L1, L2 and L3, as many of them as the target has.
     """
 
     seconds: float
@@ -98,7 +98,7 @@ def terms_of(context: Context, schedule: Schedule) -> Terms:
         other = 0.0
     levels = tuple(
         Moved(*(_first(x) for x in (level.a, level.b, level.c, level.working_set)))
-        for level in estimate.levels
+        for level in estimate.levels[: len(context.target.caches)]
     )
     return Terms(seconds, work, shares, other, imbalance, levels)
 

@@ -162,7 +162,7 @@ def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> Thr
     branches = any(isinstance(stage, BranchStage) for stage in program.stages)
     if options.threads == 1 or pool != OPENMP or branches:
         return SHARED
-    return share_stages(program, options.threads, options.rates, options.target.memory("L2").size)
+    return share_stages(program, options.threads, options.rates, options.target.second_level.size)
 
 
 def options_of(program: Program, options: PlanOptions) -> Mapping[str, PlanOptions]:

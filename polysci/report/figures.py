@@ -7,7 +7,6 @@ from math import atan2, degrees
 from xml.etree.ElementTree import Element
 
 from polysci.explain import Explanation
-from polysci.explain.roofline import SOURCES
 from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.markup import tag
 from polysci.report.model import Report, ReportLayer
@@ -72,7 +71,7 @@ def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
         value for own in owns for value in (_intensity(own), own.multiplied / own.flows[-1].bound)
     ]
     low = 0.8 * min(*rates, report.peak)
-    nearest = low / max(report.bandwidths)  # where the steepest roof begins
+    nearest = low / max(report.bandwidths.values())  # where the steepest roof begins
     x = Log(min(0.55 * nearest, 0.8 * min(reach)), 1.3 * max(reach), _LEFT, WIDE - _RIGHT)
     y = Log(low, 1.12 * max(report.peak, *rates), HIGH - _BOTTOM, _TOP)
     return x, y
@@ -85,7 +84,7 @@ def _times(own: Explanation) -> list[float]:
 def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
     """The peak, and the bandwidths of all threads."""
     parts = list[Element]()
-    for name, rate in zip(SOURCES, report.bandwidths, strict=True):
+    for name, rate in report.bandwidths.items():
         first, last = max(x.low, y.low / rate), min(x.high, report.peak / rate)
         if first >= last:
             continue
@@ -93,7 +92,7 @@ def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
         parts.append(segment(ends | {"y2": y.at(last * rate)}, f"roof {name}"))
         side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
         parts.append(along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
-    ridge, level = max(x.low, report.peak / max(report.bandwidths)), y.at(report.peak)
+    ridge, level = max(x.low, report.peak / max(report.bandwidths.values())), y.at(report.peak)
     parts.append(segment({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
     label = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
     return [*parts, label_at(x.start + 6, level - 6, label, "note", "start")]

@@ -85,8 +85,8 @@ class Report:
         return own.peak_name if own else peak_name("f32")
 
     @property
-    def bandwidths(self) -> tuple[float, float, float]:
-        """GB/s of L2, L3 and memory for all threads together."""
+    def bandwidths(self) -> dict[str, float]:
+        """GB/s of L2, L3 and memory, by name, for all threads together."""
         return bandwidths(self.machine, self.target, self.threads)
 
     @property

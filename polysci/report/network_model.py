@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polysci.explain.roofline import peak_name
@@ -11,11 +12,11 @@ from polysci.target.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class NetworkPage:
-    """``bandwidths`` of L2, L3 and memory are in GB/s, of all threads."""
+    """``bandwidths`` of L2, L3 and memory, by name, are in GB/s, of all threads."""
 
     account: NetworkAccount
     machine: Machine
-    bandwidths: tuple[float, float, float]
+    bandwidths: Mapping[str, float]
     date: str
     version: str
 
@@ -63,11 +64,11 @@ class NetworkPage:
         """Seconds at the peak, or at the memory's bandwidth where that takes longer."""
         part = stage.threads / max(1, self.account.network.threads)
         compute = (stage.multiplied or 0) / (stage.peak * part * 1e9)
-        return max(compute, stage.bytes / (self.bandwidths[-1] * 1e9))
+        return max(compute, stage.bytes / (self.bandwidths["memory"] * 1e9))
 
     def binds(self, stage: StageAccount) -> str:
         """Name what bounds it: ``compute`` or ``memory``."""
-        slow = stage.bytes / self.bandwidths[-1] > (stage.multiplied or 0) / stage.peak
+        slow = stage.bytes / self.bandwidths["memory"] > (stage.multiplied or 0) / stage.peak
         return "memory" if slow else "compute"
 
     def loss(self, stage: StageAccount) -> float:

@@ -8,7 +8,6 @@ from math import ceil, sqrt
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from polysci.explain.roofline import SOURCES
 from polysci.network.account import BufferAccount, NetworkAccount, StageAccount
 from polysci.report.axes import Log, PlotArea, labels
 from polysci.report.figures import HIGH, WIDE, along, grid, label_at, pixels, segment, svg, titles
@@ -78,9 +77,9 @@ def _label(page: NetworkPage, stage: StageAccount) -> str:
 def _axes(page: NetworkPage, drawn: Sequence[StageAccount]) -> tuple[Log, Log]:
     rates = [page.needed_rate(stage) for stage in drawn]
     reach = [_intensity(stage) for stage in drawn]
-    ridge = max(page.peaks.values()) / page.bandwidths[-1]
+    ridge = max(page.peaks.values()) / page.bandwidths["memory"]
     x = Log(0.6 * min(*reach, ridge), 1.6 * max(*reach, ridge), _LEFT, WIDE - _RIGHT)
-    lowest = min(*rates, page.bandwidths[-1] * x.low, *page.peaks.values())
+    lowest = min(*rates, page.bandwidths["memory"] * x.low, *page.peaks.values())
     y = Log(0.7 * lowest, 1.25 * max(*page.peaks.values(), *rates), HIGH - _BOTTOM, _TOP)
     return x, y
 
@@ -88,7 +87,7 @@ def _axes(page: NetworkPage, drawn: Sequence[StageAccount]) -> tuple[Log, Log]:
 def _roofs(page: NetworkPage, x: Log, y: Log) -> Iterable[Element]:
     """The peaks, and the bandwidths of all threads, named where there is room."""
     top = max(page.peaks.values())
-    for name, rate in zip(SOURCES, page.bandwidths, strict=True):
+    for name, rate in page.bandwidths.items():
         first, last = max(x.low, y.low / rate), min(x.high, top / rate)
         if first >= last:
             continue
@@ -98,7 +97,7 @@ def _roofs(page: NetworkPage, x: Log, y: Log) -> Iterable[Element]:
             side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
             yield along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side)
     for name, peak in page.peaks.items():
-        level, start = y.at(peak), x.at(max(x.low, peak / max(page.bandwidths)))
+        level, start = y.at(peak), x.at(max(x.low, peak / max(page.bandwidths.values())))
         yield segment({"x1": start, "y1": level, "x2": x.end, "y2": level}, "roof")
         yield label_at(x.end - 6, level - 6, f"{name} {peak:.0f} GFLOP/s", "note", "end")
 
@@ -175,8 +174,7 @@ def _header(page: NetworkPage) -> Element:
     network, options = page.account.network, page.account.network.options
     target = options.target
     caches = ", ".join(f"{cache.name} {size_text(cache.size)}" for cache in target.caches)
-    rates = ", ".join(f"{name} {rate:.0f}"
-                      for name, rate in zip(SOURCES, page.bandwidths, strict=True))  # fmt: skip
+    rates = ", ".join(f"{name} {rate:.0f}" for name, rate in page.bandwidths.items())
     known = "" if page.machine.measured else " (assumed)"
     facts = [
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
@@ -258,7 +256,7 @@ def _losses(page: NetworkPage) -> Iterator[list[Child]]:
 def _unfused_items(page: NetworkPage) -> Iterator[list[Child]]:
     stages = page.account.stages
     for pair in sorted(page.account.apart, key=lambda pair: -pair.bytes)[:2]:
-        spent = pair.bytes / (page.bandwidths[-1] * 1e9)
+        spent = pair.bytes / (page.bandwidths["memory"] * 1e9)
         if spent < WORTH * page.account.report.latency:
             return
         yield [

@@ -12,6 +12,8 @@ from polysci.explain.levels import HELD, Inside
 from polysci.explain.roofline import PEAK_NOTE, SOURCES
 from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.polyhedral.tile_schedule import Loop
+from polysci.explain import MeasuredTime
+from polysci.explain.roofline import PEAK_NOTE
 from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
 from polysci.report.model import Report, ReportLayer, shape_text
@@ -58,9 +60,7 @@ def whole_page(title: str, version: str, date: str, header: Element, *parts: Ele
 def _header(report: Report) -> Element:
     machine, target = report.machine, report.target
     caches = ", ".join(f"{cache.name} {size_text(cache.size)}" for cache in target.caches)
-    rates = ", ".join(
-        f"{name} {rate:.0f}" for name, rate in zip(SOURCES, report.bandwidths, strict=True)
-    )
+    rates = ", ".join(f"{name} {rate:.0f}" for name, rate in report.bandwidths.items())
     facts = [
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
         ("caches", caches),

@@ -137,13 +137,19 @@ def from_json(text: str) -> Machine:
 def assume_rates(target: Target) -> Machine:
     """Return parameters typical of a 3 GHz server core with the target's vectors.
 
-    A bandwidth that the target knows of ``L2``, ``L3`` or ``memory`` takes the place of ours.
+    A bandwidth that the target knows of its second or last cache, or of ``memory``, takes the place
+    of ours. Memory feeds the levels that a target with fewer than three caches lacks.
     """
-    rates = {"L2": 90.0, "L3": 25.0, "memory": 12.0}
-    rates |= {memory.name: memory.bandwidth for memory in target.memories if memory.bandwidth}
+    bandwidths = {memory.name: memory.bandwidth for memory in target.memories}
+    memory = bandwidths.get("memory") or 12.0
+    caches = [
+        cache.bandwidth or typical
+        for cache, typical in zip(target.levels[1:], (90.0, 25.0), strict=True)
+    ]
+    l2, l3, *_ = (*caches[: len(target.caches) - 1], memory, memory)
     return Machine(
-        peak=6.0 * 2 * target.isa.lanes_f32, l2=rates["L2"], l3=rates["L3"], memory=rates["memory"],
-        l3_all=rates["L3"] * target.sharing(target.last_level.name, target.cores),
-        memory_all=rates["memory"] * target.cores**0.5,
+        peak=6.0 * 2 * target.isa.lanes_f32, l2=l2, l3=l3, memory=memory,
+        l3_all=l3 * target.sharing(target.last_level.name, target.cores),
+        memory_all=memory * target.cores**0.5,
         cores=target.cores,
     )  # fmt: skip

@@ -205,6 +205,8 @@ def _memories(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:
         if memory.name in (other.name for other in memories):
             raise SpecError(f"target.memories[{at}].name: a second {memory.name!r:.80}")
         memories.append(memory)
+    if all(memory.kind != "cache" for memory in memories):
+        raise SpecError("target.memories: expected one of kind cache at least")
     return tuple(memories)
 
 

@@ -12,6 +12,7 @@ from polysci.target.isas import ISAS, up_to
 MOST_THREADS = 1024  # of one primitive, and cores of a described machine
 MAKERS = ("intel", "amd", "apple", "ampere", "arm", "neoverse")  # as CPUs name them
 HOST = "host"  # the backend of this machine's CPUs
+LEVELS = 3  # of caches that the cost model tells apart
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -52,6 +53,7 @@ class Target:
     memories, and ``features`` or ``cores``, that are documented defaults because the machine does
     not tell, or tells what no machine has. ``withheld`` are features of the CPU that the kernel
     denies. ``backend`` names the row of ``runtime.backends`` that builds and runs code for it.
+    Raises SpecError for memories without a cache, which all rankers count with.
     """
 
     isa: Isa
@@ -62,6 +64,11 @@ class Target:
     assumed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     backend: str = HOST
+
+    def __post_init__(self) -> None:
+        if not self.caches:
+            known = ", ".join(memory.name for memory in self.memories)
+            raise SpecError(f"memories: expected one of kind cache at least, got {known or 'none'}")
 
     def memory(self, name: str) -> Memory:
         """Return the memory of a name, as ``L2``. Raises SpecError where the device has none."""
@@ -77,11 +84,28 @@ class Target:
         return tuple(memory for memory in self.memories if memory.kind == "cache")
 
     @property
+    def first_level(self) -> Memory:
+        """The cache nearest to the cores."""
+        return self.caches[0]
+
+    @property
+    def second_level(self) -> Memory:
+        """The cache behind the first one, which is the first one itself where it is alone."""
+        return self.caches[: LEVELS - 1][-1]
+
+    @property
     def last_level(self) -> Memory:
-        """The largest cache. Raises SpecError where the device has none."""
-        if not self.caches:
-            raise SpecError(f"{self.model_name} has no cache")
+        """The largest cache."""
         return self.caches[-1]
+
+    @property
+    def levels(self) -> tuple[Memory, Memory, Memory]:
+        """The caches of the cost model: the first, the second and the last.
+
+        Where there are fewer, the last one stands for those that lack, so that whatever it does
+        not hold comes from memory; of more than three, those in the middle count as the last.
+        """
+        return self.first_level, self.second_level, self.last_level
 
     def sharing(self, name: str, threads: int = 1) -> int:
         """Return how many of ``threads`` use one memory of a name together.

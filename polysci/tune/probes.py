@@ -124,7 +124,7 @@ def bandwidth_text(target: Target) -> str:
     """Return C of the peak and of one core's reads: of L2, L3, memory in order and in jumps."""
     unit = peak_units(target.isa.name, "f32")["f32"]
     parts: Parts = [_call_probe("peak", "ps_probe_peak")]
-    for level, size in {"l2": target.memory("L2").size // 2, "l3": _l3_bytes(target, 1)}.items():
+    for level, size in {"l2": target.second_level.size // 2, "l3": _l3_bytes(target, 1)}.items():
         name, count = f"{level}_buffer", size // 4
         memory, fill = _buffer(name, count)
         read = Result("ps_probe_read", (Named(name), count, TURNS))
@@ -154,7 +154,7 @@ def _read_blocks(buffer: Value, blocks: int, jump: int, at: Value) -> Result:
 
 def _l3_bytes(target: Target, cores: int) -> int:
     """Return the bytes a core reads from L3: its share of a third, but more than L2 holds."""
-    return max(target.last_level.size // 3 // cores, 3 * target.memory("L2").size // 2)
+    return max(target.last_level.size // 3 // cores, 3 * target.second_level.size // 2)
 
 
 def _sum_of_threads(threads: int, result: Value) -> list[LoopStatement]:

@@ -21,6 +21,7 @@ from tests.report.test_report import sound
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
 
+RATES = {"L2": 90.0, "L3": 40.0, "memory": 10.0}
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -42,7 +43,7 @@ def told() -> NetworkAccount:
 
 def page_of(told: NetworkAccount) -> str:
     machine = told.network.options.rates
-    return network_page(NetworkPage(told, machine, (90.0, 40.0, 10.0), "2025-01-31 12:00", "0"))
+    return network_page(NetworkPage(told, machine, RATES, "2025-01-31 12:00", "0"))
 
 
 def test_stages_are_counted(told: NetworkAccount) -> None:

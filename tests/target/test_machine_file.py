@@ -177,6 +177,22 @@ def test_memories_are_a_list_of_tables() -> None:
         target.memory("L3")
 
 
+def test_every_target_has_the_levels_of_the_model() -> None:
+    caches = tuple(Memory(f"C{at}", at, bandwidth=10.0 * at) for at in (1, 2, 3, 4))
+    for count, levels in enumerate([(1, 1, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)], 1):
+        target = replace(FIXED, memories=caches[:count])
+        assert tuple(cache.size for cache in target.levels) == levels
+        rates = assume_rates(target)
+        assert (rates.l2, rates.l3, rates.memory) == (
+            20.0 if count > 1 else 12.0, 10.0 * levels[2] if count > 2 else 12.0, 12.0
+        )  # fmt: skip
+
+
+def test_a_target_has_a_cache() -> None:
+    with pytest.raises(SpecError, match="memories: expected one of kind cache at least, got local"):
+        replace(FIXED, memories=(Memory("local", 9, kind="local"),))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

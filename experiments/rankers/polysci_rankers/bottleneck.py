@@ -30,7 +30,7 @@ STORED = 2.0  # transfers of an element of C: its line is read before it is writ
 def capacities(context: Context) -> tuple[float, float, float]:
     """Bytes that a thread may fill of L1, L2 and L3, each shared with the other threads on it."""
     target, threads = context.target, context.threads
-    l1, l2, l3 = (USABLE * target.share(cache.name, threads) for cache in target.caches)
+    l1, l2, l3 = (USABLE * target.share(cache.name, threads) for cache in target.levels)
     return l1, l2, l3
 
 

@@ -101,7 +101,7 @@ class _Checks:
         self.columns_out = bool(
             footprint(contraction.b, problem)[0] > footprint(contraction.a, problem)[0]
         )
-        self.half = HALF * context.target.memory("L2").size
+        self.half = HALF * context.target.second_level.size
 
     def _running(self, position: int) -> Flags:
         return self.none | self.nest.running(position)
@@ -158,7 +158,7 @@ class _Checks:
             first = self._point(position) & ~passed
             swept = np.where(first, self._bytes(self.nest.tiles[position + 1]), swept)
             passed = passed | first
-        over: Flags = swept > self.context.target.memory("L2").size
+        over: Flags = swept > self.context.target.second_level.size
         return over
 
     def count_needless_blocks(self) -> Count:
@@ -168,7 +168,7 @@ class _Checks:
         sweep = {name: inside[name] if name in self.depths else problem[name] for name in problem}
         for position, dim in enumerate(self.nest.dims):
             point = self._point(position)
-            swept = self._bytes(sweep | {dim: inside[dim]}) <= self.context.target.memory("L2").size
+            swept = self._bytes(sweep | {dim: inside[dim]}) <= self.context.target.second_level.size
             fits = fits | (point & ~passed & swept)
             passed = passed | point
             if dim in self.swept:

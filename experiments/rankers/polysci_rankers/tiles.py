@@ -272,7 +272,7 @@ def _with_knobs(
     which, rows = ([member[at] for member in members] for at in (0, 1))
     order = space.LoopOrder(
         contraction, strides, dims, np.array(rows, dtype=np.int64).reshape(len(rows), len(dims)),
-        np.array(which, dtype=np.intp), shapes, large, context.target.memory("L2").size,
+        np.array(which, dtype=np.intp), shapes, large, context.target.second_level.size,
     )  # fmt: skip
     few = space.family_of(order, context.threads) if members else None
     if few is None:

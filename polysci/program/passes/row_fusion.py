@@ -110,7 +110,7 @@ def _refusal(
         return "it has no rows of an image"
     if isinstance(second, LayerStage) and second.x.tensor != name:
         return "the layer adds it, and multiplies another tensor"
-    size = setting.machine.coefficient("row_fusion_cache") * setting.target.memory("L2").size
+    size = setting.machine.coefficient("row_fusion_cache") * setting.target.second_level.size
     if value.bytes <= size:
         return f"{value.bytes} bytes stay in the L2 cache"
     own = replace(value, order=channels_last(4)).strides

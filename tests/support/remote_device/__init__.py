@@ -35,8 +35,7 @@ NAME: Final = "remote"
 ISA: Final = ISAS["portable"]
 MEMORIES: Final = (
     DeviceMemory("L1", 32 * KIB),
-    DeviceMemory("L2", 256 * KIB),
-    DeviceMemory("L3", 2 * MIB, cores=0),
+    DeviceMemory("L2", 2 * MIB, cores=0),
     DeviceMemory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
 )
 BYTE: Final = np.dtype(np.int8)
