@@ -9,12 +9,12 @@ from itertools import islice
 from math import ceil, inf
 from typing import Any, Final
 
-from polysci.numerics import arrays as aligned
+from polysci.numerics import arrays
 from polysci.runtime.backends.host import Host
 
 # Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
 # takes 18 or 38 us.
-PAGE_OFFSETS: Final = (0, aligned.PAGE - aligned.BEHIND, 1088, 3136)
+PAGE_OFFSETS: Final = (0, arrays.PAGE - arrays.BEHIND, 1088, 3136)
 _WARM_UP_S: Final = 5e-3
 _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 
