@@ -11,7 +11,7 @@ from typing import Any
 
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
-from polysci.program.stages import CountedAxis
+from polysci.program.stages import DynamicDim
 
 # What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
 # begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
@@ -90,7 +90,7 @@ class Graph:
 
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
     the version of ONNX's operators that the nodes follow.
-    ``counted`` are outputs of which data decides the length, whose counts are outputs as well,
+    ``dynamic_dims`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     ``dequantised`` says of constants which whole numbers they stand for, by name.
     """
@@ -102,7 +102,7 @@ class Graph:
     constants: Mapping[str, Array]
     tensors: Mapping[str, Tensor]
     opset: int
-    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     dequantised: Mapping[str, QuantisedConstant] = field(
         default_factory=lambda: MappingProxyType({})
@@ -111,7 +111,7 @@ class Graph:
     @property
     def model_outputs(self) -> tuple[Tensor, ...]:
         """The outputs without counts."""
-        counts = {mark.count for mark in self.counted.values()}
+        counts = {mark.count for mark in self.dynamic_dims.values()}
         return tuple(tensor for tensor in self.outputs if tensor.name not in counts)
 
     def constant(self, name: str) -> Array | None:

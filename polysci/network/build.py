@@ -78,12 +78,12 @@ def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
         TensorPort(n, values[n].shape, values[n].dtype, range=program.ranges.get(n))
         for n in program.arguments
     ]
-    counted = {
+    dynamic_dims = {
         title: (mark.axis, program.titles.index(mark.count))
-        for title, mark in program.counted.items()
+        for title, mark in program.dynamic_dims.items()
     }
     outputs = [
-        TensorPort(title, values[n].shape, values[n].dtype, counted.get(title))
+        TensorPort(title, values[n].shape, values[n].dtype, dynamic_dims.get(title))
         for n, title in zip(program.outputs, program.titles, strict=True)
     ]
     return tuple(inputs), tuple(outputs)

@@ -120,7 +120,7 @@ def _note(program: Program, name: str, title: str) -> str:
     """Return a remark on an output that a run also reads, or whose length data decides."""
     if name in program.in_place:
         return f": a run reads {remark(program.in_place[name])} here and replaces it"
-    mark = program.counted.get(title)
+    mark = program.dynamic_dims.get(title)
     if mark is None:
         return ""
     return f": of axis {mark.axis} the first *y{program.titles.index(mark.count)}"

@@ -119,7 +119,7 @@ class Runner:
             for ports in (self.inputs, self.outputs)
         )
         self._single = len(self.inputs) == len(self.outputs) == 1
-        self._counted = any(port.counted for port in self.outputs)
+        self._dynamic = any(port.counted for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
@@ -164,7 +164,7 @@ class Runner:
             self.into(arrays, self.targets(out, arrays))
             return out
         results = self(arrays)
-        if self._counted:
+        if self._dynamic:
             outputs = cut_results(self.outputs, results)
         else:
             outputs = dict(zip(self._names, results, strict=True))

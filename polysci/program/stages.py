@@ -362,7 +362,7 @@ def members_of(stage: Stage) -> tuple[Stage, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedAxis:
+class DynamicDim:
     """An axis of which data decides how much is used: its extent is the most that can be.
 
     ``count`` names a tensor, one whole number of 64 bits: how many elements along the axis there
@@ -377,9 +377,9 @@ class CountedAxis:
 class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
-    ``titles`` are the names by which callers know the outputs; ``counted``, by such a name, are
-    those of which data decides the length. ``in_place``, by output: the input whose memory it takes
-    (one argument). ``ranges``: those of example inputs.
+    ``titles`` are the names by which callers know the outputs; ``dynamic_dims``, by such a name,
+    are those of which data decides the length. ``in_place``, by output: the input whose memory it
+    takes (one argument). ``ranges``: those of example inputs.
     """
 
     name: str
@@ -389,7 +389,7 @@ class Program:
     stages: tuple[Stage, ...]
     values: Mapping[str, Value]
     constants: Mapping[str, Array]
-    counted: Mapping[str, CountedAxis] = field(default_factory=lambda: MappingProxyType({}))
+    dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -13,7 +13,7 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx.model_file import Body, body_of_graph
 from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader, expansion_by
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, QUANTISED_LSTM, Node
-from polysci.program.stages import CountedAxis
+from polysci.program.stages import DynamicDim
 
 
 def expand_if(reader: Reader, proto: Any) -> None:
@@ -70,7 +70,7 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
             then.append(mark[0].count)
             otherwise.append(mark[1].count)
             outputs.append(reader.fresh(f"{title}/count"))
-            reader.counted[output] = CountedAxis(mark[0].axis, outputs[-1])
+            reader.dynamic_dims[output] = DynamicDim(mark[0].axis, outputs[-1])
     tensors = [reader.table.tensor(name) if name in kinds else None for name in then]
     typed = condition in kinds and len(pairs) == len(chosen)
     reader.append(
@@ -85,9 +85,9 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
 
 def _count(
     reader: Reader, left: str, right: str, title: str
-) -> tuple[CountedAxis, CountedAxis] | None:
+) -> tuple[DynamicDim, DynamicDim] | None:
     """Return the counts of two tensors of one shape; None where data decides neither length."""
-    marks = [reader.counted.get(name) for name in (left, right)]
+    marks = [reader.dynamic_dims.get(name) for name in (left, right)]
     axes = {mark.axis for mark in marks if mark}
     if len(axes) > 1:
         raise ExpansionError("its branches differ in the axis of which data decides the length")
@@ -95,7 +95,7 @@ def _count(
         return None
     (axis,) = axes
     first, second = (
-        mark or CountedAxis(axis, reader.constant(title, np.array(reader.table.shape(name)[axis])))
+        mark or DynamicDim(axis, reader.constant(title, np.array(reader.table.shape(name)[axis])))
         for mark, name in zip(marks, (left, right), strict=True)
     )
     return first, second
@@ -207,7 +207,7 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
         table.check(name, shape, np.dtype(dtype))
         results[name] = (dtype, shape)
         if steps:
-            reader.counted[name] = CountedAxis(axes[-1], steps)
+            reader.dynamic_dims[name] = DynamicDim(axes[-1], steps)
     if steps:
         results[steps] = ("int64", ())
     stacked = tuple((axis, back) for axis, (_, back) in zip(axes, loop.stacked, strict=True))
@@ -230,7 +230,7 @@ def _check_fixed(reader: Reader, names: Sequence[str]) -> None:
     """Raise for what has no known type, or a length that data decides."""
     if any(name not in reader.table.types for name in names):
         raise ExpansionError("what its steps hand on has no known shape")
-    if any(name in reader.counted for name in names):
+    if any(name in reader.dynamic_dims for name in names):
         raise ExpansionError("data decides the length of what its steps hand on")
 
 

@@ -537,7 +537,7 @@ Attributes = dict[str, Any]
 Conversion = Callable[[Call, list[str], Attributes], list[str] | None]
 
 
-def expansion_of_legacy(reader: Reader, proto: Any) -> Expansion | None:
+def opset_upgrade(reader: Reader, proto: Any) -> Expansion | None:
     """Return the expansion of a node older than opset 7, where it was written otherwise."""
     known = all(name in reader.table.types for name in proto.input if name)
     if reader.table.file_opset >= OLDEST or not known:

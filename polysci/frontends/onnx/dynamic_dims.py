@@ -14,16 +14,16 @@ from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reade
 from polysci.graph.graph import Node
 from polysci.graph.operators import OPERATORS
 from polysci.graph.operators.table import DynamicDims
-from polysci.program.stages import CountedAxis
+from polysci.program.stages import DynamicDim
 
 _MIXED = "it mixes elements along an axis of which data decides the length"
 _TWO = "its inputs have axes of which data decides the length in two ways"
 
 Shapes = Mapping[str, Sequence[int]]
-_Rule = Callable[[Reader, Node, Shapes], CountedAxis]
+_Rule = Callable[[Reader, Node, Shapes], DynamicDim]
 
 
-def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, CountedAxis]:
+def dynamic_dims_of(reader: Reader, node: Node, shapes: Shapes) -> dict[str, DynamicDim]:
     """Return such axes by result of a node with inputs that have one; ``shapes`` are the results'.
 
     Raises ExpansionError for a node that does not keep places along it apart.
@@ -36,38 +36,43 @@ def counted_axes(reader: Reader, node: Node, shapes: Shapes) -> dict[str, Counte
     return {name: mark for name in node.outputs if name}
 
 
-def _first(reader: Reader, node: Node, shapes: Shapes | None = None) -> CountedAxis:
+def _first(reader: Reader, node: Node, shapes: Shapes | None = None) -> DynamicDim:
     """Return the axis of the first input, the only one that may have any."""
-    if any(name in reader.counted for name in node.inputs[1:]):
+    if any(name in reader.dynamic_dims for name in node.inputs[1:]):
         raise ExpansionError(_MIXED)
-    return reader.counted[node.inputs[0]]
+    return reader.dynamic_dims[node.inputs[0]]
 
 
-def _alike(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
-    rank, marks = len(shapes[node.outputs[0]]), dict[CountedAxis, None]()
+def _alike(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+    rank, marks = len(shapes[node.outputs[0]]), dict[DynamicDim, None]()
     for name in filter(None, node.inputs):
-        if mark := reader.counted.get(name):
+        if mark := reader.dynamic_dims.get(name):
             place = mark.axis + rank - len(reader.table.shape(name))
-            marks[CountedAxis(place, mark.count)] = None
+            marks[DynamicDim(place, mark.count)] = None
     if len(marks) > 1:
         raise ExpansionError(_TWO)
     (mark,) = marks
     for name in filter(None, node.inputs):
         shape = reader.table.shape(name)
         place = mark.axis - rank + len(shape)
-        if name not in reader.counted and place >= 0 and shape[place] > 1 and node.op != "expand":
+        if (
+            name not in reader.dynamic_dims
+            and place >= 0
+            and shape[place] > 1
+            and node.op != "expand"
+        ):
             raise ExpansionError(f"{shape[place]} elements beside as many as data decides")
     return mark
 
 
-def _images(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _images(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     mark = _first(reader, node)
     if mark.axis:
         raise ExpansionError(_MIXED)
     return mark
 
 
-def _along(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _along(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
     axis = int(node.attributes.get("axis", -1)) % rank
     known = reader.table.values.get(node.input(1)) if node.op == "cumsum" else None
@@ -81,7 +86,7 @@ def _along(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     return mark
 
 
-def _reduced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _reduced(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Reduce other axes: those before it may be gone."""
     mark, shape = _first(reader, node), reader.table.shape(node.inputs[0])
     if node.attributes.get("keepdims", 1):
@@ -92,48 +97,48 @@ def _reduced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     elif axes is None:
         axes = reader.table.values[node.input(1)].reshape(-1).tolist()
     gone = {int(axis) % len(shape) for axis in axes}
-    return CountedAxis(mark.axis - sum(axis < mark.axis for axis in gone), mark.count)
+    return DynamicDim(mark.axis - sum(axis < mark.axis for axis in gone), mark.count)
 
 
-def _transposed(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _transposed(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
     order = node.attributes.get("perm", range(rank)[::-1])
-    return CountedAxis(list(order).index(mark.axis), mark.count)
+    return DynamicDim(list(order).index(mark.axis), mark.count)
 
 
-def _reshaped(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _reshaped(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Return an axis of as many elements, behind as many places."""
     mark, shape = _first(reader, node), reader.table.shape(node.inputs[0])
     before, new = prod(shape[: mark.axis]), shapes[node.outputs[0]]
     for at, size in enumerate(new):
         if size == shape[mark.axis] and prod(new[:at]) == before:
-            return CountedAxis(at, mark.count)
+            return DynamicDim(at, mark.count)
     raise ExpansionError(_MIXED)
 
 
-def _gathered(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _gathered(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     x, indices = node.inputs[:2]
     rank, inner = len(reader.table.shape(x)), len(reader.table.shape(indices))
-    along, mark = int(node.attributes.get("axis", 0)) % rank, reader.counted.get(indices)
-    if x not in reader.counted:
+    along, mark = int(node.attributes.get("axis", 0)) % rank, reader.dynamic_dims.get(indices)
+    if x not in reader.dynamic_dims:
         assert mark
-        return CountedAxis(along + mark.axis, mark.count)
+        return DynamicDim(along + mark.axis, mark.count)
     if mark:
         raise ExpansionError(_TWO)
-    own = reader.counted[x]
-    return CountedAxis(own.axis + (inner - 1) * (own.axis > along), own.count)
+    own = reader.dynamic_dims[x]
+    return DynamicDim(own.axis + (inner - 1) * (own.axis > along), own.count)
 
 
-def _gathered_slices(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _gathered_slices(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """GatherND: vectors of indices, any number of them."""
     x, indices = node.inputs[:2]
-    mark, shape = reader.counted.get(indices), reader.table.shape(indices)
-    if mark is None or x in reader.counted or mark.axis == len(shape) - 1:
+    mark, shape = reader.dynamic_dims.get(indices), reader.table.shape(indices)
+    if mark is None or x in reader.dynamic_dims or mark.axis == len(shape) - 1:
         raise ExpansionError(_MIXED)
     return mark
 
 
-def _sliced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _sliced(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Slice other axes, or all of this one."""
     mark, x = _first(reader, node), reader.table.shape(node.inputs[0])
     if shapes[node.outputs[0]][mark.axis] != x[mark.axis]:
@@ -141,9 +146,9 @@ def _sliced(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     return mark
 
 
-def _joined(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _joined(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Concatenate tensors of one length along another axis."""
-    marks = {reader.counted.get(name) for name in node.inputs}
+    marks = {reader.dynamic_dims.get(name) for name in node.inputs}
     if len(marks) > 1:
         raise ExpansionError(_TWO)
     (mark,) = marks
@@ -151,19 +156,21 @@ def _joined(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
     return mark
 
 
-def _product(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _product(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Rows of the first factor, of one matrix or many."""
     mark, rank = _first(reader, node), len(reader.table.shape(node.inputs[0]))
     if mark.axis == rank - 1 or node.attributes.get("transA") or rank < 2:
         raise ExpansionError(_MIXED)
-    return CountedAxis(mark.axis + len(shapes[node.outputs[0]]) - rank, mark.count)
+    return DynamicDim(mark.axis + len(shapes[node.outputs[0]]) - rank, mark.count)
 
 
-def _regions(reader: Reader, node: Node, shapes: Shapes) -> CountedAxis:
+def _regions(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """RoiAlign: any number of regions."""
-    if node.inputs[0] in reader.counted:
+    if node.inputs[0] in reader.dynamic_dims:
         raise ExpansionError(_MIXED)
-    return next(reader.counted[name] for name in node.inputs[1:] if name in reader.counted)
+    return next(
+        reader.dynamic_dims[name] for name in node.inputs[1:] if name in reader.dynamic_dims
+    )
 
 
 _RULES: Mapping[DynamicDims, _Rule] = MappingProxyType(
@@ -189,8 +196,8 @@ class DynamicNode(Call):
     def dtype(self, name: str) -> str:
         return self.reader.table.tensor(name).dtype
 
-    def counted_axis(self, name: str) -> CountedAxis | None:
-        return self.reader.counted.get(name)
+    def dynamic_dim(self, name: str) -> DynamicDim | None:
+        return self.reader.dynamic_dims.get(name)
 
     @property
     def axes(self) -> list[int]:
@@ -216,9 +223,9 @@ class DynamicNode(Call):
             return any(
                 mark.axis == self.axes[0]
                 for name in self.node.inputs
-                if (mark := self.counted_axis(name))
+                if (mark := self.dynamic_dim(name))
             )
-        mark = self.counted_axis(self.node.inputs[0])
+        mark = self.dynamic_dim(self.node.inputs[0])
         return mark is not None and mark.axis in self.axes
 
     # Nodes of the graph, of shapes that are known without inference
@@ -245,13 +252,13 @@ class DynamicNode(Call):
         return self.add(op, (left, other), "int64", ())
 
     def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
-        """Return a mask of ``shape``: which places along an axis are counted."""
+        """Return a mask of ``shape``: which places along an axis are used."""
         places = self.constant("places", np.arange(length, dtype=np.int64).reshape(shape))
         return self.add("less", (places, count), "bool", shape)
 
     def replace_rest(self, name: str, neutral: float | str) -> str:
         """Replace what is behind the count by a number, or ``least`` or ``most`` of the type."""
-        mark = self.counted_axis(name)
+        mark = self.dynamic_dim(name)
         if mark is None:
             return name
         shape, dtype = self.shape(name), np.dtype(self.dtype(name))
@@ -265,7 +272,7 @@ class DynamicNode(Call):
         mask = self.mask(shape[mark.axis], mark.count, wide)
         return self.add("select", (mask, name, other), dtype.name, shape)
 
-    def give(self, name: str, output: str, mark: CountedAxis | None = None) -> None:
+    def give(self, name: str, output: str, mark: DynamicDim | None = None) -> None:
         """Give a result of the node its own name."""
         if output:
             kind = (self.dtype(name), self.shape(name))
@@ -273,9 +280,9 @@ class DynamicNode(Call):
                 Node("identity", (name,), (output,), name=self.title), {output: kind}
             )
             if mark:
-                self.reader.counted[output] = mark
+                self.reader.dynamic_dims[output] = mark
 
-    def cast_count(self, mark: CountedAxis, like: str) -> str:
+    def cast_count(self, mark: DynamicDim, like: str) -> str:
         """Convert a count to the type of another tensor."""
         kind = int(self.reader.table.types[like].tensor_type.elem_type)
         return self.add("cast", (mark.count,), self.dtype(like), (), to=kind)
@@ -307,174 +314,174 @@ def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
     return lambda reader, proto: expand(DynamicNode(reader, proto, reader.node(proto)))
 
 
-def expansion_of_counted(reader: Reader, proto: Any) -> Expansion | None:
-    """Return the expansion of a node that mixes what is counted with what lies behind it."""
+def expansion_of_dynamic(reader: Reader, proto: Any) -> Expansion | None:
+    """Return the expansion of a node that mixes elements inside and behind the count."""
     expand = _MIXERS.get(proto.op_type)
-    if expand is None or not any(name in reader.counted for name in proto.input):
+    if expand is None or not any(name in reader.dynamic_dims for name in proto.input):
         return None
-    counting = DynamicNode(reader, proto, reader.node(proto))
-    return (lambda reader, proto: expand(counting)) if counting.mixes else None
+    call = DynamicNode(reader, proto, reader.node(proto))
+    return (lambda reader, proto: expand(call)) if call.mixes else None
 
 
-def _places_of(counting: DynamicNode, name: str) -> tuple[str, str]:
+def _places_of(call: DynamicNode, name: str) -> tuple[str, str]:
     """Return the places of what is not 0, one a column, and how many there are."""
-    reader, shape = counting.reader, counting.shape(name)
-    places, count = (reader.fresh(f"{counting.title}/{word}") for word in ("places", "count"))
-    reader.append(Node("non_zero", (name,), (places, count), name=counting.title), {
+    reader, shape = call.reader, call.shape(name)
+    places, count = (reader.fresh(f"{call.title}/{word}") for word in ("places", "count"))
+    reader.append(Node("non_zero", (name,), (places, count), name=call.title), {
         places: ("int64", (max(1, len(shape)), prod(shape))), count: ("int64", ())
     })  # fmt: skip
     return places, count
 
 
-def _non_zero(counting: DynamicNode) -> None:
-    places, count = _places_of(counting, counting.replace_rest(counting.node.inputs[0], 0))
-    counting.give(places, counting.node.outputs[0], CountedAxis(1, count))
+def _non_zero(call: DynamicNode) -> None:
+    places, count = _places_of(call, call.replace_rest(call.node.inputs[0], 0))
+    call.give(places, call.node.outputs[0], DynamicDim(1, count))
 
 
-def _compress(counting: DynamicNode) -> None:
+def _compress(call: DynamicNode) -> None:
     """Gather the places where the condition holds."""
-    x, condition = counting.node.inputs
-    axis = counting.node.attributes.get("axis")
+    x, condition = call.node.inputs
+    axis = call.node.attributes.get("axis")
     if axis is None:
-        if counting.counted_axis(x):
+        if call.dynamic_dim(x):
             raise ExpansionError("all elements of a tensor of which data decides the length")
-        x, axis = counting.reshape(x, [prod(counting.shape(x))]), 0
-    rank, length = len(counting.shape(x)), counting.shape(condition)[0]
-    if not -rank <= axis < rank or length > counting.shape(x)[axis]:
-        raise ExpansionError(f"axis {axis} and a condition of {length} for {counting.shape(x)}")
-    places, count = _places_of(counting, counting.replace_rest(condition, 0))
-    flat = counting.reshape(places, [length])
-    shape = list(counting.shape(x))
+        x, axis = call.reshape(x, [prod(call.shape(x))]), 0
+    rank, length = len(call.shape(x)), call.shape(condition)[0]
+    if not -rank <= axis < rank or length > call.shape(x)[axis]:
+        raise ExpansionError(f"axis {axis} and a condition of {length} for {call.shape(x)}")
+    places, count = _places_of(call, call.replace_rest(condition, 0))
+    flat = call.reshape(places, [length])
+    shape = list(call.shape(x))
     shape[axis] = length
-    if (mark := counting.counted_axis(x)) and mark.axis != axis % rank:
+    if (mark := call.dynamic_dim(x)) and mark.axis != axis % rank:
         raise ExpansionError("two axes of which data decides the length")
-    taken = counting.add("gather", (x, flat), counting.dtype(x), shape, axis=axis)
-    counting.give(taken, counting.node.outputs[0], CountedAxis(axis % rank, count))
+    taken = call.add("gather", (x, flat), call.dtype(x), shape, axis=axis)
+    call.give(taken, call.node.outputs[0], DynamicDim(axis % rank, count))
 
 
-def _suppress(counting: DynamicNode) -> None:
+def _suppress(call: DynamicNode) -> None:
     """Expand NonMaxSuppression: rows (image, class, box), and how many."""
-    reader, node = counting.reader, counting.node
+    reader, node = call.reader, call.node
     boxes, scores = node.inputs[:2]
-    shape = counting.shape(scores)
-    if len(shape) != 3 or counting.shape(boxes) != (shape[0], shape[2], 4):
-        raise ExpansionError(f"boxes {list(counting.shape(boxes))}, scores {list(shape)}")
+    shape = call.shape(scores)
+    if len(shape) != 3 or call.shape(boxes) != (shape[0], shape[2], 4):
+        raise ExpansionError(f"boxes {list(call.shape(boxes))}, scores {list(shape)}")
     limit = np.array(0) if not node.input(2) else reader.table.values.get(node.input(2))
     most = shape[2] if limit is None else min(max(int(limit.reshape(-1)[0]), 0), shape[2])
-    marks = [mark for name in (boxes, scores) if (mark := counting.counted_axis(name))]
+    marks = [mark for name in (boxes, scores) if (mark := call.dynamic_dim(name))]
     if any(mark.count != marks[0].count for mark in marks) or any(
         mark.axis != at
         for at, name in ((1, boxes), (2, scores))
-        if (mark := counting.counted_axis(name))
+        if (mark := call.dynamic_dim(name))
     ):
         raise ExpansionError("data decides of how many images or classes")
     inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
-    selected, count = node.outputs[0], reader.fresh(f"{counting.title}/count")
+    selected, count = node.outputs[0], reader.fresh(f"{call.title}/count")
     attributes = MappingProxyType({**node.attributes, "most": most})
     reader.append(
         Node("non_max_suppression", tuple(inputs), (selected, count), attributes, node.name),
         {selected: ("int64", (shape[0] * shape[1] * most, 3)), count: ("int64", ())},
     )
-    reader.counted[selected] = CountedAxis(0, count)
+    reader.dynamic_dims[selected] = DynamicDim(0, count)
 
 
-def _shape_of(counting: DynamicNode) -> None:
+def _shape_of(call: DynamicNode) -> None:
     """Concatenate constants, and the count among them."""
-    (x,), attributes = counting.node.inputs, counting.node.attributes
-    shape, mark = counting.shape(x), counting.counted_axis(x)
+    (x,), attributes = call.node.inputs, call.node.attributes
+    shape, mark = call.shape(x), call.dynamic_dim(x)
     assert mark
     places = range(len(shape))[attributes.get("start", 0) : attributes.get("end", len(shape))]
     parts = [
-        counting.reshape(mark.count, [1]) if at == mark.axis
-        else counting.integers("extent", [shape[at]])
+        call.reshape(mark.count, [1]) if at == mark.axis
+        else call.integers("extent", [shape[at]])
         for at in places
     ]  # fmt: skip
-    joined = counting.integers("extents", [])
+    joined = call.integers("extents", [])
     if parts:
-        joined = counting.add("concat", parts, "int64", (len(parts),), axis=0)
-    counting.give(joined, counting.node.outputs[0])
+        joined = call.add("concat", parts, "int64", (len(parts),), axis=0)
+    call.give(joined, call.node.outputs[0])
 
 
-def _size_of(counting: DynamicNode) -> None:
-    (x,) = counting.node.inputs
-    mark, shape = counting.counted_axis(x), counting.shape(x)
+def _size_of(call: DynamicNode) -> None:
+    (x,) = call.node.inputs
+    mark, shape = call.dynamic_dim(x), call.shape(x)
     assert mark
     others = prod(size for at, size in enumerate(shape) if at != mark.axis)
-    counting.give(counting.count("mul", mark.count, others), counting.node.outputs[0])
+    call.give(call.count("mul", mark.count, others), call.node.outputs[0])
 
 
-def _reduce(counting: DynamicNode) -> None:
+def _reduce(call: DynamicNode) -> None:
     """Reduce a tensor whose elements behind the count change nothing."""
-    x, *others = counting.node.inputs
-    if counting.dtype(x) == "bool":
+    x, *others = call.node.inputs
+    if call.dtype(x) == "bool":
         raise ExpansionError("truth values along an axis of which data decides the length")
-    neutral: float | str = 1 if counting.node.op == "reduce_prod" else 0
-    neutral = "least" if counting.node.op in _LEAST else neutral
-    neutral = "most" if counting.node.op in _MOST else neutral
-    (result,) = counting.again([counting.replace_rest(x, neutral), *others])
-    counting.give(result, counting.node.outputs[0])
+    neutral: float | str = 1 if call.node.op == "reduce_prod" else 0
+    neutral = "least" if call.node.op in _LEAST else neutral
+    neutral = "most" if call.node.op in _MOST else neutral
+    (result,) = call.again([call.replace_rest(x, neutral), *others])
+    call.give(result, call.node.outputs[0])
 
 
-def _mean(counting: DynamicNode) -> None:
+def _mean(call: DynamicNode) -> None:
     """Divide the sum by how many there are."""
-    x, *others = counting.node.inputs
-    mark, dtype = counting.counted_axis(x), counting.dtype(x)
+    x, *others = call.node.inputs
+    mark, dtype = call.dynamic_dim(x), call.dtype(x)
     assert mark
     if not dtype.startswith("float"):
         raise ExpansionError(f"elements of {dtype} along an axis of which data decides the length")
-    bound = counting.shape(x)[mark.axis]
-    (mean,) = counting.again([counting.replace_rest(x, 0), *others])
-    count = counting.cast_count(mark, x)
-    length = counting.constant("bound", np.array(bound, dtype))
-    share = counting.add("div", (length, count), dtype, ())
-    y = counting.add("mul", (mean, share), dtype, counting.shape(mean))
-    counting.give(y, counting.node.outputs[0])
+    bound = call.shape(x)[mark.axis]
+    (mean,) = call.again([call.replace_rest(x, 0), *others])
+    count = call.cast_count(mark, x)
+    length = call.constant("bound", np.array(bound, dtype))
+    share = call.add("div", (length, count), dtype, ())
+    y = call.add("mul", (mean, share), dtype, call.shape(mean))
+    call.give(y, call.node.outputs[0])
 
 
-def _top_k(counting: DynamicNode) -> None:
+def _top_k(call: DynamicNode) -> None:
     """Take the first of those that are counted; k may be data too, if it is no more than these."""
-    x, k = counting.node.inputs
-    mark = counting.counted_axis(x)
+    x, k = call.node.inputs
+    mark = call.dynamic_dim(x)
     assert mark
-    largest = counting.node.attributes.get("largest", 1)
-    known = counting.reader.table.values.get(k)
-    bound = counting.shape(x)[mark.axis]
+    largest = call.node.attributes.get("largest", 1)
+    known = call.reader.table.values.get(k)
+    bound = call.shape(x)[mark.axis]
     most = bound if known is None else min(bound, int(known.reshape(-1)[0]))
-    count = counting.reshape(k, []) if known is None else counting.integers("number", most)
-    count = counting.count("min", count, mark.count)
+    count = call.reshape(k, []) if known is None else call.integers("number", most)
+    count = call.count("min", count, mark.count)
     neutral = "least" if largest else "most"
-    results = counting.again([counting.replace_rest(x, neutral), counting.integers("k", [most])])
-    for name, output in zip(results, counting.node.outputs, strict=True):
-        counting.give(name, output, CountedAxis(mark.axis, count))
+    results = call.again([call.replace_rest(x, neutral), call.integers("k", [most])])
+    for name, output in zip(results, call.node.outputs, strict=True):
+        call.give(name, output, DynamicDim(mark.axis, count))
 
 
-def _gather(counting: DynamicNode) -> None:
+def _gather(call: DynamicNode) -> None:
     """Gather; places that count from the end count from the last one there is."""
-    x, indices = counting.node.inputs
-    mark = counting.counted_axis(x)
-    known = counting.reader.table.values.get(indices)
+    x, indices = call.node.inputs
+    mark = call.dynamic_dim(x)
+    known = call.reader.table.values.get(indices)
     assert mark
     if known is None or np.any(known < 0):
-        shape, dtype = counting.shape(indices), counting.dtype(indices)
-        zero = counting.constant("zero", np.array(0, dtype))
-        count = counting.cast_count(mark, indices)
-        behind = counting.add("add", (indices, count), dtype, shape)
-        back = counting.add("less", (indices, zero), "bool", shape)
-        moved = counting.add("select", (back, behind, indices), dtype, shape)
-        if inner := counting.counted_axis(indices):
-            counting.reader.counted[moved] = inner
+        shape, dtype = call.shape(indices), call.dtype(indices)
+        zero = call.constant("zero", np.array(0, dtype))
+        count = call.cast_count(mark, indices)
+        behind = call.add("add", (indices, count), dtype, shape)
+        back = call.add("less", (indices, zero), "bool", shape)
+        moved = call.add("select", (back, behind, indices), dtype, shape)
+        if inner := call.dynamic_dim(indices):
+            call.reader.dynamic_dims[moved] = inner
         indices = moved
-    plain = counting.add("identity", (x,), counting.dtype(x), counting.shape(x))
-    (taken,) = counting.again([plain, indices])
-    counting.give(taken, counting.node.outputs[0], counting.counted_axis(taken))
+    plain = call.add("identity", (x,), call.dtype(x), call.shape(x))
+    (taken,) = call.again([plain, indices])
+    call.give(taken, call.node.outputs[0], call.dynamic_dim(taken))
 
 
-def _slice(counting: DynamicNode) -> None:
+def _slice(call: DynamicNode) -> None:
     """Slice what is there: ends below 0 count from its last element."""
-    x, *names = counting.node.inputs
-    mark, shape = counting.counted_axis(x), list(counting.shape(x))
+    x, *names = call.node.inputs
+    mark, shape = call.dynamic_dim(x), list(call.shape(x))
     assert mark
-    known = [counting.reader.table.values.get(name) for name in names]
+    known = [call.reader.table.values.get(name) for name in names]
     if len(known) < 2 or any(value is None for value in known):
         raise ExpansionError("a part that is not constant of an axis of which data decides")
     starts, ends, axes, steps = (
@@ -487,48 +494,48 @@ def _slice(counting: DynamicNode) -> None:
     if steps and steps[at] != 1:
         raise ExpansionError(f"every {steps[at]}th along an axis of which data decides the length")
     start, end, length = starts[at], ends[at], shape[mark.axis]
-    first, last = (_clip(counting, mark.count, place) for place in (start, end))
-    count = counting.count("max", counting.count("sub", last, first), 0)
+    first, last = (_clip(call, mark.count, place) for place in (start, end))
+    count = call.count("max", call.count("sub", last, first), 0)
     most = (end if end >= 0 else end + length * (start >= 0)) - start
     most = min(end, -start) if start < 0 <= end else most
     most = max(0, min(most, length - max(start, 0)))
-    places = counting.integers("places", range(max(start, 0), max(start, 0) + most))
+    places = call.integers("places", range(max(start, 0), max(start, 0) + most))
     if start < 0:
-        places = counting.add("add", (places, first), "int64", (most,))
+        places = call.add("add", (places, first), "int64", (most,))
     shape[mark.axis] = most
-    part = counting.add("gather", (x, places), counting.dtype(x), shape, axis=mark.axis)
+    part = call.add("gather", (x, places), call.dtype(x), shape, axis=mark.axis)
     starts[at], ends[at] = 0, most
     rows = (starts, ends, axes, steps) if steps else (starts, ends, axes)
-    (result,) = counting.again([part, *(counting.integers("ends", row) for row in rows)])
-    counting.give(result, counting.node.outputs[0], CountedAxis(mark.axis, count))
+    (result,) = call.again([part, *(call.integers("ends", row) for row in rows)])
+    call.give(result, call.node.outputs[0], DynamicDim(mark.axis, count))
 
 
-def _clip(counting: DynamicNode, count: str, place: int) -> str:
+def _clip(call: DynamicNode, count: str, place: int) -> str:
     """Return a place as Slice counts it, among ``count`` elements."""
     if place >= 0:
-        return counting.count("min", count, place)
-    return counting.count("max", counting.count("add", count, place), 0)
+        return call.count("min", count, place)
+    return call.count("max", call.count("add", count, place), 0)
 
 
-def _concat(counting: DynamicNode) -> None:
+def _concat(call: DynamicNode) -> None:
     """Concatenate parts, without what lies behind the count of each."""
-    names, (axis,) = counting.node.inputs, counting.axes
-    marks = [counting.counted_axis(name) for name in names]
+    names, (axis,) = call.node.inputs, call.axes
+    marks = [call.dynamic_dim(name) for name in names]
     if any(mark and mark.axis != axis for mark in marks):
         raise ExpansionError("two axes of which data decides the length")
-    lengths, dtype = [counting.shape(name)[axis] for name in names], counting.dtype(names[0])
-    total, shape = sum(lengths), list(counting.shape(names[0]))
+    lengths, dtype = [call.shape(name)[axis] for name in names], call.dtype(names[0])
+    total, shape = sum(lengths), list(call.shape(names[0]))
     shape[axis] = total
-    whole = counting.add("concat", names, dtype, shape, axis=axis)
+    whole = call.add("concat", names, dtype, shape, axis=axis)
     masks = [
-        counting.mask(length, mark.count if mark else counting.integers("number", length), [length])
+        call.mask(length, mark.count if mark else call.integers("number", length), [length])
         for length, mark in zip(lengths, marks, strict=True)
     ]
-    mask = counting.add("concat", masks, "bool", (total,), axis=0)
-    places, count = _places_of(counting, mask)
-    flat = counting.reshape(places, [total])
-    taken = counting.add("gather", (whole, flat), dtype, shape, axis=axis)
-    counting.give(taken, counting.node.outputs[0], CountedAxis(axis, count))
+    mask = call.add("concat", masks, "bool", (total,), axis=0)
+    places, count = _places_of(call, mask)
+    flat = call.reshape(places, [total])
+    taken = call.add("gather", (whole, flat), dtype, shape, axis=axis)
+    call.give(taken, call.node.outputs[0], DynamicDim(axis, count))
 
 
 _Maker = Callable[[DynamicNode], None]

@@ -22,13 +22,13 @@ from polysci.frontends.onnx.control_flow import (
 )
 from polysci.frontends.onnx.dialects import (
     expansion_of_classical,
-    expansion_of_legacy,
     expansion_of_microsoft,
+    opset_upgrade,
 )
 from polysci.frontends.onnx.dynamic_dims import (
-    counted_axes,
-    expansion_of_counted,
+    dynamic_dims_of,
     expansion_of_counts,
+    expansion_of_dynamic,
 )
 from polysci.frontends.onnx.model_file import (
     DOMAINS,
@@ -44,7 +44,7 @@ from polysci.frontends.onnx.model_file import (
     opset_of,
     read,
     rename_nodes,
-    widen_halves,
+    widen_float16,
 )
 from polysci.frontends.onnx.reader import NO_OPERATOR, Expansion, ExpansionError, Reader
 from polysci.frontends.onnx.tensors import TensorTable
@@ -365,11 +365,11 @@ def graph_of(
     """Return the graph of a model in memory that ``model_file.check_model`` accepts."""
     opset = opset_of(model, where)
     table = TensorTable(onnx_module(), where, max(opset, OLDEST), opset)
-    model = widen_halves(model)
+    model = widen_float16(model)
     for tensor in model.graph.initializer:
         table.learn(tensor.name, table.array(tensor))
     InputBinder(table, dims or {}, values or {}).bind(model.graph)
-    reader = Reader(table, supported, expansion_of, functions_of(model), counted_axes)
+    reader = Reader(table, supported, expansion_of, functions_of(model), dynamic_dims_of)
     reader.made |= table.types.keys()
     reader.taken |= reader.made | {name for node in model.graph.node for name in node.output}
     for node in model.graph.node:
@@ -381,16 +381,16 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
     """Return the expansion of a node, if any; ``last``: where polysci has no operator for it."""
     if last:
         return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
-    if counted := expansion_of_counted(reader, proto):
-        return counted
+    if dynamic := expansion_of_dynamic(reader, proto):
+        return dynamic
     if function := expansion_by_function(reader, proto):
         return function
     if foreign := expansion_of_microsoft(reader, proto) or expansion_of_classical(reader, proto):
         return foreign
     if proto.domain not in DOMAINS:
         return None
-    if legacy := expansion_of_legacy(reader, proto):
-        return legacy
+    if upgrade := opset_upgrade(reader, proto):
+        return upgrade
     if control := _CONTROL.get(proto.op_type):
         return control
     return expansion_of_sequence(reader, proto)
@@ -404,8 +404,10 @@ _CONTROL: Mapping[str, Expansion] = MappingProxyType(
 def _finish(reader: Reader, graph: Any) -> Graph:
     """Return the graph without what no output needs."""
     table, outputs = reader.table, [tensor.name for tensor in graph.output]
-    counted = {name: reader.counted[name] for name in outputs if name in reader.counted}
-    outputs += dict.fromkeys(mark.count for mark in counted.values())
+    dynamic_dims = {
+        name: reader.dynamic_dims[name] for name in outputs if name in reader.dynamic_dims
+    }
+    outputs += dict.fromkeys(mark.count for mark in dynamic_dims.values())
     needed, kept = set(outputs), list[Node]()
     for node in reversed(reader.nodes):
         if needed & {name for name in node.outputs if name}:
@@ -428,7 +430,7 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         {name: table.values[name] for name in names if name in table.values},
         {name: table.tensor(name) for name in names},
         table.opset,
-        counted,
+        dynamic_dims,
         dequantised={name: row for name, row in reader.dequantised.items() if name in needed},
     )
 

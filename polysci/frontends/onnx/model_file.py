@@ -309,14 +309,14 @@ def nodes_below(nodes: Iterable[Any]) -> Iterator[Any]:
 TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 
 
-def widen_halves(model: Any) -> Any:
+def widen_float16(model: Any) -> Any:
     """Return the model with all numbers of float16 as f32 but for its inputs and outputs.
 
     A Cast to float16 rounds; all else is computed in f32 and not rounded. A model without float16
     is returned as it is, another one as a copy.
     """
     half, real = onnx_module().TensorProto.FLOAT16, onnx_module().TensorProto.FLOAT
-    if not _has_halves(model, half):
+    if not _has_float16(model, half):
         return model
     wide = type(model)()
     wide.CopyFrom(model)
@@ -333,7 +333,7 @@ def widen_halves(model: Any) -> Any:
     return wide
 
 
-def _has_halves(model: Any, half: int) -> bool:
+def _has_float16(model: Any, half: int) -> bool:
     """Tell whether a tensor, an input, an output or an attribute is of float16."""
     kinds = [tensor.data_type for tensor in _tensors(model)]
     borders = chain(model.graph.input, model.graph.output)

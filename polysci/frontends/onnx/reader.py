@@ -16,7 +16,7 @@ from polysci.frontends.onnx.tensors import TensorTable, Types, fold, infer, infe
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
 from polysci.graph.operators import operator_of_onnx
 from polysci.numerics.arrays import Array
-from polysci.program.stages import CountedAxis
+from polysci.program.stages import DynamicDim
 
 MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
@@ -48,7 +48,7 @@ Results = Mapping[str, tuple[str, Sequence[int]]]
 # The expansion of a node; ``last``: of one that polysci has no operator for.
 ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
 # Axes of a node's results of which data decides the length, by name; of results of these shapes.
-CountedAxesOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str, CountedAxis]]
+DynamicDimsOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str, DynamicDim]]
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ class Reader:
     supported: Container[str] | None
     expansion_of: ExpansionOf
     functions: Mapping[tuple[str, str, str], Any]
-    counted_axes_of: CountedAxesOf
+    dynamic_dims_of: DynamicDimsOf
     nodes: list[Node] = field(default_factory=list)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
-    counted: dict[str, CountedAxis] = field(default_factory=dict)  # of which data decides
+    dynamic_dims: dict[str, DynamicDim] = field(default_factory=dict)  # of which data decides
     made: set[str] = field(default_factory=set)  # names that have a maker, or are an input
     taken: set[str] = field(default_factory=set)  # names that occur in the model
     refusals: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by id of Node
@@ -144,8 +144,8 @@ class Reader:
             return
         if self._expand(proto, node, last=True):
             return
-        counted = any(name in self.counted for name in node.inputs)
-        kinds = self._infer_counted(proto, node) if counted else infer(self.table, proto, node)
+        dynamic = any(name in self.dynamic_dims for name in node.inputs)
+        kinds = self._infer_dynamic(proto, node) if dynamic else infer(self.table, proto, node)
         self.table.types |= kinds
         self.nodes.append(node)
         if any(name and name not in kinds for name in node.outputs):
@@ -168,7 +168,7 @@ class Reader:
             node.attributes.get("axis", 1),
         )  # fmt: skip
 
-    def _infer_counted(self, proto: Any, node: Node) -> Types:
+    def _infer_dynamic(self, proto: Any, node: Node) -> Types:
         """Infer types of results, some of whose axes are as long as data decides."""
         try:
             kinds = infer(self.table, proto, node)
@@ -176,7 +176,7 @@ class Reader:
             raise ExpansionError(f"data decides the length of its inputs: {error}") from None
         if node.outputs[0] in kinds:
             shapes = {name: self.table.tensor_of(name, kind).shape for name, kind in kinds.items()}
-            self.counted |= self.counted_axes_of(self, node, shapes)
+            self.dynamic_dims |= self.dynamic_dims_of(self, node, shapes)
         return kinds
 
     def _telling(self, node: Node) -> tuple[str, ...]:
@@ -220,7 +220,13 @@ class Reader:
 
     def snapshot(self) -> Any:
         """Return what is known now, for ``restore``."""
-        known = (self.table.types, self.table.values, self.sequences, self.counted, self.refusals)
+        known = (
+            self.table.types,
+            self.table.values,
+            self.sequences,
+            self.dynamic_dims,
+            self.refusals,
+        )
         copies = [dict(part) for part in known]
         return len(self.nodes), self.expanded, {*self.made}, {*self.taken}, copies
 
@@ -229,7 +235,7 @@ class Reader:
         count, self.expanded, self.made, self.taken, known = before
         del self.nodes[count:]
         self.table.types, self.table.values, *others = known
-        self.sequences, self.counted, self.refusals = others
+        self.sequences, self.dynamic_dims, self.refusals = others
 
     def inline(
         self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str

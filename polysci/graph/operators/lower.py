@@ -76,8 +76,8 @@ def lower(graph: Graph) -> Program:
         if title in graph.in_place
     }
     program = Program(
-        graph.name, names, outputs, titles, stages, build.values, build.constants, graph.counted,
-        in_place,
+        graph.name, names, outputs, titles, stages, build.values, build.constants,
+        graph.dynamic_dims, in_place,
     )  # fmt: skip
     whole = program.with_stages(stages)
     return replace(whole, ranges=input_ranges(whole))

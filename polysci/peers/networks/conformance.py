@@ -314,7 +314,7 @@ def merge_graphs(graphs: Sequence[Graph]) -> Graph:
         {name: value for graph in merged for name, value in graph.constants.items()},
         {name: tensor for graph in merged for name, tensor in graph.tensors.items()},
         graphs[0].opset,
-        {name: mark for graph in merged for name, mark in graph.counted.items()},
+        {name: mark for graph in merged for name, mark in graph.dynamic_dims.items()},
     )
 
 
@@ -336,9 +336,9 @@ def _prefix(graph: Graph, prefix: str) -> Graph:
         nodes=tuple(map(change, graph.nodes)),
         constants={rename(name): value for name, value in graph.constants.items()},
         tensors={rename(name): move(tensor) for name, tensor in graph.tensors.items()},
-        counted={
+        dynamic_dims={
             rename(name): replace(mark, count=rename(mark.count))
-            for name, mark in graph.counted.items()
+            for name, mark in graph.dynamic_dims.items()
         },
     )
 

@@ -56,7 +56,7 @@ class Pack(Directive):
 
     def fault(self, schedule: Schedule) -> str:
         if self.operand == "B":
-            why = _panels_fault(schedule)
+            why = _partial_copy_fault(schedule)
             return f"pack(B): {why}" if why else ""
         between = 0 < schedule.pack_depth < len(schedule.parallel)
         return "packing may not stand between parallel loops" if between else ""
@@ -70,7 +70,7 @@ class Pack(Directive):
         return f"cannot pack parts of B: {why}" if why else ""
 
 
-def _panels_fault(schedule: Schedule) -> str:
+def _partial_copy_fault(schedule: Schedule) -> str:
     """Return why no loops can stand around copies of B; empty where they can."""
     if not schedule.panels_depth:
         return "it stands inside a loop; without it, B is copied before all of them"

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polysci.frontends.onnx.model_file import widen_halves
+from polysci.frontends.onnx.model_file import widen_float16
 from polysci.network.compiled import compile_network
 from tests.support.onnxmodels import node
 
@@ -21,7 +21,7 @@ def model_of(
 ) -> onnx.ModelProto:  # fmt: skip
     """Inputs of one element type, outputs of their own."""
     graph = helper.make_graph(
-        nodes, "halves",
+        nodes, "float16",
         [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, own, None) for name, own in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
@@ -29,7 +29,7 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def halves(*shape: int, seed: int = 0) -> np.ndarray:
+def float16_values(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float16)
 
 
@@ -57,7 +57,7 @@ def test_every_number_is_rounded_as_numpy_does() -> None:
 
 def test_weights_and_what_lies_between_are_f32() -> None:
     """1000 * 1000 exceeds float16; 2049 needs a digit more than it has."""
-    x, w = halves(1, 3, 8, 8), halves(4, 3, 3, 3, seed=1)
+    x, w = float16_values(1, 3, 8, 8), float16_values(4, 3, 3, 3, seed=1)
     large, small = np.array(1000, np.float16), np.array(1e-3, np.float16)
     nodes = [
         node("Conv", "x w", "conv", pads=[1, 1, 1, 1]), node("Mul", "conv large", "a"),
@@ -77,13 +77,13 @@ def test_weights_and_what_lies_between_are_f32() -> None:
     np.testing.assert_allclose(y, exact * factor, rtol=2**-10, atol=2**-10)
 
 
-def test_branches_hold_halves_as_well() -> None:
+def test_branches_hold_float16_as_well() -> None:
     def branch(name: str, value: float) -> onnx.GraphProto:
         constant = numpy_helper.from_array(np.array([value], np.float16))
         nodes = [node("Constant", "", "k", value=constant), node("Mul", "x k", name)]
         return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, HALF, None)])
 
-    x = halves(5)
+    x = float16_values(5)
     choice = node("If", "c", "y", then_branch=branch("t", 2), else_branch=branch("e", 3))
     nodes = [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "c", to=TensorProto.BOOL)]
     results = run(model_of([*nodes, choice], {"x": x.shape}, {"y": HALF}), x=x)
@@ -91,7 +91,7 @@ def test_branches_hold_halves_as_well() -> None:
 
 
 def test_names_that_are_taken() -> None:
-    x = halves(4)
+    x = float16_values(4)
     nodes = [node("Add", "x x", "x.f32"), node("Neg", "x.f32", "y")]
     results = run(model_of(nodes, {"x": x.shape}, {"y": HALF, "x.f32": HALF, "x": HALF}), x=x)
     np.testing.assert_array_equal(results["y"], -2 * x)
@@ -112,6 +112,6 @@ def test_types_that_attributes_name(op: str) -> None:
     np.testing.assert_array_equal(run(model, x=x)["y"], wanted)
 
 
-def test_models_without_halves_stay_as_they_are() -> None:
+def test_models_without_float16_stay_as_they_are() -> None:
     model = model_of([node("Neg", "x", "y")], {"x": (3,)}, {"y": REAL}, kind=REAL)
-    assert widen_halves(model) is model
+    assert widen_float16(model) is model

@@ -11,7 +11,7 @@ from tests.support.onnxmodels import reals
 from tests.support.operatorcases import OperatorCase, faults, joined
 
 
-def deformed() -> list[OperatorCase]:
+def deform_conv_cases() -> list[OperatorCase]:
     cases = list[OperatorCase]()
     for x, w, out, words in [
         ((1, 2, 5, 6), (3, 2, 2, 3), (4, 4), {}),
@@ -31,7 +31,7 @@ def deformed() -> list[OperatorCase]:
 
 @pytest.mark.exhaustive
 def test_moved_taps() -> None:
-    assert not faults(deformed(), 19, 2, tolerance=3e-5)
+    assert not faults(deform_conv_cases(), 19, 2, tolerance=3e-5)
 
 
 def test_offsets_of_another_shape_are_refused() -> None:
