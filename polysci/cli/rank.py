@@ -140,8 +140,8 @@ def _score_row(name: str, figures: dict[str, float]) -> tuple[str, ...]:
 
 
 def _heading(layer: RankedLayer) -> str:
-    words, name = str(layer.problem), title(layer.problem)
-    return words if name in words else f"{name}: {words}"
+    text, name = str(layer.problem), title(layer.problem)
+    return text if name in text else f"{name}: {text}"
 
 
 def _rows(layer: RankedLayer) -> Iterator[tuple[str, ...]]:

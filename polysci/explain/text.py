@@ -245,8 +245,8 @@ def _rivals(explanation: Explanation, width: int | None) -> str:
         rows.append(
             (rival.trait, str(rival.schedule), time_text(rival.terms.seconds), more, rival.why)
         )
-    words = ("another", "schedule", "because")
-    return fit(rows, width, wrap=words, left=words, indent="  ")
+    columns = ("another", "schedule", "because")
+    return fit(rows, width, wrap=columns, left=columns, indent="  ")
 
 
 def _views(explanation: Explanation, width: int | None) -> str:

@@ -381,9 +381,9 @@ def _weights_text(name: str, data: memoryview) -> Iterator[bytes]:
     """Yield the file of weights as a constant array in C."""
     yield fill_template("free_weights.c", {"NAME": name, "UPPER": name.upper()}).encode()
     for piece in packed_pieces(data):
-        words = np.frombuffer(piece, "<u8").tolist()
-        for first in range(0, len(words), _WORDS):
-            yield f"    {', '.join(map(hex, words[first : first + _WORDS]))},\n".encode()
+        integers = np.frombuffer(piece, "<u8").tolist()
+        for first in range(0, len(integers), _WORDS):
+            yield f"    {', '.join(map(hex, integers[first : first + _WORDS]))},\n".encode()
     yield b"};\n"
 
 

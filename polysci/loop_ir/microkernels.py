@@ -329,11 +329,13 @@ def _slide_stacked(
             real = pixels >> pixel & 1 and len(inside) > 0
             if not real and filling is None:
                 continue
-            words = np.full((tile.columns, unit.word), missing, np.int64)
+            pixels_of_rows = np.full((tile.columns, unit.word), missing, np.int64)
             if real:
                 at = pixel * step + inside * pitch + columns[:, None]
-                words[:, inside] = _read(user, a, at, "ps_a") + unit.flip
-            _add(acc, np.array([row]), (words * panel[tap, : tile.columns]).sum(1)[None, :])
+                pixels_of_rows[:, inside] = _read(user, a, at, "ps_a") + unit.flip
+            _add(
+                acc, np.array([row]), (pixels_of_rows * panel[tap, : tile.columns]).sum(1)[None, :]
+            )
 
 
 def _run_window(

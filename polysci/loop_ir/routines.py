@@ -47,11 +47,11 @@ def _pack_row(
 
 def _pairs(user: User, to: Pointer, even: Any, odd: Any, real: int, width: int) -> None:
     """Write words of two rows, each of which may be missing."""
-    words = np.zeros((width, 2), to.dtype)
+    pairs = np.zeros((width, 2), to.dtype)
     for at, source in enumerate((even, odd)):
         if source:
-            words[:real, at] = user.read(source, np.arange(real))
-    user.write(to, np.arange(2 * width), words.reshape(-1))
+            pairs[:real, at] = user.read(source, np.arange(real))
+    user.write(to, np.arange(2 * width), pairs.reshape(-1))
 
 
 def _pack_pairs(user: User, box: Pointer, x: Any, row: Fields, first: int, channels: int) -> None:
@@ -126,10 +126,10 @@ def _panel_turned_pairs(
 ) -> None:
     """Copy steps that are neighbours in w into words of two."""
     real = max(0, min(real, width))
-    words = np.zeros(((deep + 1) // 2, width, 2), packed.dtype)
+    pairs = np.zeros(((deep + 1) // 2, width, 2), packed.dtype)
     k, column = np.arange(deep), np.arange(real)
-    words[k[:, None] // 2, column, k[:, None] % 2] = user.read(w, k[:, None] + column * step)
-    user.write(packed, np.arange(words.size), words.reshape(-1))
+    pairs[k[:, None] // 2, column, k[:, None] % 2] = user.read(w, k[:, None] + column * step)
+    user.write(packed, np.arange(pairs.size), pairs.reshape(-1))
 
 
 def _part_pair(

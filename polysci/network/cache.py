@@ -88,7 +88,7 @@ class NetworkRecords:
         return f"{text} {values}", names
 
     @property
-    def _words(self) -> str:
+    def _key_prefix(self) -> str:
         """The beginning of the key that other sizes have too."""
         options = self.options
         digest = _digest_text(_NUMBER.sub("#", self._canonical[0]))
@@ -98,7 +98,7 @@ class NetworkRecords:
     @property
     def key(self) -> str:
         """The key under which records are kept."""
-        return self._words + _digest_text(" ".join(_NUMBER.findall(self._canonical[0])))
+        return self._key_prefix + _digest_text(" ".join(_NUMBER.findall(self._canonical[0])))
 
     def best(self) -> dict[str, str] | None:
         """Return the choices of the fastest on this machine, at the level asked for or above."""
@@ -118,7 +118,7 @@ class NetworkRecords:
         """Return choices that did well: of this network, here first, then of other sizes."""
         records: Sequence[Record] = ()
         with suppress(WisdomError):
-            records = self.wisdom.starting_with(self._words)
+            records = self.wisdom.starting_with(self._key_prefix)
         host, key, threads = host_of(self.options.target), self.key, self.options.threads
         ranked = sorted(
             records,
@@ -196,12 +196,12 @@ def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def key_of_network(graph: Graph, options: PlanOptions, *words: str) -> str:
-    """Return the name of a network's entry; ``words`` are further options."""
+def key_of_network(graph: Graph, options: PlanOptions, *others: str) -> str:
+    """Return the name of a network's entry; ``others`` are further options."""
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
     digest = digest_value((replace(graph, constants={}, tensors={}), *tables))
     rates = options.rates.to_json()
-    parts = (_code(), find_compiler().identity, repr(options), rates, digest, *words)
+    parts = (_code(), find_compiler().identity, repr(options), rates, digest, *others)
     return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 

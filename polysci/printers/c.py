@@ -106,8 +106,8 @@ class CPrinter:
                 return self.body(node)
             case Scoped(body):
                 return [c.Block(self.body(body))]
-            case Comment(words):
-                return [c.remark(words)]
+            case Comment(comment):
+                return [c.remark(comment)]
             case Declare():
                 return [_declare(node)]
             case Barrier():

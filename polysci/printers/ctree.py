@@ -32,9 +32,9 @@ def loop(start: str, condition: str, update: str, body: Generable) -> Generable:
     return node
 
 
-def remark(words: str) -> Generable:
-    """``/* words */``: a comment on a line of its own."""
-    return Line(f"/* {words} */")
+def remark(comment: str) -> Generable:
+    """``/* comment */``: a comment on a line of its own."""
+    return Line(f"/* {comment} */")
 
 
 def local_array(kind: str, name: str, count: int | str, values: str = "") -> Statement:

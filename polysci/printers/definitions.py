@@ -77,7 +77,7 @@ def _headers(texts: tuple[str, ...]) -> _Headers:
 def reach(headers: Sequence[str], text: str) -> list[Definition]:
     """Return the definitions that a text uses, those that these use, and so on, in their order."""
     known = _headers(tuple(headers))
-    names = [name for name in words(text) if name in known.places]
+    names = [name for name in identifiers(text) if name in known.places]
     kept = frozenset[int]().union(*map(known.need, ("", *names)))
     return [known.all[place] for place in sorted(kept)]
 
@@ -96,7 +96,7 @@ def arrange(headers: Sequence[str], text: str) -> str:
     """
     pieces = definitions(text)
     internal = [part for part in pieces if part.internal]
-    heads = words(" ".join(part.prototype for part in internal))
+    heads = identifiers(" ".join(part.prototype for part in internal))
     types = [part for part in pieces if part.text.startswith("#") and part.names & heads]
     code = _join(part for part in pieces if not part.internal and part not in types)
     behind = [*reach(headers, f"PS_TARGET {text}"), *types, *internal]
@@ -117,11 +117,11 @@ def _ahead(parts: Sequence[Definition], text: str) -> list[Definition]:
         place for place, part in enumerate(parts)
         if not part.names and _code(part.text).startswith("#")
     }  # fmt: skip
-    pending = [words(text), *(parts[place].uses for place in kept)]
+    pending = [identifiers(text), *(parts[place].uses for place in kept)]
     while pending:
         used = {place for name in pending.pop() for place in places.get(name, ())} - kept
         kept |= used
-        pending += [words(it.prototype) or it.uses for it in map(parts.__getitem__, used)]
+        pending += [identifiers(it.prototype) or it.uses for it in map(parts.__getitem__, used)]
     return [parts[place] for place in sorted(kept)]
 
 
@@ -129,7 +129,7 @@ def _join(parts: Iterable[Definition]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def words(text: str) -> frozenset[str]:
+def identifiers(text: str) -> frozenset[str]:
     """The identifiers in C text, comments left out."""
     return frozenset(_WORD.findall(_COMMENT.sub(" ", text)))
 

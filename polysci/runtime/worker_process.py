@@ -17,7 +17,7 @@ _ROOT: Final = str(Path(__file__).resolve().parents[2])  # where the worker find
 
 
 class WorkerProcess:
-    """A worker that runs ``python -m module words``, from now until ``close`` or the end of a with.
+    """A worker that runs ``python -m module arguments`` until ``close`` or the end of a with.
 
     ``threads`` bounds the OpenMP pool of code that does not fix its own, ``env`` is added to the
     environment, ``timeout`` is the limit in seconds for one answer. ``name`` says in errors whose
@@ -27,7 +27,7 @@ class WorkerProcess:
     def __init__(
         self,
         module: str,
-        *words: str,
+        *arguments: str,
         threads: int,
         env: Mapping[str, str],
         timeout: float,
@@ -42,7 +42,7 @@ class WorkerProcess:
             "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         # -P: no module of the current directory stands in for one of ours.
-        self._child = Child([sys.executable, "-P", "-m", module, *words], {**limits, **env})
+        self._child = Child([sys.executable, "-P", "-m", module, *arguments], {**limits, **env})
 
     def __enter__(self) -> Self:
         return self

@@ -122,9 +122,9 @@ class SearchRecords:
         known: Sequence[Record] = ()
         with suppress(WisdomError):
             known = self.wisdom.measurements(self.host, threads=self.threads)
-        words, best = _NUMBER.sub("", self.key), dict[str, Record]()
+        form, best = _NUMBER.sub("", self.key), dict[str, Record]()
         for record in sorted(known, key=lambda record: record.seconds):
-            if record.problem != self.key and _NUMBER.sub("", record.problem) == words:
+            if record.problem != self.key and _NUMBER.sub("", record.problem) == form:
                 best.setdefault(record.problem, record)
         nearest = sorted(best.values(), key=lambda record: (self._distance(record), record.problem))
         return [record.schedule for record in nearest[:count]]

@@ -62,9 +62,9 @@ def test_names_do_not_matter_and_sizes_do(wisdom: Wisdom) -> None:
     renamed = records(RENAMED, dict(zip("PQR", SIZES.values(), strict=True)), wisdom)
     larger = records(PLAIN, SIZES | {"N": 32}, wisdom)
     assert plain.key == renamed.key != larger.key
-    assert plain._words == larger._words
+    assert plain._key_prefix == larger._key_prefix
     assert list(plain.numbers.values()) == list(renamed.numbers.values())
-    assert records(MINIMUM, SIZES, wisdom)._words != plain._words
+    assert records(MINIMUM, SIZES, wisdom)._key_prefix != plain._key_prefix
     bf16 = NetworkRecords(plain.graph, replace(OPTIONS, dtype="bf16"), wisdom)
     assert bf16.key != plain.key
 

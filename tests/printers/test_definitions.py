@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polysci.printers.definitions import arrange, definitions, reach, trim, words
+from polysci.printers.definitions import arrange, definitions, identifiers, reach, trim
 from polysci.printers.headers import headers
 from polysci.target.microkernels import HeaderSet
 from tests.lower.direct.test_codegen import SCHEDULES, source_of
@@ -88,7 +88,7 @@ def test_no_line_of_a_microkernel_header_is_lost(path: Path) -> None:
 def test_every_helper_in_a_file_is_used(name: str) -> None:
     source = source_of(name)
     whole = definitions(headers(source.header_set))
-    called = words(source.file)
+    called = identifiers(source.file)
     unused = {
         name
         for definition in definitions(source.file)

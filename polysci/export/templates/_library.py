@@ -175,9 +175,9 @@ def _compile(command: list[str], sources: Sequence[Path], built: Path) -> None:
     message = ""
     for openmp in _OPENMP:
         flags = [*_FLAGS, *_flags_in(sources), *_SHARED, openmp]
-        words = [*flags, "-o", str(built), *map(str, sources), "-lm"]
+        arguments = [*flags, "-o", str(built), *map(str, sources), "-lm"]
         with subprocess.Popen(
-            [*command, *words],
+            [*command, *arguments],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -389,16 +389,16 @@ def _embed(call: Call) -> None:
     """Add and normalise words, places and segments of a text."""
     if call.output(1) and call.input(7):
         raise ExpansionError("the output mask_index")
-    words, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
-    order = call.input(8) or _list(call, range(call.shape(words)[1]))
-    total = call.make("Gather", [table, words])
+    token_ids, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
+    order = call.input(8) or _list(call, range(call.shape(token_ids)[1]))
+    total = call.make("Gather", [table, token_ids])
     total = call.make("Add", [total, call.make("Gather", [places, order])])
     if segments:
         total = call.make("Add", [total, call.make("Gather", [call.input(4), segments])])
     if call.output(2):
         call.make("Identity", [total], call.output(2))
     if call.output(1):
-        call.reader.learn(call.output(1), np.zeros(call.shape(words)[0], np.int32))
+        call.reader.learn(call.output(1), np.zeros(call.shape(token_ids)[0], np.int32))
     _layer_norm(call, total, call.input(5), call.input(6), call.attribute("epsilon", 1e-12))
 
 

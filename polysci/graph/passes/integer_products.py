@@ -70,7 +70,7 @@ class _Product:
         return graph.reshape(self.x, graph.shape(self.node.inputs[0]))
 
     @property
-    def words(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         return dict(self.node.attributes) if self.node.op == "conv" else {}
 
 
@@ -206,7 +206,7 @@ def _end_in_bytes(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
     names, product_shape = map(graph.constant, numbers), graph.shape(product.node.outputs[0])
     result = graph.add(
         _OPERATORS[product.node.op][0], (product.reshape_x(graph), *names), product_shape,
-        graph.dtype(node.outputs[0]), **product.words,
+        graph.dtype(node.outputs[0]), **product.attributes,
     )  # fmt: skip
     return graph.reshape(result, graph.shape(node.outputs[0]))
 
@@ -219,7 +219,7 @@ def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
     shape = graph.shape(node.outputs[0])
     names = [product.reshape_x(graph), graph.constant(product.weights)]
     sums = graph.add(_OPERATORS[node.op][1], [*names, *[product.zero] * bool(product.zero)], shape,
-                     "int32", **product.words)  # fmt: skip
+                     "int32", **product.attributes)  # fmt: skip
     behind = [1] * (len(shape) - 2 if node.op == "conv" else 0)
     steps, text = product.weight_scales.astype(np.float64), "real * step * scale"
     if product.linear:

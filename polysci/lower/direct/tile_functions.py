@@ -136,9 +136,9 @@ def step_words(tile: Tile, most: int) -> int:
     """
     plan = tile.plan
     run = tile.depth * (plan.extent(plan.joined) if plan.joined else 1)
-    words = max(run // plan.compute.vnni_factor, 1)
-    fits = max(size for size in range(1, most + 1) if words % size == 0)
-    return fits if words // fits <= 1.25 * -(-words // most) else most
+    steps = max(run // plan.compute.vnni_factor, 1)
+    fits = max(size for size in range(1, most + 1) if steps % size == 0)
+    return fits if steps // fits <= 1.25 * -(-steps // most) else most
 
 
 def _parameters(plan: Plan, parts: Sequence[TilePart]) -> tuple[ScalarParameter, ...]:

@@ -325,5 +325,5 @@ class DnnlProblem:
         return own, (Execution(dnnl.reorder(*ends), arguments),)
 
     def _run(self, *steps: Execution) -> None:
-        words, _keep = self.dnnl.call(steps)
-        self.dnnl.expect("primitive_execute", self.dnnl.execute(*words))
+        arguments, _keep = self.dnnl.call(steps)
+        self.dnnl.expect("primitive_execute", self.dnnl.execute(*arguments))

@@ -165,8 +165,8 @@ class Walk:
         init = node.init
         if isinstance(init, c_ast.DeclList) and len(init.decls) == 1 and init.decls[0].init:
             (declared,) = init.decls
-            name, first, words = declared.name, declared.init, _type_words(declared)
-            if words is None or not _is_iterator_type(words):
+            name, first, specifiers = declared.name, declared.init, _type_specifiers(declared)
+            if specifiers is None or not _is_iterator_type(specifiers):
                 self.source.fail(place_of(node), f"the type of the iterator {name}", RULE_LOOP)
         elif isinstance(init, c_ast.Assignment) and init.op == "=":
             if not isinstance(init.lvalue, c_ast.ID):
@@ -226,13 +226,13 @@ class Walk:
         self.source.fail(place_of(node), what, RULE_LOOP)
 
     def declaration(self, node: c_ast.Decl, nest: ExtractedNest) -> None:
-        words = _type_words(node)
-        if words is None or not node.name:
+        specifiers = _type_specifiers(node)
+        if specifiers is None or not node.name:
             rule = "Inside the region only scalars are declared; arrays go before it."
             self.source.fail(place_of(node), "this declaration in the region", rule)
-        if node.init is None and _is_iterator_type(words):
+        if node.init is None and _is_iterator_type(specifiers):
             return
-        array = Array(node.name, (), " ".join(words))
+        array = Array(node.name, (), " ".join(specifiers))
         self.arrays.declare(array, node, nest.level.iterators)
         if node.init is not None:
             target = c_ast.ID(node.name, node.coord)
@@ -309,7 +309,7 @@ def _shrinks(gap: isl.PwAff, dim: int, step: int) -> bool:
     return all(answers)
 
 
-def _type_words(node: c_ast.Decl) -> list[str] | None:
+def _type_specifiers(node: c_ast.Decl) -> list[str] | None:
     """``["long", "int"]`` of a scalar declaration; None for anything else."""
     if not isinstance(node.type, c_ast.TypeDecl):
         return None
@@ -317,8 +317,8 @@ def _type_words(node: c_ast.Decl) -> list[str] | None:
     return list(kind.names) if isinstance(kind, c_ast.IdentifierType) else None
 
 
-def _is_iterator_type(words: Sequence[str]) -> bool:
-    plain = [word for word in words if word not in ("int", "signed")]
+def _is_iterator_type(specifiers: Sequence[str]) -> bool:
+    plain = [word for word in specifiers if word not in ("int", "signed")]
     return plain in _ITERATOR_TYPES
 
 

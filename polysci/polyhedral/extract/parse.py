@@ -36,7 +36,7 @@ class ArrayDeclaration:
 def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
     """Return every declaration in ``code`` by name, in the order of the text.
 
-    A declaration is a run of type words before a name, after ``;``, a brace, ``(`` or ``,``.
+    A declaration is a run of type specifiers before a name, after ``;``, a brace, ``(`` or ``,``.
     """
     by_name: dict[str, list[ArrayDeclaration]] = {}
     tokens = [(match.group(), match.start()) for match in _TOKEN.finditer(code)]
@@ -47,8 +47,8 @@ def declarations(code: str) -> dict[str, list[ArrayDeclaration]]:
         if head == at or (at and tokens[at - 1][0] not in ";{}(,"):
             at = max(head, at + 1)
             continue
-        words = [word for word, _ in tokens[at:head]]
-        at = _declarators(tokens, at, head, words, by_name)
+        specifiers = [word for word, _ in tokens[at:head]]
+        at = _declarators(tokens, at, head, specifiers, by_name)
     return by_name
 
 
@@ -57,7 +57,7 @@ def _is_word(token: str) -> bool:
 
 
 def _head(tokens: list[tuple[str, int]], at: int) -> int:
-    """End of the run of words that starts at ``at``."""
+    """Return the end of the run of identifiers that starts at ``at``."""
     while at < len(tokens) and _is_word(tokens[at][0]):
         at += 1
     return at
@@ -67,13 +67,13 @@ def _declarators(
     tokens: list[tuple[str, int]],
     start: int,
     at: int,
-    words: list[str],
+    specifiers: list[str],
     by_name: dict[str, list[ArrayDeclaration]],
 ) -> int:
     """Read ``words`` as type and declarators; returns the index of the next token to read."""
     pointer = tokens[at][0] == "*"
-    kind = [w for w in (words if pointer else words[:-1]) if w not in _QUALIFIERS]
-    if not kind or _NOT_A_TYPE & set(words):
+    kind = [w for w in (specifiers if pointer else specifiers[:-1]) if w not in _QUALIFIERS]
+    if not kind or _NOT_A_TYPE & set(specifiers):
         return at
     plain = any(w in _SCALARS or w.endswith("_t") for w in kind)
     if pointer and not plain:

@@ -217,11 +217,11 @@ class Wisdom:
             thorough[key] = record
         return tuple(record for what, record in sorted(thorough.items()))
 
-    def starting_with(self, words: str) -> tuple[Record, ...]:
-        """Records whose problem begins with these words, the fastest first; trials are none."""
-        check_type("words", words, str)
+    def starting_with(self, prefix: str) -> tuple[Record, ...]:
+        """Records whose problem begins with ``prefix``, the fastest first; trials are none."""
+        check_type("prefix", prefix, str)
         where = "WHERE substr(problem, 1, ?) = ? AND level <> ? ORDER BY seconds, schedule, host"
-        return store.rows(self.path, where, (len(words), words, TRIAL))
+        return store.rows(self.path, where, (len(prefix), prefix, TRIAL))
 
     def list(self) -> tuple[Record, ...]:
         """All records, sorted by problem, threads, features, host, level and schedule."""
