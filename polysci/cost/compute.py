@@ -9,8 +9,9 @@ import numpy as np
 
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.numerics.affine import Affine
+from polysci.numerics.arrays import LINE
 from polysci.polyhedral.contraction import Contraction, Dim
-from polysci.polyhedral.footprint import LINE, Count
+from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import RegisterTile
 from polysci.space.padding import share_of_work, skips
 from polysci.space.prefetch import RowsAhead

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from polysci.cost.compute import compute_seconds, dot_seconds, runs_of_call
 from polysci.cost.estimate import Context
-from polysci.cost.traffic_counts import PAGE, PERIODS, TrafficCounts
+from polysci.cost.traffic_counts import PERIODS, TrafficCounts
+from polysci.numerics.arrays import LINE, PAGE
 from polysci.polyhedral.contraction import REDUCTIONS
-from polysci.polyhedral.footprint import LINE, Count, LevelTraffic
+from polysci.polyhedral.footprint import Count, LevelTraffic
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.space import directives
 from polysci.space.directives import Ahead, Stream

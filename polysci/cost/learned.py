@@ -17,13 +17,13 @@ from polysci.cost.estimate import Context, Estimate
 from polysci.cost.traffic import traffic
 from polysci.cost.weights import LIMIT, LearnedScore, Weights
 from polysci.errors import SpecError
+from polysci.numerics.arrays import LINE, PAGE
 from polysci.polyhedral.contraction import columns_of
-from polysci.polyhedral.footprint import FLOAT, LINE, Count, compulsory_bytes
+from polysci.polyhedral.footprint import FLOAT, Count, compulsory_bytes
 from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile
 
 SMALL = 1e-3  # a share below it is as good as none; also keeps the logarithm of 0 finite
-PAGE = 4096  # bytes after which L1 sets repeat
 Features = NDArray[np.float64]
 Column = tuple[str, Count]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.polyhedral.footprint import LINE
+from polysci.numerics.arrays import LINE
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from polysci.cost.estimate import Context
 from polysci.errors import PolysciError, SpecError
+from polysci.numerics.arrays import LINE
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.footprint import LINE, Count
+from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import Family, schedules, ways_of
 from polysci.space.knobs import reads_copy
 from polysci.target.extensions import Extension, add_each

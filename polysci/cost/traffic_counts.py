@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
+from polysci.numerics.arrays import LINE, PAGE
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import REDUCTIONS, Dim, Operand, columns_of
 from polysci.polyhedral.footprint import (
-    LINE,
     Count,
     Extents,
     LevelTraffic,
@@ -34,7 +34,6 @@ from polysci.space.enumerate import Family, RegisterTile
 from polysci.space.packed_copy import beside_in_copy
 
 T = TypeVar("T")
-PAGE = 4096  # bytes
 # Bytes after which the sets of a cache repeat: 64 sets of L1, 2048 of L2, of one line each.
 PERIODS = (64 * LINE, 2048 * LINE)
 

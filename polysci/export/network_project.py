@@ -25,7 +25,7 @@ from polysci.export.files import (
 )
 from polysci.export.isa_choice import IsaChoice
 from polysci.export.selftest_data import SelftestData, make_selftest_data
-from polysci.lower.weights_file import LINE, Chunk, digest_of, packed_pieces, pieces_of
+from polysci.lower.weights_file import Chunk, digest_of, packed_pieces, pieces_of
 from polysci.network.build import runner_of
 from polysci.network.code import (
     Code,
@@ -38,6 +38,7 @@ from polysci.network.code import (
 from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.prepare import shares_of
 from polysci.network.runner import Runner, TensorPort
+from polysci.numerics.arrays import LINE
 from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
 from polysci.text import names
 from polysci.text.tables import bytes_text

@@ -33,13 +33,12 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.layer_calls import LayerCall, Spot, is_same, packed_once
-from polysci.numerics.arrays import Array, round_up
+from polysci.numerics.arrays import LINE, Array, round_up
 from polysci.numerics.dtypes import to_stored
 from polysci.printers.network import SOURCE
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, members_of
 
-LINE = 64  # bytes
 MAGIC = b"polysci weights "
 PACKED_MAGIC = b"polysci packed "
 PIECE = 1 << 20  # elements or bytes looked at at a time: whole lines

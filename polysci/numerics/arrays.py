@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 
-ALIGNMENT: Final = 64  # bytes
+LINE: Final = 64  # bytes of a cache line
+ALIGNMENT: Final = LINE
 PAGE: Final = 4096  # bytes
 HUGE_PAGE: Final = 2 << 20  # bytes
 # How far before x, in its page, y best starts. A load waits for an earlier store with the same low

@@ -13,11 +13,11 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.numerics.arrays import LINE
 from polysci.polyhedral.contraction import Contraction, Operand
 
 Count = NDArray[np.float64]
 Extents = Mapping[str, Count]
-LINE = 64  # bytes of a cache line
 FLOAT = 4  # bytes of an f32
 
 

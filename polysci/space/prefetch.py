@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from polysci.numerics.arrays import LINE
 from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
-LINE = 64  # bytes of a cache line
 STEPS = int(prior_of("ahead_steps"))  # from a prefetch of x to its use
 LEAST_DEPTH = 2 * STEPS  # of a run, for half of which its prefetches come in time
 LONG_DEPTH = 16 * STEPS  # with few loads a product: longer runs, of more lines than L1 has

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from polysci.cost import Context, traffic
 from polysci.numerics.affine import Affine
+from polysci.numerics.arrays import LINE
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.footprint import (
     FLOAT,
-    LINE,
     Count,
     LevelTraffic,
     compulsory_bytes,

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.cost.estimate import Context
+from polysci.numerics.arrays import LINE
 from polysci.polyhedral.contraction import columns_of
-from polysci.polyhedral.footprint import LINE, Count, footprint
+from polysci.polyhedral.footprint import Count, footprint
 from polysci.space.directives import Stream
 from polysci.space.enumerate import Family, RegisterTile, register_tiles, row_dims
 from polysci.target.microkernels import family as kernels_of

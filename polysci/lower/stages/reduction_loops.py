@@ -26,6 +26,7 @@ from polysci.lower.stages.loops import (
     vector_loop,
 )
 from polysci.lower.stages.rows_ahead import rows_ahead
+from polysci.numerics.arrays import LINE
 from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.program.passes.operands import ROW_ITERATOR
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, Value, members_of
@@ -42,7 +43,6 @@ FEW = 2  # sums at a time that so many lanes leave registers for
 STREAMED = 1 << 19  # bytes read from which on they come from beyond L2, while vectors wait
 VECTOR = 8  # elements then: of vectors twice as long each crosses a line if arrays begin in one
 AHEAD = 4096  # bytes between what is read then and what is asked for: the next page
-LINE = 64  # bytes
 LANE = Variable("j")  # of results or values side by side
 Bounds = Mapping[str, tuple[Index, Index]]  # iterator -> first value and end
 

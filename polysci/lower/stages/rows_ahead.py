@@ -15,6 +15,7 @@ from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, least
 from polysci.loop_ir.nodes import Address, Buffer, Named, Point, Prefetch
 from polysci.lower.stages.access import MemoryAccess, Places
 from polysci.lower.stages.accumulators import Statements
+from polysci.numerics.arrays import LINE
 from polysci.numerics.dtypes import C_TYPES
 from polysci.program.stages import Value
 
@@ -22,7 +23,6 @@ LARGE: Final = 1 << 18  # bytes of a table whose rows L2 may not hold beside all
 DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is read
 MOST_TURNS: Final = 16
 MOST_LINES: Final = 17  # of a row, 1 KiB from any place: the hardware foresees the others
-LINE: Final = 64  # bytes
 
 
 @dataclass(frozen=True, slots=True)

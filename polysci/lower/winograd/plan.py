@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.arrays import LINE
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -15,7 +16,7 @@ from polysci.target import microkernels
 from polysci.target.microkernels import Microkernel
 
 SPREAD = 512  # bytes: rows of V or M a multiple of this apart crowd into few cache sets
-LINE = 16  # elements of a cache line
+LINE_FLOATS = LINE // 4
 SIZES = (2, 4)  # outputs of a tile along each edge
 
 
@@ -85,7 +86,7 @@ class WinogradPlan:
 
         The panels of U lie in the order in which the loops over points and filters read them.
         """
-        return share_lines(-(-self.kernel.cols // LINE), self.calls)
+        return share_lines(-(-self.kernel.cols // LINE_FLOATS), self.calls)
 
     @property
     def calls(self) -> int:
@@ -188,4 +189,4 @@ def _up(value: int, multiple: int) -> int:
 
 def _pitch(length: int) -> int:
     """Return a distance of rows that spreads them over the cache sets."""
-    return length + LINE if length * 4 % SPREAD == 0 else length
+    return length + LINE_FLOATS if length * 4 % SPREAD == 0 else length

@@ -36,7 +36,6 @@ from polysci.program.stages import (
 )
 from polysci.target.machine import Machine
 
-LINE = 64  # bytes
 NEVER = 1 << 28  # nanoseconds that no cost reaches
 FEW = 8  # elements for one of a statistic, at least
 

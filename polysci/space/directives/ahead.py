@@ -28,12 +28,11 @@ from polysci.loop_ir.index import (
     number_in,
 )
 from polysci.loop_ir.nodes import Comment, Let
-from polysci.numerics.arrays import round_up
+from polysci.numerics.arrays import LINE, round_up
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space.directives.directive import Directive, Place, TilePart
 from polysci.space.directives.swap import has_window, run_rows
-from polysci.space.prefetch import LINE
 from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 

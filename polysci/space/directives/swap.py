@@ -30,9 +30,10 @@ from polysci.loop_ir.nodes import (
     Value,
 )
 from polysci.numerics.affine import Affine
+from polysci.numerics.arrays import LINE
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, Strides
 from polysci.space.directives.directive import Directive, TilePart
-from polysci.space.prefetch import LINE, LONG_DEPTH, STEPS
+from polysci.space.prefetch import LONG_DEPTH, STEPS
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
