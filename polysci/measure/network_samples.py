@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from polysci.numerics.arrays import Array
 
@@ -32,6 +34,19 @@ class LoadedModel:
 
 
 Way = Callable[[], LoadedModel]
+
+
+class ModelService:
+    """A worker's operations on one model; it keeps the run of the one that was loaded last."""
+
+    def __init__(self) -> None:
+        self._run: Callable[[], object]
+
+    def keep(self, model: LoadedModel, arrays: Sequence[Array], outputs: str) -> None:
+        """Keep a model's run; write what it left to ``outputs``, an .npz, as arr_0..."""
+        with Path(outputs).open("wb") as file:
+            np.savez(file, *arrays)
+        self._run = model.run
 
 
 def measure_samples(way: Way) -> tuple[LoadedModel, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,20 +10,17 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.measure.disturbance import Counters
-from polysci.measure.network_samples import LoadedModel, mean_seconds, measure_samples
+from polysci.measure.network_samples import LoadedModel, ModelService, mean_seconds, measure_samples
 from polysci.network.runner import cut_results, restore
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array
 from polysci.runtime.worker_process import serve
 
 
-class Compiled:
+class Compiled(ModelService):
     """The operations; a process loads one network."""
 
     operations: Final = ("load", "sample")
-
-    def __init__(self) -> None:
-        self._run: Callable[[], object]
 
     def load(self, folder: str, inputs: str, outputs: str) -> dict[str, Any]:
         """Load what ``stored.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
@@ -35,9 +31,7 @@ class Compiled:
             arrays_in = [aligned.copy(file[f"arr_{index}"]) for index in range(len(file.files))]
         loaded, peak = measure_samples(partial(_load_model, Path(folder), arrays_in))
         arrays = loaded.outputs()
-        with Path(outputs).open("wb") as file:
-            np.savez(file, *arrays)
-        self._run = loaded.run
+        self.keep(loaded, arrays, outputs)
         return {"peak_bytes": peak, "outputs": len(arrays)}
 
     def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:

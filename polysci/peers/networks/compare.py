@@ -52,7 +52,20 @@ DTYPES: Final = ("f32", "bf16")
 _TRIALS: Final = 5  # samples that decide between the settings
 
 
-class NetworkRival(PeerProcess):
+class NetworkProcess(PeerProcess):
+    """A worker process with a network in it, loaded and ready to be timed."""
+
+    version = choice = ""
+    peak_bytes = 0
+    outputs: Sequence[Array] = ()
+
+    def sample(self) -> float:
+        """One sample, in seconds a run, after a warm-up."""
+        options = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
+        return float(self.ask({"op": "sample", **options})["seconds"])
+
+
+class NetworkRival(NetworkProcess):
     """A peer's worker process with a model in it, after ``load``.
 
     ``timeout`` is in seconds, for every question. ``choice`` is the fastest setting,
@@ -62,9 +75,7 @@ class NetworkRival(PeerProcess):
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 600.0) -> None:
         super().__init__(peer, threads, timeout=timeout)
-        self.version, self.choice, self.peak_bytes = "", "", 0
         self.settings: Mapping[str, float] = {}
-        self.outputs: Sequence[Array] = ()
 
     def load(
         self,
@@ -102,11 +113,6 @@ class NetworkRival(PeerProcess):
             if (best := min(fastest, key=fastest.__getitem__)) != self.choice:
                 self._take(best, options, outputs_file)
 
-    def sample(self) -> float:
-        """One sample, in seconds a run, after a warm-up."""
-        options = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **options})["seconds"])
-
     def _fresh(self) -> None:
         if self.choice or not self.alive:
             self.choice = ""
@@ -134,8 +140,8 @@ def read(path: Path, count: int) -> list[Array]:
 Say = Callable[[str], None]
 
 
-class CompiledContestant(PeerProcess):
-    """Our network in a worker process, loaded and ready to be timed."""
+class CompiledContestant(NetworkProcess):
+    """The worker process of our network."""
 
     def __init__(
         self, network: Network, inputs: Mapping[str, Array], *, timeout: float = 600.0
@@ -143,7 +149,6 @@ class CompiledContestant(PeerProcess):
         us = Peer(OURS, OURS, "", "networks")
         module = "polysci.network.service"
         super().__init__(us, network.threads, timeout=timeout, module=module)
-        self.version = ""
         self.choice = f"{network.dtype}, {network.options.algorithm}, {network.options.target.isa}"
         try:
             self._load(network, inputs)
@@ -160,12 +165,7 @@ class CompiledContestant(PeerProcess):
             options = {"folder": name, "inputs": str(stored), "outputs": str(written)}
             answer = self.ask({"op": "load", **options})
             self.peak_bytes = int(answer["peak_bytes"])
-            self.outputs: Sequence[Array] = read(written, int(answer["outputs"]))
-
-    def sample(self) -> float:
-        """One sample, in seconds a run, after a warm-up."""
-        options = {"warm_up_s": WARM_UP_S, "min_sample_s": SAMPLE_S}
-        return float(self.ask({"op": "sample", **options})["seconds"])
+            self.outputs = read(written, int(answer["outputs"]))
 
 
 def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:

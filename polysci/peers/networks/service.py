@@ -6,16 +6,15 @@ import contextlib
 import importlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import CheckError, PolysciError, UnsupportedError
-from polysci.measure.network_samples import Way, mean_seconds, measure_samples
+from polysci.measure.network_samples import ModelService, Way, mean_seconds, measure_samples
 from polysci.peers import REMEDY
 
 Array = NDArray[Any]
@@ -37,14 +36,11 @@ class TimingRequest:
             raise CheckError(f"{self.model}: input {missing[0]!r:.200} was not given")
 
 
-class Service(ABC):
+class Service(ModelService, ABC):
     """The operations. A process loads one model in one way: threads of another would spin on."""
 
     package: str
     operations: Final = ("choices", "load", "sample")
-
-    def __init__(self) -> None:
-        self._run: Callable[[], object]
 
     @abstractmethod
     def ways(self, library: Any, request: TimingRequest) -> Mapping[str, Way]:
@@ -74,9 +70,7 @@ class Service(ABC):
         for index, array in enumerate(arrays):
             if array.dtype.kind not in "biuf":
                 raise UnsupportedError(f"output {index} has elements of {array.dtype}")
-        with Path(outputs).open("wb") as file:
-            np.savez(file, *arrays)
-        self._run = loaded.run
+        self.keep(loaded, arrays, outputs)
         return {"version": _version(library), "peak_bytes": peak, "outputs": len(arrays)}
 
     def sample(self, warm_up_s: float, min_sample_s: float) -> dict[str, Any]:
