@@ -133,17 +133,23 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFu
 
 
 @dataclass(frozen=True, slots=True)
-class _Panels:
-    """The panels of w, or of what lies in its memory from column ``origin`` on."""
+class _CopyOfB:
+    """A copy of B, which has these strides, into panels."""
 
     plan: Plan
     strides: tuple[int, ...]
-    origin: IndexLike = 0
 
     @property
     def offset(self) -> Affine:
-        """The offset in w of its elements."""
+        """The offset in B of its elements."""
         return self.plan.contraction.w.offset(self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels(_CopyOfB):
+    """The panels of w, or of what lies in its memory from column ``origin`` on."""
+
+    origin: IndexLike = 0
 
     @property
     def target(self) -> Buffer:
@@ -452,20 +458,12 @@ def part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunc
 
 
 @dataclass(frozen=True, slots=True)
-class _PartOfB:
+class _PartOfB(_CopyOfB):
     """The part of B from the origins of loops on; its copies are loops over what it holds."""
-
-    plan: Plan
-    strides: tuple[int, ...]
 
     @property
     def origins(self) -> list[str]:
         return part_origins(self.plan)
-
-    @property
-    def offset(self) -> Affine:
-        """The offset in B of its elements."""
-        return self.plan.contraction.w.offset(self.strides)
 
     @property
     def width(self) -> int:
