@@ -10,6 +10,14 @@ from polysci.errors import UnsupportedError
 MOST_NAMES = 3  # nodes that a line names
 
 
+class Refusal(Exception):  # noqa: N818 - becomes part of one UnsupportedError for all nodes
+    """Why one node cannot be computed; ``needs`` are tensors that would have to be constant."""
+
+    def __init__(self, reason: str, *needs: str) -> None:
+        super().__init__(reason)
+        self.needs = needs
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
     """Why one node cannot be compiled; ``inputs`` of the network that would have to be constant.

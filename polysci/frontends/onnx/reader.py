@@ -15,6 +15,7 @@ from polysci.frontends.onnx.model_file import DOMAINS, Body, rename_nodes
 from polysci.frontends.onnx.tensors import TensorTable, Types, fold, infer, infer_own
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
 from polysci.graph.operators import operator_of_onnx
+from polysci.graph.refusals import Refusal
 from polysci.numerics.arrays import Array
 from polysci.program.stages import DynamicDim
 
@@ -33,12 +34,8 @@ UNSIZED: Mapping[str, str] = MappingProxyType(
 )
 
 
-class ExpansionError(Exception):
-    """Reason why a node has no expansion; ``needs``: tensors whose value it would take."""
-
-    def __init__(self, reason: str, *needs: str) -> None:
-        super().__init__(reason)
-        self.needs = needs
+class ExpansionError(Refusal):
+    """Reason why a node has no expansion."""
 
 
 # Adds nodes in place of one. Raises ExpansionError where it cannot.

@@ -9,6 +9,7 @@ from typing import NoReturn
 from polysci.errors import UnsupportedError
 from polysci.graph.builder import FLOATS
 from polysci.graph.graph import Graph, Node
+from polysci.graph.refusals import Refusal
 from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, combine, constant
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.affine import Affine
@@ -21,14 +22,6 @@ from polysci.program.stages import LoopStage, RepeatStage, Stage, Value
 NUMBERS = (*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool")
 # What inputs and outputs hold; of 16 bits casts alone read and make them, and products read bf16.
 STORED = (*NUMBERS, "float16", "bf16")
-
-
-class Refusal(Exception):  # noqa: N818 - becomes part of one UnsupportedError for all nodes
-    """Why one node cannot be computed; ``needs`` are tensors that would have to be constant."""
-
-    def __init__(self, reason: str, *needs: str) -> None:
-        super().__init__(reason)
-        self.needs = needs
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from typing import Final
 from polysci.errors import SpecError, UnsupportedError
 from polysci.graph.graph import Graph
 from polysci.graph.operators import OPERATORS
-from polysci.graph.operators.builder import STORED, Builder, Refusal
-from polysci.graph.refusals import NodeRefusal, RefusedNodesError
+from polysci.graph.operators.builder import STORED, Builder
+from polysci.graph.refusals import NodeRefusal, Refusal, RefusedNodesError
 from polysci.loop_ir.expressions import (
     Apply,
     Computed,
