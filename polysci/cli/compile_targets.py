@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from polysci.graph.graph import Graph
     from polysci.network.options import CompileOptions, PlanOptions
     from polysci.network.prepare import PreparedNetwork
-    from polysci.ops.problem import Problem
-    from polysci.tune import Progress
 
 DTYPES: Final = ("f32", "bf16")
 # Arguments of commands that are options of ``compile_network``; of those some commands have few.
@@ -207,13 +205,10 @@ def _search(
     }
     options, faults = networks[0][1], list[str]()
     with Display(len(jobs)) as display:
-
-        def watch(problem: Problem, machine: FarmMachine, step: Progress) -> None:
-            display.watch(problem, step)
-
         for layer in run_searches(
-            farm, [*jobs.values()], options.level, time_limit=time_limit, watch=watch,
-            algorithm=options.algorithm, reproducible=options.reproducible,
+            farm, [*jobs.values()], options.level, time_limit=time_limit,
+            watch=display.watch_machine, algorithm=options.algorithm,
+            reproducible=options.reproducible,
         ):  # fmt: skip
             display.done(f"{layer.machine.target.isa} {describe(layer)}")
             if layer.result is None:

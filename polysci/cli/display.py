@@ -13,6 +13,7 @@ from polysci.cli.layers import say, title
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from polysci.farm import FarmMachine
     from polysci.ops.problem import Problem
     from polysci.tune import Progress
 
@@ -50,6 +51,10 @@ class Display:
     ) -> None:
         if self._live:
             self._live.stop()
+
+    def watch_machine(self, problem: Problem, machine: FarmMachine, step: Progress) -> None:
+        """Show the progress of a search on a machine of a farm."""
+        self.watch(problem, step)
 
     def watch(self, problem: Problem, step: Progress) -> None:
         """Show the progress of a search."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.farm import Farm, FarmMachine, FarmResult
     from polysci.ops.problem import Problem
-    from polysci.tune import Progress, Result, TunerOptions
+    from polysci.tune import Result, TunerOptions
 
 _HERE = ("machine", "isa", "isas")  # options that say what the workers say
 
@@ -85,16 +85,13 @@ def tune_on_farm(
     """The result of every layer on every kind of machine, as they come."""
     from polysci.farm import optimize_all
 
-    def watch(problem: Problem, machine: FarmMachine, step: Progress) -> None:
-        display.watch(problem, step)
-
     options: dict[str, Any] = {
         name: getattr(arguments, name) for name in ("ranker", "algorithm", "reproducible")
     }
     options |= {"again": getattr(arguments, "again", False), "tuner": tuner}
     for layer in optimize_all(
         todo, farm, arguments.level, shared.threads_of(arguments),
-        time_limit=arguments.time_limit, watch=watch, **options,
+        time_limit=arguments.time_limit, watch=display.watch_machine, **options,
     ):  # fmt: skip
         display.done(f"{layer.machine.target.isa} {describe(layer)}")
         yield layer
