@@ -19,8 +19,21 @@ PEAK_COUNTS: Final = "% of peak: taps in the padding do not count; what Winograd
 LEAST_SPEED: Final = 0.85  # of the reference loop, in the middle sample
 
 
+class DisturbanceShares:
+    """The shares of a measurement that tell whether other work disturbed it too much."""
+
+    __slots__ = ()
+    dropped: float
+    speed: float
+
+    @property
+    def disturbed(self) -> bool:
+        """Tell whether too little of it was measured on a quiet machine to be believed."""
+        return is_disturbed(self.dropped, self.speed)
+
+
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(DisturbanceShares):
     """Samples of one schedule, in seconds a call, with what is needed to read them.
 
     ``flops`` of one call, ``protocol`` how it was timed, ``host`` a ``host_digest``,
@@ -72,11 +85,6 @@ class Measurement:
     def recorded(self) -> bool:
         """Tell whether it was taken from the records of an earlier search."""
         return self.protocol == RECORDED
-
-    @property
-    def disturbed(self) -> bool:
-        """Tell whether too little of it was measured on a quiet machine to be believed."""
-        return is_disturbed(self.dropped, self.speed)
 
     @property
     def gflops(self) -> float:

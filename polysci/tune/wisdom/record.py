@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from polysci.border.arguments import check_type, describe
-from polysci.runtime.measurement import is_disturbed
+from polysci.runtime.measurement import DisturbanceShares
 
 TRIAL: Final = "trial"  # tried by a search that chose another schedule: for training only
 LEVELS: Final = (TRIAL, "estimate", "measure", "patient", "exhaustive")
@@ -14,7 +14,7 @@ _TEXT_LIMIT: Final = 4000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(DisturbanceShares):
     """One measured schedule: ``seconds`` is the median of a call, ``gflops`` 0 when unknown.
 
     ``features`` is a canonical list of CPU features, ``host`` a digest of the machine,
@@ -59,11 +59,6 @@ class Record:
             raise ValueError(
                 f"timestamp: expected UTC as 2025-01-31T12:00:00Z, got {describe(self.timestamp)}"
             ) from None
-
-    @property
-    def disturbed(self) -> bool:
-        """Return whether too little of it was measured on a quiet machine to be believed."""
-        return is_disturbed(self.dropped, self.speed)
 
     def __str__(self) -> str:
         mark = " (disturbed)" if self.disturbed else ""
