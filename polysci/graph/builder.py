@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from polysci.graph.graph import Graph, Node, QuantisedConstant, Tensor
+from polysci.graph.graph import ConstantValues, Graph, Node, QuantisedConstant, Tensor
 from polysci.numerics.arrays import Array
 
 FLOATS = ("float32", "float64")
 
 
 @dataclass(slots=True)
-class GraphBuilder:
+class GraphBuilder(ConstantValues):
     """A graph to whose end nodes are added."""
 
     graph: Graph
@@ -38,10 +38,6 @@ class GraphBuilder:
 
     def dtype(self, name: str) -> str:
         return self.tensors[name].dtype
-
-    def value(self, name: str) -> Array | None:
-        """The value of a tensor that is known ahead."""
-        return self.constants.get(name)
 
     def add(
         self, op: str, inputs: Sequence[str], shape: Sequence[int], dtype: str = "float32",
@@ -192,5 +188,5 @@ def known_integers(back: Backward, node: Node, position: int, name: str) -> list
     """Whole numbers of an attribute, or of a constant input; None where there are none."""
     if name in node.attributes:
         return [int(number) for number in np.atleast_1d(node.attributes[name])]
-    value = back.value(node.input(position))
+    value = back.constant_value(node.input(position))
     return None if value is None else [int(number) for number in value.reshape(-1)]

@@ -84,8 +84,19 @@ class QuantisedConstant:
     axis: int = 0
 
 
+class ConstantValues:
+    """Tensors by name, of which some are constants."""
+
+    __slots__ = ()
+    constants: Mapping[str, Array]
+
+    def constant_value(self, name: str) -> Array | None:
+        """The value of a tensor that is known ahead."""
+        return self.constants.get(name)
+
+
 @dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(ConstantValues):
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
@@ -113,10 +124,6 @@ class Graph:
         """The outputs without counts."""
         counts = {mark.count for mark in self.dynamic_dims.values()}
         return tuple(tensor for tensor in self.outputs if tensor.name not in counts)
-
-    def constant(self, name: str) -> Array | None:
-        """The value of a tensor that is known ahead."""
-        return self.constants.get(name)
 
     def part_name(self, node: Node, part: str) -> str:
         """Return a name for a part of a node that no tensor has."""

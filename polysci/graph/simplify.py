@@ -36,7 +36,7 @@ def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
     if graph.tensors[node.outputs[0]].dtype != "float32":
         return None
     if node.op == "batch_norm":
-        parts = [graph.constant(name) for name in node.inputs[1:]]
+        parts = [graph.constant_value(name) for name in node.inputs[1:]]
         if len(parts) != 4 or any(part is None for part in parts) or any(node.outputs[1:]):
             return None
         gamma, beta, mean, variance = (part.astype(float) for part in parts if part is not None)
@@ -73,7 +73,7 @@ def _affine_of(graph: Graph, node: Node) -> tuple[str, Array, Array] | None:
 
 def _by_channel(graph: Graph, name: str, like: str) -> Array | None:
     """A constant that varies along axis 1 of ``like`` alone: a number a channel, in float64."""
-    value, shape = graph.constant(name), graph.tensors[like].shape
+    value, shape = graph.constant_value(name), graph.tensors[like].shape
     if value is None or len(shape) < 2 or value.ndim > len(shape):
         return None
     full = (1,) * (len(shape) - value.ndim) + value.shape
@@ -104,10 +104,10 @@ def with_folded_weights(graph: Graph) -> Graph:
     """An AFFINE behind a convolution or matrix product goes into its weights and bias."""
 
     def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:
-        weights = graph.constant(maker.input(1))
+        weights = graph.constant_value(maker.input(1))
         if node.op != AFFINE or maker.op not in WEIGHTED or weights is None:
             return None
-        bias = graph.constant(maker.input(2)) if maker.input(2) else np.zeros(1)
+        bias = graph.constant_value(maker.input(2)) if maker.input(2) else np.zeros(1)
         if bias is None or (maker.op == "gemm" and not _plain(maker)):
             return None
         if bias.size != 1 and bias.shape[-1:] != (bias.size,):
@@ -194,7 +194,7 @@ def without_copies(graph: Graph) -> Graph:
 def _trains(graph: Graph, node: Node) -> bool:
     """Return whether a Dropout drops anything: where its third input is, or may be, true."""
     asked = node.input(2)
-    value = graph.constant(asked) if asked else np.zeros(())
+    value = graph.constant_value(asked) if asked else np.zeros(())
     return value is None or bool(value.any())
 
 
@@ -229,7 +229,7 @@ def with_moved_constants(graph: Graph) -> Graph:
 
 def _has_fixed_shape(graph: Graph, node: Node) -> bool:
     """Return whether a node is a Reshape that is told, as a constant, the shape of its output."""
-    shape = graph.constant(node.input(1)) if node.op == "reshape" else None
+    shape = graph.constant_value(node.input(1)) if node.op == "reshape" else None
     return shape is not None and np.array_equal(shape, graph.tensors[node.outputs[0]].shape)
 
 

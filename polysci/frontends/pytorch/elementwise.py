@@ -36,7 +36,7 @@ def convert(op: str, call: AtenCall, x: str, **arguments: Any) -> str:
 
 def _parameter(call: AtenCall, value: Operand, dtype: str) -> str:
     """Return a scale or zero of another type, a constant where it is known."""
-    known = call.graph.value(value) if isinstance(value, str) else np.array(value)
+    known = call.graph.constant_value(value) if isinstance(value, str) else np.array(value)
     return call.cast(str(value), dtype) if known is None else call.graph.constant(
         known.astype(dtype)
     )  # fmt: skip

@@ -83,7 +83,7 @@ def attention(
         scores = derive(graph, text, s=scores, m=attn_mask, least=float("-inf"))
     shares = call.add("softmax", scores, shape=graph.shape(scores), axis=-1)
     y = call.add("matmul", shares, value)
-    if attn_mask is None or not _may_hide_rows(graph.value(attn_mask)):
+    if attn_mask is None or not _may_hide_rows(graph.constant_value(attn_mask)):
         return y
     real = "float32" if graph.dtype(attn_mask) == "bool" else graph.dtype(attn_mask)
     rows = graph.shape(attn_mask)
@@ -303,7 +303,7 @@ def _stack_weights(
     """Return W, R and both biases, behind an axis of directions."""
 
     def stack(names: Sequence[str]) -> Array:
-        values = [value for name in names if (value := call.graph.value(name)) is not None]
+        values = [value for name in names if (value := call.graph.constant_value(name)) is not None]
         if len(values) < len(names):
             call.refuse("weights that are no constants")
         return np.stack(values)
@@ -316,7 +316,7 @@ def _stack_weights(
 
 def _slice_rows(call: AtenCall, state: str, first: int, count: int) -> str:
     """Return the states of a layer; none where all are 0."""
-    value = call.graph.value(state)
+    value = call.graph.constant_value(state)
     if value is not None and not value.any():
         return ""
     rows, *rest = call.graph.shape(state)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from polysci.errors import UnsupportedError
 from polysci.graph.builder import FLOATS
-from polysci.graph.graph import Graph, Node
+from polysci.graph.graph import ConstantValues, Graph, Node
 from polysci.graph.refusals import Refusal
 from polysci.loop_ir.expressions import Expr, Load, Number, apply, axis, combine, constant
 from polysci.loop_ir.functions import kind_of_type
@@ -25,7 +25,7 @@ STORED = (*NUMBERS, "float16", "bf16")
 
 
 @dataclass(slots=True)
-class Builder:
+class Builder(ConstantValues):
     """A graph on its way to stages."""
 
     graph: Graph
@@ -44,10 +44,6 @@ class Builder:
     def dtype(self, name: str) -> str:
         return self.values[name].dtype
 
-    def constant(self, name: str) -> Array | None:
-        """The value of a tensor that is known ahead."""
-        return self.constants.get(name)
-
     def refuse(self, reason: str, *needs: str) -> NoReturn:
         """This node cannot be computed; constant ``needs`` would change that."""
         raise Refusal(reason, *needs)
@@ -57,7 +53,7 @@ class Builder:
         name = node.input(position)
         if not name:
             return None
-        value = self.constant(name)
+        value = self.constant_value(name)
         if value is None:
             self.refuse(f"{what} is not constant", name)
         return value

@@ -119,7 +119,7 @@ def matrix_product(
     """
     rows = prod(build.shape(x.tensor)[at] for at in x.rows)
     k, n = build.shape(x.tensor)[x.columns], build.shape(y.tensor)[y.columns]
-    known = build.constant(weights) is not None
+    known = build.constant_value(weights) is not None
     if (known and not x.turned) or stack or precision_named(dtype).integer:
         steps = (1, n, 1, 1) if across else ()
         build.stages.append(LayerStage(

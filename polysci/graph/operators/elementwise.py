@@ -333,7 +333,7 @@ def add_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str
 def power_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
     """``a ^ b``; a square needs no power."""
     (a, b), dxs = node.inputs, ["", ""]
-    value = back.value(b)
+    value = back.constant_value(b)
     square = value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2
     by_base, by_exponent = gradients("pow")
     formulas = ["2 * dy * a" if square else by_base, by_exponent]

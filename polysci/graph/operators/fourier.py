@@ -118,7 +118,7 @@ def stft(build: Builder, node: Node) -> None:
     frames = build.fresh(f"{x}.frames", (*full[:2], length, shape[-1]), build.dtype(x))
     index = (axis(0), combine({"i1": hop, "i2": 1}), axis(3))
     build.stages.append(ViewStage(str(node), frames, x, index))
-    weights = build.constant(window) if window else np.ones(length)
+    weights = build.constant_value(window) if window else np.ones(length)
     if weights is not None:
         table *= weights.astype(np.float64)[:, None, None, None]
     else:

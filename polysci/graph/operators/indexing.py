@@ -44,7 +44,7 @@ def gather(build: Builder, node: Node) -> None:
     (along,) = attribute_axes([node.attributes.get("axis", 0)], len(shape))
     check_places(build, node, [shape[along]])
     index: list[Index] = [axis(at + (rank - 1) * (at > along)) for at in range(len(shape))]
-    known = build.constant(indices)
+    known = build.constant_value(indices)
     if known is None:
         places = Load(indices, tuple(axis(along + at) for at in range(rank)))
         index[along] = Computed(places, shape[along])
@@ -91,7 +91,7 @@ def check_places(build: Builder, node: Node, extents: Sequence[int], position: i
     build.check_numbers(node, node.inputs[0])
     if build.dtype(name) not in INDICES:
         build.refuse(f"indices of {build.dtype(name)}")
-    known = build.constant(name)
+    known = build.constant_value(name)
     if not build.values[name].size:
         return
     if not all(extents):

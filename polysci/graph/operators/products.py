@@ -29,7 +29,7 @@ def gemm(build: Builder, node: Node) -> None:
     across, back = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
     build.check_numbers(node, a, b)
     added = node.input(2)
-    constant_b = build.constant(b)
+    constant_b = build.constant_value(b)
     if added and not _spreads(build.shape(added), build.shape(y)):
         build.refuse(f"C {list(build.shape(added))} for y {list(build.shape(y))}")
     if build.dtype(a) != "float32" or not all(build.values[name].size for name in (a, b)):
@@ -60,7 +60,7 @@ def _spreads(shape: Axes, to: Axes) -> bool:
 
 def _column_bias(build: Builder, added: str, y: str, beta: float) -> str:
     """A C that is one number a column, as a vector; empty for any other."""
-    value, columns = build.constant(added), build.shape(y)[1]
+    value, columns = build.constant_value(added), build.shape(y)[1]
     if value is None and beta == 1 and build.shape(added) == (columns,):
         return added
     if value is None or (value.size > 1 and value.shape[-1:] != (value.size,)):
@@ -120,7 +120,7 @@ def multiply(build: Builder, node: Node, a: str, b: str, out: str) -> None:
 
 
 def _view_matrix(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
-    value = build.constant(name)
+    value = build.constant_value(name)
     if value is not None:
         return build.number(f"{name}.matrix", value.reshape(shape))
     matrix = build.fresh(f"{name}.matrix", shape, build.dtype(name))
@@ -152,7 +152,7 @@ def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     """One B for all: the rows of all matrices of A are those of one."""
     rank = len(build.shape(a))
     extra = len(build.shape(out)) - rank  # leading axes of 1 that only B has
-    value, (k, n) = build.constant(b), build.shape(b)[-2:]
+    value, (k, n) = build.constant_value(b), build.shape(b)[-2:]
     w = b
     if value is not None:
         w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
@@ -246,7 +246,7 @@ class Equation:
         build, order = self.build, [label for group in groups for label in group]
         places = [term.labels.index(label) for label in order]
         shape = [prod(self.sizes[label] for label in group) for group in groups]
-        value = build.constant(term.tensor)
+        value = build.constant_value(term.tensor)
         if value is not None:
             moved = np.ascontiguousarray(value.transpose(places)).reshape(shape)
             return build.number(f"{term.tensor}.moved", moved)
@@ -287,7 +287,7 @@ class Equation:
         stack, rows, inner, columns = parts
         batch, build = [(label,) for label in stack], self.build
         n = prod(self.sizes[label] for label in columns)
-        known = build.constant(right.tensor) is not None
+        known = build.constant_value(right.tensor) is not None
         across = not (known or not right.labels or right.labels[-1] in inner)
         a = self.arrange(left, [*batch, rows, inner])
         b = self.arrange(right, [*batch, inner, columns] if across else [*batch, columns, inner])

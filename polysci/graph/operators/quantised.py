@@ -103,7 +103,7 @@ def linear_conv(build: Builder, node: Node) -> None:
     check_channels(build, node)
     call = _layer(build, node, w, x_zero, w_zero, "u8:s8:u8")
     parameters = (x_scale, w_scale, y_scale, y_zero)
-    fixed = not node.input(8) or build.constant(node.input(8)) is not None
+    fixed = not node.input(8) or build.constant_value(node.input(8)) is not None
     if call and fixed and (scales := _scales(build, parameters)):
         problem = call.problem.with_(dtype=f"{_SHORT[build.dtype(x)]}:s8:{_SHORT[build.dtype(y)]}")
         build.stages.append(replace(call, problem=problem, scales=scales, bias=node.input(8)))
@@ -142,9 +142,9 @@ def _layer(
     build: Builder, node: Node, w: str, x_zero: str, w_zero: str, dtype: str
 ) -> LayerStage | None:
     """A layer, where weights are known and 8 bits hold them less their zero point."""
-    x, value = node.inputs[0], build.constant(w)
-    zero = build.constant(x_zero) if x_zero else np.zeros(1, np.int64)
-    of_w = build.constant(w_zero) if w_zero else np.zeros(1, np.int64)
+    x, value = node.inputs[0], build.constant_value(w)
+    zero = build.constant_value(x_zero) if x_zero else np.zeros(1, np.int64)
+    of_w = build.constant_value(w_zero) if w_zero else np.zeros(1, np.int64)
     windows = spans(node, build.shape(x), build.shape(w)[2:], build.shape(node.outputs[0]))
     usable = value is not None and zero is not None and of_w is not None and zero.size == 1
     if not usable or len(windows) > 2 or build.dtype(x) not in _SHORT:
@@ -234,7 +234,7 @@ def _check_matrices(build: Builder, *names: str) -> None:
 
 def _scales(build: Builder, names: tuple[str, ...]) -> Scales | None:
     """Return the scales of a layer, where they are known and one for all rows."""
-    known = [build.constant(name) for name in names]
+    known = [build.constant_value(name) for name in names]
     a, b, y, zero = known
     if a is None or b is None or y is None or zero is None or {a.size, y.size, zero.size} != {1}:
         return None
@@ -250,8 +250,9 @@ def _matrix_layer(
     y: str,
 ) -> bool:  # fmt: skip
     """Add a layer, where B is known, one matrix, and 8 bits hold it less its zero points."""
-    value, of_a = build.constant(b[0]), build.constant(a[1]) if a[1] else np.zeros(1, np.int64)
-    of_b = build.constant(b[1]) if b[1] else np.zeros(1, np.int64)
+    value = build.constant_value(b[0])
+    of_a = build.constant_value(a[1]) if a[1] else np.zeros(1, np.int64)
+    of_b = build.constant_value(b[1]) if b[1] else np.zeros(1, np.int64)
     rank = len(build.shape(a[0]))
     if value is None or of_a is None or of_b is None or value.ndim != 2 or rank < 2:
         return False
@@ -317,7 +318,7 @@ class QuantisedDirection(Direction):
         matrix_product(
             build, self.node, replace(x, tensor=numbers), sums, weights, dtype="u8:s8:s32"
         )
-        known = build.constant(weights)
+        known = build.constant_value(weights)
         assert known is not None  # the front end takes no other ones
         columns = build.number(f"{weights}.columns", known.sum(axis=1, dtype=np.int32))
         value = formula(

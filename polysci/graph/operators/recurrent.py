@@ -191,7 +191,7 @@ class Direction:
     def weights(self, position: int, first: int, rows: int) -> str:
         """Rows of W or R of this direction, as a matrix."""
         name = self.node.inputs[position]
-        value, columns = self.build.constant(name), self.build.shape(name)[2]
+        value, columns = self.build.constant_value(name), self.build.shape(name)[2]
         if value is not None:
             part = np.ascontiguousarray(value[self.number, first : first + rows])
             return self.build.number(f"{name}.{self.number}", part)
@@ -205,7 +205,7 @@ class Direction:
         name, build = self.node.input(3), self.build
         if not name:
             return ""
-        value, size = build.constant(name), build.shape(name)[1] // 2
+        value, size = build.constant_value(name), build.shape(name)[1] // 2
         if value is not None:
             both = value[self.number].reshape(2, size)[list(halves)]
             return build.number(f"{name}.{self.number}", both.sum(axis=0, dtype=value.dtype))
@@ -437,7 +437,7 @@ def _carry_states(direction: Direction, cell: Cell) -> list[CarriedTensor]:
 
 def mask_of(build: Builder, node: Node, lengths: str, count: int) -> str:
     """Add a mask by step and batch, 0 behind the end of a sequence; empty where all are as long."""
-    known = build.constant(lengths) if lengths else None
+    known = build.constant_value(lengths) if lengths else None
     if not lengths or (known is not None and (known >= count).all()):
         return ""
     numbers = build.number(f"{lengths}.steps", np.arange(count, dtype=np.int32))

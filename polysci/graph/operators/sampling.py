@@ -282,7 +282,7 @@ def _columns(build: Builder, node: Node, window: DeformedWindow) -> str:
 def _weights(build: Builder, node: Node, group: int, filters: int, depth: int) -> str:
     """The weights of a group as columns, one a filter."""
     w, first = node.inputs[1], group * filters
-    known = build.constant(w)
+    known = build.constant_value(w)
     if known is not None:
         matrix = known[first : first + filters].reshape(filters, depth).T
         return build.number(f"{w}.columns", np.ascontiguousarray(matrix))

@@ -107,7 +107,7 @@ class _ProductFinder:
         if node is None or node.op != "add":
             return self.product(node)
         for left, right in (node.inputs, node.inputs[::-1]):
-            product, bias = self.product(self._maker(left)), self.graph.constant(right)
+            product, bias = self.product(self._maker(left)), self.graph.constant_value(right)
             same = self.graph.tensors[left].shape == self.graph.tensors[node.outputs[0]].shape
             if product and bias is not None and product.bias is None and same:
                 behind = product.weights.ndim - 2 if product.node.op == "conv" else 0
@@ -123,14 +123,16 @@ class _ProductFinder:
         if node.op != "clip":
             return node.op == "relu" and y.is_idle(0, inf)
         sides = zip((node.input(1), node.input(2)), (-inf, inf), strict=True)
-        bounds = [self.graph.constant(name) if name else np.array(none) for name, none in sides]
+        bounds = [
+            self.graph.constant_value(name) if name else np.array(none) for name, none in sides
+        ]
         return y.is_idle(*(np.nan if bound is None else float(bound.item()) for bound in bounds))
 
     def linear(self, node: Node) -> _Linear | None:
         """The known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
         numbers = node.inputs[0] if node.op == "dequantize" else node.outputs[0]
-        dtype, scale = self.graph.tensors[numbers].dtype, self.graph.constant(node.inputs[1])
-        zero = self.graph.constant(node.input(2)) if node.input(2) else np.zeros((), dtype)
+        dtype, scale = self.graph.tensors[numbers].dtype, self.graph.constant_value(node.inputs[1])
+        zero = self.graph.constant_value(node.input(2)) if node.input(2) else np.zeros((), dtype)
         if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
             return None
         whole = scale.size == zero.size == 1
@@ -155,7 +157,7 @@ class _ProductFinder:
         )  # fmt: skip
         if not node.input(2):
             return product
-        bias = self.graph.constant(node.input(2))
+        bias = self.graph.constant_value(node.input(2))
         own = None if bias is None else _bias_of(bias, product.channels, 0)
         return None if own is None else replace(product, bias=own)
 
@@ -251,7 +253,7 @@ def _expand(graph: GraphBuilder, node: Node) -> str:
     if weights is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return ""
     x, zero, attributes = node.inputs[0], node.input(2), dict(node.attributes)
-    computed = bool(zero) and graph.value(zero) is None and graph.tensors[zero].size == 1
+    computed = bool(zero) and graph.constant_value(zero) is None and graph.tensors[zero].size == 1
     if not computed and not (weights.size and (weights.min() < -128 or weights.max() > 127)):
         return ""
     if computed:
@@ -269,7 +271,7 @@ def _expand(graph: GraphBuilder, node: Node) -> str:
 
 def _weights_of(graph: GraphBuilder, node: Node) -> Array | None:
     """The constant factor less its zeros, which are one, or one for each filter or column."""
-    weights, zero = graph.value(node.inputs[1]), graph.value(node.input(3))
+    weights, zero = graph.constant_value(node.inputs[1]), graph.constant_value(node.input(3))
     if weights is None or (zero is None and node.input(3)):
         return None
     behind = weights.ndim - 1 if node.op == "integer_conv" else 0
