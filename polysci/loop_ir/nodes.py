@@ -32,6 +32,14 @@ class Scope(Enum):
     REGISTER = "register"
 
 
+class Team(Enum):
+    """The threads that share the work of a piece of code."""
+
+    OWN = "those of a parallel region of its own"
+    OPENMP = "those of the parallel region around its call"
+    POOL = "those of a team, of which the caller tells"
+
+
 class LoopKind(Enum):
     """The way in which the turns of a loop are run."""
 

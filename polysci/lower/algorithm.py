@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from polysci.printers.openmp import Team
+from polysci.loop_ir.nodes import Team
 from polysci.text.tables import pairs, paragraph, time_text
 
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types

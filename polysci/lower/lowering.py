@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from polysci.errors import SpecError
-from polysci.loop_ir.nodes import LoopModule
+from polysci.loop_ir.nodes import LoopModule, Team
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
 from polysci.printers.c import print_file, print_primitive
-from polysci.printers.openmp import Team
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import shorten

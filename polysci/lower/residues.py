@@ -22,6 +22,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Named,
     Return,
+    Team,
     Unused,
     Value,
     block,
@@ -48,7 +49,6 @@ from polysci.polyhedral.contraction import Strides
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.printers import interface
-from polysci.printers.openmp import Team
 from polysci.space.directives import Ahead, Pack
 from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.resolve import resolve as resolve_nest

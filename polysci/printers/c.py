@@ -40,6 +40,7 @@ from polysci.loop_ir.nodes import (
     Scoped,
     Store,
     Table,
+    Team,
     Unused,
 )
 from polysci.numerics.scalar_functions import REAL
@@ -49,7 +50,6 @@ from polysci.printers.c_values import definition, element, head, number, pointer
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
 from polysci.printers.interface import NO_ISA, Function, Role, declare
-from polysci.printers.openmp import Team
 from polysci.target import microkernels
 from polysci.target.microkernels import HeaderSet
 

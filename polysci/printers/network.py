@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from polysci.loop_ir.nodes import LoopFunction, LoopModule, ScalarParameter
+from polysci.loop_ir.nodes import LoopFunction, LoopModule, ScalarParameter, Team
 from polysci.numerics.dtypes import C_TYPES, array_type
 from polysci.printers import ctree as c
 from polysci.printers import openmp
@@ -17,7 +17,6 @@ from polysci.printers.c import CPrinter
 from polysci.printers.definitions import trim
 from polysci.printers.headers import target_lines
 from polysci.printers.interface import SCALES, TEAM
-from polysci.printers.openmp import Team
 from polysci.target.isa import Isa
 from polysci.target.microkernels import header
 from polysci.text import templates

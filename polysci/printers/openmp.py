@@ -1,25 +1,16 @@
-"""The threads that run generated C, and the OpenMP pragmas that share work among them.
+"""The OpenMP pragmas that share work among the threads that run generated C.
 
 Without OpenMP the code is serial.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 BARRIER: Final = "#pragma omp barrier"
 MASTER: Final = "#pragma omp master"
 SIMD: Final = "#pragma omp simd"
 SIMD_OF: Final = "#pragma omp simd simdlen({})"  # elements of a vector, where the ISA has such
-
-
-class Team(Enum):
-    """The threads that share the work of a piece of code."""
-
-    OWN = "those of a parallel region of its own"
-    OPENMP = "those of the parallel region around its call"
-    POOL = "those of a team, of which the caller tells"
 
 
 def parallel(threads: int) -> str:

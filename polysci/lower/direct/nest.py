@@ -47,6 +47,7 @@ from polysci.loop_ir.nodes import (
     Return,
     ScalarParameter,
     Scoped,
+    Team,
     Unused,
     Value,
     block,
@@ -68,7 +69,6 @@ from polysci.lower.direct.tile_functions import activation_headers, tile_functio
 from polysci.lower.lowering import Source
 from polysci.polyhedral.contraction import Contraction
 from polysci.printers import interface
-from polysci.printers.openmp import Team
 from polysci.space.directives import Directive, EntryPoint
 from polysci.space.plan import Plan, Tile, Workspace, iterator
 from polysci.space.resolve import resolve

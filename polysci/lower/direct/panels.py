@@ -44,6 +44,7 @@ from polysci.loop_ir.nodes import (
     ScalarParameter,
     Scope,
     Store,
+    Team,
     Value,
     block,
     loop,
@@ -52,7 +53,6 @@ from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Dim
 from polysci.printers import interface
-from polysci.printers.openmp import Team
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.plan import Plan, iterator

@@ -38,6 +38,7 @@ from polysci.loop_ir.nodes import (
     Return,
     ScalarParameter,
     Scope,
+    Team,
     Unused,
     Value,
     block,
@@ -50,7 +51,6 @@ from polysci.lower.lowering import Source
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers import interface
-from polysci.printers.openmp import Team
 from polysci.space.directives import Ahead
 from polysci.space.plan import iterator
 from polysci.target.microkernels import HeaderSet
