@@ -115,7 +115,7 @@ def title(out: Path, name: str | None) -> str:
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
-    """Return the text of a template of exports, or of one elsewhere by its whole path."""
+    """Return the text of a template of exports."""
     return templates.fill(Path(__file__).with_name("templates") / template, values)
 
 

@@ -17,7 +17,7 @@ from polysci.border.arguments import check_path, check_real, check_type, describ
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.export.files import NETWORK_PROJECT, ExportKind
+from polysci.export.files import NETWORK_PROJECT, ExportKind, fill_template
 from polysci.export.network_project import network_sources, only_size, project_files
 from polysci.export.selftest_data import (
     SelftestData,
@@ -40,7 +40,6 @@ from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import array_type
 from polysci.printers.network import RunArgument
-from polysci.text import templates
 from polysci.text.names import remark
 from polysci.text.tables import shorten
 from polysci.training.model import (
@@ -116,11 +115,14 @@ def _run(
     return [*losses, *(array for array in results if array is not value)]
 
 
-TEMPLATES = Path(__file__).with_name("templates")
 LOSS = "loss"
-_OWN = {"{0}_step.h": "step.h", "main.c": "main.c", "selftest.c": "selftest.c"}
+_OWN = {
+    "{0}_step.h": "step.h",
+    "main.c": "step_main.c",
+    "selftest.c": "step_selftest.c",
+}
 STEP_PROJECT = ExportKind(
-    {**NETWORK_PROJECT.templates, **{path: str(TEMPLATES / name) for path, name in _OWN.items()}},
+    {**NETWORK_PROJECT.templates, **_OWN},
     NETWORK_PROJECT.others, (*NETWORK_PROJECT.built, "{0}.state"),
 )  # fmt: skip
 
@@ -180,8 +182,8 @@ class StepInterface:
             "STEP_ARGUMENTS": ", ".join(map(self._word, inputs)),
             "STEP_CALL": ", ".join(map(self._argument, ports)),
             "PASSED": ", ".join(map(self._pass_argument, inputs)),
-            "STATE_PLACES": templates.fill(
-                TEMPLATES / "places.c",
+            "STATE_PLACES": fill_template(
+                "step_places.c",
                 {"PLACES": ", ".join(str(places[key] if key else 0) for key in outputs)},
             ),
             "STEPS": str(STEPS),

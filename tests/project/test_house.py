@@ -33,6 +33,14 @@ def test_text_of_c_is_told_from_other_text(tmp_path: Path, text: str, printed: b
     assert house.prints_c(path) is printed
 
 
+def test_files_of_c_stand_in_the_folders_for_them(tmp_path: Path) -> None:
+    assert not house.misplaced_c()
+    for folder in ("training/templates", "printers/templates"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "step.h").touch()
+    assert house.misplaced_c(tmp_path) == ["training/templates/step.h"]
+
+
 def test_passages_between_rooms_are_recorded() -> None:
     trace = house.trace(lambda: polysci.parse_problem("mb1ic16ih14oc16kh3ph1").with_batch(2))
     assert ("a user", "ops") in trace.passages

@@ -36,6 +36,8 @@ C_TEXT = re.compile(
 )
 C_TREE = "polysci.printers.ctree"  # who imports it puts texts of C together
 PRINTERS = ("printers", "export")
+C_FOLDERS = (*PRINTERS, "microkernels")  # where files of C stand: templates, headers of kernels
+C_FILES = (".c", ".h", ".inc")
 # Rooms and modules that hold words of C and print none: why.
 READERS = {
     "polysci.polyhedral.extract": "reads C: the words that it knows, and its messages",
@@ -88,6 +90,14 @@ def printing_modules() -> list[str]:
         if path.relative_to(PACKAGE).parts[0] not in PRINTERS
         and not name.startswith(tuple(READERS))
         and prints_c(path)
+    ]
+
+
+def misplaced_c(package: Path = PACKAGE) -> list[str]:
+    """Return the files of C, templates among them, outside of the folders for them."""
+    paths = (path.relative_to(package) for path in sorted(package.rglob("*")))
+    return [
+        str(path) for path in paths if path.suffix in C_FILES and path.parts[0] not in C_FOLDERS
     ]
 
 
@@ -243,6 +253,7 @@ def static_rows() -> Iterator[tuple[str, object]]:
     files = modules()
     sizes = {name: len(path.read_text("utf-8").splitlines()) for name, path in files.items()}
     yield "modules that print C text outside printers/ and export/", len(printing_modules())
+    yield "files of C outside printers/, export/ and microkernels/", len(misplaced_c())
     yield "import layers", layers("one-way flow")
     yield "import layers inside cost", layers("one-way flow inside cost")
     yield f"modules under {SMALL} lines", sum(lines < SMALL for lines in sizes.values())
