@@ -15,7 +15,7 @@ from polysci.frontends.onnx.model_file import ModelSource
 from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import FIRST_PASSES, REPEATED_PASSES, simplify
+from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, reproducible_schedule
 from polysci.lower.layer_calls import refuse_code, refuse_schedule
 from polysci.lower.registry import DEFAULT

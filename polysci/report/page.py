@@ -9,11 +9,9 @@ from xml.etree.ElementTree import Element
 
 from polysci.explain import Explanation, MeasuredTime
 from polysci.explain.levels import HELD, Inside
-from polysci.explain.roofline import PEAK_NOTE, SOURCES
+from polysci.explain.roofline import PEAK_NOTE
 from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.explain import MeasuredTime
-from polysci.explain.roofline import PEAK_NOTE
 from polysci.report.figures import BAND, roofline, scatter
 from polysci.report.markup import Child, document, tag
 from polysci.report.model import Report, ReportLayer, shape_text

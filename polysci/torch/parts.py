@@ -22,8 +22,8 @@ from polysci.frontends.pytorch.program import Operators, TorchProgram, run_calls
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
+from polysci.graph.passes.table import simplify
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
-from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network
 from polysci.network.debug import FACTOR, LEAST, bound_of
 from polysci.numerics.arrays import Array

@@ -18,7 +18,7 @@ from polysci.frontends.layers.model import INPUT, OPSET, LayerGraph
 from polysci.frontends.layers.recurrent import GRU, LSTM
 from polysci.graph import graph as ir
 from polysci.graph.differentiate import pull_back
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.torch import settings
 from polysci.torch.kernels import Calls, check_operands, new_strided, strides_in

@@ -31,7 +31,7 @@ from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
 from polysci.graph.losses import IGNORED
 from polysci.graph.optimizers import SGD, Optimizer
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.code import arguments_of
 from polysci.network.compiled import Network, compile_network
 from polysci.network.options import CompileOptions

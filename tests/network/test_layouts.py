@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from polysci.frontends.onnx import importer
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import compile_network
 from polysci.program.passes import layouts
 from polysci.program.stages import Program, channels_last

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from polysci.frontends.onnx import importer
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import build_network, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors
 from polysci.network.options import PlanOptions

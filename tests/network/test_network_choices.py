@@ -17,7 +17,7 @@ from polysci.export.network_project import write_freestanding, write_project
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import pull_back
 from polysci.graph.graph import Graph
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.lower.layer_calls import refuse_schedule
 from polysci.network.compiled import Network, build_network, use_pool
 from polysci.network.options import PlanOptions

@@ -14,7 +14,7 @@ from polysci.frontends.notation.elaborate import elaborate
 from polysci.frontends.notation.graphs import graph_of_comprehension
 from polysci.frontends.notation.parser import parse
 from polysci.graph.graph import Graph
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network import tuning
 from polysci.network.cache import NetworkRecords
 from polysci.network.options import PlanOptions

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx.importer import graph_of, load
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import prepare
 from polysci.target.host import detect
 from tests.support.networks import disagreement, network_of, read

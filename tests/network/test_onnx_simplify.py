@@ -14,7 +14,7 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.frontends.onnx.importer import graph_of
 from polysci.graph.graph import AFFINE, Graph
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from tests.network.test_onnx_import import LIGHT, load
 from tests.support.onnxmodels import model, node, reals
 

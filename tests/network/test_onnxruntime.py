@@ -9,7 +9,7 @@ from polysci.errors import PolysciError
 from polysci.frontends.onnx import importer
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED, lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import compile_network
 from polysci.peers.networks.conformance import merge_graphs
 from tests.support.flags import QUICK

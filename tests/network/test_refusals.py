@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import compile_network
 from polysci.network.prepare import prepare
 from tests.support.flags import QUICK

@@ -6,7 +6,7 @@ import pytest
 from polysci.errors import UnsupportedError
 from polysci.frontends.onnx import importer, reference
 from polysci.graph.graph import Graph
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.lower.layer_calls import by_rows
 from polysci.lower.stages import row_fusion as row_fusion_stages

@@ -9,7 +9,7 @@ from onnx import ModelProto
 
 from polysci.errors import SpecError
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import compile_network
 from polysci.network.options import machine_for
 from polysci.network.prepare import pass_context

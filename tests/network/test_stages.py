@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from polysci.errors import PolysciError
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.loop_ir.expressions import (
     Apply,
     Guard,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.graph.graph import Graph
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import Memory, Pointer
 from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter

@@ -9,7 +9,7 @@ import onnx
 from polysci.frontends.onnx import importer, reference
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import SUPPORTED
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import Network, build_network, rebuild_network
 from polysci.network.debug import compare_tensors
 from polysci.network.options import PlanOptions

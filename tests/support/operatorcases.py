@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.frontends.onnx import importer, reference
 from polysci.graph.operators.lower import SUPPORTED, lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from tests.support.networks import network_of, read
 from tests.support.nodecases import difference
 

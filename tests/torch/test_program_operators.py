@@ -15,7 +15,7 @@ from polysci.frontends.pytorch.program import (
     run_program,
 )
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")

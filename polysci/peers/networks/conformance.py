@@ -24,8 +24,8 @@ from polysci.frontends.onnx.model_file import DOMAINS, onnx_module, opset_of
 from polysci.graph.graph import Graph, Node, Tensor
 from polysci.graph.operators.builder import STORED
 from polysci.graph.operators.lower import SUPPORTED, lower
+from polysci.graph.passes.table import simplify
 from polysci.graph.refusals import RefusedNodesError
-from polysci.graph.simplify import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.numerics.arrays import Array
 from polysci.text.tables import fit

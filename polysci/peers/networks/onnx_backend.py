@@ -11,7 +11,7 @@ from onnx.backend.base import Backend, BackendRep
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.onnx import importer, model_file
 from polysci.graph.operators.lower import SUPPORTED
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import Network, compile_network
 from polysci.numerics.arrays import Array
 

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from polysci.errors import UnsupportedError
 from polysci.graph.operators.elementwise import ROWS
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import prepare
 from tests.support.networks import read
 from tests.support.nodecases import Case, faults, model_of

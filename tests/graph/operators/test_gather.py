@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.program.stages import LoopStage, ViewStage
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals

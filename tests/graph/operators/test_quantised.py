@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import prepare
 from polysci.program.stages import LayerStage
 from tests.support.networks import read

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import prepare
 from tests.support.networks import network_of, read
 from tests.support.nodecases import Case, faults, model_of

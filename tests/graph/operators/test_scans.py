@@ -5,7 +5,7 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.graph.operators.reductions import BLOCK
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import prepare
 from tests.support.networks import network_of, read
 from tests.support.nodecases import Case, faults, model_of

@@ -8,7 +8,7 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.graph.operators.lower import lower
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import reals
 from tests.support.operatorcases import OperatorCase, faults, joined

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.loop_ir.nodes import Invoke, LoopFunction, LoopModule, Member, walk_statements
 from polysci.network.code import Code
 from polysci.network.compiled import plan_network

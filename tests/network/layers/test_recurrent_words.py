@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError
 from polysci.frontends.layers.words import CELLS, RecurrentWords, layers_of, model_of
-from polysci.graph.simplify import simplify
+from polysci.graph.passes.table import simplify
 from polysci.network.prepare import graph_of
 
 EXTENTS = st.integers(1, 10**6)
