@@ -13,13 +13,14 @@ from polysci.export.build_texts import build_values, wait_policy
 from polysci.export.candidates import with_isas
 from polysci.export.files import LAYER_PROJECT, fill_template, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
+from polysci.loop_ir.interface import Function, Role, function
 from polysci.lower.lowering import assemble
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.printers.c_values import parameter
-from polysci.printers.interface import SCALES, Function, Role, declare, dispatch, function, refuse
+from polysci.printers.interface import SCALES, declare, dispatch, finish, refuse
 from polysci.target.isas import ISAS, isa_named
 
 _WIDTH = 98  # columns of a comment
@@ -338,7 +339,7 @@ def _signatures(whole: Project) -> dict[str, str]:
 
 
 def _call(pointer: str, row: Function) -> str:
-    call = row.finish(f"{pointer}({', '.join(f'o.{name}' for name in row.names)})")
+    call = finish(row, f"{pointer}({', '.join(f'o.{name}' for name in row.names)})")
     return call if row.returns else f"{call} return;"
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from polysci import tune
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import sizes_of
+from polysci.loop_ir.interface import Function
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import Precision
@@ -81,7 +82,7 @@ class Entry:
         return self.layer.problem.w_kind == "activation"
 
     @property
-    def functions(self) -> tuple[interface.Function, ...]:
+    def functions(self) -> tuple[Function, ...]:
         """The functions that its code offers, under whatever symbol."""
         return self.sources[0].functions
 

@@ -9,13 +9,13 @@ from typing import Self
 import numpy as np
 
 from polysci.errors import PolysciError, UnsupportedError
+from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import Source, emit
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.printers.interface import Role
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim
 from polysci.program.passes.thread_shares import SHARED, ThreadShares

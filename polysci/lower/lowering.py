@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from polysci.errors import SpecError
+from polysci.loop_ir.interface import Function, columns_function, functions
 from polysci.loop_ir.nodes import LoopModule, Team
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.registry import algorithm_of
@@ -61,14 +62,14 @@ class Source:
         return self.team is Team.POOL
 
     @property
-    def functions(self) -> tuple[interface.Function, ...]:
+    def functions(self) -> tuple[Function, ...]:
         """Its entry points, whatever its symbol."""
-        return interface.functions(self.precision, by_rows=self.by_rows, team=self.pool)
+        return functions(self.precision, by_rows=self.by_rows, team=self.pool)
 
     @property
     def declarations(self) -> str:
         """The C declarations of the entry points, and of what packs some columns."""
-        columns = [interface.columns_function(self.precision)] * bool(self.columns)
+        columns = [columns_function(self.precision)] * bool(self.columns)
         return interface.declare((*self.functions, *columns), self.symbol)
 
     @property

@@ -12,6 +12,7 @@ from polysci import explain
 from polysci.cost import Context, shortlist
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.explain import Explanation
+from polysci.loop_ir import interface
 from polysci.loop_ir.index import Variable, as_index, least
 from polysci.loop_ir.nodes import (
     Address,
@@ -48,7 +49,6 @@ from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Strides
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.printers import interface
 from polysci.space.directives import Ahead, Pack
 from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.resolve import resolve as resolve_nest

@@ -25,6 +25,7 @@ from polysci.loop_ir.nodes import (
     Named,
     Result,
     Return,
+    ScalarParameter,
     Table,
     Unused,
     Value,
@@ -35,12 +36,12 @@ from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.numerics.arrays import LINE, Array, round_up
 from polysci.numerics.dtypes import to_stored
-from polysci.printers.network import SOURCE
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, members_of
 
 MAGIC = b"polysci weights "
 PACKED_MAGIC = b"polysci packed "
+SOURCE = ScalarParameter("from", "source *")  # of packing: where weights come from
 PIECE = 1 << 20  # elements or bytes looked at at a time: whole lines
 
 Chunk = bytes | memoryview

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import CheckError
+from polysci.loop_ir.interface import ALIGNMENT, NO_ISA, OK
 from polysci.lower.algorithm import ExactInputs
 from polysci.lower.registry import ALGORITHMS, DEFAULT
 from polysci.lower.registry import load as load_algorithm
@@ -327,7 +328,7 @@ class Worker:
         zero, to = _quantities(functions, reference, side)
         where = f"with the {side} of every buffer at a guard page"
         _stage(f"{symbol}_pack_weights, {where}")
-        packed = _unset(functions.packed_size, side, interface.ALIGNMENT)
+        packed = _unset(functions.packed_size, side, ALIGNMENT)
         w = self._input(reference, "w", side)
         functions.pack(pointer(w.raw), pointer(packed.raw), *zero)
         _expect_intact(f"{symbol}_pack_weights", packed=packed)
@@ -336,7 +337,7 @@ class Worker:
             what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
             _stage(f"{what}, {where}")
             y = _unset(y_type.bytes * prod(shape), side, y_type.bytes)
-            workspace = _unset(functions.workspace_size, side, interface.ALIGNMENT)
+            workspace = _unset(functions.workspace_size, side, ALIGNMENT)
             optional = [
                 pointer(self._input(reference, name, side).raw if variant == "fused" else None)
                 for name in ("bias", "residual", "clamp")
@@ -431,10 +432,10 @@ def _unset(size: int, side: Side, align: int) -> Guarded:
 
 
 def _expect_ok(what: str, status: int) -> None:
-    if status == interface.NO_ISA:
+    if status == NO_ISA:
         raise CheckError(f"{what}: this CPU lacks the instruction set it was generated for")
-    if status != interface.OK:
-        raise CheckError(f"{what}: returned {status}, expected {interface.OK}")
+    if status != OK:
+        raise CheckError(f"{what}: returned {status}, expected {OK}")
 
 
 def _expect_intact(what: str, **buffers: Guarded) -> None:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.loop_ir.index import number_in
+from polysci.loop_ir.interface import NO_ISA, Function, Role
 from polysci.loop_ir.nodes import (
     Advance,
     Append,
@@ -49,7 +50,7 @@ from polysci.printers import openmp
 from polysci.printers.c_values import definition, element, head, number, pointer, text, texts
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
-from polysci.printers.interface import NO_ISA, Function, Role, declare
+from polysci.printers.interface import declare
 from polysci.target import microkernels
 from polysci.target.microkernels import HeaderSet
 

@@ -26,7 +26,6 @@ TEMPLATES: Final = Path(__file__).with_name("templates")
 OPENMP: Final = "openmp"
 TEAM_MEMBER: Final = "m->team"  # in stages, of a team that is no region of OpenMP's
 MEMORY: Final = ScalarParameter("m", "const ps_memory *")  # the parameter of stages
-SOURCE: Final = ScalarParameter("from", "source *")  # of packing: where weights come from
 FUNCTION_HEADERS: Final = (
     "functions",
     "functions_exponential",

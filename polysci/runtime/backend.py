@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from polysci.errors import BuildError
+from polysci.loop_ir.interface import Role, function_name
 from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
-from polysci.printers.interface import Role, function_name
 from polysci.target.target import Target
 
 Argument = Any  # what a function of a device takes: a number, or where data lie in its memory
@@ -160,7 +160,7 @@ class Backend(Protocol):
 class LoadedFunctions:
     """A loaded primitive's functions (they take arguments of its device) and its sizes in bytes.
 
-    ``run`` and ``pack`` take what ``printers.interface.functions`` lists; ``run`` returns ``OK`` or
+    ``run`` and ``pack`` take what ``loop_ir.interface.functions`` lists; ``run`` returns ``OK`` or
     ``NO_ISA`` and releases the GIL. ``library`` keeps the code loaded.
     """
 

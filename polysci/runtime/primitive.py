@@ -11,6 +11,7 @@ import numpy as np
 from polysci.border.arguments import check_type, describe
 from polysci.border.guard import guard, is_expected, report_of
 from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.loop_ir.interface import NO_ISA, OK
 from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import SYMBOL
 from polysci.lower.lowering import Source, emit
@@ -21,7 +22,7 @@ from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, input_shapes
 from polysci.ops.registry import parse_problem
 from polysci.printers import interface
-from polysci.printers.interface import KEEP_FLAG, NO_ISA, OK
+from polysci.printers.interface import KEEP_FLAG
 from polysci.runtime import arguments
 from polysci.runtime import measurement as measurements
 from polysci.runtime.backend import DeviceLibrary, bind

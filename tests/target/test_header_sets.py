@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
+from polysci.loop_ir.interface import function, functions
 from polysci.lower.lowering import Source
 from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
@@ -147,7 +148,7 @@ TYPES |= {"u8": "uint8_t", "s8": "int8_t"}
 
 @pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
 def test_declarations_name_every_type(row: Precision) -> None:
-    text = re.sub(r"\s+", " ", interface.declare(interface.functions(row), "it"))
+    text = re.sub(r"\s+", " ", interface.declare(functions(row), "it"))
     x, w, y, total = (TYPES[each.name] for each in (row.x, row.w, row.y, row.sum))
     packed = "float" if str(row) == "f32" else "void"
     zero = ", int32_t x_zero" if row.integer else ""
@@ -158,7 +159,7 @@ def test_declarations_name_every_type(row: Precision) -> None:
         f"int it(const {x} *x, const {packed} *packed, {y} *y, const {total} *bias, "
         f"const {y} *residual, const float *clamp, {to}void *workspace); "
     )
-    names = interface.function("run", row).names
+    names = function("run", row).names
     assert names == re.findall(r"(\w+)[,)]", text[text.index(" it(") :])
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import loop_comments
+from polysci.loop_ir import interface
 from polysci.loop_ir.index import (
     ZERO,
     Condition,
@@ -68,7 +69,6 @@ from polysci.lower.direct.panels import (
 from polysci.lower.direct.tile_functions import activation_headers, tile_function
 from polysci.lower.lowering import Source
 from polysci.polyhedral.contraction import Contraction
-from polysci.printers import interface
 from polysci.space.directives import Directive, EntryPoint
 from polysci.space.plan import Plan, Tile, Workspace, iterator
 from polysci.space.resolve import resolve

@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from polysci.errors import UnsupportedError
+from polysci.loop_ir import interface
 from polysci.loop_ir.index import (
     Bits,
     Condition,
@@ -52,7 +53,6 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Dim
-from polysci.printers import interface
 from polysci.space.group_views import shift_of
 from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.plan import Plan, iterator

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
+from polysci.loop_ir import interface
 from polysci.loop_ir.index import (
     ZERO,
     Index,
@@ -50,7 +51,6 @@ from polysci.lower.direct.tile_functions import activation_function, activation_
 from polysci.lower.lowering import Source
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.printers import interface
 from polysci.space.directives import Ahead
 from polysci.space.plan import iterator
 from polysci.target.microkernels import HeaderSet

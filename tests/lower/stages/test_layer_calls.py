@@ -9,13 +9,13 @@ import onnx
 import pytest
 
 from polysci.graph.passes.table import simplify
+from polysci.loop_ir.interface import function
 from polysci.loop_ir.nodes import Invoke, LoopFunction, LoopModule, Member, walk_statements
 from polysci.network.code import Code
 from polysci.network.compiled import plan_network
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import generate_code, prepare
 from polysci.numerics.dtypes import PRECISIONS
-from polysci.printers.interface import function
 from polysci.printers.network import OPENMP, POOLS
 from polysci.program.passes import row_fusion
 from polysci.target.host import detect
