@@ -14,13 +14,13 @@ from polysci.export.candidates import with_isas
 from polysci.export.files import LAYER_PROJECT, fill_template, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
 from polysci.loop_ir.interface import Function, Role, function
-from polysci.lower.lowering import assemble
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.printers.c_values import parameter
 from polysci.printers.interface import SCALES, declare, dispatch, finish, refuse
+from polysci.runtime.source import assemble
 from polysci.target.isas import ISAS, isa_named
 
 _WIDTH = 98  # columns of a comment

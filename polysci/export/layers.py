@@ -11,10 +11,10 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import sizes_of
 from polysci.loop_ir.interface import Function
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.isas import ISAS

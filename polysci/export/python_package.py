@@ -10,9 +10,9 @@ from polysci.errors import UnsupportedError
 from polysci.export.build_texts import wait_policy
 from polysci.export.files import LAYER_PACKAGE, MARK, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
-from polysci.lower.lowering import assemble
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S
+from polysci.runtime.source import assemble
 from polysci.target.host import detect
 
 _NATIVE = "_native"

@@ -22,7 +22,6 @@ from polysci.cost import Context
 from polysci.cost.weights import from_json as weights_of
 from polysci.errors import PolysciError
 from polysci.lower import choice
-from polysci.lower.lowering import emit
 from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
@@ -31,6 +30,7 @@ from polysci.runtime.backends import backend_of
 from polysci.runtime.build import cache as build_cache
 from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import host_digest
+from polysci.runtime.source import emit
 from polysci.space import schedule
 from polysci.target.extensions import resource
 from polysci.target.host import detect

@@ -12,7 +12,7 @@ from polysci.text.tables import pairs, paragraph, time_text
 if TYPE_CHECKING:  # the command line reads the table, and a process that checks results the types
     from polysci.cost import Context
     from polysci.explain import Explanation, MeasuredTime
-    from polysci.lower.lowering import Source
+    from polysci.lower.lowering import LoweredPrimitive
     from polysci.numerics.arrays import Doubles
     from polysci.ops.problem import Problem
     from polysci.space.schedule import Schedule
@@ -185,7 +185,7 @@ class Algorithm(Protocol[Plan]):
         Raises IllegalScheduleError, SpecError or UnsupportedError for one that does not fit.
         """
 
-    def lower(self, plan: Plan, options: EmitOptions) -> Source:
+    def lower(self, plan: Plan, options: EmitOptions) -> LoweredPrimitive:
         """Return loop IR with the interface of every primitive.
 
         Raises SpecError or UnsupportedError for options that do not fit.

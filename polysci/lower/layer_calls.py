@@ -12,7 +12,7 @@ from polysci.errors import PolysciError, UnsupportedError
 from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
-from polysci.lower.lowering import Source, emit
+from polysci.lower.lowering import LoweredPrimitive, lower_problem
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -39,7 +39,7 @@ class LayerCall:
     """
 
     layer: LayerStage
-    source: Source
+    source: LoweredPrimitive
     schedule: Schedule
     packed_at: int | None
     shared: bool
@@ -77,7 +77,7 @@ def calls_of(
         code = LayerCode.of(layer, placed, schedule, fused=fused, alone=several < threads)
         key = code.key
         if key not in sources:
-            sources[key] = code.emit(f"{name}_l{len(sources)}", several, team)
+            sources[key] = code.lower(f"{name}_l{len(sources)}", several, team)
         source = sources[key]
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(code.schedule.parallel)
@@ -122,11 +122,11 @@ class LayerCode:
         texts = f"{self.fused} {self.adds}", repr(sorted(self.strides.items()))
         return (self.problem.key, str(self.schedule), *texts)
 
-    def emit(self, symbol: str, threads: int, team: Team) -> Source:
-        """The C, for so many threads. Raises as ``lowering.emit`` does."""
+    def lower(self, symbol: str, threads: int, team: Team) -> LoweredPrimitive:
+        """Return the loop IR, for so many threads. Raises as ``lower_problem`` does."""
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
         options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
-        return emit(self.problem, self.schedule, threads, options)
+        return lower_problem(self.problem, self.schedule, threads, options)
 
 
 def refuse_code(
@@ -137,7 +137,7 @@ def refuse_code(
     What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
     """
     try:
-        LayerCode.of(layer, placed, schedule, fused=fused).emit(SYMBOL, 1, Team.OWN)
+        LayerCode.of(layer, placed, schedule, fused=fused).lower(SYMBOL, 1, Team.OWN)
     except PolysciError as error:
         return str(error)
     return ""
@@ -172,11 +172,11 @@ class SharedLayers:
     Layers whose weights are equal and packed alike share them.
     """
 
-    sources: dict[tuple[str, ...], Source] = field(default_factory=dict)
+    sources: dict[tuple[str, ...], LoweredPrimitive] = field(default_factory=dict)
     size: int = 0
     places: dict[tuple[str, ...], list[tuple[Array, int]]] = field(default_factory=dict)
 
-    def place(self, layer: LayerStage, source: Source, weights: Array) -> int:
+    def place(self, layer: LayerStage, source: LoweredPrimitive, weights: Array) -> int:
         """Return how many bytes lie before the packed weights of a layer."""
         own = (source.key, source.packing) if source.packing else (
             layer.problem.key, str(source.schedule), str(layer.w)

@@ -40,7 +40,7 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.direct.nest import THREAD, flush_denormals, lower_nest, run_threads, thread_share
 from polysci.lower.direct.panels import clear_bytes
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
@@ -205,7 +205,7 @@ class Residues(Algorithm[ResiduePlan]):
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> ResiduePlan:
         return resolve(problem, schedule, threads)
 
-    def lower(self, plan: ResiduePlan, options: EmitOptions) -> Source:
+    def lower(self, plan: ResiduePlan, options: EmitOptions) -> LoweredPrimitive:
         return lower_residues(plan, options)
 
     def error_terms(
@@ -342,13 +342,13 @@ class ResiduesExplanation:
 class _Part:
     """A class's source, and where its pixels, weights and workspace start; the latter in bytes."""
 
-    source: Source
+    source: LoweredPrimitive
     start: int
     packed: int
     workspace: int
 
 
-def lower_residues(plan: ResiduePlan, options: EmitOptions) -> Source:
+def lower_residues(plan: ResiduePlan, options: EmitOptions) -> LoweredPrimitive:
     """Return a problem by residue classes; the interface is every primitive's.
 
     Raises SpecError or UnsupportedError for options that do not fit.

@@ -9,10 +9,10 @@ from typing import Final
 
 from polysci.errors import BuildError, NoCompilerError, SpecError
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.lowering import Source, emit
 from polysci.measure.bench import Bench, CandidateError
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
+from polysci.runtime.source import Source, emit
 from polysci.space.schedule import Schedule
 from polysci.text.names import suggest
 

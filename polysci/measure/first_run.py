@@ -16,11 +16,11 @@ from typing import Final
 from polysci.border.files import read_stored, replace_file
 from polysci.errors import CheckError
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import Verdict, time_limit
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
+from polysci.runtime.source import Source
 
 _MARK: Final = "has_run"  # a file of the entry, with the digest of the shared object
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from polysci.errors import BuildError, CheckError, NoCompilerError, PolysciError
 from polysci.loop_ir.nodes import join
 from polysci.lower.algorithm import PLAIN, SYMBOL, EmitOptions
-from polysci.lower.lowering import Source, assemble, emit
 from polysci.measure.bench import Bench
 from polysci.measure.samples import Samples
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
 from polysci.runtime.backends import backend_named
+from polysci.runtime.source import Source, assemble, emit
 from polysci.space.schedule import Schedule
 from polysci.target.target import HOST
 

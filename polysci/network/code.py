@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import Let, LoopFunction, LoopModule, join
 from polysci.lower.layer_calls import LayerCall, SharedLayers, Spot, calls_of, serial
-from polysci.lower.lowering import Source, assemble
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import (
     WeightsFile,
@@ -39,6 +38,7 @@ from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import Program
+from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
 from polysci.target.isa import Isa
 from polysci.target.isas import least_of
@@ -185,7 +185,8 @@ def code_of(
     ]  # fmt: skip
     stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
-    run, sources = run_values(entries, name), {call.source.symbol: call.source for call in calls}
+    lowered = {call.source.symbol: call.source for call in calls}
+    run, sources = run_values(entries, name), [*map(Source.of, lowered.values())]
     values = {
         **_memory_values(entries, name, arena, weights_file),
         **run,
@@ -195,14 +196,14 @@ def code_of(
         **tuning,
         "SIZE": describe_size(programs),
         "EMBEDDED": "",
-        "DECLARATIONS": _declare(sources.values()),
+        "DECLARATIONS": _declare(sources),
     }
     values |= code_values(isa, values)
-    files = {**print_network(values, "raw"), **_layer_files(name, sources.values())}
+    files = {**print_network(values, "raw"), **_layer_files(name, sources)}
     return Code(
         name, isa, files, values, values["CDEF"], weights_file, arena,
         programs[0].placed, uses[0].calls, pool,
-        module=_module_of(stages, sources.values(), arena, weights_file),
+        module=_module_of(stages, sources, arena, weights_file),
     )  # fmt: skip
 
 

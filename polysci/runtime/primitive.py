@@ -14,7 +14,6 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.loop_ir.interface import NO_ISA, OK
 from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import SYMBOL
-from polysci.lower.lowering import Source, emit
 from polysci.numerics import arrays
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
@@ -29,6 +28,7 @@ from polysci.runtime.backend import DeviceLibrary, bind
 from polysci.runtime.backends import backend_named
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.measurement import Measurement
+from polysci.runtime.source import Source, emit
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 from polysci.target.target import HOST

@@ -1,8 +1,8 @@
 """The driver: from a problem to its best schedule, by model alone or by measuring the best few."""
 
 from polysci.lower.algorithm import SYMBOL, EmitOptions
-from polysci.lower.lowering import emit
 from polysci.ops.model import model_of
+from polysci.runtime.source import emit
 from polysci.tune.context import context_of
 from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
 from polysci.tune.search import optimize

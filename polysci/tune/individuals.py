@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from polysci.errors import SpecError
-from polysci.lower import lowering
 from polysci.ops.registry import parse_key
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 
 NETWORK: Final = "network"  # the first word of keys of such records
@@ -51,4 +51,4 @@ def check_individual(problem: str, text: str, threads: int) -> None:
     for name, option in parse_texts(text).items():
         kind, _, key = name.partition(" ")
         if kind == LAYER:
-            lowering.emit(parse_key(key), parse(option), threads)
+            emit(parse_key(key), parse(option), threads)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from math import log
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
-from polysci.lower import lowering
 from polysci.lower.choice import admits, parse_record_key
-from polysci.lower.lowering import Source
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.measurement import Measurement, host_of
+from polysci.runtime.source import Source, emit
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
@@ -41,7 +40,7 @@ def check_record(record: Record) -> None:
     recorded = schedule.parse(record.schedule)
     if not admits(algorithm, recorded):
         raise SpecError(f"schedule {recorded}: it is not {algorithm}, as problem {problem} says")
-    lowering.emit(problem, recorded, record.threads)
+    emit(problem, recorded, record.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class SearchRecords:
             return None
         try:
             recorded = self.schedule_of(record.schedule)
-            source = lowering.emit(self.problem, recorded, self.threads)
+            source = emit(self.problem, recorded, self.threads)
         except PolysciError as error:
             _log.warning("ignoring the record %s: %s", record.schedule, error)
             return None

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from polysci.lower.lowering import Source
 from polysci.measure.first_run import check_first_run
 from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.measurement import Measurement
 from polysci.runtime.primitive import Primitive, build_primitive, load_primitive
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.target import HOST
 from polysci.text.tables import shorten, time_text

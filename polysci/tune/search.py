@@ -16,7 +16,6 @@ from polysci.cost.shortlist import vectors_of
 from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import DEFAULT
 from polysci.measure.first_run import check_first_run
 from polysci.numerics.dtypes import precision_named
@@ -24,6 +23,7 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_of
 from polysci.runtime.measurement import RECORDED, Measurement
+from polysci.runtime.source import Source, emit
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect

@@ -26,12 +26,12 @@ from polysci.cost import Context
 from polysci.errors import BuildError, CheckError, PolysciError
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
-from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import algorithm_of
 from polysci.measure.samples import LEAST_SAMPLES, Samples, is_worse, samples_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.runtime.measurement import Measurement, is_disturbed, protocol
+from polysci.runtime.source import Source, emit
 from polysci.space import directives
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find

@@ -19,12 +19,12 @@ from polysci.cost import Context
 from polysci.cost.batch import costs
 from polysci.cost.shortlist import as_family, choices, view_contexts
 from polysci.errors import UnsupportedError
-from polysci.lower.lowering import emit
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.footprint import footprint
+from polysci.runtime.source import emit
 from polysci.space import enumerate as space
 from polysci.space.resolve import resolve
 from polysci.space.schedule import parse

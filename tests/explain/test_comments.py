@@ -1,8 +1,8 @@
 """The comments of exported loops: bytes, cache and what stays for the next iteration."""
 
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.lowering import emit
 from polysci.ops.convolutions import Conv2d
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 
 PROBLEM = Conv2d(N=1, C=64, H=56, W=56, K=64, R=1, S=1, pad=0, layout="nhwc")

@@ -8,8 +8,8 @@ import pytest
 
 from polysci.loop_ir.index import Flag, Mapped, Variable
 from polysci.loop_ir.nodes import Buffer, Invoke, Member, Named, Result, ScalarParameter
-from polysci.lower.lowering import emit
 from polysci.ops import parse_problem
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 from tests.lower.direct.test_codegen import SCHEDULES
 

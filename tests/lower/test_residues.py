@@ -15,12 +15,12 @@ from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.choice import candidates, key_of, parse_record_key, resolve_algorithm
-from polysci.lower.lowering import emit
 from polysci.lower.residues import classes_of
 from polysci.measure.check import check
 from polysci.ops import BackwardData, Conv2d, Conv3d, in_direction, parse_problem
 from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import contract
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

@@ -15,7 +15,6 @@ import pytest
 
 from polysci.errors import CheckError
 from polysci.export import ExportedLayer, export_c
-from polysci.lower.lowering import Source, assemble
 from polysci.lower.winograd.algorithm import EXACT
 from polysci.measure.bench import bound_of
 from polysci.ops.convolutions import Conv2d
@@ -24,6 +23,7 @@ from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.build.process import Child
 from polysci.runtime.primitive import Primitive
+from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule, Transform, parse
 from polysci.target import microkernels
 from polysci.target.host import detect

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench, CandidateError
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule, parse
 from polysci.tune import EmitOptions, emit
 from tests.support.flags import QUICK

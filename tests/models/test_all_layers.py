@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import layer_lists
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.matmul import Matmul
+from polysci.runtime.source import Source
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit
 from tests.support import samples

@@ -11,7 +11,6 @@ import polysci
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import (
     BackwardData,
@@ -28,6 +27,7 @@ from polysci.ops import (
 )
 from polysci.ops.model import model_of
 from polysci.ops.problem import operands
+from polysci.runtime.source import emit
 from polysci.space import schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

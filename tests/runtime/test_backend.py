@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.lower.lowering import emit
 from polysci.measure.bench import Bench
 from polysci.measure.check import check
 from polysci.measure.samples import Samples
@@ -19,6 +18,7 @@ from polysci.printers import interface
 from polysci.runtime import backends
 from polysci.runtime.backend import bind
 from polysci.runtime.backends import BACKENDS
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, optimize
 

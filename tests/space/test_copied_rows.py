@@ -6,10 +6,10 @@ from polysci.cost import Context
 from polysci.errors import UnsupportedError
 from polysci.explain import loop_comments
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.runtime.source import emit
 from polysci.space.directives import Private
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect

@@ -14,11 +14,11 @@ from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import LoopModule, Team
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.lowering import Source, emit
 from polysci.lower.registry import algorithm_of
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import Precision, precision_named
 from polysci.ops.problem import Problem
+from polysci.runtime.source import Source, emit
 from polysci.space.schedule import Schedule
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import HeaderSet

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from polysci.lower.lowering import Source, assemble
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import bound_of
 from polysci.ops.problem import Problem
 from polysci.runtime.build import cache
 from polysci.runtime.build.process import Child
+from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
 from tests.support.flags import QUICK
 

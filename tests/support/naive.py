@@ -4,9 +4,9 @@ for tests of whatever checks, times, wraps or caches binaries."""
 from dataclasses import replace
 from pathlib import Path
 
-from polysci.lower.lowering import Source
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build.cache import build
+from polysci.runtime.source import Source
 
 FAULTS = {
     "wrong": "y[YSIZE / 2] += 1.0f;",

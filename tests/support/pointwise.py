@@ -23,7 +23,7 @@ from polysci.lower.algorithm import (
     SpaceLimits,
 )
 from polysci.lower.direct.algorithm import Direct, LegalSchedule
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
@@ -76,7 +76,7 @@ class Pointwise(Algorithm[LegalSchedule]):
             raise UnsupportedError(f"{problem}: algorithm pointwise: {reason}")
         return DIRECT.resolve(problem, _unmark(schedule), threads)
 
-    def lower(self, plan: LegalSchedule, options: EmitOptions) -> Source:
+    def lower(self, plan: LegalSchedule, options: EmitOptions) -> LoweredPrimitive:
         source = DIRECT.lower(plan, options)
         return replace(source, schedule=_mark(plan.schedule))
 

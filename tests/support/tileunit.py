@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from polysci.lower.lowering import Source
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
+from polysci.runtime.source import Source
 from polysci.target import microkernels
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import HeaderSet

@@ -11,7 +11,6 @@ import pytest
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.loop_ir.interface import function, functions
-from polysci.lower.lowering import Source
 from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.convolutions import Conv2d
@@ -21,6 +20,7 @@ from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
+from polysci.runtime.source import Source
 from polysci.target import microkernels
 from polysci.target.host import detect
 from polysci.target.isa import Isa

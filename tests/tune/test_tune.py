@@ -17,12 +17,12 @@ import pytest
 from polysci import tune
 from polysci.cost.shortlist import choices
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
-from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule, parse
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

@@ -12,10 +12,10 @@ import pytest
 from polysci import tune
 from polysci.errors import SpecError
 from polysci.lower.direct.algorithm import Direct
-from polysci.lower.lowering import Source
 from polysci.measure.bench import Bench
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import host_of
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.tune import TunerOptions

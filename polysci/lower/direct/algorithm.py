@@ -24,7 +24,7 @@ from polysci.lower.algorithm import (
     SpaceLimits,
 )
 from polysci.lower.direct.nest import lower_nest
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
@@ -135,7 +135,7 @@ class Direct(Algorithm[LegalSchedule]):
         legality.check(*model, schedule.tile_schedule(model[1].extents))
         return LegalSchedule(roles, strides, schedule, threads)
 
-    def lower(self, plan: LegalSchedule, options: EmitOptions) -> Source:
+    def lower(self, plan: LegalSchedule, options: EmitOptions) -> LoweredPrimitive:
         contraction, schedule = plan.contraction, plan.schedule
         strides = {**plan.strides, **options.strides}
         return lower_nest(contraction, strides, schedule, plan.threads, options)

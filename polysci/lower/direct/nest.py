@@ -67,7 +67,7 @@ from polysci.lower.direct.panels import (
     weights_function,
 )
 from polysci.lower.direct.tile_functions import activation_headers, tile_function
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.polyhedral.contraction import Contraction
 from polysci.space.directives import Directive, EntryPoint
 from polysci.space.plan import Plan, Tile, Workspace, iterator
@@ -108,7 +108,7 @@ def lower_nest(
     schedule: Schedule,
     threads: int,
     options: EmitOptions,
-) -> Source:
+) -> LoweredPrimitive:
     """Return ``contraction`` under ``schedule`` for arrays with these storage strides.
 
     ``threads`` share the loops; of another team than its own every thread calls it, and none waits
@@ -130,7 +130,7 @@ def lower_nest(
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
     module = lowering.module()
     packing = module.functions[interface.function_name("pack_weights", options.symbol)]
-    return Source(
+    return LoweredPrimitive(
         module, options.symbol, plan.header_set, schedule, plan.precision, options.team,
         (
             *activation_headers(contraction.activation),

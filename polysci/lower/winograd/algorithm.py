@@ -23,7 +23,7 @@ from polysci.lower.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.nest import lower_winograd
 from polysci.lower.winograd.plan import SIZES, WinogradPlan, convolution, refusal, resolve
 from polysci.numerics.arrays import Doubles
@@ -118,7 +118,7 @@ class Winograd(Algorithm[WinogradPlan]):
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> WinogradPlan:
         return resolve(problem, schedule, threads)
 
-    def lower(self, plan: WinogradPlan, options: EmitOptions) -> Source:
+    def lower(self, plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive:
         return lower_winograd(plan, options)
 
     def error_terms(

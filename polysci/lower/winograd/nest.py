@@ -48,7 +48,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.nest import THREAD, flush_denormals, run_threads, thread_share
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
-from polysci.lower.lowering import Source
+from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.space.directives import Ahead
@@ -60,7 +60,7 @@ HEADERS = ("winograd", "winograd_back")
 Strides = Mapping[str, tuple[int, ...]]
 
 
-def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> Source:
+def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive:
     """Return a convolution under a Winograd schedule; the interface is every primitive's.
 
     Raises SpecError or UnsupportedError for options that do not fit.
@@ -83,7 +83,7 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> Source:
         _multiply(plan, symbol),
         _block(plan, symbol),
     ))  # fmt: skip
-    return Source(
+    return LoweredPrimitive(
         module, symbol, HeaderSet(plan.kernel.isa), schedule, PRECISIONS["f32"], options.team,
         (*HEADERS, *activation_headers(plan.problem.activation)),
         4 * plan.workspace, 4 * plan.packed,

@@ -5,7 +5,6 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.lowering import emit
 from polysci.measure.integer_reference import Arrays
 from polysci.measure.worker import Guarded
 from polysci.numerics import arrays as aligned
@@ -13,6 +12,7 @@ from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem
 from polysci.runtime.backend import bind
 from polysci.runtime.backends import BACKENDS
+from polysci.runtime.source import emit
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops import parse_problem
 from polysci.ops.matmul import Matmul
 from polysci.polyhedral.contraction import columns_of
+from polysci.runtime.source import Source
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit, model_of
 from tests.support import samples

@@ -12,11 +12,11 @@ import pytest
 
 from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
-from polysci.lower.lowering import Source, assemble
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
 from polysci.printers import interface
+from polysci.runtime.source import Source, assemble
 from polysci.space.resolve import resolve
 from polysci.space.schedule import parse
 from polysci.tune import EmitOptions, emit

@@ -7,12 +7,12 @@ from polysci.cost import Context, shortlist
 from polysci.cost.curve_groups import NEAR, best_curve, curve_forms
 from polysci.errors import IllegalScheduleError, SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
+from polysci.runtime.source import emit
 from polysci.space.directives import Hilbert
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect

@@ -14,13 +14,13 @@ from polysci.cost.shortlist import choices
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import explain, render
 from polysci.export import ExportedLayer, export_c, export_python
-from polysci.lower.lowering import Source
 from polysci.measure.integer_reference import Arrays
 from polysci.ops import Nest, parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.tune import EmitOptions, emit, model_of, optimize

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from polysci.cost.shortlist import choices
-from polysci.lower.lowering import Source, assemble
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.microkernels import ways

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from polysci.errors import UnsupportedError
-from polysci.lower.lowering import Source
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS
 from polysci.ops.convolutions import Conv2d
+from polysci.runtime.source import Source
 from polysci.space.schedule import parse
 from polysci.target import microkernels
 from polysci.target.host import detect

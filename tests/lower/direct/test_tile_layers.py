@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from polysci.lower import lowering
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
 from polysci.ops.convolutions import Conv2d
@@ -12,6 +11,7 @@ from polysci.ops.matmul import Matmul
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
 from polysci.runtime.primitive import Primitive
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 from polysci.target.isas import ISAS
 from tests.support import samples, tileunit
@@ -41,7 +41,7 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
     layout, threads = (("nhwc", 1), ("nhwc", 2), ("nchw", 1))[seed % 3]
     problem = replace(LAYERS[layer], layout=layout, dtype=dtype)
     (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, seed)
-    source = lowering.emit(problem, plan, threads)
+    source = emit(problem, plan, threads)
     assert source.isa == "amx"
     path = cache.build(tileunit.emulated_file(source), flags=QUICK)
     with Bench(problem, threads, timeout=60) as bench:
@@ -53,7 +53,7 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
 def test_batches_of_integer_products_are_exact(constant: str, threads: int, dtype: str) -> None:
     problem = Matmul(19, 70, 40, 3, constant, dtype)
     (plan,) = samples.members(samples.fixed_context(problem, threads, AMX), 1, threads)
-    source = lowering.emit(problem, plan, threads)
+    source = emit(problem, plan, threads)
     assert source.isa == "amx"
     path = cache.build(tileunit.emulated_file(source), flags=QUICK)
     with Bench(problem, threads, timeout=60) as bench:
@@ -72,7 +72,7 @@ def test_tiles_are_configured_once_a_call_and_not_held_after_it() -> None:
     """2 images x 5 panels of the same 45 rows; 72 channels are 3 steps of 12 words."""
     problem = replace(LAYERS["pointwise"], dtype="bf16")
     schedule = parse("k:64 n k:16 > brgemm_amx_bf16_45x16")
-    source = lowering.emit(problem, schedule)
+    source = emit(problem, schedule)
     path = cache.build(tileunit.emulated_file(source, COUNTED), flags=QUICK)
     library = load(path, source.declarations + COUNTERS)
     primitive = Primitive(problem, schedule, source, library, source.symbol)
@@ -87,7 +87,7 @@ def test_tiles_are_configured_once_a_call_and_not_held_after_it() -> None:
 def test_steps_divide_runs_where_that_takes_hardly_more_of_them() -> None:
     def words(channels: int) -> str:
         problem = Conv2d(N=1, C=channels, H=4, W=4, K=16, R=1, S=1, pad=0, dtype="bf16")
-        text = lowering.emit(problem, parse("k:16 > brgemm_amx_bf16_16x16")).text
+        text = emit(problem, parse("k:16 > brgemm_amx_bf16_16x16")).text
         return text.split(".words = ")[1].split("}")[0] if ".words" in text else "16"
 
     assert [words(channels) for channels in (8, 32, 48, 72, 144)] == ["4", "16", "12", "12", "12"]

@@ -23,10 +23,10 @@ from polysci.loop_ir.nodes import (
     Unused,
     block,
 )
-from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.measurement import host_of
+from polysci.runtime.source import emit
 from polysci.space import directives
 from polysci.space.directives import (
     DIRECTIVES,

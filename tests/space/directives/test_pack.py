@@ -5,10 +5,10 @@ import pytest
 from polysci.cost import Context, shortlist
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.choice import candidates
-from polysci.lower.lowering import emit
 from polysci.measure.check import check
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.runtime.source import emit
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates

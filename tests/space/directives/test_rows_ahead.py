@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from polysci.cost.shortlist import estimate_of
-from polysci.lower.lowering import emit
 from polysci.ops import Conv2d, parse_problem
+from polysci.runtime.source import emit
 from polysci.space.prefetch import STEPS, RowsAhead
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
