@@ -57,8 +57,14 @@ def target_lines(isa: Isa) -> str:
 
     The flags stand in the text, so that whatever compiles it reads them there (``flags_in``).
     """
-    define = f"#define PS_TARGET {isa.attribute}".rstrip()
+    define = f"#define PS_TARGET {attribute(isa)}".rstrip()
     return f"/* compile with: {' '.join(isa.flags)} */\n{define}" if isa.flags else define
+
+
+def attribute(isa: Isa) -> str:
+    """Return the GNU C attribute that enables a set for one function; empty if it needs none."""
+    names = ",".join(isa.targets)
+    return f'__attribute__((target("{names}")))' if names else ""
 
 
 def flags_in(text: str) -> tuple[str, ...]:
@@ -87,7 +93,7 @@ def _first(names: list[str]) -> str:
 
 def fused_product(isa: Isa) -> str:
     """Return ``f_ISA``, which takes the widest vectors and the fused operation of a set."""
-    head = f"{isa.attribute} float f_{isa}(float a, float b, float c)"
+    head = f"{attribute(isa)} float f_{isa}(float a, float b, float c)"
     vector = f"typedef float vector __attribute__((vector_size({4 * isa.lanes_f32})));"
     total = f"__builtin_fmaf(a, b, c) + square[{isa.lanes_f32 - 1}]"
     return (

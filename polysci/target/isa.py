@@ -81,13 +81,7 @@ class Isa:
     @property
     def cflags(self) -> tuple[str, ...]:
         """The flags that enable it for a whole file, for C that does not ask itself."""
-        return (*(f"-m{option}" for option in self._targets), *self.flags)
-
-    @property
-    def attribute(self) -> str:
-        """The GNU C attribute that enables the set for one function; empty if it needs none."""
-        names = ",".join(self._targets)
-        return f'__attribute__((target("{names}")))' if names else ""
+        return (*(f"-m{option}" for option in self.targets), *self.flags)
 
     @property
     def machine(self) -> str:
@@ -104,7 +98,7 @@ class Isa:
         return set(self.features) <= set(features)
 
     @property
-    def _targets(self) -> tuple[str, ...]:
+    def targets(self) -> tuple[str, ...]:
         """The targets that compilers are told to enable."""
         if self.machine != "aarch64":
             return self._options

@@ -14,7 +14,7 @@ from polysci.cost.shortlist import choices
 from polysci.export import ExportedLayer
 from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
-from polysci.printers.headers import headers
+from polysci.printers.headers import attribute, headers
 from polysci.runtime.build.compiler import default_flags
 from polysci.space.schedule import parse
 from polysci.target import microkernels
@@ -113,7 +113,7 @@ def test_clang_accepts_every_kernel(tmp_path: Path) -> None:
 
     def said(group: Group) -> str:
         source, isa = tmp_path / f"{group}.c", ISAS[group.unit.isa]
-        named = f"#define PS_TARGET {isa.attribute}"
+        named = f"#define PS_TARGET {attribute(isa)}"
         source.write_text(kernelunit.text(group).replace(named, "#define PS_TARGET"))
         words = ["clang", "--target=aarch64-linux-gnu", *aarch64.INCLUDES, *aarch64.STRICT]
         return subprocess.run(

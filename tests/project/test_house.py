@@ -22,6 +22,7 @@ def test_importers_are_counted() -> None:
         ('"""Prints ``#include``."""\nx = 1\n', False),
         ('x = "#include <stdint.h>"\n', True),
         ('x = f"for (int64_t i = 0; i < {n}; ++i)"\n', True),
+        ('x = f"__attribute__((target({n})))"\n', True),
         ("from polysci.printers import ctree as c\n", True),
         ('raise ValueError("expected a float, got {x}")\n', False),
         ('raise ValueError("a region begins with #pragma scop")\n', False),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from polysci.errors import BuildError
+from polysci.printers.headers import attribute
 from polysci.runtime.build import compiler, precompiled
 from polysci.runtime.build.compiler import (
     WARNINGS,
@@ -73,9 +74,9 @@ def test_every_isa_attribute_compiles_without_a_warning(tmp_path, monkeypatch, n
         pytest.skip("the attributes are for x86")
     monkeypatch.setenv("CC", name)
     ours = [isa for isa in ISAS.values() if isa.machine in ("", "x86_64")]
-    text = "".join(f"{isa.attribute} int f_{isa}(void);\n" for isa in ours)
+    text = "".join(f"{attribute(isa)} int f_{isa}(void);\n" for isa in ours)
     text += "".join(
-        f"{isa.attribute} int f_{isa}(void) {{ return {isa.registers}; }}\n" for isa in ours
+        f"{attribute(isa)} int f_{isa}(void) {{ return {isa.registers}; }}\n" for isa in ours
     )
     compile_shared(text, (*PLAIN, *WARNINGS), tmp_path / "a.so")
 

@@ -30,7 +30,7 @@ SMALL = 40  # lines
 # Text of C in a string: a directive at the start of a line, a loop, a declaration, a qualifier.
 C_TEXT = re.compile(
     r"^\s*#(?:include|pragma|define)\b|\bfor \((?:int|long|int64_t|size_t)\b|\brestrict\b"
-    r"|\breturn \S+;|\bstatic (?:inline|const|void|int)\b"
+    r"|__attribute__\(\(|\breturn \S+;|\bstatic (?:inline|const|void|int)\b"
     r"|\b(?:int|int64_t|float|double|void|size_t) \*?\w+ ?[=;(\[]",
     re.MULTILINE,
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from polysci.printers.definitions import arrange
-from polysci.printers.headers import headers
+from polysci.printers.headers import attribute, headers
 from polysci.runtime.source import Source
 from polysci.target import microkernels
 from polysci.target.isas import isa_named
@@ -28,7 +28,7 @@ def kernels(x: str) -> list[microkernels.Microkernel]:
 def emulated(text: str) -> str:
     """C text with the tile instructions emulated, for a CPU that has only VECTORS."""
     for old, new in (
-        (isa_named("amx").attribute, isa_named(VECTORS).attribute),
+        (attribute(isa_named("amx")), attribute(isa_named(VECTORS))),
         (microkernels.header("tiles_amx"), (DATA / "tiles_emulated.h").read_text()),
         (microkernels.header("narrow_avx512fp16"), ""),
         ("#define PS_CPU_OK ps_has_amx", "#define PS_CPU_OK ps_has_avx512bf16"),

@@ -15,7 +15,7 @@ from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
-from polysci.printers.headers import flags_in, headers, target_lines
+from polysci.printers.headers import attribute, flags_in, headers, target_lines
 from polysci.printers.network import FUNCTION_HEADERS
 from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
@@ -71,7 +71,7 @@ def test_a_kernel_reads_x_itself_unless_it_needs_other_elements_and_a_copy() -> 
 @pytest.mark.parametrize("unit", units(), ids=str)
 def test_headers_are_those_of_the_unit(unit: HeaderSet) -> None:
     text = headers(unit)
-    assert text.startswith(f"#define PS_TARGET {ISAS[unit.isa].attribute}".rstrip())
+    assert text.startswith(f"#define PS_TARGET {attribute(ISAS[unit.isa])}".rstrip())
     for defined in ("ps_x", "ps_y", "ps_a", "ps_b", "ps_acc", "ps_wide", "ps_args", "ps_epilogue"):
         found = re.findall(rf"\b{defined};", text)
         assert found, defined
