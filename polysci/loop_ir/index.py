@@ -255,7 +255,6 @@ Condition = Comparison | Within | Flag | Supported | Every | Either | Negation
 
 ATOMS: Final = (Variable, Extreme, Mapped, Entry, Choice)  # whose text needs no parentheses
 ZERO: Final = Linear()
-ONE: Final = Linear((), 1)
 TRUE: Final = Flag("1")
 FALSE: Final = Flag("0")
 _COMPARE: Final = {

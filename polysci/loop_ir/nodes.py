@@ -21,7 +21,10 @@ VALUES_SHOWN: Final = 8  # of an array of constants in text
 
 
 class Scope(Enum):
-    """The place where a buffer lives."""
+    """The place where a buffer lives.
+
+    ``LOCAL`` is for the lowering and the printer of a device with work-groups: C has none.
+    """
 
     ARGUMENT = "argument"
     CONSTANT = "constant"
@@ -46,7 +49,6 @@ class LoopKind(Enum):
     SERIAL = "serial"
     PARALLEL = "parallel"  # threads share the turns, each an equal run of them
     THREADS = "threads"  # a turn for each thread number
-    UNROLLED = "unrolled"
 
 
 @dataclass(frozen=True, slots=True)

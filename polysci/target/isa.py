@@ -79,11 +79,6 @@ class Isa:
         return (*(self.extends.flags if self.extends else ()), *self.own_flags)
 
     @property
-    def cflags(self) -> tuple[str, ...]:
-        """The flags that enable it for a whole file, for C that does not ask itself."""
-        return (*(f"-m{option}" for option in self.targets), *self.flags)
-
-    @property
     def machine(self) -> str:
         """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
         return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""

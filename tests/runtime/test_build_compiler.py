@@ -13,7 +13,6 @@ from polysci.errors import BuildError
 from polysci.printers.headers import attribute
 from polysci.runtime.build import compiler, precompiled
 from polysci.runtime.build.compiler import (
-    WARNINGS,
     CompileTimeoutError,
     compile_shared,
     default_flags,
@@ -28,6 +27,7 @@ from polysci.target.isas import ISAS
 
 TEXT = "int answer(void);\nint answer(void) { return 42; }\n"
 PLAIN = default_flags(openmp=False)
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ def test_compiler_flags_of_a_row_stand_in_its_text() -> None:
         "-DVALUE=7", "-DOTHER", "-DVALUE=8",
     )  # fmt: skip
     extended = Isa("more", (), 4, 16, Isa("some", (), 4, 16, own_flags=("-a",)), own_flags=("-b",))
-    assert extended.flags == ("-a", "-b") and extended.cflags == ("-a", "-b")
+    assert extended.flags == ("-a", "-b")
     for isa in ISAS.values():
         assert isa.flags == () and target_lines(isa).startswith("#define PS_TARGET")
     assert flags_in("/* compile with: -O0 */\nint elsewhere;\n") == ()

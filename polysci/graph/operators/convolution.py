@@ -34,7 +34,6 @@ from polysci.ops.convolutions import Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
 from polysci.program.stages import LayerStage, Window
 
-MOST_PHASES = 256  # layers that one transposed convolution may become
 AXES = {
     1: ((0,), (1,), (), (2,)),
     2: ((0,), (1,), (2,), (3,)),

@@ -47,7 +47,7 @@ def _expand(graph: GraphBuilder, node: Node) -> str:
 
 def _weights_of(graph: GraphBuilder, node: Node) -> Array | None:
     """The constant factor less its zeros, which are one, or one for each filter or column."""
-    weights, zero = graph.constant_value(node.inputs[1]), graph.value(node.input(3))
+    weights, zero = graph.constant_value(node.inputs[1]), graph.constant_value(node.input(3))
     if weights is None or (zero is None and node.input(3)):
         return None
     behind = weights.ndim - 1 if node.op == "integer_conv" else 0

@@ -69,7 +69,6 @@ def _version(path: str) -> tuple[str, ...]:
 
 
 CANDIDATES = ("cc", "gcc", "clang")
-WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 HOW_TO_INSTALL = (
     "install one (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; Alpine: apk add "
