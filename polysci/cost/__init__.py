@@ -30,7 +30,7 @@ from polysci.cost.published import polydl, polyscientist
 from polysci.cost.rankers import Ranker, add_rankers
 from polysci.cost.traffic import traffic
 from polysci.space.enumerate import Family
-from polysci.target.extensions import Table
+from polysci.target.extensions import ExtensionTable
 
 _OWN: Mapping[str, Ranker] = MappingProxyType(
     {
@@ -48,6 +48,6 @@ _OWN: Mapping[str, Ranker] = MappingProxyType(
         "learned": Ranker("a tournament that 'polysci learn' trains on measured pairs", tournament),
     }
 )
-RANKERS: Mapping[str, Ranker] = Table(_OWN, add_rankers)
+RANKERS: Mapping[str, Ranker] = ExtensionTable(_OWN, add_rankers)
 
 __all__ = ["RANKERS", "Context", "Estimate", "Family", "Ranker", "traffic"]

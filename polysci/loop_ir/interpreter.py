@@ -37,7 +37,14 @@ from polysci.loop_ir.index import (
     Variable,
     Within,
 )
-from polysci.loop_ir.memory import C_DTYPES, Array, Memory, MemoryFaultError, MemoryUser, Pointer
+from polysci.loop_ir.memory import (
+    C_DTYPES,
+    Array,
+    InterpretedMemory,
+    MemoryFaultError,
+    MemoryUser,
+    Pointer,
+)
 from polysci.loop_ir.microkernels import Accumulators, Unit
 from polysci.loop_ir.nodes import (
     INTEGER,
@@ -74,8 +81,8 @@ from polysci.loop_ir.nodes import (
     Opaque,
     Point,
     Prefetch,
-    Result,
     Return,
+    RoutineResult,
     ScalarParameter,
     Scope,
     Scoped,
@@ -176,7 +183,7 @@ class Interpreter:
         for part in self.module.parts:
             if isinstance(part, Table):
                 dtype = self.types[part.dtype]
-                memory = Memory.of(part.name, np.array(part.values, dtype))
+                memory = InterpretedMemory.of(part.name, np.array(part.values, dtype))
                 self.names[part.name] = Pointer(memory, 0, dtype)
                 self.shapes[part.name] = part.shape
             elif isinstance(part, Let | Declare):
@@ -431,9 +438,9 @@ class Thread(MemoryUser):
             self.names[buffer.name] = Accumulators(extent)
             return
         dtype = self.program.types[buffer.dtype]
-        memory = Memory.empty(buffer.name, extent * dtype.itemsize, shared=False)
+        memory = InterpretedMemory.empty(buffer.name, extent * dtype.itemsize, shared=False)
         if buffer.scope is Scope.STATIC:
-            memory = Memory.of(buffer.name, np.zeros(extent, dtype))
+            memory = InterpretedMemory.of(buffer.name, np.zeros(extent, dtype))
         self.names[buffer.name] = Pointer(memory, 0, dtype)
 
     def assign(self, node: Assign) -> None:
@@ -524,7 +531,7 @@ class Thread(MemoryUser):
         kind = value.dtype.removeprefix("const ").removesuffix("[]")
         if kind in self.program.types:
             array = np.array(values, self.program.types[kind])
-            return Pointer(Memory.of("constants", array), 0, array.dtype)
+            return Pointer(InterpretedMemory.of("constants", array), 0, array.dtype)
         if kind in _FIELDS:
             return Record(kind, zip(_FIELDS[kind], values[0], strict=True))
         names = [name for name, _ in value.members]
@@ -556,9 +563,9 @@ class Thread(MemoryUser):
         """Return one of two values."""
         return self.value(value.then if self.value(value.condition) else value.otherwise)
 
-    def result(self, value: Result | Mapped) -> Any:
+    def result(self, value: RoutineResult | Mapped) -> Any:
         """Return the result of a routine."""
-        name = value.routine if isinstance(value, Result) else value.function
+        name = value.routine if isinstance(value, RoutineResult) else value.function
         return self.program.routines[name](self, *map(self.value, value.arguments))
 
     def variable(self, value: Variable) -> int:
@@ -655,7 +662,7 @@ _VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
     ),
     **{Address: Thread.address, AddressOf: Thread.reference, Fields: Thread.fields},
     **{Compute: Thread.compute, Arithmetic: Thread.arithmetic, Alternative: Thread.choose},
-    **{Result: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
+    **{RoutineResult: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
     **{Variable: Thread.variable, Linear: Thread.linear, Quotient: Thread.quotient},
     **{Extreme: Thread.extreme, Entry: Thread.entry, Subscript: Thread.subscript},
     Subscripts: Thread.subscripts,

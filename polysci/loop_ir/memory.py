@@ -28,7 +28,7 @@ class MemoryFaultError(PolysciError):
 
 
 @dataclass(slots=True)
-class Memory:
+class InterpretedMemory:
     """Bytes under a name, and which of them have values.
 
     Who read and wrote them last, and in which span between barriers, is kept of those that threads
@@ -48,13 +48,13 @@ class Memory:
         self.users = np.full((2, size), _NOBODY)
 
     @classmethod
-    def of(cls, name: str, array: Array) -> Memory:
+    def of(cls, name: str, array: Array) -> InterpretedMemory:
         """Take the memory of a contiguous array, all of which has values."""
         data = array.reshape(-1).view(np.uint8)
         return cls(name, data, np.ones(len(data), bool))
 
     @classmethod
-    def empty(cls, name: str, size: int, *, shared: bool = True) -> Memory:
+    def empty(cls, name: str, size: int, *, shared: bool = True) -> InterpretedMemory:
         """Return memory without values."""
         return cls(name, np.zeros(size, np.uint8), np.zeros(size, bool), shared)
 
@@ -74,7 +74,7 @@ class Memory:
 class Pointer:
     """A place in memory, read as elements of a type."""
 
-    memory: Memory
+    memory: InterpretedMemory
     offset: int
     dtype: np.dtype[Any]
 
@@ -153,7 +153,7 @@ def _first(place: Place) -> str:
     return f"byte {place.start if isinstance(place, slice) else int(place.min())}"
 
 
-def _first_without_value(memory: Memory, place: Place) -> int:
+def _first_without_value(memory: InterpretedMemory, place: Place) -> int:
     """Return the first byte of a place that nothing has written."""
     places = np.arange(place.start, place.stop) if isinstance(place, slice) else place
     return int(places[~memory.written[places]].min())

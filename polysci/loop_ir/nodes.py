@@ -220,7 +220,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RoutineResult:
     """The value that a routine returns, by the routine's name."""
 
     routine: str
@@ -285,7 +285,7 @@ class Subscript(Index):
 
 Value = (
     int | Index | Condition | Named | Constant | Element | Member | Address | Before | Convert
-    | Compute | Arithmetic | Alternative | Result | Fields | Mask | AddressOf
+    | Compute | Arithmetic | Alternative | RoutineResult | Fields | Mask | AddressOf
 )  # fmt: skip
 
 

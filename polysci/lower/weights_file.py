@@ -23,8 +23,8 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
-    Result,
     Return,
+    RoutineResult,
     ScalarParameter,
     Table,
     Unused,
@@ -212,7 +212,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
         places = [value for at, (_, array) in pairs for value in (at, array.nbytes)]
         tables.append(Table("parts", "size_t", (len(file.constants), 2), tuple(places)))
         first, size = (Entry("parts", (i, as_index(column))) for column in (0, 1))
-        filled = Result("fill", (source, Address(constants, first), size))
+        filled = RoutineResult("fill", (source, Address(constants, first), size))
         body.append(loop(
             "i", len(file.constants),
             Let("whole", filled, "int"), If(negate(Flag("whole")), short),
@@ -240,7 +240,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
 
 def _take(size: Value) -> list[LoopStatement]:
     """Return statements by which ``w`` becomes the address of the next bytes of the weights."""
-    taken = Assign("w", Result("take", (Named("from"), size)))
+    taken = Assign("w", RoutineResult("take", (Named("from"), size)))
     return [taken, If(negate(Flag("w")), block(Return(0)))]
 
 

@@ -16,7 +16,7 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.registry import (
     OPS,
-    Operator,
+    ProblemKind,
     convolution,
     in_direction,
     parse_key,
@@ -40,7 +40,7 @@ __all__ = [
     "ConvTranspose2d",
     "Matmul",
     "Nest",
-    "Operator",
+    "ProblemKind",
     "convolution",
     "in_direction",
     "parse_key",

@@ -35,7 +35,7 @@ _OPERATOR = re.compile(r"\s*([A-Za-z][A-Za-z_]*)(?=[:\s]|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class ProblemKind:
     """A row: the class of its problems, the word that their text begins with, what reads it.
 
     ``parse(text, layout, dtype, where=)`` raises SpecError, with a caret under the offending part,
@@ -102,19 +102,19 @@ def _parse_gradient(
     return GRADIENTS[word][kind].parse(text, layout, dtype, where=where)
 
 
-OPS: Mapping[str, Operator] = MappingProxyType(
+OPS: Mapping[str, ProblemKind] = MappingProxyType(
     {
-        "conv": Operator(Conv2d, "", parse_words),
-        "conv1d": Operator(Conv1d, Conv1d.WORD, Conv1d.parse),
-        "conv3d": Operator(Conv3d, Conv3d.WORD, Conv3d.parse),
-        "nest": Operator(Nest, "nest", Nest.parse),
-        "conv_backward_data": Operator(BackwardData, "bwd_d", partial(_parse_gradient, "bwd_d")),
-        "conv_backward_weights": Operator(
+        "conv": ProblemKind(Conv2d, "", parse_words),
+        "conv1d": ProblemKind(Conv1d, Conv1d.WORD, Conv1d.parse),
+        "conv3d": ProblemKind(Conv3d, Conv3d.WORD, Conv3d.parse),
+        "nest": ProblemKind(Nest, "nest", Nest.parse),
+        "conv_backward_data": ProblemKind(BackwardData, "bwd_d", partial(_parse_gradient, "bwd_d")),
+        "conv_backward_weights": ProblemKind(
             BackwardWeights, "bwd_w", partial(_parse_gradient, "bwd_w")
         ),
-        "conv_transpose": Operator(ConvTranspose2d, ConvTranspose2d.WORD, ConvTranspose2d.parse),
-        "matmul": Operator(Matmul, "mm", Matmul.parse),
-        "linear": Operator(Matmul, "linear", Matmul.parse_linear),
+        "conv_transpose": ProblemKind(ConvTranspose2d, ConvTranspose2d.WORD, ConvTranspose2d.parse),
+        "matmul": ProblemKind(Matmul, "mm", Matmul.parse),
+        "linear": ProblemKind(Matmul, "linear", Matmul.parse_linear),
     }
 )
 

@@ -44,7 +44,7 @@ from polysci.loop_ir.nodes import (
     Mask,
     Member,
     Named,
-    Result,
+    RoutineResult,
     ScalarParameter,
     Subscript,
     Value,
@@ -287,7 +287,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     Subscript: lambda value: call(
         "place", value.kind, (value.kind,) * 2, [text(value.value), str(value.extent)]
     ),
-    Result: lambda value: f"{value.routine}({texts(value.arguments)})",
+    RoutineResult: lambda value: f"{value.routine}({texts(value.arguments)})",
     Fields: _fields,
     AddressOf: lambda value: f"&{value.name}",
     Mask: lambda value: f"{value.value:#x}u" if value.bits == 32 else f"UINT64_C({value.value:#x})",

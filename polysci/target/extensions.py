@@ -76,7 +76,7 @@ def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "without a name"
 
 
-class Table(Mapping[str, Row]):
+class ExtensionTable(Mapping[str, Row]):
     """Rows by name: our own, until the first use adds what ``extend`` makes of them.
 
     A package that reads the table while it is being loaded sees our own rows.

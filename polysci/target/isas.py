@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 
 from polysci.errors import SpecError
-from polysci.target.extensions import Table
+from polysci.target.extensions import ExtensionTable
 from polysci.target.isa import Isa, Permission, TileRegisters
 from polysci.target.packages import KernelSources, collect
 from polysci.text.names import known_name, suggest
@@ -84,7 +84,7 @@ def _collect_kernels() -> KernelSources:
     return collect(_OWN)
 
 
-ISAS: Mapping[str, Isa] = Table(_OWN, lambda _: _collect_kernels().isas)
+ISAS: Mapping[str, Isa] = ExtensionTable(_OWN, lambda _: _collect_kernels().isas)
 
 
 def kernel_sources() -> KernelSources:

@@ -28,8 +28,8 @@ from polysci.loop_ir.nodes import (
     Mask,
     Named,
     Opaque,
-    Result,
     Return,
+    RoutineResult,
     ScalarParameter,
     Scope,
     Store,
@@ -100,7 +100,7 @@ def _probe(name: str, *body: LoopStatement, kernel: bool = False) -> LoopFunctio
 
 def _call_probe(name: str, routine: str, *arguments: Value) -> LoopFunction:
     """Return the probe that calls a routine of the headers."""
-    return _probe(name, Return(Result(routine, (*arguments, TURNS))))
+    return _probe(name, Return(RoutineResult(routine, (*arguments, TURNS))))
 
 
 def _times_turns(count: float) -> Value:
@@ -127,7 +127,7 @@ def bandwidth_text(target: Target) -> str:
     for level, size in {"l2": target.second_level.size // 2, "l3": _l3_bytes(target, 1)}.items():
         name, count = f"{level}_buffer", size // 4
         memory, fill = _buffer(name, count)
-        read = Result("ps_probe_read", (Named(name), count, TURNS))
+        read = RoutineResult("ps_probe_read", (Named(name), count, TURNS))
         parts += [*memory, _probe(f"read_{level}", fill, Return(read))]
     blocks = _blocks(4 * target.last_level.size)
     memory, fill = _buffer("buffer", blocks * BLOCK // 4)
@@ -148,8 +148,8 @@ def _blocks(size: int) -> int:
     return blocks - (blocks - 1) % JUMP
 
 
-def _read_blocks(buffer: Value, blocks: int, jump: int, at: Value) -> Result:
-    return Result("ps_probe_read_blocks", (buffer, BLOCK // 4, blocks, jump, at, TURNS))
+def _read_blocks(buffer: Value, blocks: int, jump: int, at: Value) -> RoutineResult:
+    return RoutineResult("ps_probe_read_blocks", (buffer, BLOCK // 4, blocks, jump, at, TURNS))
 
 
 def _l3_bytes(target: Target, cores: int) -> int:
@@ -183,7 +183,7 @@ def together_text(target: Target) -> str:
     l3, memory = (Address(Named(f"{level}_buffer"), floats * THREAD)
                   for level, floats in (("l3", l3_floats), ("memory", memory_floats)))  # fmt: skip
     reads = {
-        "l3": (l3_floats, Result("ps_probe_read", (l3, l3_floats, TURNS))),
+        "l3": (l3_floats, RoutineResult("ps_probe_read", (l3, l3_floats, TURNS))),
         "memory": (memory_floats, _read_blocks(memory, blocks, 1, place)),
     }
     for level, (floats, read) in reads.items():
@@ -228,7 +228,7 @@ def reference_text(isa: str, threads: int) -> str:
     Threads that share a core, as two processors of a virtual machine may, take longer together.
     """
     kernel = reference_kernel(isa)
-    reference = _probe("reference", *_sum_of_threads(threads, Result(str(kernel), (TURNS,))))
+    reference = _probe("reference", *_sum_of_threads(threads, RoutineResult(str(kernel), (TURNS,))))
     return _text(unit_of(kernel, "f32"), ("probe",), [_tile(kernel), reference])
 
 
@@ -255,7 +255,9 @@ def _tile(kernel: Microkernel) -> LoopFunction:
         **{"a_inner": of_a // (rows + TAPS - 1), "c_inner": cols, "c_col": 1},
     }
     acc, t, c = Named("acc"), Named("t"), Named("c")
-    fill = [Invoke("ps_probe_fill", (Named(of), Result("sizeof", (Named(of),)))) for of in "ab"]
+    fill = [
+        Invoke("ps_probe_fill", (Named(of), RoutineResult("sizeof", (Named(of),)))) for of in "ab"
+    ]
     return _probe(
         str(kernel),
         _static("a", "ps_a", of_a),

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from polysci.loop_ir.index import Flag, Mapped, Variable
-from polysci.loop_ir.nodes import Buffer, Invoke, Member, Named, Result, ScalarParameter
+from polysci.loop_ir.nodes import Buffer, Invoke, Member, Named, RoutineResult, ScalarParameter
 from polysci.ops import parse_problem
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
@@ -27,7 +27,7 @@ def names_of(node: object) -> Iterator[str]:
         yield node.name
     elif isinstance(node, Mapped | Invoke):
         yield node.function
-    elif isinstance(node, Result):
+    elif isinstance(node, RoutineResult):
         yield node.routine
     elif isinstance(node, Member):
         yield from (node.record, node.field)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polysci.loop_ir.interpreter import Interpreter
-from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
+from polysci.loop_ir.memory import InterpretedMemory, MemoryFaultError, Pointer
 from polysci.loop_ir.nodes import LoopModule
 from polysci.ops import OPS, parse_problem
 from polysci.ops.model import scop_of
@@ -92,7 +92,9 @@ def arrays_of(problem: Problem) -> dict[str, np.ndarray]:
 def interpret(problem: Problem, arrays: dict[str, np.ndarray]) -> None:
     """Run the nest in the interpreter."""
     nest, single = problem.nest(), np.dtype(np.float32)
-    arguments = {name: Pointer(Memory.of(name, a), 0, single) for name, a in arrays.items()}
+    arguments = {
+        name: Pointer(InterpretedMemory.of(name, a), 0, single) for name, a in arrays.items()
+    }
     Interpreter(LoopModule((nest,))).run(nest, arguments)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from polysci.graph.graph import Graph
 from polysci.graph.passes.table import simplify
 from polysci.loop_ir.interpreter import Interpreter
-from polysci.loop_ir.memory import Memory, Pointer
+from polysci.loop_ir.memory import InterpretedMemory, Pointer
 from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import WeightsUse, weights_file_of
@@ -60,17 +60,17 @@ class InterpretedNetwork:
         memory: dict[str, Any] = {
             "in": [],
             "out": [],
-            "arena": Pointer(Memory.empty("arena", self.lowering.arena.size), 0, byte),
-            "constants": Pointer(Memory.of("constants", self.constants), 0, byte),
+            "arena": Pointer(InterpretedMemory.empty("arena", self.lowering.arena.size), 0, byte),
+            "constants": Pointer(InterpretedMemory.of("constants", self.constants), 0, byte),
         }
         for name in program.arguments:
             value = program.values[name]
             array = np.ascontiguousarray(inputs[name].astype(array_type(value.dtype)))
-            memory["in"].append(Pointer(Memory.of(name, array), 0, byte))
-        results = dict[str, Memory]()
+            memory["in"].append(Pointer(InterpretedMemory.of(name, array), 0, byte))
+        results = dict[str, InterpretedMemory]()
         for name in program.outputs:
             value = program.values[name]
-            results[name] = Memory.empty(name, prod(value.shape) * value.item)
+            results[name] = InterpretedMemory.empty(name, prod(value.shape) * value.item)
             memory["out"].append(Pointer(results[name], 0, byte))
         interpreter = Interpreter(self.module, self.lowering.threads, seed)
         interpreter.run(self.module.functions["stages"], {"m": memory})

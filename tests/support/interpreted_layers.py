@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.loop_ir.interpreter import Interpreter
-from polysci.loop_ir.memory import Memory, MemoryFaultError, Pointer
+from polysci.loop_ir.memory import InterpretedMemory, MemoryFaultError, Pointer
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import LoopModule, Team
 from polysci.lower.algorithm import EmitOptions
@@ -42,7 +42,11 @@ def unit_of(headers: HeaderSet) -> Unit:
 
 def pointer(name: str, array: np.ndarray | None) -> Any:
     """Return the pointer to an array; 0 for none."""
-    return 0 if array is None else Pointer(Memory.of(name, np.ascontiguousarray(array)), 0, BYTE)
+    return (
+        0
+        if array is None
+        else Pointer(InterpretedMemory.of(name, np.ascontiguousarray(array)), 0, BYTE)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,15 @@ class InterpretedLayer:
         team = self.threads if self.team else 1
         interpreter = Interpreter(self.module, team, seed, unit_of(self.source.header_set))
         inputs: Mapping[str, np.ndarray] = arrays.inputs
-        packed = Pointer(Memory.empty("packed", self.source.packed), 0, BYTE)
+        packed = Pointer(InterpretedMemory.empty("packed", self.source.packed), 0, BYTE)
         weights = {"w": pointer("w", inputs["w"]), "packed": packed, "x_zero": arrays.x_zero}
         interpreter.threads = 1
         interpreter.run(f"{SYMBOL}_pack_weights", weights)
         interpreter.threads = team
         names = ("bias", "residual", "clamp")
         operands = {name: pointer(name, inputs[name] if fused else None) for name in names}
-        y = Memory.empty("y", prod(self.problem.y_shape) * self.precision.y.bytes)
-        workspace = Memory.empty("workspace", self.source.workspace)
+        y = InterpretedMemory.empty("y", prod(self.problem.y_shape) * self.precision.y.bytes)
+        workspace = InterpretedMemory.empty("workspace", self.source.workspace)
         result = interpreter.run(SYMBOL, {
             **operands, "x": pointer("x", inputs["x"]), "packed": packed, "to": self.scales(arrays),
             "y": Pointer(y, 0, BYTE), "workspace": Pointer(workspace, 0, BYTE),

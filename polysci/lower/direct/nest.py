@@ -44,8 +44,8 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
-    Result,
     Return,
+    RoutineResult,
     ScalarParameter,
     Scoped,
     Team,
@@ -83,7 +83,7 @@ def flush_denormals(statements: Sequence[LoopStatement]) -> list[LoopStatement]:
     The thread that executes them has its own mode again after.
     """
     return [
-        Let("mode", Result("ps_flush_denormals", ()), "uint64_t"),
+        Let("mode", RoutineResult("ps_flush_denormals", ()), "uint64_t"),
         *statements,
         Invoke("ps_restore_mode", (Named("mode"),)),
     ]

@@ -41,7 +41,7 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
-    Result,
+    RoutineResult,
     ScalarParameter,
     Scope,
     Store,
@@ -245,7 +245,7 @@ class _Panels(_CopyOfB):
             real.append(compare(inside, "<", deep) if plan.depth else compare(e, "==", 0))
         weight: Value = Element("w", place)
         if to == "to":
-            weight = Result("ps_b_of", (weight,))
+            weight = RoutineResult("ps_b_of", (weight,))
         return Append(to, Alternative(every(real), weight, 0))
 
     def _weight(
@@ -381,7 +381,7 @@ def integer_arguments(plan: Plan) -> list[LoopStatement]:
         Assign(Member("args", "x_zero"), Element(offset, as_index(plan.offsets))),
     ]
     if plan.precision.scaled:
-        limits = Result("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
+        limits = RoutineResult("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
         lines += [
             Assign(Member("args", "to"), Named("to")),
             Declare(Buffer("limits", "float", as_index(2), Scope.STACK)),

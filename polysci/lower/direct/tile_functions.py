@@ -23,7 +23,7 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
-    Result,
+    RoutineResult,
     ScalarParameter,
     Scope,
     Unused,
@@ -76,15 +76,15 @@ def _begins_with_offset(plan: Plan) -> bool:
 def _epilogue(plan: Plan) -> Value:
     """Return what is done to the sums of a tile: factors, and the function behind them."""
     contraction = plan.contraction
-    place: Value = Result("ps_shifted", (Named("g"), Variable("n"), Variable("c")))
+    place: Value = RoutineResult("ps_shifted", (Named("g"), Variable("n"), Variable("c")))
     if plan.batches:
-        place = Result("ps_in_batch", (place, Variable("batch")))
+        place = RoutineResult("ps_in_batch", (place, Variable("batch")))
     factors = (contraction.alpha, contraction.beta)
     if factors != (1, 1):
         numbers = (Constant(float(np.float32(factor))) for factor in factors)
-        place = Result("ps_times", (place, *numbers))
+        place = RoutineResult("ps_times", (place, *numbers))
     if activation := activation_function(contraction.activation):
-        return Result("ps_then", (place, Named(activation)))
+        return RoutineResult("ps_then", (place, Named(activation)))
     return place
 
 

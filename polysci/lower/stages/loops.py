@@ -50,7 +50,7 @@ from polysci.loop_ir.nodes import (
     Named,
     Once,
     Point,
-    Result,
+    RoutineResult,
     ScalarParameter,
     Scoped,
     Store,
@@ -360,7 +360,7 @@ class LoopLowering:
         """Return a number as the output's elements hold it."""
         dtype, kind = self.dtypes[member.output], self.kind(member)
         if dtype in NARROW:
-            return Result(f"ps_{NARROW[dtype]}_of", (value,))
+            return RoutineResult(f"ps_{NARROW[dtype]}_of", (value,))
         if dtype == "bool":
             return Compute("not_equal", WHOLE, (value, Constant(0, kind)), (kind, kind))
         return converted(value, kind, C_TYPES[dtype])
@@ -402,7 +402,7 @@ class LoopLowering:
         at = self.subscript(self.accesses[load], places, gathered)
         value: Value = Element(self.pointer(load), at)
         if dtype in NARROW:
-            return converted(Result(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
+            return converted(RoutineResult(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
         return converted(value, C_TYPES[dtype], kind)
 
     def subscript(

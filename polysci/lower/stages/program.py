@@ -39,7 +39,7 @@ from polysci.loop_ir.nodes import (
     Named,
     Once,
     Point,
-    Result,
+    RoutineResult,
     Store,
     Table,
     Value,
@@ -490,7 +490,7 @@ def _side(lines: Iterator[LoopStatement | BranchMark]) -> tuple[Block, str]:
 
 def _clock(at: int) -> Store:
     """Return the statement that keeps the time when a stage ended."""
-    return Store(Member("m", "times", pointed=True), as_index(at), Result("ps_now", ()))
+    return Store(Member("m", "times", pointed=True), as_index(at), RoutineResult("ps_now", ()))
 
 
 def scratch_name(spot: Spot, use: str) -> str:

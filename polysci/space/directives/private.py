@@ -32,7 +32,7 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
-    Result,
+    RoutineResult,
     ScalarParameter,
     Store,
     Value,
@@ -245,7 +245,7 @@ def _sum_statements(plan: Plan, private: PrivateCopies, bias: Element) -> list[L
         If(Named("residual"), block(_add(_scale(beta, beside)))),
     ]
     if plan.contraction.activation:
-        lines.append(Assign("sum", Result(f"ps_f_{plan.contraction.activation}", (sums,))))
+        lines.append(Assign("sum", RoutineResult(f"ps_f_{plan.contraction.activation}", (sums,))))
     low, high = (Element("clamp", as_index(at)) for at in (0, 1))
     clamps = [
         Assign("sum", Alternative(Compute("greater", "float", (low, sums)), low, sums)),
@@ -268,7 +268,7 @@ def _scale(factor: float, value: Value) -> Value:
 def _convert(table: Mapping[str, str], private: PrivateCopies, value: Value) -> Value:
     """Return a number of y as a float, or a float as one of y."""
     routine = table.get(private.y.name)
-    return Result(routine, (value,)) if routine else value
+    return RoutineResult(routine, (value,)) if routine else value
 
 
 def _tree(terms: Sequence[Value]) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.nodes import Assign, Invoke, LoopStatement, Member, Named, Result
+from polysci.loop_ir.nodes import Assign, Invoke, LoopStatement, Member, Named, RoutineResult
 from polysci.polyhedral.contraction import columns_of
 from polysci.space.directives.directive import Directive, Place, TilePart
 from polysci.target.isas import isa_named
@@ -47,7 +47,7 @@ class Stream(Directive):
         return none, np.array(whole)[order.which]
 
     def enter(self, plan: Plan) -> Sequence[LoopStatement]:
-        aligned = Result("ps_is_aligned", (Named("y"), 4 * plan.kernel.lanes))
+        aligned = RoutineResult("ps_is_aligned", (Named("y"), 4 * plan.kernel.lanes))
         return (Assign(Member("args", "aligned"), aligned),)
 
     def leave(self, plan: Plan) -> Sequence[LoopStatement]:

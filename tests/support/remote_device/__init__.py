@@ -21,22 +21,21 @@ import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.interpreter import Interpreter
-from polysci.loop_ir.memory import Memory, MemoryUser, Pointer
+from polysci.loop_ir.memory import InterpretedMemory, MemoryUser, Pointer
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import EMPTY, LoopModule, Member, Store, walk_statements
 from polysci.loop_ir.routines import ROUTINES
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.quantization import Scales
 from polysci.target.isas import ISAS
-from polysci.target.target import KIB, MIB, Target
-from polysci.target.target import Memory as DeviceMemory
+from polysci.target.target import KIB, MIB, Memory, Target
 
 NAME: Final = "remote"
 ISA: Final = ISAS["portable"]
 MEMORIES: Final = (
-    DeviceMemory("L1", 32 * KIB),
-    DeviceMemory("L2", 2 * MIB, cores=0),
-    DeviceMemory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
+    Memory("L1", 32 * KIB),
+    Memory("L2", 2 * MIB, cores=0),
+    Memory("memory", 256 * MIB, cores=0, kind="global", bandwidth=1.0),
 )
 BYTE: Final = np.dtype(np.int8)
 TIME: Final = np.dtype(np.float64)
@@ -46,17 +45,17 @@ TIME: Final = np.dtype(np.float64)
 class Buffer:
     """Bytes of the device's memory, which the host cannot address."""
 
-    memory: Memory
+    memory: InterpretedMemory
 
     @classmethod
     def empty(cls, size: int) -> Buffer:
         """Reserve bytes without values."""
-        return cls(Memory.empty("buffer", size))
+        return cls(InterpretedMemory.empty("buffer", size))
 
     @classmethod
     def of(cls, array: Array) -> Buffer:
         """Copy an array to the device."""
-        return cls(Memory.of("buffer", np.array(array, order="C", copy=True)))
+        return cls(InterpretedMemory.of("buffer", np.array(array, order="C", copy=True)))
 
     def place(self) -> Pointer:
         """Return where the buffer begins."""
