@@ -116,7 +116,7 @@ def test_clang_accepts_every_kernel(tmp_path: Path) -> None:
         named = f"#define PS_TARGET {attribute(isa)}"
         source.write_text(kernelunit.text(group).replace(named, "#define PS_TARGET"))
         words = ["clang", "--target=aarch64-linux-gnu", *aarch64.INCLUDES, *aarch64.STRICT]
-        march = [f"-m{option}" for option in re.findall(r'arch=[^"]*', isa.attribute)]
+        march = [f"-m{target}" for target in isa.targets]
         return subprocess.run(
             [*words, *march, "-fsyntax-only", source], capture_output=True, text=True
         ).stderr
