@@ -215,7 +215,7 @@ def nearest_rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ..
         family
         for way in competitive_ways(context)
         for family in schedules(
-            seen.contraction, seen.strides, way, seen.threads, l2=seen.target.memory("L2").size
+            seen.contraction, seen.strides, way, seen.threads, l2=seen.target.second_level.size
         )
     )
     for family in space:
@@ -335,7 +335,8 @@ def why(context: Context, chosen: Terms, rival: Terms) -> str:
 def _traffic(context: Context, chosen: Terms, rival: Terms) -> str:
     """The level and operand whose traffic grows most, weighed by the level's rate."""
     machine = context.machine
-    rates = (machine.l2, machine.l3, machine.memory)
+    near = (machine.l2, machine.l3)[: len(context.target.caches) - 1]
+    rates = (*near, machine.memory)
     grown = {
         (level, operand): (getattr(new, operand) - getattr(old, operand)) / rate
         for level, old, new, rate in zip(LEVELS, chosen.levels, rival.levels, rates, strict=False)

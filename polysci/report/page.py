@@ -274,7 +274,7 @@ def _place(size: float, low: float, high: float) -> str:
 def _scale(own: Explanation, low: float, high: float) -> Element:
     ticks = [
         tag("b", name, style=f"left:{_place(size, low, high)}")
-        for name, size in zip(LEVELS, own.caches, strict=True)
+        for name, size in zip(LEVELS, own.caches, strict=False)
     ]
     return tag("div", ticks, class_="marks")
 

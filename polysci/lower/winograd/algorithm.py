@@ -286,7 +286,7 @@ class _Cost:
 
     def _held_bytes(self) -> float:
         """Bytes of L2 that stay there."""
-        return self._coefficient("winograd_held") * self.target.memory("L2").size
+        return self._coefficient("winograd_held") * self.target.second_level.size
 
     @property
     def target(self) -> Target:
