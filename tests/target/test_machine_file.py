@@ -191,6 +191,9 @@ def test_every_target_has_the_levels_of_the_model() -> None:
 def test_a_target_has_a_cache() -> None:
     with pytest.raises(SpecError, match="memories: expected one of kind cache at least, got local"):
         replace(FIXED, memories=(Memory("local", 9, kind="local"),))
+    table = '[[target.memories]]\nname = "local"\nsize = 9\nkind = "local"\n'
+    with pytest.raises(SpecError, match="expected one of kind cache at least"):
+        parse(f'[target]\nisa = "avx2"\ncores = 4\n{table}', "here.toml")
 
 
 @pytest.mark.parametrize(
