@@ -52,7 +52,7 @@ DTYPES: Final = ("f32", "bf16")
 _TRIALS: Final = 5  # samples that decide between the settings
 
 
-class NetworkProcess(PeerProcess):
+class TimedNetwork(PeerProcess):
     """A worker process with a network in it, loaded and ready to be timed."""
 
     version = choice = ""
@@ -65,7 +65,7 @@ class NetworkProcess(PeerProcess):
         return float(self.ask({"op": "sample", **options})["seconds"])
 
 
-class NetworkRival(NetworkProcess):
+class NetworkRival(TimedNetwork):
     """A peer's worker process with a model in it, after ``load``.
 
     ``timeout`` is in seconds, for every question. ``choice`` is the fastest setting,
@@ -140,7 +140,7 @@ def read(path: Path, count: int) -> list[Array]:
 Say = Callable[[str], None]
 
 
-class CompiledContestant(NetworkProcess):
+class CompiledContestant(TimedNetwork):
     """The worker process of our network."""
 
     def __init__(
