@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from polysci.cost import RANKERS, Context, Estimate, Ranker, traffic
 from polysci.cost.batch import batch, costs
 from polysci.cost.call_forms import plain_forms
-from polysci.cost.curve_groups import square_groups
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction
 from polysci.space import directives
-from polysci.space.directives import Hilbert, Swap
+from polysci.space.directives import Swap
 from polysci.space.directives.ahead import ahead_may_pay, panels_beyond, toggle_ahead
 from polysci.space.directives.plain import panels_refusal, plain_roles
 from polysci.space.enumerate import Family
@@ -107,7 +106,7 @@ def _take(
 def vectors_of(schedule: Schedule) -> Hashable:
     """Return a key of a schedule's role: its kernel's family, swapped factors, a transform."""
     transform = schedule.transform and schedule.transform.name
-    return find(schedule.kernel).family, schedule.has(Swap), schedule.has(Hilbert), transform
+    return find(schedule.kernel).family, schedule.has(Swap), transform
 
 
 def _without_steps(schedule: Schedule) -> str:
@@ -346,7 +345,7 @@ def predict_seconds(context: Context, schedule: Schedule) -> float:
 
 
 def predict_all(context: Context, schedules: Sequence[Schedule]) -> list[float]:
-    """Predicted seconds of each schedule, none along a curve; those with the same loops at once."""
+    """Predicted seconds of each schedule; those with the same loops at once."""
     return [float(its) for its in costs(context, schedules, lambda *its: traffic(*its).seconds)]
 
 
@@ -373,14 +372,7 @@ def cost_of(context: Context, schedule: Schedule, ranker: str) -> float:
 
 
 def as_family(context: Context, schedule: Schedule) -> tuple[Context, Family]:
-    """A schedule as the rankers take it: a family of one member, in the view of its kernel.
-
-    One along a curve is taken as the nested loops over squares of blocks that cost least.
-    """
-    if schedule.has(Hilbert):
-        extents = {d.name: d.extent for d in context.contraction.dims}
-        groups = square_groups(schedule, extents)
-        schedule = min(groups, key=lambda nest: predict_seconds(context, nest))
+    """A schedule as the rankers take it: a family of one member, in the view of its kernel."""
     (part,) = batch(context, [schedule])
     return part.context, part.family
 
@@ -394,7 +386,7 @@ def other_form(context: Context, schedule: Schedule) -> Schedule | None:
     panels = panels_beyond(part.contraction, kernel, family.dims, family.steps, l2)
     if panels is None and not ahead_may_pay(part.contraction, l2):
         return None
-    try:  # another directive may exclude ahead(B), as hilbert(C) does
+    try:
         other = toggle_ahead(schedule)
         resolve(context.contraction, context.strides, other)
     except (SpecError, UnsupportedError):

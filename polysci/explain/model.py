@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import inf, isfinite, prod
+from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.cost import RANKERS, Context, traffic
-from polysci.cost.curve_groups import best_curve
 from polysci.cost.rankers import competitive_ways
 from polysci.cost.shortlist import choices, cost_of
 from polysci.errors import PolysciError, SpecError, UnsupportedError
@@ -25,14 +24,13 @@ from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.polyhedral.contraction import Contraction, Dim, needed_products
 from polysci.polyhedral.scop import Scop
-from polysci.space.directives import Hilbert, Swap
+from polysci.space.directives import Swap
 from polysci.space.enumerate import Family, schedules
 from polysci.space.group_views import roles_of
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.text.tables import bytes_text, time_text
 
-CURVE = "blocks along a curve"
 _NEAREST = 6  # members of a family examined for each trait
 _KEPT = 12  # candidates a trait, before those that cannot be generated are dropped
 
@@ -226,9 +224,6 @@ def nearest_rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ..
             for trait, differs in TRAITS.items():
                 if differs(schedule, chosen, extents):
                     pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))
-    if not chosen.has(Hilbert):
-        curves = best_curve(context, chosen, inf)
-        pools[CURVE] = {str(form): (seconds, form) for form, seconds in curves}
     own = terms_of(context, chosen)
     near = []
     for trait, pool in pools.items():

@@ -149,7 +149,7 @@ class Choice(Index):
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Index):
-    """An integer function of integers by its name, as ``ps_hilbert`` is."""
+    """An integer function of integers by its name, as ``ps_column_at`` is."""
 
     function: str
     arguments: tuple[Index, ...]

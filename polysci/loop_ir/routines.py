@@ -249,43 +249,6 @@ def _release(user: User, tiles: Any) -> None:
     tiles.set(0)
 
 
-def _hilbert(user: User, at: int, rows: int, columns: int) -> int:
-    """Return a place on a generalised Hilbert curve, as ``hilbert.h`` has it."""
-    wide = columns >= rows
-    y, x = 0, 0
-    ay, ax, by, bx = (0, columns, rows, 0) if wide else (rows, 0, 0, columns)
-    while True:
-        day, dax, dby, dbx = (int(np.sign(part)) for part in (ay, ax, by, bx))
-        w, h = day * ay + dax * ax, dby * by + dbx * bx
-        if h == 1:
-            return (y + day * at) * columns + x + dax * at
-        if w == 1:
-            return (y + dby * at) * columns + x + dbx * at
-        a2, b2 = w // 2, h // 2
-        if 2 * w > 3 * h:
-            a2 += a2 % 2 and w > 2
-            if at < a2 * h:
-                ay, ax = day * a2, dax * a2
-            else:
-                at -= a2 * h
-                y, x = y + day * a2, x + dax * a2
-                ay, ax = ay - day * a2, ax - dax * a2
-            continue
-        b2 += b2 % 2 and h > 2
-        quarter, half = b2 * a2, w * (h - b2)
-        if at < quarter:
-            ay, ax, by, bx = dby * b2, dbx * b2, day * a2, dax * a2
-        elif at < quarter + half:
-            at -= quarter
-            y, x = y + dby * b2, x + dbx * b2
-            by, bx = by - dby * b2, bx - dbx * b2
-        else:
-            at -= quarter + half
-            y += day * (w - 1) + dby * (b2 - 1)
-            x += dax * (w - 1) + dbx * (b2 - 1)
-            ay, ax, by, bx = -dby * b2, -dbx * b2, -day * (w - a2), -dax * (w - a2)
-
-
 def _b_of(user: User, weight: Any) -> Any:
     """Return a weight as kernels read it."""
     if user.unit.compute in ("f32", "f16") and user.unit.x != "f32":
@@ -321,7 +284,6 @@ ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_tiles_configure": _configure,
     "ps_tiles_release": _release,
     "ps_is_aligned": lambda user, pointer, size: int(pointer.offset % size == 0),
-    "ps_hilbert": _hilbert,
     "ps_column_at": lambda user, at, width: user.unit.column_at(at, width),
     "ps_b_of": _b_of,
     "ps_bf16_value": lambda user, bits: from_bf16(np.asarray(bits))[()],

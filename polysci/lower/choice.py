@@ -101,7 +101,7 @@ def candidates(
 ) -> list[Candidate]:
     """The best ``count`` schedules of an algorithm (None: all); with auto, of all in one order.
 
-    Beside them come the best of ``kinds`` other kinds, and one along a curve where that is near.
+    Beside them come the best of ``kinds`` other kinds.
 
     Raises as ``Algorithm.candidates`` and ``resolve_algorithm`` do.
     """

@@ -18,9 +18,9 @@ def check(scop: Scop, contraction: Contraction, tiles: TileSchedule) -> None:
     * The tiles cover the iteration domain, every point once.
     * Every dependence is respected, except that a reduction's own updates may be reordered: they
       change the rounding of a sum, not its terms.
-    * No loop that is parallel or follows a curve carries a dependence; the reduction's own only
-      where its turns sum into private copies. That a guard leaves every sum one product is no
-      excuse: the first turn of a reduction clears what the others add to.
+    * No parallel loop carries a dependence; the reduction's own only where its turns sum into
+      private copies. That a guard leaves every sum one product is no excuse: the first turn of a
+      reduction clears what the others add to.
     """
     domain, length = scop.domain(), len(tiles.loops) + len(tiles.extents)
     order = isl.UnionMap(f"{{ {scop.statements[0].name}{tiles.time()} }}")
@@ -33,11 +33,9 @@ def check(scop: Scop, contraction: Contraction, tiles: TileSchedule) -> None:
     private = tiles.private_sums
     shared = dependences_to_keep(scop) if private else _dependences(scop)
     for position, loop in enumerate(tiles.loops):
-        free = loop.parallel or position < tiles.on_curve
         adds = loop.dim in contraction.reductions and tiles.trips[position] > 1
-        if free and ((adds and not private) or _carries(shared, order, position, length)):
-            kind = "parallel loop" if loop.parallel else "loop on a curve"
-            raise IllegalScheduleError(f"{tiles.text}: {kind} {loop} carries a dependence")
+        if loop.parallel and ((adds and not private) or _carries(shared, order, position, length)):
+            raise IllegalScheduleError(f"{tiles.text}: parallel loop {loop} carries a dependence")
 
 
 @lru_cache(maxsize=64)

@@ -34,15 +34,14 @@ class TileSchedule:
 
     ``names`` are the loops' iterators: ``k0``, ``k1`` for the levels over k. ``packings`` are the
     operands that are packed inside loops, and the number of loops around each packing. ``text`` is
-    the schedule's; the turns of its first ``on_curve`` loops run in no order of theirs. With
-    ``private_sums`` each turn of a parallel loop over a reduction sums into a copy of the result.
+    the schedule's. With ``private_sums`` each turn of a parallel loop over a reduction sums into a
+    copy of the result.
     """
 
     extents: Mapping[str, int]
     loops: tuple[Loop, ...]
     packings: Mapping[str, int] = field(default_factory=dict)
     text: str = ""
-    on_curve: int = 0
     private_sums: bool = False
 
     @property

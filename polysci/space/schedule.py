@@ -176,8 +176,7 @@ class Schedule:
         self.check(extents)
         depths = {"A": self.pack_depth if self.pack else 0, "B": self.panels_depth}
         packings = {operand: depth for operand, depth in depths.items() if depth}
-        ordered = max((directive.ordered_loops for directive in self.directives), default=0)
-        return TileSchedule(extents, self.loops, packings, str(self), ordered, self.has(Private))
+        return TileSchedule(extents, self.loops, packings, str(self), self.has(Private))
 
     def check(self, extents: Mapping[str, int]) -> None:
         """Raise SpecError unless the loops nest properly over dimensions that exist."""

@@ -13,7 +13,6 @@ from polysci.cost.shortlist import as_family, choices, distinct, other_form, pre
 from polysci.errors import UnsupportedError
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.layer_lists import load
-from polysci.ops.matmul import Matmul
 from polysci.space.directives import Ahead
 from polysci.space.enumerate import Family
 from polysci.space.schedule import parse
@@ -201,16 +200,6 @@ def test_the_other_form_of_a_schedule_prefetches_or_does_not() -> None:
     )
     assert other_form(context, plain) == ahead and other_form(context, ahead) == plain
     assert other_form(samples.fixed_context(LAYER), plain) is None  # its weights fit
-    curve = parse("hilbert(C) i:48 j:96 i:6 j:48 > brgemm_avx512_f32_6x48")
-    product = samples.fixed_context(Matmul(192, 768, 768, constant="b"))
-    assert other_form(product, curve) is None  # a curve takes no ahead(B)
-
-
-def test_blocks_along_a_curve_have_no_other_form() -> None:
-    product = Matmul(M=197, K=768, N=768, constant="b")
-    target = samples.resized(samples.FIXED, L2=1 << 20)
-    curve = parse("hilbert(C) i:48 j:96 i:6 j:48 > brgemm_avx512_f32_6x48")
-    assert other_form(samples.fixed_context(product, target=target), curve) is None
 
 
 @pytest.mark.perf

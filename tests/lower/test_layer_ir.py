@@ -56,7 +56,6 @@ CASES = {
     "a team": Case("mb2ic4ih6oc8kh3ph1", f"n* p:2* k:4 {F4}12x4", threads=3, team=True),
     "shared copy": Case("mb1ic4ih6oc8kh3ph1", f"pack(A) p* k:4 {F4}6x4", threads=2, team=True),
     "copies of threads": Case("mb1ic4ih6oc8kh3ph1", f"p:2* pack(A) p k:4 {F4}6x4", threads=2),
-    "curve": Case("mm:13x4x11", f"hilbert(C) i:4* j:4* {F4}4x4", threads=2),
     # Directives.
     "streamed": Case("mb1ic8ih4oc8kh1", f"p* k:4 stream(C) {F4}4x4", threads=2),
     "ahead": Case("mb1ic3ih4oc12kh3ph1", f"k:8 p ahead(B) {F4}4x8"),
@@ -126,11 +125,6 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_layers_are_exact(name: str) -> None:
     check(CASES[name].layer)
-
-
-def test_one_thread_follows_a_curve_of_serial_loops() -> None:
-    """Of a team, too, one thread alone calls code without parallel loops."""
-    check(Case("mm:13x4x11", f"hilbert(C) i:4 j:4 {F4}4x4", threads=2).layer)
 
 
 @pytest.mark.exhaustive

@@ -119,6 +119,7 @@ def test_a_schedule_without_loops_or_packing() -> None:
         ("k*:2 > a", "'k*:2' is neither a loop"),
         ("k:9999999999999 > a", "'k:9999999999999' is neither a loop"),
         ("pack(C) k > a", "'pack(C)' is neither a loop"),
+        ("hilbert(C) k p > a", "'hilbert(C)' is neither a loop"),
         ("k pack(B)+16 > a", "'pack(B)+16' is neither a loop"),
         ("pack(A)- k > a", "'pack(A)-' is neither a loop"),
         ("pack(A) k pack(A)+16 p > a", "'pack(A)+16': one packing of each at most"),

@@ -132,7 +132,6 @@ def test_no_header_lies_idle() -> None:
         foreign = any(path.stem.endswith(f"_{name}") for name in ISAS if name not in used)
         added = path.stem in (
             "activations",
-            "hilbert",
             "probe",
             "probe_clock",
             "probe_read",

@@ -298,6 +298,7 @@ def put(wisdom: Wisdom, target: Target, schedule: str, host: str | None = None) 
         "p > brgemm_avx512_f32_6x16",  # an instruction set that this machine lacks
         "p > brgemm_portable_f32_99x99",  # a kernel of some other version
         "z > brgemm_portable_f32_6x4",
+        "hilbert(C) k p > brgemm_portable_f32_6x4",  # a directive of another version
         "c* > brgemm_portable_f32_6x4",  # illegal
         "no schedule",
     ],

@@ -342,3 +342,6 @@ def test_schedules_are_told_apart_by_properties() -> None:
     # A schedule for other sizes has its own steps; packing and order decide what is like it.
     assert decision.nearest_to(f"p:16 pack(A) q:6 > {KERNEL}") == 2
     assert decision.nearest_to(f"p:2* q:6 > {KERNEL}") == 3
+    # Nothing is like a record with a directive or a kernel of another version.
+    assert decision.nearest_to(f"hilbert(C) p:2* q:6 > {KERNEL}") == 0
+    assert decision.nearest_to("p:2* q:6 > brgemm_avx2_f32_99x16") == 0

@@ -10,7 +10,6 @@ from typing import Any
 from polysci import explain
 from polysci.cost import Context, shortlist
 from polysci.cost.call_forms import part_forms
-from polysci.cost.curve_groups import best_curve
 from polysci.cost.traffic import lower_bound
 from polysci.errors import UnsupportedError
 from polysci.explain import Explanation
@@ -33,12 +32,11 @@ from polysci.ops.textbook import nest_of, scop_of
 from polysci.polyhedral import legality
 from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.polyhedral.scop import Scop
-from polysci.space.directives import Hilbert, Swap
+from polysci.space.directives import Swap
 from polysci.space.group_views import GroupView
 from polysci.space.schedule import Schedule
 
 FORMED = 12  # schedules of a B that changes, whose copies part by part are ranked
-GAIN = 0.99  # of the time: what a curve must reach to be chosen where nothing is measured
 
 
 @lru_cache(maxsize=256)
@@ -49,10 +47,6 @@ def swapped_model_of(contraction: Contraction) -> tuple[Scop, Contraction]:
     """
     roles = GroupView(swapped=True).of(contraction)
     return scop_of(nest_of(roles)), roles
-
-
-def _seconds_to_beat(candidate: Candidate) -> float:
-    return candidate.seconds / (GAIN if candidate.schedule.has(Hilbert) else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +104,7 @@ class Direct(Algorithm[LegalSchedule]):
         parts = part_forms(context, (candidate.schedule for candidate in chosen))
         forms = [*plain, *parts]
         others = map(Candidate, forms, shortlist.predict_all(context, forms))
-        best = sorted([*chosen, *others], key=lambda candidate: candidate.seconds)[:kept]
-        curve = (
-            Candidate(*near)
-            for first in best[:1]
-            for near in best_curve(context, first.schedule, first.seconds)
-        )
-        return sorted([*best, *curve], key=_seconds_to_beat)
+        return sorted([*chosen, *others], key=lambda candidate: candidate.seconds)[:kept]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return shortlist.predict_seconds(context, schedule)

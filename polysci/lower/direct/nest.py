@@ -124,8 +124,7 @@ def lower_nest(
     if options.adds and not (factors == (1, 1) and plan.precision.y == plan.precision.sum):
         raise UnsupportedError(f"schedule {schedule}: y holds no sums to add to")
     lowering = _NestLowering(contraction, plan, strides, schedule, threads, options)
-    every = lowering.own_turns or lowering.ordered_loops > 0
-    every = every or lowering.workspace.shares_a or plan.packs_b
+    every = lowering.own_turns or lowering.workspace.shares_a or plan.packs_b
     if options.by_rows and (every or not schedule.loops):
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
     module = lowering.module()
@@ -197,15 +196,10 @@ class _NestLowering:
     @property
     def parameters(self) -> int:
         """Loops whose iterators become variables around the rest: those that threads share."""
-        if self.options.by_rows or self.ordered_loops:
-            return 1 if self.options.by_rows else self.ordered_loops
+        if self.options.by_rows:
+            return 1
         shares = self.threads > 1 or self.own_turns
         return len(self.plan.schedule.parallel) if shares else 0
-
-    @property
-    def ordered_loops(self) -> int:
-        """The number of outermost loops whose turns a directive orders."""
-        return max((directive.ordered_loops for directive in self.directives), default=0)
 
     @property
     def own_turns(self) -> bool:
@@ -354,11 +348,9 @@ class _NestLowering:
     def _origins(self, counts: Sequence[int]) -> dict[str, Index]:
         """Return the iterators of the outermost loops, which have ``counts``, for turn ``task``.
 
-        Loops turn like the digits of ``task``, unless a directive orders them.
+        Loops turn like the digits of ``task``.
         """
-        turn: Index = Variable("task")
-        for directive in self.directives:
-            turn = directive.order_turns(turn, counts)
+        turn = Variable("task")
         loops, names = self.plan.schedule.loops, self.plan.tile_schedule.names
         return {
             names[at]: turn // prod(counts[at + 1 :]) % count * loops[at].step

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from polysci.space.directives.ahead import Ahead
 from polysci.space.directives.directive import Directive, EntryPoint, Place, TilePart
-from polysci.space.directives.hilbert import Hilbert
 from polysci.space.directives.pack import Pack
 from polysci.space.directives.plain import Plain
 from polysci.space.directives.private import Private
 from polysci.space.directives.stream import Stream
 from polysci.space.directives.swap import Swap
 
-DIRECTIVES: tuple[type[Directive], ...] = (Swap, Private, Hilbert, Plain, Pack, Ahead, Stream)
+DIRECTIVES: tuple[type[Directive], ...] = (Swap, Private, Plain, Pack, Ahead, Stream)
 
 __all__ = [
     "DIRECTIVES",
     "Ahead",
     "Directive",
     "EntryPoint",
-    "Hilbert",
     "Pack",
     "Place",
     "Plain",

@@ -69,9 +69,8 @@ class Directive:
     ``sentence`` what reports say of a schedule that has it, ``field_types`` those of its numbers.
     ``features`` are rows of ``cost.features.FEATURES`` that count where a schedule has it.
 
-    Of its lowering, ``ordered_loops`` is the number of outermost loops whose turns it orders.
-    ``own_turns``: whatever threads there are, each turn of the parallel loops has ``begin_turn``,
-    and ``finish`` is behind all. With either no call can compute some rows alone.
+    Of its lowering, ``own_turns``: whatever threads there are, each turn of the parallel loops has
+    ``begin_turn``, and ``finish`` is behind all. With them no call can compute some rows alone.
     """
 
     __slots__ = ()
@@ -82,7 +81,6 @@ class Directive:
     sentence: ClassVar[str] = ""
     field_types: ClassVar[Mapping[str, type]] = MappingProxyType({})
     features: ClassVar[tuple[str, ...]] = ()
-    ordered_loops: ClassVar[int] = 0
     own_turns: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -141,13 +139,6 @@ class Directive:
     def enter(self, plan: Plan) -> Sequence[LoopStatement]:
         """Return what a call does before all loops, whose arguments are in ``args``."""
         return ()
-
-    def order_turns(self, turn: Index, counts: Sequence[int]) -> Index:
-        """Return the number of the turn of the ``ordered_loops`` that comes at place ``turn``.
-
-        They have so many turns each, and turn like the digits of a number.
-        """
-        return turn
 
     def begin_turn(self, entry: EntryPoint, origin: Mapping[str, Index]) -> Sequence[LoopStatement]:
         """Return what a turn of the parallel loops does first, whose arguments are in ``local``.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.space.directives.ahead import Ahead
 from polysci.space.directives.directive import Directive, Place
-from polysci.space.directives.hilbert import Hilbert
 from polysci.space.directives.plain import Plain
 from polysci.space.directives.swap import Swap
 from polysci.target.microkernels import Microkernel
@@ -76,7 +75,7 @@ def _partial_copy_fault(schedule: Schedule) -> str:
         return "it stands inside a loop; without it, B is copied before all of them"
     if schedule.panels_depth < len(schedule.parallel):
         return "it may not stand between parallel loops"
-    other = next((row.word for row in (Swap, Hilbert, Plain, Ahead) if schedule.has(row)), "")
+    other = next((row.word for row in (Swap, Plain, Ahead) if schedule.has(row)), "")
     return f"{other} needs B as a whole" if other else ""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.errors import SpecError
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space import directives
 from polysci.space.schedule import parse
@@ -88,11 +89,13 @@ class Space:
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:
     """Properties of an option: those of a schedule, or the word itself."""
-    if ">" not in text:
+    levels = Counter[str]()
+    try:
+        schedule = parse(text)
+        kernel = find(schedule.kernel)
+    except SpecError:  # a word, or a recorded schedule of another version
         yield "word", text
         return
-    schedule, levels = parse(text), Counter[str]()
-    kernel = find(schedule.kernel)
     yield "family", f"{kernel.family} {kernel.compute}"
     yield "columns", str(kernel.cols)
     yield "rows", str(kernel.rows)
