@@ -51,6 +51,11 @@ class Context:
         return l2, l3, memory
 
     @property
+    def fork_seconds(self) -> float:
+        """Seconds of starting a parallel region."""
+        return self.machine.coefficient("fork_us") * 1e-6
+
+    @property
     def streamed(self) -> float:
         """Bytes of a result that may be stored past the caches."""
         return self.machine.coefficient("streamed_result") * self.target.last_level.size

@@ -34,7 +34,7 @@ def traffic(context: Context, family: Family) -> Estimate:
     imbalance, tasks = nest.imbalance(), nest.tasks()
     shared = tasks > 1  # one task is a serial program: its loops run once
     regions = 1 + (family.pack == 0) + (nest.copies() > 1)
-    started = machine.coefficient("fork_us") * 1e-6 * regions * shared
+    started = context.fork_seconds * regions * shared
     threads = np.where(shared, context.threads, 1)
     total = compute + parts["calls"] + transfer + parts["packing"]
     seconds = total / threads * imbalance + started

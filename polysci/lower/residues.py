@@ -228,11 +228,7 @@ def class_contexts(plan: ResiduePlan, context: Context) -> list[Context]:
 
 def predict_parts(plan: ResiduePlan, context: Context) -> list[float]:
     """Predicted seconds of each class; where a loop is around all, its threads start once."""
-    fork = (
-        context.machine.coefficient("fork_us") * 1e-6
-        if plan.shared and context.threads > 1
-        else 0.0
-    )
+    fork = context.fork_seconds if plan.shared and context.threads > 1 else 0.0
     parts = [
         shortlist.predict_seconds(own, schedule)
         for own, schedule in zip(class_contexts(plan, context), plan.schedules, strict=True)

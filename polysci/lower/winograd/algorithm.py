@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from polysci.cost import Context
+from polysci.cost.winograd import TileCounts, WinogradCosts, WinogradEstimate, WinogradWork
 from polysci.lower.algorithm import (
     Algorithm,
     Candidate,
@@ -34,8 +35,6 @@ from polysci.space.directives.ahead import toggle_ahead
 from polysci.space.enumerate import even_splits
 from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
-from polysci.target.machine import Machine
-from polysci.target.target import Target
 from polysci.text.tables import bytes_text, columns, pairs, time_text
 
 # Inputs for which every number is an integer that f32 holds: 24 x 24 is what G w G^T divides by at
@@ -236,199 +235,62 @@ def _tiles(image: Doubles, conv: Any, m: int) -> Doubles:
     return windows[::m, ::m]
 
 
-@dataclass(frozen=True, slots=True)
-class WinogradEstimate:
-    """Seconds of a call by parts, of the thread that has most to do; bytes of U, V and M.
-
-    ``weights`` is what reading U takes beyond the GEMMs that hide it.
-    """
-
-    into: float
-    gemm: float
-    weights: float
-    back: float
-    threads: float
-    sizes: tuple[int, int, int]
-
-    @property
-    def seconds(self) -> float:
-        return self.into + self.gemm + self.weights + self.back + self.threads
-
-    @property
-    def parts(self) -> dict[str, float]:
-        return {
-            "input transform": self.into, "GEMMs": self.gemm, "weights": self.weights,
-            "output transform": self.back, "threads": self.threads,
-        }  # fmt: skip
-
-
 def estimate(plan: WinogradPlan, context: Context) -> WinogradEstimate:
     """The prediction for one plan by the machine's own rates; cold filters come from memory."""
-    return _Cost(plan, context).estimate()
+    return WinogradCosts(count_work(plan), context).estimate()
 
 
 def exceeds_l2(plan: WinogradPlan, context: Context) -> bool:
     """Return whether a call does not find the filters in L2: it pays to prefetch them."""
-    return _Cost(plan, context)._u_far()
+    return WinogradCosts(count_work(plan), context).weights_far
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    plan: WinogradPlan
-    context: Context
+def count_work(plan: WinogradPlan) -> WinogradWork:
+    """Return what a plan computes and moves."""
+    conv, lanes, points = plan.problem, plan.kernel.lanes, plan.points
+    full, last = divmod(plan.tiles, plan.t)
+    order = [loop.dim for loop in plan.schedule.loops]
+    into, back = OPERATIONS[plan.m, conv.layout == "nhwc"]
+    _, first, end = plan.prefetch
+    arriving = end - first if plan.schedule.has(Ahead) else 1
+    return WinogradWork(
+        kernel=plan.kernel, depth=conv.C, teams=plan.teams, fused=plan.fused,
+        operations=(-(-conv.C // lanes) * plan.tiles * into,
+                    -(-conv.K // lanes) * plan.tiles * back),
+        gemms=points * (plan.filters // plan.kernel.cols), blocks=_blocks(plan),
+        panel_reads=full * plan.calls + -(-last // plan.kernel.rows),
+        arriving=arriving / plan.calls, halo=((plan.m + 2) / plan.m) ** 0.5,
+        x=ITEM * prod(conv.x_shape), y=ITEM * prod(conv.y_shape),
+        u=ITEM * plan.packed, v=ITEM * plan.v_size, m=ITEM * plan.m_size,
+        u_block=ITEM * points * conv.C * plan.k if order[:1] == ["k"] else None,
+        block=ITEM * (points * plan.v_tile * plan.v_tiles + plan.m_size
+                      + conv.C * plan.kernel.cols),
+        passes=(ITEM * points * plan.tiles * plan.v_tile,
+                ITEM * points * plan.tiles * plan.filters),
+        shares={dims: _share(plan, dims) for dims in ("t", "k", "tk")},
+    )  # fmt: skip
 
-    @property
-    def machine(self) -> Machine:
-        return self.context.machine
 
-    def _coefficient(self, name: str) -> float:
-        return self.context.machine.coefficient(name)
+def _blocks(plan: WinogradPlan) -> tuple[tuple[int, TileCounts], ...]:
+    """Return the register tiles of a block of tiles by one panel, whole blocks and the last."""
 
-    def _held_bytes(self) -> float:
-        """Bytes of L2 that stay there."""
-        return self._coefficient("winograd_held") * self.target.second_level.size
+    def tiles_of(tiles: int) -> TileCounts:
+        whole, rest = divmod(tiles, plan.kernel.rows)
+        return (whole, plan.kernel.rows), *[(1, rest)] * (rest > 0)
 
-    @property
-    def target(self) -> Target:
-        return self.context.target
+    full, last = divmod(plan.tiles, plan.t)
+    return (full, tiles_of(plan.t)), *[(1, tiles_of(last))] * (last > 0)
 
-    def estimate(self) -> WinogradEstimate:
-        plan = self.plan
-        into, back = self._transforms()
-        gemm, weights = self._gemm(), self._weights()
-        hidden = self._coefficient("hidden_l3") if self._u_far() else 0.0
-        if self.context.cold or self._u_bytes() + self._images() > self.target.last_level.size:
-            hidden = self._coefficient("hidden_memory")
-        shown = max(0.0, weights - gemm * self._arrival()) + hidden * min(weights, gemm)
-        regions = 0 if plan.teams == 1 else 1 + (not plan.fused)
-        sizes = (ITEM * plan.packed, ITEM * plan.v_size, ITEM * plan.m_size)
-        fork = regions * self._coefficient("fork_us") * 1e-6
-        return WinogradEstimate(into, gemm, shown + self._read_again(), back, fork, sizes)
 
-    def _share(self, dims: str) -> float:
-        """Return the busiest thread's share of the work along these dimensions."""
-        plan = self.plan
-        parallel = [loop.dim for loop in plan.schedule.parallel] if plan.teams > 1 else []
-        if not set(dims) & set(parallel):
-            return 1.0
-        all_, task = {"t": plan.tiles, "k": plan.filters}, {"t": plan.t, "k": plan.k}
-        tasks = prod(-(-all_[dim] // task[dim]) for dim in parallel)
-        most = -(-tasks // plan.teams) * prod(task[dim] / all_[dim] for dim in parallel)
-        return min(1.0, most)
-
-    def _gemm(self) -> float:
-        """Register tiles at their measured rates, with calls, runs and stores of M."""
-        plan = self.plan
-        full, last = divmod(plan.tiles, plan.t)
-        panels = plan.filters // plan.kernel.cols
-        total = full * self._panel(plan.t) + (self._panel(last) if last else 0.0)
-        return plan.points * panels * total * self._share("tk")
-
-    def _panel(self, tiles: int) -> float:
-        """One point of ``tiles`` tiles by one panel of filters."""
-        whole, rest = divmod(tiles, self.plan.kernel.rows)
-        return whole * self._call(self.plan.kernel.rows) + (self._call(rest) if rest else 0.0)
-
-    def _call(self, rows: int) -> float:
-        kernel, machine = self.plan.kernel, self.machine
-        name = f"{kernel.family}_{kernel.isa}_{kernel.compute}_{rows}x{kernel.cols}"
-        rate = machine.peak * machine.of_kernel(name, rows, kernel.vecs)
-        fma = rows * kernel.vecs
-        crowd = (
-            max(1.0, (rows + kernel.vecs) / fma / self._coefficient("winograd_loads"))
-            if fma >= self._coefficient("in_flight")
-            else 1.0
-        )
-        compute = 2.0 * rows * kernel.cols * self.plan.problem.C / rate * crowd
-        events = self._coefficient("call_ns") + self._coefficient("run_ns")
-        events += self._coefficient("store_ns") * fma
-        return (compute + events) * 1e-9
-
-    def _transforms(self) -> tuple[float, float]:
-        plan, conv, lanes = self.plan, self.plan.problem, self.plan.kernel.lanes
-        operations = OPERATIONS[plan.m, conv.layout == "nhwc"]
-        slot = 2e-9 * lanes / self.machine.peak
-        far = self._rate(self._images() + (self._u_bytes() if self._u_far() else 0))
-        near = [-(-count // lanes) * plan.tiles * n * slot
-                for count, n in zip((conv.C, conv.K), operations, strict=True)]  # fmt: skip
-        halo = ((plan.m + 2) / plan.m) ** 0.5  # neighbouring tiles meet in the caches, rows apart
-        x, y = ITEM * prod(conv.x_shape), ITEM * prod(conv.y_shape)
-        moved = [self._coefficient("winograd_scattered") * halo * x / far, 2 * y / far]
-        if self._block() > self._held_bytes():  # V and M are written and fetched once more
-            spilled = self._rate(self._block())
-            width = {"t": plan.tiles, "k": plan.filters}
-            moved[0] += 2.0 * ITEM * plan.points * width["t"] * plan.v_tile / spilled
-            moved[1] += 2.0 * ITEM * plan.points * width["t"] * width["k"] / spilled
-        into = (near[0] + moved[0]) * (self._share("t") if plan.fused else 1.0 / plan.teams)
-        return into, (near[1] + moved[1]) * self._share("tk")
-
-    def _weights(self) -> float:
-        """Return the seconds of reading U: once a block of tiles, or once where it stays."""
-        again = self._reads()
-        near = (again - 1) * self._u_bytes() / self._rate(self._u_bytes() + self._block())
-        share = self._share("k") if again == 1 else self._share("tk")
-        return (self._u_bytes() / self._u_rate() + near) * share
-
-    def _reads(self) -> int:
-        """Return the number of times that U comes from beyond L2."""
-        order = [loop.dim for loop in self.plan.schedule.loops]
-        stays = order[:1] == ["k"] and self._k_bytes() < self._held_bytes()
-        return 1 if stays else -(-self.plan.tiles // self.plan.t)
-
-    def _u_rate(self) -> float:
-        """Bytes a second at which U comes for the first time."""
-        if not self._u_far():
-            return self._rate(0)
-        everything = self._u_bytes() + self._images()
-        return self._rate(
-            max(everything, self.target.last_level.size + 1) if self.context.cold else everything
-        )
-
-    def _read_again(self) -> float:
-        """Return the seconds that later calls wait for panels while the next ones arrive in L2."""
-        if not self._u_far():
-            return 0.0
-        full, last = divmod(self.plan.tiles, self.plan.t)
-        calls = full * self.plan.calls + -(-last // self.plan.kernel.rows)
-        seconds = (calls - self._reads()) * self._u_bytes() / (self.machine.l2 * 1e9)
-        return self._coefficient("winograd_again") * max(0.0, seconds) * self._share("tk")
-
-    def _arrival(self) -> float:
-        """The part of the GEMMs during which U arrives: its first reads, or prefetches."""
-        plan = self.plan
-        _, first, end = plan.prefetch
-        busy = end - first if plan.schedule.has(Ahead) else 1
-        return busy / plan.calls if self._u_far() else 1.0
-
-    def _u_bytes(self) -> int:
-        return ITEM * self.plan.packed
-
-    def _k_bytes(self) -> int:
-        """Return the bytes of U of one block of filters."""
-        return ITEM * self.plan.points * self.plan.problem.C * self.plan.k
-
-    def _u_far(self) -> bool:
-        """Return whether U is not in L2."""
-        return self.context.cold or self._u_bytes() + self._block() > self._held_bytes()
-
-    def _block(self) -> int:
-        """Bytes of V and M that one block works on, and of one panel of U."""
-        plan = self.plan
-        panel = plan.problem.C * plan.kernel.cols
-        return ITEM * (plan.points * plan.v_tile * plan.v_tiles + plan.m_size + panel)
-
-    def _images(self) -> int:
-        conv = self.plan.problem
-        return ITEM * (prod(conv.x_shape) + prod(conv.y_shape))
-
-    def _rate(self, size: float) -> float:
-        """Bytes a second of one thread from the level that holds so many bytes."""
-        machine, teams = self.machine, self.plan.teams
-        if size <= self._held_bytes():
-            return machine.l2 * 1e9
-        if size <= self.target.last_level.size:
-            return min(machine.l3, machine.l3_all / teams) * 1e9
-        return min(machine.memory, machine.memory_all / teams) * 1e9
+def _share(plan: WinogradPlan, dims: str) -> float:
+    """Return the busiest thread's share of the work along these dimensions."""
+    parallel = [loop.dim for loop in plan.schedule.parallel] if plan.teams > 1 else []
+    if not set(dims) & set(parallel):
+        return 1.0
+    all_, task = {"t": plan.tiles, "k": plan.filters}, {"t": plan.t, "k": plan.k}
+    tasks = prod(-(-all_[dim] // task[dim]) for dim in parallel)
+    most = -(-tasks // plan.teams) * prod(task[dim] / all_[dim] for dim in parallel)
+    return min(1.0, most)
 
 
 def rank_schedules(problem: Problem, context: Context, count: int | None = None) -> list[Candidate]:
