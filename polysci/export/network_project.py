@@ -297,7 +297,11 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
 
 def _length(port: TensorPort) -> str:
     """Return a remark on an output whose length data decides; empty for others."""
-    return f": of axis {port.counted[0]} the first *y{port.counted[1]}" if port.counted else ""
+    return (
+        f": of axis {port.dynamic_dim[0]} the first *y{port.dynamic_dim[1]}"
+        if port.dynamic_dim
+        else ""
+    )
 
 
 def _all_rows(whole: SizedNetworks) -> list[str]:
@@ -435,6 +439,6 @@ def _package_files(network: Network, data: SelftestData) -> dict[str, Content]:
 def _literal(ports: tuple[TensorPort, ...]) -> str:
     """Return ports as ASCII literals: names may hold anything."""
     return ascii(tuple(
-        (port.name, tuple(port.shape), port.dtype, *([port.counted] * bool(port.counted)))
+        (port.name, tuple(port.shape), port.dtype, *([port.dynamic_dim] * bool(port.dynamic_dim)))
         for port in ports
     ))  # fmt: skip

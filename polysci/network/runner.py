@@ -42,15 +42,15 @@ class TensorPort:
     """An input or output: its name in the model, shape and element type, as a tensor's.
 
     Arrays of ``bf16`` are uint16, its bits.
-    ``counted``: the axis of an output along which data decides the length, whose extent is the most
-    that can be, and the place among the outputs of that which says how many there are.
+    ``dynamic_dim``: the axis of an output along which data decides the length, whose extent is the
+    most that can be, and the place among the outputs of that which says how many there are.
     ``range``: which numbers an example of an input may hold, where not any.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    counted: tuple[int, int] | None = None
+    dynamic_dim: tuple[int, int] | None = None
     range: ValueRange | None = None
 
 
@@ -119,7 +119,7 @@ class Runner:
             for ports in (self.inputs, self.outputs)
         )
         self._single = len(self.inputs) == len(self.outputs) == 1
-        self._dynamic = any(port.counted for port in self.outputs)
+        self._dynamic = any(port.dynamic_dim for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
@@ -294,11 +294,11 @@ def check_inputs(port: TensorPort, value: object) -> Array:
 
 def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[str, Array]:
     """Return outputs of the model by name, as long as their counts say; counts are left out."""
-    counts = {port.counted[1] for port in ports if port.counted}
+    counts = {port.dynamic_dim[1] for port in ports if port.dynamic_dim}
     outputs = dict[str, Array]()
     for place, (port, array) in enumerate(zip(ports, results, strict=True)):
-        if port.counted:
-            axis, count = port.counted
+        if port.dynamic_dim:
+            axis, count = port.dynamic_dim
             array = array[(slice(None),) * axis + (slice(int(results[count])),)]
         if place not in counts:
             outputs[port.name] = array
@@ -354,7 +354,7 @@ def restore_runner(
                 port["name"],
                 tuple(port["shape"]),
                 port["dtype"],
-                tuple(port["counted"]) if port["counted"] else None,
+                tuple(port["dynamic_dim"]) if port["dynamic_dim"] else None,
                 _range_of(port["range"]),
             )
             for port in signature[which]

@@ -167,7 +167,7 @@ def test_all_that_a_network_is_used_for(tmp_path: Path) -> None:
     assert all(np.array_equal(outputs[name], results[name]) for name in outputs)
     assert "30 x 3 (rows): of axis 0 the first *y3" in network.code.files["small.h"]
     assert any("rows: of axis 0 the first *y3" in row for row in table_rows(network))
-    assert [port.counted for port in network.outputs] == [(0, 3), (0, 3), (0, 3), None]
+    assert [port.dynamic_dim for port in network.outputs] == [(0, 3), (0, 3), (0, 3), None]
 
 
 def test_a_limit_that_is_data() -> None:

@@ -18,14 +18,14 @@ from ._library import Array, aligned, load, plain
 class Port(NamedTuple):
     """An input or output: its name in the model, its shape and its type: NumPy's name, or bf16.
 
-    ``counted``: the axis of an output along which data decides the length, at most its extent, and
-    which output says how many there are.
+    ``dynamic_dim``: the axis of an output along which data decides the length, at most its extent,
+    and which output says how many there are.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    counted: tuple[int, int] | None = None
+    dynamic_dim: tuple[int, int] | None = None
 
 
 class CallableNetwork:
@@ -85,11 +85,11 @@ class CallableNetwork:
 
     def _cut(self, results: list[Array]) -> dict[str, Array]:
         """The outputs of the model, each as long as its count says; counts are left out."""
-        counts = {port.counted[1] for port in self.outputs if port.counted}
+        counts = {port.dynamic_dim[1] for port in self.outputs if port.dynamic_dim}
         outputs = {}
         for place, (port, y) in enumerate(zip(self.outputs, results, strict=True)):
-            if port.counted:
-                axis, count = port.counted
+            if port.dynamic_dim:
+                axis, count = port.dynamic_dim
                 y = y[(slice(None),) * axis + (slice(int(results[count])),)]
             if place not in counts:
                 outputs[port.name] = y
