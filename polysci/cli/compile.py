@@ -348,7 +348,7 @@ def _peers(arguments: argparse.Namespace) -> list[Peer]:
 
 def _show_passes(arguments: argparse.Namespace) -> int:
     """Write what every pass does to the model, or the lines that one of them changes."""
-    from polysci.network.prepare import steps_named, trace_passes
+    from polysci.network.prepare import find_steps, trace_passes
 
     what, _, name = arguments.show.partition(":")
     if what != "passes":
@@ -357,7 +357,7 @@ def _show_passes(arguments: argparse.Namespace) -> int:
     options = compile_options(arguments, dims=dims_of(arguments), tuner=None)
     steps = trace_passes(arguments.model, options)
     text = (
-        describe_pass(steps_named(steps, name)) if name
+        describe_pass(find_steps(steps, name)) if name
         else describe_passes(steps, shared.table_width(arguments))
     )  # fmt: skip
     output_file.write(text, arguments.output)

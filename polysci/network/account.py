@@ -128,7 +128,7 @@ def account_of(network: Network) -> NetworkAccount:
         network.code.placed, network.schedules, network.code.name, options, timed=True
     )
     program, shares = timed.placed.program, shares_of(timed.placed.program, options)
-    runs = run_timed(runner_of(timed), len(program.stages))
+    runs = time_stages(runner_of(timed), len(program.stages))
     rows = iter(report.rows)
     stages = []
     for at, stage in enumerate(program.stages):
@@ -144,7 +144,7 @@ def account_of(network: Network) -> NetworkAccount:
     )  # fmt: skip
 
 
-def run_timed(runner: Runner, stages: int) -> list[StageRun]:
+def time_stages(runner: Runner, stages: int) -> list[StageRun]:
     """Run code that times itself some times, after a few to warm up."""
     runs = runner.time_stages(stages, RUNS, WARM_UP)
     return [StageRun(tuple(mark - runs[0][0] for mark in marks)) for marks in runs]

@@ -339,7 +339,7 @@ def trace_passes(model: Model | Graph, options: CompileOptions) -> tuple[PassSte
     return tuple(steps)
 
 
-def steps_named(steps: tuple[PassStep, ...], name: str) -> list[PassStep]:
+def find_steps(steps: tuple[PassStep, ...], name: str) -> list[PassStep]:
     """Return the steps of one pass. Raises SpecError for a name that no pass has."""
     names = [row.name for row in all_passes()]
     if name not in names:

@@ -11,19 +11,19 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import error_at, parse
-from polysci.frontends.notation.ranges import Inference, StatementRanges, infer_shapes
+from polysci.frontends.notation.ranges import ComprehensionRanges, StatementRanges, infer_shapes
 from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Comprehension,
     Conversion,
     Declaration,
-    Element,
     IndexRange,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
     rewrite_statement,
     rewrite_terms,
     walk_terms,
@@ -53,7 +53,7 @@ def number_versions(
 
 def copy_version(statement: Assignment, name: str, shape: Sequence[int]) -> Assignment:
     """Return what the target of a statement is before it, under another name."""
-    value = Element(statement.tensor, tuple(map(Variable, statement.index)))
+    value = TensorElement(statement.tensor, tuple(map(Symbol, statement.index)))
     bounds = _whole_axes(statement.index, shape)
     return Assignment(name, statement.index, "=", True, value, bounds)
 
@@ -68,7 +68,7 @@ def rename(statement: Assignment, names: Mapping[str, str]) -> Assignment:
     """Return a statement with other names for tensors."""
 
     def change(term: Term) -> Term:
-        if isinstance(term, Element):
+        if isinstance(term, TensorElement):
             return replace(term, tensor=names.get(term.tensor, term.tensor))
         return term
 
@@ -116,7 +116,7 @@ def choose_names(
 
 def _tensors_in(term: Term) -> list[str]:
     """List the tensors whose elements a term reads."""
-    return [part.tensor for part in walk_terms(term) if isinstance(part, Element)]
+    return [part.tensor for part in walk_terms(term) if isinstance(part, TensorElement)]
 
 
 def _tensor(name: str) -> str:
@@ -201,7 +201,7 @@ def gradients_of(
 
 
 Choices = tuple[tuple[Term, bool], ...]  # conditions, and whether they hold
-Slope = tuple[Element, Term, Choices]
+Slope = tuple[TensorElement, Term, Choices]
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class _Backward:
     """
 
     forward: Comprehension
-    inference: Inference
+    inference: ComprehensionRanges
     types: Mapping[str, str]
     wanted: Sequence[str]
     made: set[str] = field(default_factory=set)
@@ -290,10 +290,10 @@ class _Backward:
     def fix(self, term: Term) -> Term:
         """Replace a size, or a scalar that has a value, by the number."""
         match term:
-            case Element(name, ()) if name in self.sizes:
+            case TensorElement(name, ()) if name in self.sizes:
                 value = self.sizes[name]
                 return Literal(float(value) if is_real(self.types[name]) else value)
-            case Variable(name) if name in self.sizes:
+            case Symbol(name) if name in self.sizes:
                 return Literal(self.sizes[name])
             case AxisExtent(tensor, axis):
                 return Literal(self.inference.shape(tensor)[axis])
@@ -321,7 +321,7 @@ class _Backward:
     def pull_back(self, ranges: StatementRanges, known: set[str]) -> None:
         """Add a statement's part to the gradients of the tensors that it reads."""
         statement = ranges.statement
-        own = Element(statement.tensor, tuple(map(Variable, statement.index)))
+        own = TensorElement(statement.tensor, tuple(map(Symbol, statement.index)))
         seed: Term = replace(own, tensor=gradient(statement.tensor))
         choices: Choices = ()
         match statement.operator:
@@ -349,7 +349,7 @@ class _Backward:
         place = self.combine(ranges, "place of", f"arg{statement.operator}", statement.value)
         return apply("equal", place, _linear_term(Affine(tuple(steps), const)))
 
-    def other_factors(self, ranges: StatementRanges, product: Element) -> Term:
+    def other_factors(self, ranges: StatementRanges, product: TensorElement) -> Term:
         """Return the product of all factors of an element but that of these iterators."""
         value = ranges.statement.value
         is_zero = apply("equal", value, 0.0)
@@ -359,11 +359,13 @@ class _Backward:
         at_zero = apply("select", is_alone, others, 0.0)
         return apply("select", is_zero, at_zero, apply("div", product, value))
 
-    def combine(self, ranges: StatementRanges, name: str, operator: str, value: Term) -> Element:
+    def combine(
+        self, ranges: StatementRanges, name: str, operator: str, value: Term
+    ) -> TensorElement:
         """Combine a value over the same iterators; return an element of the new tensor."""
         target, index = ranges.statement.tensor, ranges.statement.index
         self.append(Assignment(f"{name} {target}", index, operator, True, value, _ranges(ranges)))
-        return Element(f"{name} {target}", tuple(map(Variable, index)))
+        return TensorElement(f"{name} {target}", tuple(map(Symbol, index)))
 
     def append(self, statement: Assignment) -> None:
         """Add a backward statement, of numbers for sizes and of versions of tensors."""
@@ -372,7 +374,7 @@ class _Backward:
     def slopes(self, term: Term, seed: Term, chosen: Choices) -> Iterator[Slope]:
         """Yield the elements that a term reads as real numbers, and the gradient of each."""
         match term:
-            case Element(tensor, _) if is_real(self.types[tensor]):
+            case TensorElement(tensor, _) if is_real(self.types[tensor]):
                 yield term, seed, chosen
             case Conversion(dtype, value) if is_real(dtype):
                 yield from self.slopes(value, seed, chosen)
@@ -401,7 +403,7 @@ class _Pull:
 
     work: _Backward
     ranges: StatementRanges
-    element: Element
+    element: TensorElement
     slope: Term
     places: dict[str, Term] = field(default_factory=dict)  # iterator -> what it is
     forms: dict[str, Affine] = field(default_factory=dict)  # the same as linear forms
@@ -434,7 +436,7 @@ class _Pull:
     def put(self, term: Term) -> Term:
         return rewrite_terms(
             term,
-            lambda part: self.places.get(part.name, part) if isinstance(part, Variable) else part,
+            lambda part: self.places.get(part.name, part) if isinstance(part, Symbol) else part,
         )
 
     def reduce(self, form: Affine) -> Affine:
@@ -457,7 +459,7 @@ class _Pull:
             if abs(coef) == 1 and iterator in self.ranges.iterators and iterator not in index
         ]  # fmt: skip
         if form is None or not free:
-            same = apply("equal", Variable(name), subscript)
+            same = apply("equal", Symbol(name), subscript)
             if form is None:
                 self.matches = _both(self.matches, same)
             else:
@@ -486,7 +488,7 @@ def _linear_term(form: Affine) -> Term:
     """Return a linear form as a term."""
     term: Term = Literal(form.const)
     for name, coef in form.terms:
-        term = apply("add", term, apply("mul", coef, Variable(name)))
+        term = apply("add", term, apply("mul", coef, Symbol(name)))
     return term
 
 

@@ -24,11 +24,11 @@ from polysci.frontends.notation.syntax import (
     AxisExtent,
     Conversion,
     Declaration,
-    Element,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
 )
 from polysci.loop_ir.functions import kind_of_type
 from polysci.numerics.dtypes import from_bf16, to_bf16
@@ -146,14 +146,14 @@ class _Grid:
         match term:
             case Literal(value):
                 return np.float64(value) if isinstance(value, float) else np.int64(value)
-            case Variable(name):
+            case Symbol(name):
                 sizes = self.ranges.work.sizes
                 return self.places[name] if name in self.places else np.int64(sizes[name])
             case AxisExtent(tensor, axis):
                 return np.int64(self.values[tensor].shape[axis])
             case Conversion(dtype, value):
                 return _convert(self.evaluate(value, guarded), dtype)
-            case Element(tensor, index):
+            case TensorElement(tensor, index):
                 return self.element(term, self.values[tensor], index, guarded)
             case Operation("select", (condition, body, otherwise)):
                 dtype = argument_type("select", (body, otherwise), self.types)
@@ -168,7 +168,9 @@ class _Grid:
                 with np.errstate(all="ignore"):
                     return apply_numpy(function, *values)
 
-    def element(self, term: Element, array: Array, index: Sequence[Term], guarded: bool) -> Array:
+    def element(
+        self, term: TensorElement, array: Array, index: Sequence[Term], guarded: bool
+    ) -> Array:
         """Read elements; those that a condition leaves out at the nearest end of the axis."""
         places = []
         for axis, part in enumerate(index):

@@ -15,8 +15,8 @@ from polysci.frontends.pytorch import shape_ops
 from polysci.frontends.pytorch.importer import (
     graph_of_calls,
     import_calls,
-    needed_calls,
     operator_name,
+    select_calls,
 )
 from polysci.frontends.pytorch.program import Operators, TorchProgram, run_calls
 from polysci.graph.builder import GraphBuilder
@@ -102,7 +102,7 @@ class Split:
 
 def split_program(program: TorchProgram) -> Split:
     """Split into the largest parts: calls that nothing unsupported lies between."""
-    calls = [*needed_calls(program.nodes, program.made)]
+    calls = [*select_calls(program.nodes, program.made)]
     _, importer = import_calls(program.where, calls, program.inputs, [], program.values)
     known = {**program.values, **importer.values}
     refused = dict(importer.refusals)
@@ -179,7 +179,7 @@ def graph_of_part(program: TorchProgram, part: Part) -> Graph:
 
 def _with_known(program: TorchProgram, part: Part) -> list[Any]:
     """Return the calls, and those before them that depend on weights alone."""
-    return [*needed_calls(program.nodes, part.calls, {*part.inputs, *program.values})]
+    return [*select_calls(program.nodes, part.calls, {*part.inputs, *program.values})]
 
 
 def with_orders(graph: Graph, part: Part) -> Graph:
@@ -299,7 +299,7 @@ def boundary_values(
     kept = {node for part in split.parts for node in (*part.inputs, *part.outputs)}
     kept |= {*program.made}
     values = {**program.values, **dict(zip(program.inputs, inputs, strict=True))}
-    run_calls([*needed_calls(program.nodes, program.made)], values, kept, operators)
+    run_calls([*select_calls(program.nodes, program.made)], values, kept, operators)
     return values
 
 

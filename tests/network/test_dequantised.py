@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph, Node
-from polysci.graph.passes.integer_products import with_integer_products
+from polysci.graph.passes.integer_products import make_integer_products
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 
@@ -42,7 +42,7 @@ def model_of(
 
 
 def integers(model: onnx.ModelProto) -> Graph:
-    return with_integer_products(read(model))
+    return make_integer_products(read(model))
 
 
 def whole(*shape: int, seed: int = 1) -> Array:

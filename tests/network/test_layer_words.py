@@ -36,11 +36,13 @@ def test_parameters_of_ones_own() -> None:
     model = polysci.layers.build_model([polysci.layers.Linear(3, 2)], (4, 3))
     own = {name: np.full(value.shape, 2.0) for name, value in model.parameters.items()}
     x = np.ones((4, 3), np.float32)
-    assert np.array_equal(compile_network(model.fixed(own), "estimate")(x), np.full((4, 2), 8.0))
+    assert np.array_equal(
+        compile_network(model.fix_values(own), "estimate")(x), np.full((4, 2), 8.0)
+    )
     with pytest.raises(SpecError, match=re.escape("0.bias: expected shape (2,), got None")):
-        model.fixed({"0.weight": own["0.weight"]})
+        model.fix_values({"0.weight": own["0.weight"]})
     with pytest.raises(SpecError, match=re.escape("0.weight: expected shape (2, 3), got (3, 2)")):
-        model.fixed(own | {"0.weight": own["0.weight"].T})
+        model.fix_values(own | {"0.weight": own["0.weight"].T})
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 from polysci.errors import SpecError
 from polysci.frontends.notation.elaborate import elaborate
-from polysci.frontends.notation.ranges import Inference, infer
+from polysci.frontends.notation.ranges import ComprehensionRanges, infer
 from polysci.notation import parse
 
 
-def inference(inputs: str, body: str, **sizes: int) -> Inference:
+def inference(inputs: str, body: str, **sizes: int) -> ComprehensionRanges:
     return infer(elaborate(parse(f"def f({inputs}) -> (A) {{ {body} }}")), sizes)
 
 

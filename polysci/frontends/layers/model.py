@@ -133,7 +133,7 @@ class LayeredModel:
     state: Mapping[str, Array]
     replaced: Mapping[str, str]
 
-    def fixed(self, values: Mapping[str, Array] | None = None) -> Graph:
+    def fix_values(self, values: Mapping[str, Array] | None = None) -> Graph:
         """Return the graph for inference: parameters and state are constants, by default the first.
 
         Raises SpecError where ``values`` lack one of them or give it another shape.

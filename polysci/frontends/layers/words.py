@@ -153,7 +153,7 @@ def read_layers(model: LayeredModel, dims: Any, values: Any, external: bool) -> 
     """Return the graph of layers, whose first parameters are constants."""
     if dims or values:
         raise SpecError("dims, values: a model of layers has every extent fixed")
-    return model.fixed()
+    return model.fix_values()
 
 
 def title_of_words(text: str) -> str:

@@ -15,12 +15,12 @@ from polysci.frontends.notation.syntax import (
     Comprehension,
     Conversion,
     Declaration,
-    Element,
     Invocation,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
     names_in,
     rewrite_statement,
     walk_terms,
@@ -141,19 +141,21 @@ class _Elaboration:
     def subscripts(self, statement: Assignment) -> tuple[str, ...]:
         """Return the iterators that stand in subscripts."""
         terms = [part for term in (statement.value, *statement.exists) for part in walk_terms(term)]
-        subscripts = [part for term in terms if isinstance(term, Element) for part in term.index]
+        subscripts = [
+            part for term in terms if isinstance(term, TensorElement) for part in term.index
+        ]
         return tuple(name for name in names_in(*subscripts) if name not in self.shapes)
 
     def resolve(self, term: Term) -> Term:
         """Return a term with scalars as elements. Raises SpecError for a tensor that is none."""
         match term:
-            case Variable(name, at) if name in self.ranks:
+            case Symbol(name, at) if name in self.ranks:
                 if self.ranks[name]:
                     raise self.error(at, f"{name} has {self.ranks[name]} axes: write {name}(...)")
-                return Element(name, (), at)
-            case Element(name, index, at) if name in BUILTINS and name not in self.ranks:
+                return TensorElement(name, (), at)
+            case TensorElement(name, index, at) if name in BUILTINS and name not in self.ranks:
                 return apply_builtin(self.whole.text, name, index, at)
-            case Element(name, index, at):
+            case TensorElement(name, index, at):
                 if name not in self.ranks:
                     raise self.error(
                         at, f"{name} is neither a tensor nor a function{suggest(name, self.ranks)}"
@@ -210,9 +212,9 @@ def _as_call(
     if isinstance(statement, Invocation):
         return statement
     value, plain = statement.value, statement.operator == "=" and not statement.index
-    if not plain or not isinstance(value, Element) or value.tensor in ranks:
+    if not plain or not isinstance(value, TensorElement) or value.tensor in ranks:
         return None
-    names = [term.name for term in value.index if isinstance(term, Variable)]
+    names = [term.name for term in value.index if isinstance(term, Symbol)]
     if len(names) < len(value.index):
         return None
     if value.tensor not in functions and not any(ranks.get(name) for name in names):
@@ -225,9 +227,9 @@ def _rename(
 ) -> Assignment:
     def change(term: Term) -> Term:
         match term:
-            case Variable(name, _) if name in sizes:
+            case Symbol(name, _) if name in sizes:
                 return sizes[name]
-            case Element(name, _, _) | AxisExtent(name, _, _):
+            case TensorElement(name, _, _) | AxisExtent(name, _, _):
                 return replace(term, tensor=names[name])
         return term
 
@@ -274,9 +276,9 @@ def type_of(term: Term, types: Mapping[str, str]) -> str:
         case Literal(value):
             whole = "int32" if _holds("int32", value) else "int64"
             return "float32" if isinstance(value, float) else whole
-        case Variable() | AxisExtent():
+        case Symbol() | AxisExtent():
             return "int64"
-        case Element(tensor):
+        case TensorElement(tensor):
             return types[tensor]
         case Conversion(dtype):
             return dtype

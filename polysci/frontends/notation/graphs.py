@@ -15,12 +15,12 @@ from polysci.border.files import read_named
 from polysci.errors import SpecError, cut_line
 from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import parse
-from polysci.frontends.notation.ranges import Inference, StatementRanges, infer_shapes
+from polysci.frontends.notation.ranges import ComprehensionRanges, StatementRanges, infer_shapes
 from polysci.frontends.notation.statements import Elements, check_subscripts
 from polysci.frontends.notation.syntax import (
-    Element,
     Literal,
     Operation,
+    TensorElement,
     Term,
     rewrite_statement,
 )
@@ -47,7 +47,7 @@ class LabelledProduct:
         return {*left} ^ {*others[0]} <= {*result}
 
 
-def labelled_product(
+def match_product(
     ranges: StatementRanges, types: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> LabelledProduct | None:
     """Return a statement as such a sum of f32; None for others, and for computed subscripts."""
@@ -55,7 +55,7 @@ def labelled_product(
     if statement.operator != "+=" or not ranges.reductions or len(iterators) > 52:
         return None
     factors = _factors(statement.value)
-    elements = [part for part in factors if isinstance(part, Element)]
+    elements = [part for part in factors if isinstance(part, TensorElement)]
     numbers = [part.value for part in factors if isinstance(part, Literal)]
     if len(elements) + len(numbers) < len(factors) or len(elements) < 2:
         return None
@@ -148,7 +148,7 @@ _SUMS: Final = ""  # what a statement reads where its value has a node of its ow
 class _Statements(GraphBuilder):
     """The graph while statements add to it; ``versions``: tensor of the text -> newest name."""
 
-    inference: Inference = field(kw_only=True)
+    inference: ComprehensionRanges = field(kw_only=True)
     types: Mapping[str, str] = field(kw_only=True)
     versions: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)  # tensor -> the output that it is
@@ -184,7 +184,7 @@ class _Statements(GraphBuilder):
         kind = "" if ranges.is_first else self.types[target]  # a new tensor's values have its type
         rounding = _ROUNDING.get(kind, "")
         elements, versions = Elements(ranges, types, shapes, rounding=rounding), self.versions
-        product = labelled_product(ranges, types, shapes)
+        product = match_product(ranges, types, shapes)
         if product is not None:
             factors = self.factors(product)
             versions = {**versions, _SUMS: contract(self, factors, product.equation)}
@@ -245,7 +245,9 @@ class _Statements(GraphBuilder):
         return output
 
 
-def graph_of_comprehension(whole: Elaborated, sizes: Mapping[str, int]) -> tuple[Graph, Inference]:
+def graph_of_comprehension(
+    whole: Elaborated, sizes: Mapping[str, int]
+) -> tuple[Graph, ComprehensionRanges]:
     """Return the graph of a comprehension; outputs that are inputs as well end in ``_out``.
 
     Scalars that ``sizes`` has a value for are no inputs. Raises SpecError as ``infer_shapes`` does.
@@ -274,7 +276,7 @@ def _with_scalars(whole: Elaborated, sizes: Mapping[str, int]) -> Elaborated:
 
     def change(term: Term) -> Term:
         match term:
-            case Element(name, ()) if name in sizes:
+            case TensorElement(name, ()) if name in sizes:
                 return Literal(float(sizes[name]) if is_real(types[name]) else sizes[name])
         return term
 

@@ -23,13 +23,13 @@ from polysci.frontends.notation.syntax import (
     Comprehension,
     Conversion,
     Declaration,
-    Element,
     IndexRange,
     Invocation,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
     parts,
     rewrite_statement,
 )
@@ -286,8 +286,8 @@ class _Tree(Transformer[Token, Any]):
         value = int(digits) if digits.isdigit() else float(digits.rstrip("f"))
         return Literal(value, digits.start_pos or 0)
 
-    def variable(self, name: Token) -> Variable:
-        return Variable(str(name), name.start_pos or 0)
+    def variable(self, name: Token) -> Symbol:
+        return Symbol(str(name), name.start_pos or 0)
 
     def axis_extent(self, name: Token, digits: Token) -> AxisExtent:
         if not digits.isdigit() or _is_too_large(digits):
@@ -300,10 +300,10 @@ class _Tree(Transformer[Token, Any]):
             if len(index) != 1:
                 raise self.error(name, f"{name}: expected one value, got {len(index)}")
             return Conversion(TYPES[name], index[0], at)
-        called = name in self.defined and all(isinstance(term, Variable) for term in index)
+        called = name in self.defined and all(isinstance(term, Symbol) for term in index)
         if name in BUILTINS and not called:  # a call of a comprehension may stand alone
             return apply_builtin(self.text, name, index, at)
-        return Element(str(name), index, at)
+        return TensorElement(str(name), index, at)
 
     def error(self, token: Token, what: str, rule: str = "") -> PolysciError:
         return error_at(self.text, token.start_pos or 0, what, rule)
@@ -319,7 +319,7 @@ def _substitute(statement: Assignment, let: _Let) -> Assignment:
     """Replace a name by its term."""
     return rewrite_statement(
         statement,
-        lambda term: let.term if isinstance(term, Variable) and term.name == let.name else term,
+        lambda term: let.term if isinstance(term, Symbol) and term.name == let.name else term,
     )
 
 

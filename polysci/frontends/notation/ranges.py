@@ -17,11 +17,11 @@ from polysci.frontends.notation.syntax import (
     AxisExtent,
     Comprehension,
     Conversion,
-    Element,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
     names_in,
     parts,
 )
@@ -141,7 +141,7 @@ class Reach:
     ``names`` are the iterators that either mentions; ``form`` is None where it is not affine.
     """
 
-    element: Element
+    element: TensorElement
     axis: int
     names: tuple[str, ...]
     form: isl.PwAff | None
@@ -149,7 +149,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Inference:
+class ComprehensionRanges:
     """The ranges of every statement, and the axes of every tensor, one set each.
 
     Sets have one dimension, and the shape variables that have no size as parameters.
@@ -170,7 +170,7 @@ class Inference:
         return None if None in forms else forms  # type: ignore[return-value]
 
 
-def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
+def infer(whole: Elaborated, sizes: Mapping[str, int]) -> ComprehensionRanges:
     """Infer the ranges of all statements; shape variables without a size are parameters.
 
     An iterator takes all values at which every subscript that mentions it stays inside its axis,
@@ -185,7 +185,7 @@ def infer(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
     for declaration in whole.comprehension.inputs:
         work.axes[declaration.name] = tuple(map(work.axis_of, declaration.extents))
     statements = tuple(StatementRanges.of(work, statement) for statement in whole.statements)
-    return Inference(statements, work.axes, tuple(dict.fromkeys(work.warnings)))
+    return ComprehensionRanges(statements, work.axes, tuple(dict.fromkeys(work.warnings)))
 
 
 @dataclass(slots=True)
@@ -307,11 +307,11 @@ class StatementRanges:
         match term:
             case Literal(value) if isinstance(value, int):
                 return self.work.size(self.space, value)
-            case Variable(name) if name in self.iterators:
+            case Symbol(name) if name in self.iterators:
                 return self.iterator(name)
-            case Variable(name):
+            case Symbol(name):
                 return self.work.size(self.space, name)
-            case Element(name, ()) if name in self.work.sizes:
+            case TensorElement(name, ()) if name in self.work.sizes:
                 return self.work.size(self.space, name)
             case AxisExtent(tensor, axis):
                 largest = self.work.axes[tensor][axis].dim_max(0)
@@ -346,8 +346,8 @@ class StatementRanges:
         everywhere = isl.Set.universe(self.space.get_space())
         terms = [statement.value, *statement.exists]
         if statement.tensor in self.work.axes:
-            index = tuple(map(Variable, statement.index))
-            terms.append(Element(statement.tensor, index, statement.at))
+            index = tuple(map(Symbol, statement.index))
+            terms.append(TensorElement(statement.tensor, index, statement.at))
         for term in terms:
             yield from self.reaches_of(term, everywhere, (), floor)
 
@@ -365,7 +365,7 @@ class StatementRanges:
                 return
         for axis, part in enumerate(parts(term)):
             yield from self.reaches_of(part, condition, names, floor)
-            if isinstance(term, Element):
+            if isinstance(term, TensorElement):
                 used = dict.fromkeys((*names_in(part), *names))
                 iterators = tuple(name for name in used if name in self.iterators)
                 yield Reach(term, axis, iterators, self.form(part, floor), condition)
@@ -493,7 +493,7 @@ def check_sizes(whole: Elaborated, sizes: Mapping[str, int | Sequence[int]]) -> 
             raise SpecError(f"{comprehension.name}: {name}={size}: expected a positive size")
 
 
-def infer_shapes(whole: Elaborated, sizes: Mapping[str, int]) -> Inference:
+def infer_shapes(whole: Elaborated, sizes: Mapping[str, int]) -> ComprehensionRanges:
     """Infer the ranges of a comprehension of known sizes, and check what its calls promise.
 
     Raises SpecError for a size that is missing or below 1, and as ``infer`` does.

@@ -23,12 +23,12 @@ from polysci.frontends.notation.syntax import (
     Assignment,
     AxisExtent,
     Conversion,
-    Element,
     IndexRange,
     Literal,
     Operation,
+    Symbol,
+    TensorElement,
     Term,
-    Variable,
     names_in,
     parts,
     walk_terms,
@@ -204,15 +204,15 @@ class Elements:
                 return Position(constant(value)), dtype  # exact, where a double is not
             case Literal(value):
                 return Number(float(value)), dtype
-            case Variable(name) if name in self.iterators:
+            case Symbol(name) if name in self.iterators:
                 return Position(self.iterators[name]), dtype
-            case Variable(name):
+            case Symbol(name):
                 return Position(constant(self.ranges.work.sizes[name])), dtype
             case AxisExtent(tensor, number):
                 return Position(constant(self.shapes[tensor][number])), dtype
             case Conversion(_, value):
                 return _cast(*self.expr(value), dtype), dtype
-            case Element(tensor, index):
+            case TensorElement(tensor, index):
                 places = zip(index, self.shapes[tensor], strict=True)
                 return self.load(tensor, tuple(self.place(*place) for place in places)), dtype
             case Operation("select", (condition, body, otherwise)):
@@ -333,7 +333,7 @@ MOST_VALUES: Final = 1 << 20  # of iterators, at which subscripts are computed a
 class ComputedSubscript(NamedTuple):
     """A computed subscript, and when it is read outside its axis."""
 
-    element: Element
+    element: TensorElement
     axis: int
     outside: Term
 
@@ -347,7 +347,7 @@ def check_subscripts(
         names = [name for name in names_in(outside) if name in ranges.iterators]
         bounds = [ranges.bounds(name) for name in names]
         extents = [end - first for first, end in bounds]
-        is_known = not any(isinstance(part, Element) for part in walk_terms(outside))
+        is_known = not any(isinstance(part, TensorElement) for part in walk_terms(outside))
         if not is_known or prod(extents) > MOST_VALUES:
             continue
         elements = Elements(ranges, types, shapes)
@@ -406,7 +406,7 @@ def _reads(
         return
     for part in parts(term):
         yield from _reads(ranges, types, part, conditions)
-    if isinstance(term, Element):
+    if isinstance(term, TensorElement):
         for number, part in enumerate(term.index):
             if ranges.affine(part) is None:
                 if is_real(type_of(part, types)):

@@ -48,7 +48,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Symbol:
     """An iterator, a shape variable or a scalar."""
 
     name: str
@@ -71,7 +71,7 @@ class AxisExtent:
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class TensorElement:
     """``A(i, j + k)``: an element of a tensor; without subscripts a scalar."""
 
     tensor: str
@@ -116,7 +116,7 @@ class Conversion:
         return f"{self.dtype}({self.value})"
 
 
-Term = Literal | Variable | AxisExtent | Element | Operation | Conversion
+Term = Literal | Symbol | AxisExtent | TensorElement | Operation | Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Comprehension:
 def parts(term: Term) -> tuple[Term, ...]:
     """Return the terms directly inside a term."""
     match term:
-        case Element(_, index):
+        case TensorElement(_, index):
             return index
         case Operation(_, arguments):
             return arguments
@@ -233,7 +233,7 @@ def walk_terms(term: Term) -> Iterator[Term]:
 def rewrite_terms(term: Term, change: Callable[[Term], Term]) -> Term:
     """Apply ``change`` to every term inside, the innermost first."""
     match term:
-        case Element(_, index):
+        case TensorElement(_, index):
             term = replace(term, index=tuple(rewrite_terms(part, change) for part in index))
         case Operation(_, arguments):
             term = replace(term, arguments=tuple(rewrite_terms(part, change) for part in arguments))
@@ -259,4 +259,4 @@ def rewrite_statement(statement: Assignment, change: Callable[[Term], Term]) -> 
 def names_in(*terms: Term) -> tuple[str, ...]:
     """Return the variables of terms, in the order in which they come first."""
     parts = (part for term in terms for part in walk_terms(term))
-    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Variable)))
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Symbol)))

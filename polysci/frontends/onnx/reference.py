@@ -14,7 +14,7 @@ from polysci.frontends.onnx.model_file import is_implemented, onnx_module
 from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
 from polysci.graph.operators import OPERATORS, onnx_name
 from polysci.graph.operators.indexing import with_places_inside
-from polysci.graph.operators.quantised import ROUNDINGS, nudged_inputs
+from polysci.graph.operators.quantised import ROUNDINGS, nudge_inputs
 from polysci.graph.operators.table import Evaluation, Nudge
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import from_bf16
@@ -136,7 +136,7 @@ def of_node(
 ) -> list[Any]:
     """Compute the results of one node for the values that are known."""
     if nudge and node.op in ROUNDINGS:
-        known = nudged_inputs(node, known, nudge)
+        known = nudge_inputs(node, known, nudge)
     if node.op == "quantized_conv" or (
         node.op == "quantized_matmul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
     ):

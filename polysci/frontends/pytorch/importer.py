@@ -306,7 +306,7 @@ def _map_nodes(value: Any, function: Any) -> Any:
     return function(value) if hasattr(value, "all_input_nodes") else value
 
 
-def needed_calls(
+def select_calls(
     nodes: Sequence[Any], outputs: Iterable[Any], known: Container[Any] = ()
 ) -> Iterator[Any]:
     """Return the calls on which outputs depend, in order, but for those behind what is known."""

@@ -21,8 +21,8 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.frontends.pytorch.importer import (
     OPERATORS,
     graph_of_calls,
-    needed_calls,
     operator_name,
+    select_calls,
 )
 from polysci.graph.graph import Graph
 from polysci.numerics.arrays import Array
@@ -92,7 +92,7 @@ def functional_graph(torch: Any, program: Any) -> Any:
         if _changes(node) and not _replace(torch, node, order):
             return None
     outputs = [node for node in graph.output_node().args[0] if hasattr(node, "all_input_nodes")]
-    known = all(_has_rule(node) for node in needed_calls([*graph.nodes], outputs))
+    known = all(_has_rule(node) for node in select_calls([*graph.nodes], outputs))
     return graph if known else None
 
 
@@ -213,7 +213,7 @@ def load_program(
     dimension that is free; RefusedNodesError with every call that cannot be computed.
     """
     program = read_program(model, dims, values)
-    calls = needed_calls(program.nodes, program.made)
+    calls = select_calls(program.nodes, program.made)
     return graph_of_calls(program.where, calls, program.inputs, program.made, program.values)
 
 
@@ -388,7 +388,7 @@ def run_program(
     known, kind = dict(program.values), getattr(torch, dtype)
     known |= {node: torch.from_numpy(inputs[node.name]) for node in program.inputs}
     with torch.no_grad():
-        for node in needed_calls(program.nodes, program.made):
+        for node in select_calls(program.nodes, program.made):
             with pytorch_failures(program.where, f"it computes {node.target} in {dtype}"):
                 run_calls([node], known, known.keys(), dtype=kind)
     arrays = dict[str, Array]()

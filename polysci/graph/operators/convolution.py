@@ -406,7 +406,7 @@ def conv_weights_reference(of: Evaluation) -> Sequence[Array]:
 _WINDOWS = ("kernel_shape", "strides", "pads", "dilations")
 
 
-def with_windows(node: Node) -> bool:
+def has_windows(node: Node) -> bool:
     """Return whether the attributes of a transposed convolution are all numbers."""
     attributes = node.attributes
     return all(word in attributes for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {
@@ -416,7 +416,7 @@ def with_windows(node: Node) -> bool:
 
 def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
     """A product a tap, added to the pixels of y that the tap reaches; ONNX's takes minutes."""
-    if not of.results or not with_windows(of.node) or 0 in of.results[0].shape:
+    if not of.results or not has_windows(of.node) or 0 in of.results[0].shape:
         return None
     (x, w, *bias), shape = of.inputs, of.results[0].shape
     attributes, axes = of.node.attributes, x.ndim - 2

@@ -282,7 +282,7 @@ def max_unpool(build: Builder, node: Node) -> None:
     build.stages.append(ViewStage(str(node), y, flat))
 
 
-def compressed_shape(of: Inference) -> Sequence[Tensor | None]:
+def infer_compress(of: Inference) -> Sequence[Tensor | None]:
     """Infer as many slices, or elements, as a constant condition has true entries."""
     condition, shape = of.value(1), list(of.shape)
     if condition is None:
@@ -295,7 +295,7 @@ def compressed_shape(of: Inference) -> Sequence[Tensor | None]:
     return of.first(shape)
 
 
-def unpooled_shape(of: Inference) -> Sequence[Tensor | None]:
+def infer_unpool(of: Inference) -> Sequence[Tensor | None]:
     """The shape that a constant third input has."""
     sizes = of.value(2)
     return of.results if sizes is None else of.first(sizes.reshape(-1).tolist())
@@ -359,13 +359,13 @@ ROWS = (
     Operator("gather_elements", "GatherElements", gather_elements,
              reference=gather_elements_reference),
     Operator("gather_nd", "GatherND", gather_nd, dims="gathered_slices"),
-    Operator("compress", "Compress", compress, compressed_shape),
+    Operator("compress", "Compress", compress, infer_compress),
     Operator("one_hot", "OneHot", one_hot),
     Operator("reverse_sequence", "ReverseSequence", reverse_sequence),
     Operator("scatter", "Scatter", scatter_elements),
     Operator("scatter_elements", "ScatterElements", scatter_elements),
     Operator("scatter_nd", "ScatterND", scatter_nd),
     Operator("tensor_scatter", "TensorScatter", tensor_scatter),
-    Operator("max_unpool", "MaxUnpool", max_unpool, unpooled_shape,
+    Operator("max_unpool", "MaxUnpool", max_unpool, infer_unpool,
              reference=max_unpool_reference),
 )  # fmt: skip

@@ -26,12 +26,12 @@ def end(build: Builder, node: Node) -> None:
     first = build.graph.makers()[node.inputs[0]]
     at = next(at for at, stage in enumerate(build.stages) if node.inputs[0] in stage.outputs)
     members, build.stages = build.stages[at:], build.stages[:at]
-    loop = _Loop(build, str(node), int(first.attributes["count"]), node, first)
+    loop = _LoopSteps(build, str(node), int(first.attributes["count"]), node, first)
     loop.add(members)
 
 
 @dataclass(slots=True)
-class _Loop(Steps):
+class _LoopSteps(Steps):
     """A loop of a model on its way; ``last`` are what ends a step."""
 
     node: Node

@@ -157,13 +157,13 @@ class _Known:
 
 def input_ranges(program: Program) -> dict[str, ValueRange]:
     """The ranges of inputs of which the program's stages need one, by name."""
-    search = _Search(program)
+    search = _RangeSearch(program)
     search.visit(program.stages)
     return {name: search.ranges[name] for name in program.inputs if name in search.ranges}
 
 
 @dataclass(slots=True)
-class _Search:
+class _RangeSearch:
     """Tensors with what is needed of them so far; stages are visited from the last to the first."""
 
     program: Program

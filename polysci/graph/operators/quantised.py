@@ -387,7 +387,7 @@ def nudges(graph: Graph) -> Iterator[Nudge]:
         yield lambda shape, random=random: random.choice((NUDGE, -NUDGE), shape)  # type: ignore[misc]
 
 
-def nudged_inputs(node: Node, known: Mapping[str, Array], nudge: Nudge) -> Mapping[str, Array]:
+def nudge_inputs(node: Node, known: Mapping[str, Array], nudge: Nudge) -> Mapping[str, Array]:
     """The values that a node reads, with what it rounds a little further up or down."""
     x = known[node.inputs[0]]
     if not x.size or x.dtype.kind != "f":

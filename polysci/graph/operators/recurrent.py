@@ -226,7 +226,7 @@ class Direction:
         shape = (self.build.shape(x)[0], rows)
         return self.product(Matrix(x, (0,), 1), weights, shape, f"{x}.product", bias)
 
-    def masked(self, value: Expr, otherwise: Expr | float = 0.0) -> Expr:
+    def apply_mask(self, value: Expr, otherwise: Expr | float = 0.0) -> Expr:
         """Return a value, or another one where a sequence has ended."""
         if not self.mask:
             return value
@@ -234,7 +234,7 @@ class Direction:
 
     def keep(self, held: CarriedTensor, value: Expr) -> None:
         """Carry a value over; the one before where a sequence has ended."""
-        value = self.masked(value, whole(self.build, held.inner))
+        value = self.apply_mask(value, whole(self.build, held.inner))
         self.steps.define(held.following, value)
 
 
@@ -452,7 +452,7 @@ def _write(direction: Direction, hidden: CarriedTensor) -> None:
     if not y:
         return
     slice_ = direction.y_part(y, direction.steps.write)
-    direction.steps.define(slice_, direction.masked(whole(build, hidden.following)))
+    direction.steps.define(slice_, direction.apply_mask(whole(build, hidden.following)))
 
 
 def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTensor]) -> None:

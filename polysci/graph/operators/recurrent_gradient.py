@@ -63,14 +63,14 @@ class ReturningDirection(Direction):
         """The gradient of what the function of a gate takes: 0 where a sequence has ended."""
         first = order_of(self.node).index(letter) * self.hidden
         part = self.part(self.made[side], self.steps.write, first, self.hidden)
-        return whole(self.build, self.steps.define(part, self.masked(value)))
+        return whole(self.build, self.steps.define(part, self.apply_mask(value)))
 
     def total(self, held: CarriedTensor) -> Expr:
         """The gradient of the hidden state behind a step, by the step behind it and by Y."""
         dy, value = self.node.inputs[0], whole(self.build, held.inner)
         if not dy:
             return value
-        own = self.masked(whole(self.build, self.y_part(dy, self.steps.read)))
+        own = self.apply_mask(whole(self.build, self.y_part(dy, self.steps.read)))
         name = self.build.fresh(f"{held.inner}.total", self.build.shape(held.inner), self.dtype)
         return whole(self.build, self.steps.define(name, apply("add", value, own)))
 

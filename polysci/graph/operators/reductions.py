@@ -83,7 +83,7 @@ def reduce(
     return Reduce(function, tuple(over), before(Load(x, tuple(index))))
 
 
-def reduced_axes(build: Builder, node: Node) -> tuple[int, ...]:
+def reduction_axes(build: Builder, node: Node) -> tuple[int, ...]:
     """The axes of an attribute, or of an input in newer opsets; all where none are named."""
     rank, listed = len(build.shape(node.inputs[0])), node.attributes.get("axes")
     if node.input(1):
@@ -98,7 +98,7 @@ def reduction(build: Builder, node: Node) -> None:
     """Compute a row of _REDUCTIONS, in double where a result of whole numbers is rounded."""
     row, x, y = _REDUCTIONS[node.op], node.inputs[0], node.outputs[0]
     build.check_function(row.function, x)
-    axes, dtype = reduced_axes(build, node), build.dtype(x)
+    axes, dtype = reduction_axes(build, node), build.dtype(x)
     count = prod(build.shape(x)[number] for number in axes)
     mean = node.op == "reduce_mean"
     if mean and not count and build.values[y].size:
@@ -135,7 +135,7 @@ def log_sum_exp(build: Builder, node: Node) -> None:
     """``log(sum(exp(x - most))) + most``, which overflows nowhere."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
-    axes, keep = reduced_axes(build, node), bool(node.attributes.get("keepdims", 1))
+    axes, keep = reduction_axes(build, node), bool(node.attributes.get("keepdims", 1))
     if not axes:
         build.define(node, build.load(x, y))
         return
@@ -197,7 +197,7 @@ _FUNCTIONS = {"cumsum": "add", "cumprod": "mul"}
 
 
 @dataclass(slots=True)
-class _Scan:
+class _ScanStages:
     """A scan of tensors along an axis; each block of BLOCK elements by itself, then of the blocks.
 
     So an error grows with the logarithm of the extent, and no step waits for the one before.
@@ -273,7 +273,7 @@ def scan(build: Builder, node: Node) -> None:
     if known is None or known.size != 1:
         build.refuse("axis: expected one number")
     (along,) = attribute_axes([int(known.reshape(-1)[0])], len(build.shape(x)))
-    steps = _Scan(build, node, _FUNCTIONS[node.op], along)
+    steps = _ScanStages(build, node, _FUNCTIONS[node.op], along)
     reverse = bool(node.attributes.get("reverse", 0))
     scanned = steps.run(
         steps.mirror(x) if reverse else x, exclusive=bool(node.attributes.get("exclusive", 0))

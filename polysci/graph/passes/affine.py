@@ -8,7 +8,7 @@ from polysci.graph.graph import AFFINE, Graph, Node, rebuild
 from polysci.numerics.arrays import Array
 
 
-def with_affine(graph: Graph) -> Graph:
+def make_affine(graph: Graph) -> Graph:
     """Batch normalisation, and sums and products with a constant a channel, become AFFINE."""
     constants, nodes = dict[str, Array](), list[Node]()
     for node in graph.nodes:

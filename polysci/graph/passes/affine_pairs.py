@@ -11,7 +11,7 @@ from polysci.numerics.arrays import Array
 Merge = Callable[[Node, Node], tuple[Node, dict[str, Array]] | None]
 
 
-def with_affine_together(graph: Graph) -> Graph:
+def merge_affine_pairs(graph: Graph) -> Graph:
     """Two AFFINE in a row become one."""
 
     def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:

@@ -12,7 +12,7 @@ from polysci.numerics.arrays import Array
 RESHAPES = ("flatten", "squeeze", "unsqueeze", "reshape")
 
 
-def with_fixed_shapes(graph: Graph) -> Graph:
+def fix_shapes(graph: Graph) -> Graph:
     """Flatten, Squeeze and Unsqueeze become Reshape, to the shape that is known."""
     constants, nodes = dict[str, Array](), list[Node]()
     for node in graph.nodes:

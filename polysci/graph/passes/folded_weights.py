@@ -13,7 +13,7 @@ from polysci.numerics.arrays import Array
 WEIGHTED = ("conv", "conv_transpose", "gemm")  # their weights can hold a scale a channel
 
 
-def with_folded_weights(graph: Graph) -> Graph:
+def fold_weights(graph: Graph) -> Graph:
     """An AFFINE behind a convolution or matrix product goes into its weights and bias."""
 
     def merge(node: Node, maker: Node) -> tuple[Node, dict[str, Array]] | None:

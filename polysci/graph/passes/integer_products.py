@@ -74,7 +74,7 @@ class _Product:
         return dict(self.node.attributes) if self.node.op == "conv" else {}
 
 
-def with_integer_products(graph: Graph) -> Graph:
+def make_integer_products(graph: Graph) -> Graph:
     """Products of 8-bit numbers in place of those of real ones, where both factors are such."""
     for end in (_end_in_bytes, _end_in_reals):
         if not graph.dequantised:

@@ -7,7 +7,7 @@ import numpy as np
 from polysci.graph.graph import Graph, Node, rebuild
 
 
-def with_moved_constants(graph: Graph) -> Graph:
+def move_constants(graph: Graph) -> Graph:
     """Reshape and Concat of constants become constants, as of parameters that a layer joins."""
     constants, kept = dict(graph.constants), {tensor.name for tensor in graph.outputs}
     nodes = list[Node]()

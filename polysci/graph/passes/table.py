@@ -7,33 +7,33 @@ from typing import Final
 import numpy as np
 
 from polysci.graph.graph import Graph
-from polysci.graph.passes.affine import with_affine
-from polysci.graph.passes.affine_pairs import with_affine_together
+from polysci.graph.passes.affine import make_affine
+from polysci.graph.passes.affine_pairs import merge_affine_pairs
 from polysci.graph.passes.copies import without_copies
-from polysci.graph.passes.fixed_shapes import with_fixed_shapes
-from polysci.graph.passes.folded_weights import with_folded_weights
-from polysci.graph.passes.integer_products import with_integer_products
-from polysci.graph.passes.known_zeros import with_known_zeros
-from polysci.graph.passes.moved_constants import with_moved_constants
+from polysci.graph.passes.fixed_shapes import fix_shapes
+from polysci.graph.passes.folded_weights import fold_weights
+from polysci.graph.passes.integer_products import make_integer_products
+from polysci.graph.passes.known_zeros import remove_known_zeros
+from polysci.graph.passes.moved_constants import move_constants
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
     plain("integer products", "dequantised factors multiply as 8-bit numbers",
-          with_integer_products),
-    plain("known zeros", "zeros of 8-bit factors leave the products", with_known_zeros),
+          make_integer_products),
+    plain("known zeros", "zeros of 8-bit factors leave the products", remove_known_zeros),
 )  # fmt: skip
 # They run until none of them changes the graph.
 REPEATED_PASSES: Final[tuple[Pass, ...]] = (
     plain("copies", "Identity and idle Dropout hand on their input",
           without_copies),
-    plain("fixed shapes", "Flatten, Squeeze and Unsqueeze become Reshape", with_fixed_shapes),
+    plain("fixed shapes", "Flatten, Squeeze and Unsqueeze become Reshape", fix_shapes),
     plain("moved constants", "Reshape and Concat of constants are computed",
-          with_moved_constants),
+          move_constants),
     plain("affine", "what scales and shifts channels is x * a + b",
-          with_affine),
-    plain("affine pairs", "two x * a + b in a row become one", with_affine_together),
+          make_affine),
+    plain("affine pairs", "two x * a + b in a row become one", merge_affine_pairs),
     plain("folded weights", "x * a + b goes into the weights before it",
-          with_folded_weights),
+          fold_weights),
 )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ class _Placer:
             else:
                 duplicate = self.fresh(held.inner, self.values[held.inner])
                 self.places[duplicate] = place
-                copied.append(self.moved(f"carry {held.inner}", duplicate, held.following))
+                copied.append(self.move(f"carry {held.inner}", duplicate, held.following))
         self.written |= {*stage.results}
         outside = dict(self.copies)
         around, self.stages = self.stages, list[Stage]()
@@ -170,7 +170,7 @@ class _Placer:
         self.values[name] = replace(like, name=name, **changes)  # type: ignore[arg-type]
         return name
 
-    def moved(self, title: str, output: str, source: str) -> LoopStage:
+    def move(self, title: str, output: str, source: str) -> LoopStage:
         """Return the loop that moves every element of a tensor to another one."""
         return LoopStage(title, output, self.values[source].elements)
 
@@ -179,7 +179,7 @@ class _Placer:
         key = (name, order, dtype)
         if key not in self.copies:
             duplicate = self.fresh(name, self.values[name], order=order, dtype=dtype)
-            self.stages.append(self.moved(f"copy {name}", duplicate, name))
+            self.stages.append(self.move(f"copy {name}", duplicate, name))
             self.place_of(duplicate)
             self.copies[key] = duplicate
         return self.copies[key]
@@ -208,7 +208,7 @@ class _Placer:
         if stage.index is None:
             inner = self.fresh(stage.output, self.values[stage.output])
             self.view(ViewStage(stage.name, inner, stage.source))
-            self.stages.append(self.moved(stage.name, stage.output, inner))
+            self.stages.append(self.move(stage.name, stage.output, inner))
         else:
             self.stages.append(LoopStage(stage.name, stage.output, Load(stage.source, stage.index)))
         self.place_of(stage.output)
@@ -223,7 +223,7 @@ class _Placer:
                 start = place.first + first * place.strides[stage.axis]
                 self.places[duplicate] = replace(place, first=start)
                 self.place_of(name)
-                self.stages.append(self.moved(f"{stage.name}: {name}", duplicate, name))
+                self.stages.append(self.move(f"{stage.name}: {name}", duplicate, name))
             first += self.values[name].shape[stage.axis]
 
     def routine(self, stage: RoutineStage) -> None:
@@ -240,7 +240,7 @@ class _Placer:
             self.place_of(duplicate)
         self.stages.append(replace(stage, output=duplicate, inputs=inputs))
         if duplicate != stage.output:
-            self.stages.append(self.moved(f"copy {duplicate}", stage.output, duplicate))
+            self.stages.append(self.move(f"copy {duplicate}", stage.output, duplicate))
 
     def layer(self, stage: LayerStage) -> None:
         """Channels of x must be neighbours, and what counts as one axis must run on."""
@@ -274,7 +274,7 @@ class _Placer:
         ))  # fmt: skip
         if target.tensor != stage.y.tensor:
             name = stage.y.tensor
-            self.stages.append(self.moved(f"copy {name}", name, target.tensor))
+            self.stages.append(self.move(f"copy {name}", name, target.tensor))
 
     def plain(self, name: str, dtype: str) -> str:
         """A tensor in row-major order: itself, or a copy."""
@@ -317,7 +317,7 @@ class _Placer:
             room = self.fresh(name, Value("", (reach,), y.dtype))
             duplicate = self.copies[key] = self.fresh(name, value, dtype=y.dtype)
             self.places[duplicate] = replace(y, buffer=room, first=0, step=0)
-            self.stages.append(self.moved(f"copy {name}", duplicate, name))
+            self.stages.append(self.move(f"copy {name}", duplicate, name))
         return self.copies[key]
 
     def kind(self, stage: LayerStage) -> str:

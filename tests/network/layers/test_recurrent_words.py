@@ -44,7 +44,7 @@ def test_weights_of_a_forward_pass_are_known_ahead(words: str) -> None:
 
 
 def test_a_moved_weight_that_is_an_output_has_a_node() -> None:
-    graph = model_of("rnn:T3xN2xC5xK6").fixed()
+    graph = model_of("rnn:T3xN2xC5xK6").fix_values()
     moved = next(node.outputs[0] for node in graph.nodes if node.op == "reshape")
     both = replace(graph, outputs=(*graph.outputs, graph.tensors[moved]))
     assert moved in {name for node in simplify(both).nodes for name in node.outputs}

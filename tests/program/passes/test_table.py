@@ -10,7 +10,7 @@ import pytest
 from polysci.errors import SpecError
 from polysci.loop_ir.expressions import Apply, Expr, rewrite
 from polysci.network.options import CompileOptions
-from polysci.network.prepare import all_passes, steps_named, trace_passes
+from polysci.network.prepare import all_passes, find_steps, trace_passes
 from polysci.program.passes import table
 from polysci.program.passes.row import plain
 from polysci.program.stages import LoopStage, Program
@@ -42,7 +42,7 @@ def test_every_pass_tells_whether_it_changed_anything() -> None:
     counts = {step.name: (step.changed, step.count) for step in steps}
     assert counts["folded weights"] == (False, 4) and counts["stages"] == (True, 4)
     assert counts["fuse loops"] == (True, 2) and counts["joint loops"] == (False, 2)
-    (fused,) = steps_named(steps, "fuse loops")
+    (fused,) = find_steps(steps, "fuse loops")
     removed = [line for line in fused.difference() if line.startswith("-")]
     assert len(removed) == 4 and sum(line.startswith("-Loop relu") for line in removed) == 2
 
@@ -70,7 +70,7 @@ def test_a_new_pass_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = (*table.PROGRAM_PASSES[:at], row, *table.PROGRAM_PASSES[at:])
     before = network_of(graph)
     monkeypatch.setattr(table, "PROGRAM_PASSES", rows)
-    (step,) = steps_named(trace_passes(graph, PORTABLE), "double negations")
+    (step,) = find_steps(trace_passes(graph, PORTABLE), "double negations")
     assert step.changed and step.count == 1
     network = network_of(graph)
     exprs = [
@@ -83,4 +83,4 @@ def test_a_new_pass_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pass_of_another_name_is_none() -> None:
     with pytest.raises(SpecError, match=r"pass 'fuse lops': expected one of .*mean 'fuse loops'"):
-        steps_named((), "fuse lops")
+        find_steps((), "fuse lops")
