@@ -141,6 +141,7 @@ def test_what_follows(name: str) -> None:
     ("behind", "reason"),
     [
         (node("Softmax", "v", "y"), "mixes elements along an axis of which data decides"),
+        (node("ReduceLogSum", "v", "y"), "mixes elements along an axis of which data decides"),
         (node("Add", "v at_row", "y"), "data decides the length of its inputs"),
         (node("Add", "v six", "y"), "24 elements beside as many as data decides"),
         (node("Slice", "v one three zero_list two", "y"), "every 2th along an axis"),

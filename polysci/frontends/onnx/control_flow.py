@@ -12,7 +12,8 @@ import numpy as np
 from polysci.errors import SpecError
 from polysci.frontends.onnx.model_file import Body, body_of_graph
 from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader, expansion_by
-from polysci.graph.graph import LOOP_BEGIN, LOOP_END, QUANTISED_LSTM, Node
+from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
+from polysci.graph.operators import OPERATORS
 from polysci.program.stages import DynamicDim
 
 
@@ -101,7 +102,6 @@ def _count(
     return first, second
 
 
-_REPEATED = ("lstm", "gru", "rnn", QUANTISED_LSTM, LOOP_BEGIN)  # what is a loop over steps itself
 NO_BOUND = "; its first input, the most there may be, is left out: the model needs a constant there"
 _ENDLESS = int(np.iinfo(np.int64).max)
 
@@ -239,7 +239,7 @@ def _check_nodes(reader: Reader, nodes: Sequence[Node]) -> None:
         if id(node) in reader.refusals:
             reason, needs = reader.refusals[id(node)]
             raise ExpansionError(f"{str(node)!r:.100}: {reason}", *needs)
-        if node.op in _REPEATED:
+        if node.op in OPERATORS and OPERATORS[node.op].stepwise:
             raise ExpansionError("its steps are loops over steps themselves")
 
 

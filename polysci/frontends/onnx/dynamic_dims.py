@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader
+from polysci.frontends.onnx.reader import (
+    Call,
+    Expansion,
+    ExpansionError,
+    Reader,
+    operator_name,
+)
 from polysci.graph.graph import Node
-from polysci.graph.operators import OPERATORS
+from polysci.graph.operators import OPERATORS, operator_of_onnx
 from polysci.graph.operators.table import DynamicDims
 from polysci.program.stages import DynamicDim
 
@@ -43,7 +50,16 @@ def _first(reader: Reader, node: Node, shapes: Shapes | None = None) -> DynamicD
     return reader.dynamic_dims[node.inputs[0]]
 
 
-def _alike(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+def _shape(reader: Reader, node: Node) -> Sequence[int]:
+    """Return the shape of the first input."""
+    return reader.table.shape(node.inputs[0])
+
+
+def _alike(reader: Reader, node: Node, shapes: Shapes, *, repeats: bool = False) -> DynamicDim:
+    """Return the axis that all inputs with one share; others have one element there.
+
+    ``repeats``: the number of elements there is that of the result.
+    """
     rank, marks = len(shapes[node.outputs[0]]), dict[DynamicDim, None]()
     for name in filter(None, node.inputs):
         if mark := reader.dynamic_dims.get(name):
@@ -55,12 +71,7 @@ def _alike(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     for name in filter(None, node.inputs):
         shape = reader.table.shape(name)
         place = mark.axis - rank + len(shape)
-        if (
-            name not in reader.dynamic_dims
-            and place >= 0
-            and shape[place] > 1
-            and node.op != "expand"
-        ):
+        if name not in reader.dynamic_dims and place >= 0 and shape[place] > 1 and not repeats:
             raise ExpansionError(f"{shape[place]} elements beside as many as data decides")
     return mark
 
@@ -73,30 +84,53 @@ def _images(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 
 
 def _along(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+    """Mix elements along one axis."""
     mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
     axis = int(node.attributes.get("axis", -1)) % rank
-    known = reader.table.values.get(node.input(1)) if node.op == "cumsum" else None
-    axis = axis if known is None else int(known.reshape(-1)[0]) % rank
-    if node.op == "cumsum" and not node.attributes.get("reverse"):
-        return mark  # sums of what is before
-    many = node.op.endswith("_norm") and node.op != "lp_norm"
-    many |= reader.table.opset < 13 and node.op.endswith("max")
-    if mark.axis == axis or (many and mark.axis > axis):
+    onward = reader.table.opset < 13 and node.op != "lp_norm"
+    if mark.axis == axis or (onward and mark.axis > axis):
+        raise ExpansionError(_MIXED)
+    return mark
+
+
+def _onward(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+    """Mix elements along all axes from one on."""
+    mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
+    if mark.axis >= int(node.attributes.get("axis", -1)) % rank:
+        raise ExpansionError(_MIXED)
+    return mark
+
+
+def _scanned(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+    """Sum what is before, or behind."""
+    mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
+    known = reader.table.values.get(node.input(1))
+    axis = -1 if known is None else int(known.reshape(-1)[0])
+    if node.attributes.get("reverse") and mark.axis == axis % rank:
         raise ExpansionError(_MIXED)
     return mark
 
 
 def _reduced(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
-    """Reduce other axes: those before it may be gone."""
-    mark, shape = _first(reader, node), reader.table.shape(node.inputs[0])
+    axes, known = node.attributes.get("axes"), reader.table.values.get(node.input(1))
+    if axes is None and known is not None:
+        axes = known.reshape(-1).tolist()
+    every = range(0 if node.attributes.get("noop_with_empty_axes") else len(_shape(reader, node)))
+    return _drop(reader, node, axes or every)
+
+
+def _reduced_to_place(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
+    return _drop(reader, node, [node.attributes.get("axis", 0)])
+
+
+def _drop(reader: Reader, node: Node, axes: Sequence[int]) -> DynamicDim:
+    """Return the axis of the first input without others, which are gone unless they are kept."""
+    mark, rank = _first(reader, node), len(_shape(reader, node))
+    gone = {int(axis) % rank for axis in axes}
+    if mark.axis in gone:
+        raise ExpansionError(_MIXED)
     if node.attributes.get("keepdims", 1):
         return mark
-    axes = node.attributes.get("axes")
-    if node.op.startswith("arg"):
-        axes = [node.attributes.get("axis", 0)]
-    elif axes is None:
-        axes = reader.table.values[node.input(1)].reshape(-1).tolist()
-    gone = {int(axis) % len(shape) for axis in axes}
     return DynamicDim(mark.axis - sum(axis < mark.axis for axis in gone), mark.count)
 
 
@@ -175,16 +209,14 @@ def _regions(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 
 _RULES: Mapping[DynamicDims, _Rule] = MappingProxyType(
     {
-        "alike": _alike, "images": _images, "along": _along, "reduced": _reduced,
-        "reshaped": _reshaped, "transposed": _transposed, "joined": _joined, "sliced": _sliced,
-        "gathered": _gathered, "gathered_slices": _gathered_slices, "product": _product,
-        "regions": _regions, "first": _first,
+        "alike": _alike, "expanded": partial(_alike, repeats=True), "images": _images,
+        "along": _along, "onward": _onward, "scanned": _scanned, "reduced": _reduced,
+        "reduced_to_place": _reduced_to_place, "reshaped": _reshaped, "transposed": _transposed,
+        "joined": _joined, "sliced": _sliced, "gathered": _gathered,
+        "gathered_slices": _gathered_slices, "product": _product, "regions": _regions,
+        "first": _first,
     }
 )  # fmt: skip
-
-
-# Operators that need the count of whatever they read.
-_COUNTING = ("shape", "size", "non_zero", "compress", "non_max_suppression")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,33 +232,23 @@ class DynamicNode(Call):
         return self.reader.dynamic_dims.get(name)
 
     @property
-    def axes(self) -> list[int]:
-        """Return the axes along which the node reads its first input as a whole."""
-        rank = len(self.shape(self.node.inputs[0]))
-        if self.node.op in ("gather", "top_k", "argmax", "argmin", "concat"):
-            default = {"top_k": -1}.get(self.node.op, 0)
-            return [int(self.node.attributes.get("axis", default)) % max(1, rank)]
+    def rank_read(self) -> int:
+        """Return the rank of the first input."""
+        return len(self.shape(self.node.inputs[0]))
+
+    def axis(self, default: int) -> int:
+        """Return the attribute ``axis``, counted from the front."""
+        return int(self.node.attributes.get("axis", default)) % max(1, self.rank_read)
+
+    def axes(self, position: int) -> list[int]:
+        """Return the axes that an attribute or an input lists; all where neither is known."""
         axes = self.node.attributes.get("axes")
-        if axes is None and (name := self.node.input(3 if self.node.op == "slice" else 1)):
+        if axes is None and (name := self.node.input(position)):
             known = self.reader.table.values.get(name)
             axes = None if known is None else known.reshape(-1).tolist()
         if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
-            return list(range(rank))
-        return [int(axis) % max(1, rank) for axis in axes]
-
-    @property
-    def mixes(self) -> bool:
-        """Tell whether the node needs the count of what it reads, and not only hands it on."""
-        if self.node.op in _COUNTING:
-            return True
-        if self.node.op == "concat":
-            return any(
-                mark.axis == self.axes[0]
-                for name in self.node.inputs
-                if (mark := self.dynamic_dim(name))
-            )
-        mark = self.dynamic_dim(self.node.inputs[0])
-        return mark is not None and mark.axis in self.axes
+            return list(range(self.rank_read))
+        return [int(axis) % max(1, self.rank_read) for axis in axes]
 
     # Nodes of the graph, of shapes that are known without inference
 
@@ -301,26 +323,26 @@ class DynamicNode(Call):
         return list(copy.output)
 
 
-_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
-_LEAST, _MOST = ("reduce_max", "argmax", "top_k"), ("reduce_min", "argmin")
-
-
 def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
     """Return the expansion to a tensor of bounded length and its count, where data decides it."""
-    expand = _MAKERS.get(proto.op_type)
-    constant = proto.op_type == "Compress" and proto.input[1] in reader.table.values
-    if expand is None or constant:
+    op = operator_of_onnx(operator_name(proto))
+    expand = _MAKERS.get(op)
+    if expand is None or (op == "compress" and proto.input[1] in reader.table.values):
         return None
     return lambda reader, proto: expand(DynamicNode(reader, proto, reader.node(proto)))
 
 
 def expansion_of_dynamic(reader: Reader, proto: Any) -> Expansion | None:
     """Return the expansion of a node that mixes elements inside and behind the count."""
-    expand = _MIXERS.get(proto.op_type)
-    if expand is None or not any(name in reader.dynamic_dims for name in proto.input):
+    if not any(name in reader.dynamic_dims for name in proto.input):
         return None
     call = DynamicNode(reader, proto, reader.node(proto))
-    return (lambda reader, proto: expand(call)) if call.mixes else None
+    mixer = _MIXERS.get(call.node.op)
+    if mixer is None:
+        return None
+    marks = [call.dynamic_dim(name) for name in call.node.inputs[: mixer.count]]
+    mixes = {mark.axis for mark in marks if mark} & {*mixer.axes(call)}
+    return (lambda reader, proto: mixer.expand(call)) if mixes else None
 
 
 def _places_of(call: DynamicNode, name: str) -> tuple[str, str]:
@@ -410,14 +432,11 @@ def _size_of(call: DynamicNode) -> None:
     call.give(call.count("mul", mark.count, others), call.node.outputs[0])
 
 
-def _reduce(call: DynamicNode) -> None:
-    """Reduce a tensor whose elements behind the count change nothing."""
+def _reduce(call: DynamicNode, neutral: float | str) -> None:
+    """Reduce a tensor whose elements behind the count are ``neutral``."""
     x, *others = call.node.inputs
     if call.dtype(x) == "bool":
         raise ExpansionError("truth values along an axis of which data decides the length")
-    neutral: float | str = 1 if call.node.op == "reduce_prod" else 0
-    neutral = "least" if call.node.op in _LEAST else neutral
-    neutral = "most" if call.node.op in _MOST else neutral
     (result,) = call.again([call.replace_rest(x, neutral), *others])
     call.give(result, call.node.outputs[0])
 
@@ -519,7 +538,7 @@ def _clip(call: DynamicNode, count: str, place: int) -> str:
 
 def _concat(call: DynamicNode) -> None:
     """Concatenate parts, without what lies behind the count of each."""
-    names, (axis,) = call.node.inputs, call.axes
+    names, axis = call.node.inputs, call.axis(0)
     marks = [call.dynamic_dim(name) for name in names]
     if any(mark and mark.axis != axis for mark in marks):
         raise ExpansionError("two axes of which data decides the length")
@@ -540,19 +559,46 @@ def _concat(call: DynamicNode) -> None:
 
 _Maker = Callable[[DynamicNode], None]
 _MAKERS: Mapping[str, _Maker] = MappingProxyType(
-    {"NonZero": _non_zero, "Compress": _compress, "NonMaxSuppression": _suppress}
+    {"non_zero": _non_zero, "compress": _compress, "non_max_suppression": _suppress}
 )
-_MIXERS: Mapping[str, _Maker] = MappingProxyType(
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixer:
+    """The expansion of an operator that mixes elements of its inputs along ``axes``.
+
+    ``count`` is how many of its inputs these are, from the first on; None: all.
+    """
+
+    expand: _Maker
+    axes: Callable[[DynamicNode], Sequence[int]]
+    count: int | None = 1
+
+
+def _reduction(neutral: float | str) -> _Mixer:
+    return _Mixer(partial(_reduce, neutral=neutral), lambda call: call.axes(1))
+
+
+def _reduction_to_place(neutral: str) -> _Mixer:
+    return _Mixer(partial(_reduce, neutral=neutral), lambda call: [call.axis(0)])
+
+
+_MIXERS: Mapping[str, _Mixer] = MappingProxyType(
     {
-        "Shape": _shape_of,
-        "Size": _size_of,
+        "shape": _Mixer(_shape_of, lambda call: range(call.rank_read)),
+        "size": _Mixer(_size_of, lambda call: range(call.rank_read)),
         **dict.fromkeys(
-            (*_SUMS, "ReduceProd", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"), _reduce
+            ("reduce_sum", "reduce_l1", "reduce_l2", "reduce_sum_square"), _reduction(0)
         ),
-        "ReduceMean": _mean,
-        "TopK": _top_k,
-        "Gather": _gather,
-        "Slice": _slice,
-        "Concat": _concat,
+        "reduce_prod": _reduction(1),
+        "reduce_max": _reduction("least"),
+        "reduce_min": _reduction("most"),
+        "argmax": _reduction_to_place("least"),
+        "argmin": _reduction_to_place("most"),
+        "reduce_mean": _Mixer(_mean, lambda call: call.axes(1)),
+        "top_k": _Mixer(_top_k, lambda call: [call.axis(-1)]),
+        "gather": _Mixer(_gather, lambda call: [call.axis(0)]),
+        "slice": _Mixer(_slice, lambda call: call.axes(3)),
+        "concat": _Mixer(_concat, lambda call: [call.axis(0)], None),
     }
 )

@@ -14,7 +14,8 @@ from polysci.errors import SpecError
 from polysci.frontends.onnx.model_file import DOMAINS, Body, rename_nodes
 from polysci.frontends.onnx.tensors import TensorTable, Types, fold, infer, infer_own
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
-from polysci.graph.operators import operator_of_onnx
+from polysci.graph.operators import OPERATORS, operator_of_onnx
+from polysci.graph.operators.table import Operator
 from polysci.graph.refusals import Refusal
 from polysci.numerics.arrays import Array
 from polysci.program.stages import DynamicDim
@@ -23,15 +24,7 @@ MOST_EXPANDED = 20_000
 MOST_DEPTH = 50  # of branches, loops and functions inside each other
 NO_OPERATOR = "polysci has no such operator"
 DEPENDS = "the shape of its output depends on data"
-TELLING: Mapping[str, slice] = MappingProxyType(
-    {  # the inputs that say a shape, of whatever type
-        **dict.fromkeys(("compress", "expand", "one_hot", "tile", "top_k"), slice(1, 2)),
-        **dict.fromkeys(("range", "resize", "upsample"), slice(None)),
-    }
-)
-UNSIZED: Mapping[str, str] = MappingProxyType(
-    {"unique": "how many elements differ depends on data"}
-)
+_UNKNOWN = Operator("")
 
 
 class ExpansionError(Refusal):
@@ -146,8 +139,8 @@ class Reader:
         self.table.types |= kinds
         self.nodes.append(node)
         if any(name and name not in kinds for name in node.outputs):
-            reason = UNSIZED.get(node.op, DEPENDS)
-            self.refusals[id(node)] = (reason, self._telling(node))
+            row = OPERATORS.get(node.op, _UNKNOWN)
+            self.refusals[id(node)] = (row.unsized or DEPENDS, self._shape_inputs(node, row))
 
     def _add_own(self, node: Node) -> None:
         """Add a node of an operator that ONNX lacks; its row says the shapes of its results."""
@@ -176,17 +169,14 @@ class Reader:
             self.dynamic_dims |= self.dynamic_dims_of(self, node, shapes)
         return kinds
 
-    def _telling(self, node: Node) -> tuple[str, ...]:
-        """Return inputs that may say a shape: those of TELLING, else lists and single integers.
-
-        Those whose value is known are left out.
-        """
-        names, known = node.inputs[TELLING.get(node.op, slice(None))], self.table.values
+    def _shape_inputs(self, node: Node, row: Operator) -> tuple[str, ...]:
+        """Return inputs that may say a shape, without those whose value is known."""
+        names, known = node.inputs[row.shape_inputs or slice(None)], self.table.values
         tensors = {name: self.table.tensor(name) for name in names if name}
         return tuple(
             name for name, tensor in tensors.items()
             if name not in known and len(tensor.shape) < 2
-            and (node.op in TELLING or _counts(tensor))
+            and (row.shape_inputs is not None or _counts(tensor))
         )  # fmt: skip
 
     def needs_of(self, name: str) -> tuple[str, ...]:

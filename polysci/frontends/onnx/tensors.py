@@ -141,9 +141,6 @@ def _apply_rule(table: TensorTable, node: Node, kinds: Types) -> None:
 
 
 MOST_FOLDED = 1 << 30  # bytes that are computed ahead at once
-# The result is no larger than what goes in, however many elements it turns out to have.
-BOUNDED = ("non_zero", "unique", "compress")
-SHAPE_ONLY = ("shape", "size", "eye_like")  # the value of the input does not matter
 
 
 @np.errstate(all="ignore")  # infinity, and no number, are results as well
@@ -153,7 +150,9 @@ def fold(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
         return [_shape_of(table, node)]
     if node.op == "size":
         return [np.array(prod(table.shape(node.inputs[0])), np.int64)]
-    if any(name not in table.values for name in node.inputs if name) and node.op not in SHAPE_ONLY:
+    row = OPERATORS.get(node.op)
+    needs_values = row is None or not row.shape_only
+    if needs_values and any(name not in table.values for name in node.inputs if name):
         return None
     if node.op == "constant_of_shape":
         return [_constant_of_shape(table, node)]
@@ -200,7 +199,9 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
     from onnx.reference import ReferenceEvaluator
 
     kinds = infer(table, proto, node)
-    if node.op not in BOUNDED and any(name and name not in kinds for name in node.outputs):
+    row = OPERATORS.get(node.op)
+    unbounded = row is None or not row.bounded
+    if unbounded and any(name and name not in kinds for name in node.outputs):
         return None
     _check_bytes(table, node, kinds)
     feeds = {name: _value(table, name) for name in node.inputs if name}

@@ -138,6 +138,6 @@ class _LoopSteps(Steps):
 
 
 ROWS = (
-    Operator(LOOP_BEGIN, "", begin),
+    Operator(LOOP_BEGIN, "", begin, stepwise=True),
     Operator(LOOP_END, "", end),
 )  # fmt: skip

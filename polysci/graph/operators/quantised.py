@@ -414,5 +414,5 @@ ROWS = (
     Operator("integer_conv", "ConvInteger", integer_conv),
     Operator("integer_matmul", "MatMulInteger", integer_matmul),
     Operator("quantized_matmul", "QLinearMatMul", linear_matmul),
-    Operator(QUANTISED_LSTM, "", quantised_lstm, reference=recurrent_reference),
+    Operator(QUANTISED_LSTM, "", quantised_lstm, reference=recurrent_reference, stepwise=True),
 )  # fmt: skip

@@ -753,6 +753,6 @@ def _step(
 
 ROWS = (
     *(Operator(name, name.upper(), recurrent, gradient=recurrent_gradient,
-               reference=recurrent_reference)
+               reference=recurrent_reference, stepwise=True)
       for name in CELLS),
 )  # fmt: skip

@@ -325,10 +325,10 @@ ROWS = (
     *(Operator(name, row.onnx, reduction if row.function else log_sum_exp,
                gradient=reduction_gradient if row.gradient else None, dims="reduced")
       for name, row in _REDUCTIONS.items()),
-    Operator("argmax", "ArgMax", arg_extreme, dims="reduced"),
-    Operator("argmin", "ArgMin", arg_extreme, dims="reduced"),
+    Operator("argmax", "ArgMax", arg_extreme, dims="reduced_to_place"),
+    Operator("argmin", "ArgMin", arg_extreme, dims="reduced_to_place"),
     Operator("lp_norm", "LpNormalization", lp_normalisation, reference=lp_norm_reference,
              dims="along"),
-    Operator("cumsum", "CumSum", scan, dims="along"),
+    Operator("cumsum", "CumSum", scan, dims="scanned"),
     Operator("cumprod", "CumProd", scan),
 )  # fmt: skip

@@ -244,6 +244,6 @@ def _nearest(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
 
 
 ROWS = (
-    Operator("resize", "Resize", resize),
-    Operator("upsample", "Upsample", resize),
+    Operator("resize", "Resize", resize, shape_inputs=slice(None)),
+    Operator("upsample", "Upsample", resize, shape_inputs=slice(None)),
 )  # fmt: skip

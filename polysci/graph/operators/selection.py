@@ -254,12 +254,12 @@ def _part(cell: int, size: float, start: int) -> Any:
 
 
 ROWS = (
-    Operator("top_k", "TopK", top_k, dims="first"),
+    Operator("top_k", "TopK", top_k, dims="first", shape_inputs=slice(1, 2)),
     Operator("roi_align", "RoiAlign", roi_align, dims="regions"),
     Operator("max_roi_pool", "MaxRoiPool", max_roi_pool, reference=max_roi_pool_reference,
              dims="regions"),
     Operator("det", "Det", determinant),
-    Operator("non_zero", "NonZero", non_zero, reference=non_zero_reference),
+    Operator("non_zero", "NonZero", non_zero, reference=non_zero_reference, bounded=True),
     Operator("non_max_suppression", "NonMaxSuppression", non_max_suppression,
              reference=non_max_suppression_reference),
 )  # fmt: skip

@@ -94,8 +94,9 @@ Nudge = Callable[[Sequence[int]], Any]  # shape -> what is added to each element
 # How an axis of which data decides the length goes from inputs to results; see dynamic_dims of the
 # front end. Empty: elements along it are mixed.
 DynamicDims = Literal[
-    "", "alike", "images", "along", "reduced", "reshaped", "transposed", "joined", "sliced",
-    "gathered", "gathered_slices", "product", "regions", "first",
+    "", "alike", "expanded", "images", "along", "onward", "scanned", "reduced", "reduced_to_place",
+    "reshaped", "transposed", "joined", "sliced", "gathered", "gathered_slices", "product",
+    "regions", "first",
 ]  # fmt: skip
 
 
@@ -110,6 +111,10 @@ class Operator:
     ``onnx`` is its name in ONNX files, with a domain that is not ONNX's own (``example.Hypot``);
     empty where ONNX has no such operator. ``torch`` are calls of ATen that take its inputs in their
     order; calls with other arguments have rules in the front end.
+    ``shape_inputs`` are the inputs that say a shape, of whatever type; None: lists and single
+    integers may. ``unsized`` is why data decides the shape of its results, for people. Results of a
+    ``bounded`` one are no larger than what goes in; those of a ``shape_only`` one depend on the
+    shapes of its inputs alone. The stages of a ``stepwise`` one are steps, one after the other.
     """
 
     name: str
@@ -120,3 +125,8 @@ class Operator:
     reference: Reference | None = None
     dims: DynamicDims = ""
     torch: tuple[str, ...] = ()
+    shape_inputs: slice | None = None
+    unsized: str = ""
+    bounded: bool = False
+    shape_only: bool = False
+    stepwise: bool = False
