@@ -82,7 +82,7 @@ def working_set_bytes(
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
+class _TiledLoop:
     """``trips`` iterations of a step over a dimension: the box around them, and inside each."""
 
     dim: str
@@ -243,22 +243,22 @@ def _rest(extent: Count, step: Count) -> Count:
     return rest
 
 
-def _loops(family: Family, extents: Box) -> Iterator[_Loop]:
+def _loops(family: Family, extents: Box) -> Iterator[_TiledLoop]:
     """The tile loops, then the points of the register tile in the order of the text."""
     current = extents
     for position, dim in enumerate(family.dims):
         step = np.minimum(family.steps[:, position].astype(np.float64), current[dim])
         trips = np.ceil(current[dim] / step)
         around, current = current, {**current, dim: step}
-        yield _Loop(dim, step, trips, around, current)
+        yield _TiledLoop(dim, step, trips, around, current)
     for dim in extents:
         trips, point = current[dim], np.ones(1)
         around, current = current, {**current, dim: point}
         if (trips > 1).any():
-            yield _Loop(dim, point, trips, around, current)
+            yield _TiledLoop(dim, point, trips, around, current)
 
 
-def _fresh(op: Operand, loop: _Loop) -> Count:
+def _fresh(op: Operand, loop: _TiledLoop) -> Count:
     """1 where the first point of the next iteration touches an element that this one does not.
 
     Along an axis of two dimensions, ``a*x + b*y``, the point (X, 0) falls on (X - b/g, a/g) if

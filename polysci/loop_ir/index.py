@@ -136,7 +136,7 @@ class Bits(Index):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Index):
+class Select(Index):
     """One of two integers, by a condition."""
 
     condition: Condition
@@ -159,7 +159,7 @@ class Mapped(Index):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Index):
+class TableEntry(Index):
     """An integer read from a table or another buffer, by the buffer's name."""
 
     buffer: str
@@ -253,7 +253,7 @@ class Negation:
 
 Condition = Comparison | Within | Flag | Supported | Every | Either | Negation
 
-ATOMS: Final = (Variable, Extreme, Mapped, Entry, Choice)  # whose text needs no parentheses
+ATOMS: Final = (Variable, Extreme, Mapped, TableEntry, Select)  # whose text needs no parentheses
 ZERO: Final = Linear()
 TRUE: Final = Flag("1")
 FALSE: Final = Flag("0")
@@ -417,7 +417,7 @@ def choose(condition: Condition, then: IndexLike, otherwise: IndexLike) -> Index
     """Return one of two integers, by a condition."""
     if condition in (TRUE, FALSE):
         return as_index(then if condition == TRUE else otherwise)
-    return Choice(condition, as_index(then), as_index(otherwise))
+    return Select(condition, as_index(then), as_index(otherwise))
 
 
 def inside(at: IndexLike, extent: int) -> tuple[Condition, Condition]:
@@ -436,9 +436,9 @@ def variables(expr: Index | Condition) -> set[str]:
             return {name for term, _ in terms for name in variables(term)}
         case Mapped(_, parts) | Subscripts(parts, _):
             return {name for part in parts for name in variables(part)}
-        case Entry(buffer, places):
+        case TableEntry(buffer, places):
             return {buffer} | {name for at in places for name in variables(at)}
-        case Choice(condition, then, otherwise):
+        case Select(condition, then, otherwise):
             return variables(condition) | variables(then) | variables(otherwise)
         case Every(conditions) | Either(conditions):
             return {name for part in conditions for name in variables(part)}

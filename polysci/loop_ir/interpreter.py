@@ -19,10 +19,8 @@ import numpy as np
 
 from polysci.loop_ir.index import (
     Bits,
-    Choice,
     Comparison,
     Either,
-    Entry,
     Every,
     Extreme,
     Flag,
@@ -32,8 +30,10 @@ from polysci.loop_ir.index import (
     Negation,
     Product,
     Quotient,
+    Select,
     Subscripts,
     Supported,
+    TableEntry,
     Variable,
     Within,
 )
@@ -123,7 +123,7 @@ class _LeaveFunction(Exception):  # noqa: N818 - no error
     """The end of a function, with its result."""
 
 
-class Record(dict[str, Any]):
+class Structure(dict[str, Any]):
     """A structure of C, whose fields are 0 where nothing else is said."""
 
     def __init__(self, kind: str, fields: Iterable[tuple[str, Any]]) -> None:
@@ -135,7 +135,7 @@ class Record(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ScalarAddress:
     """The address of a scalar that a routine changes."""
 
     names: dict[str, Any]
@@ -418,7 +418,7 @@ class Thread(MemoryUser):
         value = self.value(node.value)
         if isinstance(value, dict) and not isinstance(node.value, AddressOf):
             casts = _POINTERS.get(node.kind, {})
-            value = Record(node.kind, (
+            value = Structure(node.kind, (
                 (name, self.cast(part, casts.get(name))) for name, part in value.items()
             ))  # fmt: skip
         self.names[node.name] = self.of_kind(value, node.kind)
@@ -447,7 +447,7 @@ class Thread(MemoryUser):
         value = self.value(node.value)
         if isinstance(node.to, Member):
             record = self.record(node.to.record)
-            casts = _POINTERS.get(record.kind, {}) if isinstance(record, Record) else {}
+            casts = _POINTERS.get(record.kind, {}) if isinstance(record, Structure) else {}
             record[node.to.field] = self.cast(value, casts.get(node.to.field))
         elif isinstance(value, Pointer):
             known = self.names[node.to]
@@ -533,9 +533,9 @@ class Thread(MemoryUser):
             array = np.array(values, self.program.types[kind])
             return Pointer(InterpretedMemory.of("constants", array), 0, array.dtype)
         if kind in _FIELDS:
-            return Record(kind, zip(_FIELDS[kind], values[0], strict=True))
+            return Structure(kind, zip(_FIELDS[kind], values[0], strict=True))
         names = [name for name, _ in value.members]
-        return Record(kind, zip(names, values, strict=True)) if any(names) else tuple(values)
+        return Structure(kind, zip(names, values, strict=True)) if any(names) else tuple(values)
 
     def address(self, value: Address) -> Any:
         """Return a pointer to an element of another one's memory."""
@@ -545,7 +545,7 @@ class Thread(MemoryUser):
     def reference(self, value: AddressOf) -> Any:
         """Return what a routine changes a variable by: a record itself stands for its address."""
         known = self.names[value.name]
-        return known if isinstance(known, dict) else Reference(self.names, value.name)
+        return known if isinstance(known, dict) else ScalarAddress(self.names, value.name)
 
     def compute(self, value: Compute) -> Any:
         """Return the value of a scalar function."""
@@ -559,7 +559,7 @@ class Thread(MemoryUser):
         with np.errstate(all="ignore"):
             return _ARITHMETIC[value.operator](self.value(value.left), self.value(value.right))
 
-    def choose(self, value: Alternative | Choice) -> Any:
+    def choose(self, value: Alternative | Select) -> Any:
         """Return one of two values."""
         return self.value(value.then if self.value(value.condition) else value.otherwise)
 
@@ -591,7 +591,7 @@ class Thread(MemoryUser):
         right: int = self.index(index.right)
         return min(left, right) if index.function == "min" else max(left, right)
 
-    def entry(self, index: Entry) -> int:
+    def entry(self, index: TableEntry) -> int:
         """Return an integer of a table."""
         at = 0
         for size, place in zip(
@@ -662,9 +662,9 @@ _VALUES: Final[Mapping[type, Callable[[Thread, Any], Any]]] = {
     ),
     **{Address: Thread.address, AddressOf: Thread.reference, Fields: Thread.fields},
     **{Compute: Thread.compute, Arithmetic: Thread.arithmetic, Alternative: Thread.choose},
-    **{RoutineResult: Thread.result, Mapped: Thread.result, Choice: Thread.choose},
+    **{RoutineResult: Thread.result, Mapped: Thread.result, Select: Thread.choose},
     **{Variable: Thread.variable, Linear: Thread.linear, Quotient: Thread.quotient},
-    **{Extreme: Thread.extreme, Entry: Thread.entry, Subscript: Thread.subscript},
+    **{Extreme: Thread.extreme, TableEntry: Thread.entry, Subscript: Thread.subscript},
     Subscripts: Thread.subscripts,
     Product: lambda thread, value: thread.index(value.left) * thread.index(value.right),
     Modulo: lambda thread, value: thread.index(value.left) % thread.index(value.right),

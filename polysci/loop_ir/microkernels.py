@@ -143,7 +143,7 @@ class Accumulators:
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileView:
     """A ``ps_tile`` in a unit: where its rows and columns lie."""
 
     unit: Unit
@@ -191,7 +191,7 @@ def _read(user: User, pointer: Pointer, at: Integers, name: str) -> Array:
     return user.unit.decode(user.read(pointer, at), name)
 
 
-def _panel(user: User, tile: Tile, b: Pointer, length: int, shifts: int = 1) -> Array:
+def _panel(user: User, tile: TileView, b: Pointer, length: int, shifts: int = 1) -> Array:
     """Return rows of a panel of B, by step, shift, column and element of a word."""
     shape = (length, shifts, tile.width, user.unit.word)
     return _read(user, b, np.arange(np.prod(shape)), "ps_b").reshape(shape)
@@ -209,7 +209,7 @@ def _add(acc: Accumulators, rows: Integers, products: Array, shift: int = 0) -> 
 
 
 def _begin(user: User, acc: Accumulators, t: Fields, c: Any, accumulate: Any) -> None:
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     if acc.vectors < tile.rows * tile.vecs * max(tile.shifts, 1):
         raise MemoryFaultError("acc: a tile has more sums than are declared")
     if user.unit.tiles and user.tiles[0] != tile.rows:
@@ -222,11 +222,11 @@ def _begin(user: User, acc: Accumulators, t: Fields, c: Any, accumulate: Any) ->
 
 def _begin_offset(user: User, acc: Accumulators, t: Fields, e: Fields) -> None:
     _begin(user, acc, t, 0, 0)
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     _add(acc, np.arange(tile.rows), _start(user, tile, e)[None, :])
 
 
-def _start(user: User, tile: Tile, e: Fields) -> Array:
+def _start(user: User, tile: TileView, e: Fields) -> Array:
     """Return offset and bias of whole sums by column."""
     columns = np.arange(tile.columns)
     start: Array = user.read(e["offset"], columns).astype(np.int64)
@@ -238,7 +238,7 @@ def _run(
     a_k: int, width: int = 0, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add products of evenly spaced steps; rows that take no part have ``filling`` for A."""
-    tile, unit = Tile(user.unit, t), user.unit
+    tile, unit = TileView(user.unit, t), user.unit
     active, panel = tile.active(mask), _panel(user, tile, b, length)[:, 0]
     order = unit.order(tile.width)
     real = order < tile.columns
@@ -277,7 +277,7 @@ def _run_grouped(
     a_k: int, _: int = 0, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add products of groups of columns: the sums of each shift of B stay apart."""
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     active, panel = tile.active(mask), _panel(user, tile, b, length, tile.shifts)
     steps, columns = np.arange(length) * a_k, np.arange(tile.columns)
     at = tile.a_rows[active][None, :, None] + steps[:, None, None] + columns
@@ -294,7 +294,7 @@ def _slide(
     step: int, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add all taps of a line; bits of ``pixels`` say which pixels of the lines are real."""
-    tile, unit = Tile(user.unit, t), user.unit
+    tile, unit = TileView(user.unit, t), user.unit
     wide, every = min(tile.rows, tile.wrap), tile.a_inner // step
     span, panel = (wide - 1) * every + taps, _panel(user, tile, b, taps)[:, 0, :, 0]
     order = unit.order(tile.width)
@@ -317,7 +317,7 @@ def _slide_stacked(
     first: int, last: int, filling: int | None = None,
 ) -> None:  # fmt: skip
     """Add a line of words whose elements are pixels of several rows of the image."""
-    tile, unit = Tile(user.unit, t), user.unit
+    tile, unit = TileView(user.unit, t), user.unit
     taps, count, step, pitch = (f[name] for name in ("taps", "count", "step", "pitch"))
     panel, columns = _panel(user, tile, b, taps)[:, 0], np.arange(tile.columns)
     every = max(tile.a_inner // step, 1) if tile.a_inner > step else 1
@@ -343,7 +343,7 @@ def _run_window(
     left: int, right: int,
 ) -> None:  # fmt: skip
     """Add columns of a filter's taps to pixels of image rows: what lies outside counts as zero."""
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     for tap in range(f["taps"]):
         rows = np.arange(tile.rows) * f["step"] + tap * f["apart"]
         real_rows = np.flatnonzero((rows >= f["top"]) & (rows < f["bottom"]))
@@ -373,7 +373,7 @@ def _unshift(user: User, acc: Accumulators, t: Fields) -> None:
 
 
 def _unpair(user: User, acc: Accumulators, t: Fields) -> None:
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     sums = np.empty_like(acc.sums)
     sums[:, :, user.unit.order(tile.width)] = acc.sums
     acc.sums = sums
@@ -385,7 +385,7 @@ def _unpair(user: User, acc: Accumulators, t: Fields) -> None:
 def _run_rows(
     user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_k: int, _: int
 ) -> None:
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     weights = _read(user, a, np.arange(length * tile.rows), "ps_b").reshape(length, tile.rows)
     at = np.arange(length)[:, None] * b_k + np.arange(tile.columns)
     _add(acc, np.arange(tile.rows), weights.T @ _read(user, b, at, "ps_a"))
@@ -395,7 +395,7 @@ def _run_taps(
     user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_k: int,
     taps: Any,
 ) -> None:  # fmt: skip
-    tile, ((rows, row), (columns, column)) = Tile(user.unit, t), taps
+    tile, ((rows, row), (columns, column)) = TileView(user.unit, t), taps
     grid = np.add.outer(np.arange(rows) * row, np.arange(columns) * column).reshape(-1)
     steps = np.add.outer(np.arange(length) * b_k, grid).reshape(-1)
     shape = len(steps), tile.rows
@@ -408,7 +408,7 @@ def _run_plain(
     user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, a_k: int,
     b_k: int, b_col: int = 1,
 ) -> None:  # fmt: skip
-    tile, steps = Tile(user.unit, t), np.arange(length)
+    tile, steps = TileView(user.unit, t), np.arange(length)
     left = _read(user, a, tile.a_rows[:, None] + steps * a_k, "ps_a")
     right = _read(user, b, steps[:, None] * b_k + np.arange(tile.columns) * b_col, "ps_b")
     _add(acc, np.arange(tile.rows), left @ right)
@@ -439,7 +439,7 @@ def _in_batch(user: User, e: Fields, batch: int) -> dict[str, Any]:
     return {**e, "offset": e["offset"].move(batch)}
 
 
-def _finish(user: User, tile: Tile, sums: Array, e: Fields, c: Integers, bias: Array) -> Array:
+def _finish(user: User, tile: TileView, sums: Array, e: Fields, c: Integers, bias: Array) -> Array:
     """Return results of f32 sums: factors, bias, residual at ``c``, activation, clamp."""
     result: Array = sums * np.float32(e["alpha"]) + bias
     if e["residual"]:
@@ -470,7 +470,7 @@ def _bias(user: User, e: Fields, count: int) -> Array:
 
 
 def _end(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
-    tile, unit = Tile(user.unit, t), user.unit
+    tile, unit = TileView(user.unit, t), user.unit
     sums = acc.sums[0, :, : tile.columns]
     if unit.formats["ps_bias"].integer:
         sums = (_end_whole if unit.y == "s32" else _end_scaled)(user, tile, sums, e)
@@ -479,7 +479,7 @@ def _end(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
     user.write(c, tile.c, unit.encode(sums, "ps_y"))
 
 
-def _end_whole(user: User, tile: Tile, sums: Array, e: Any) -> Array:
+def _end_whole(user: User, tile: TileView, sums: Array, e: Any) -> Array:
     """Return whole results."""
     if not e:
         return sums
@@ -493,7 +493,7 @@ def _end_whole(user: User, tile: Tile, sums: Array, e: Any) -> Array:
     return result
 
 
-def _end_scaled(user: User, tile: Tile, sums: Array, e: Fields) -> Array:
+def _end_scaled(user: User, tile: TileView, sums: Array, e: Fields) -> Array:
     """Return results scaled to 8 bits, each operation rounded to f32."""
     scales = e["to"]
     if not tile.begun:
@@ -507,7 +507,7 @@ def _end_scaled(user: User, tile: Tile, sums: Array, e: Fields) -> Array:
 
 def _end_rows(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
     """Finish a tile whose bias belongs to a row."""
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     sums = acc.sums[0, :, : tile.columns]
     if e:
         sums = _finish(user, tile, sums, e, tile.c, _bias(user, e, tile.rows)[:, None])
@@ -520,7 +520,7 @@ def _end_channel(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Fields
     _end(user, acc, t, c, {**e, "bias": 0})
 
 
-def _gap_columns(tile: Tile, gaps: Fields) -> tuple[Integers, Integers]:
+def _gap_columns(tile: TileView, gaps: Fields) -> tuple[Integers, Integers]:
     """Return the columns that C has, and where they lie in a row of it."""
     pitch, columns = gaps["pitch"], gaps["columns"]
     at = gaps["phase"] + np.arange(tile.columns)
@@ -534,13 +534,13 @@ def _begin_gaps(
 ) -> None:
     _begin(user, acc, t, c, 0)
     if accumulate:
-        tile = Tile(user.unit, t)
+        tile = TileView(user.unit, t)
         real, at = _gap_columns(tile, gaps)
         acc.sums[0][:, real] += _read(user, c, tile.c_rows[:, None] + at, "ps_y")
 
 
 def _end_gaps(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any, gaps: Fields) -> None:
-    tile = Tile(user.unit, t)
+    tile = TileView(user.unit, t)
     real, at = _gap_columns(tile, gaps)
     places, sums = tile.c_rows[:, None] + at, acc.sums[0][:, real]
     if e:

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from polysci.loop_ir.index import Entry, Flag, Variable, as_index, compare, least, negate
+from polysci.loop_ir.index import Flag, TableEntry, Variable, as_index, compare, least, negate
 from polysci.loop_ir.nodes import (
     Address,
     Assign,
@@ -211,7 +211,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
         pairs = zip(file.constants, file.parts, strict=False)
         places = [value for at, (_, array) in pairs for value in (at, array.nbytes)]
         tables.append(Table("parts", "size_t", (len(file.constants), 2), tuple(places)))
-        first, size = (Entry("parts", (i, as_index(column))) for column in (0, 1))
+        first, size = (TableEntry("parts", (i, as_index(column))) for column in (0, 1))
         filled = RoutineResult("fill", (source, Address(constants, first), size))
         body.append(loop(
             "i", len(file.constants),

@@ -119,7 +119,7 @@ def _stage(text: str) -> None:
 
 
 @dataclass(slots=True)
-class _Loop:
+class _NativeLoop:
     """``double symbol(int64_t iterations)`` of a library, which stays loaded with it."""
 
     library: Library
@@ -133,7 +133,7 @@ class _Loop:
         return (time.perf_counter_ns() - start) * 1e-9, amount
 
 
-def _rounds(clock: _Loop | None) -> float:
+def _rounds(clock: _NativeLoop | None) -> float:
     """Rounds that a clock's loop makes in a second, the better of two; without one 1."""
     runs = [clock.time(_CLOCK_ROUNDS) for _ in range(2)] if clock else [(1.0, 1.0)]
     return max(rounds / seconds for seconds, rounds in runs)
@@ -153,7 +153,7 @@ class Worker:
         self._timed: list[tuple[Timed, int, bool]] = []
         self._warm: int | None = None  # the last function that was timed
         self._reference: ReferenceLoop | None = None
-        self._loops: dict[tuple[str, str], _Loop] = {}
+        self._loops: dict[tuple[str, str], _NativeLoop] = {}
 
     def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
@@ -261,11 +261,11 @@ class Worker:
     def _speed(self) -> float:
         return self._reference.speed() if self._reference else 1.0
 
-    def _loop(self, so: str, symbol: str) -> _Loop:
+    def _loop(self, so: str, symbol: str) -> _NativeLoop:
         """``double symbol(int64_t iterations)``, loaded until the worker ends."""
         if (so, symbol) not in self._loops:
             library = load_library(Path(so), f"double {symbol}(int64_t iterations);")
-            self._loops[so, symbol] = _Loop(library, getattr(library.lib, symbol))
+            self._loops[so, symbol] = _NativeLoop(library, getattr(library.lib, symbol))
         return self._loops[so, symbol]
 
     def unload(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def run(whole: Elaborated, arrays: Mapping[str, Any], sizes: Mapping[str, int]) 
         tensor = ranges.statement.tensor
         kind = "float64" if is_real(types[tensor]) else types[tensor]
         before = values.get(tensor, np.zeros(inference.shape(tensor), kind))
-        values[tensor] = _Grid.of(ranges, values, types).assign(before)
+        values[tensor] = _IterationBox.of(ranges, values, types).assign(before)
     return {name: _store(values[name], types[name]) for name in comprehension.outputs}
 
 
@@ -102,7 +102,7 @@ def _store(values: Array, dtype: str) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _IterationBox:
     """The values of a statement's iterators: those of the target, then those summed over."""
 
     ranges: StatementRanges
@@ -114,7 +114,7 @@ class _Grid:
     @classmethod
     def of(
         cls, ranges: StatementRanges, values: Mapping[str, Array], types: Mapping[str, str]
-    ) -> _Grid:
+    ) -> _IterationBox:
         names = (*ranges.statement.index, *ranges.reductions)
         bounds = [ranges.bounds(name) for name in names]
         grids = np.ix_(*(np.arange(*ends) for ends in bounds)) if names else ()

@@ -133,7 +133,7 @@ def precision_named(name: str) -> Precision:
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class ComputeType:
     """How a microkernel multiplies; ``bytes`` are those of an element of A and B as it reads them.
 
     ``vnni_factor`` neighbours along k share a 32-bit lane; ``sum`` is the type that it accumulates.
@@ -147,15 +147,15 @@ class Compute:
     converts: bool = False
 
 
-COMPUTES: Mapping[str, Compute] = MappingProxyType(
+COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
     {
         row.name: row
         for row in (
-            Compute("f32", 4, 1, DTYPES["f32"]),
-            Compute("f16", 4, 1, DTYPES["f32"], converts=True),
-            Compute("bf16", 2, 2, DTYPES["f32"]),
-            Compute("i8", 1, 4, DTYPES["s32"]),
-            Compute("i16", 2, 2, DTYPES["s32"]),
+            ComputeType("f32", 4, 1, DTYPES["f32"]),
+            ComputeType("f16", 4, 1, DTYPES["f32"], converts=True),
+            ComputeType("bf16", 2, 2, DTYPES["f32"]),
+            ComputeType("i8", 1, 4, DTYPES["s32"]),
+            ComputeType("i16", 2, 2, DTYPES["s32"]),
         )
     }
 )

@@ -249,7 +249,7 @@ def _read(line: Line) -> tuple[LoopFunction, str, int]:
 
     Raises SpecError, with a caret, where the line is not of that form.
     """
-    scan = _Scan(line)
+    scan = _NestText(line)
     scan.expect(rf"{WORD}\b", f"the word {WORD}")
     arrays = [scan.array()]
     for sign in ("+=", "*"):
@@ -270,7 +270,7 @@ def _read(line: Line) -> tuple[LoopFunction, str, int]:
 
 
 @dataclass(slots=True)
-class _Scan:
+class _NestText:
     """A place in a line; white space before every token is skipped."""
 
     line: Line

@@ -101,12 +101,12 @@ class CPrinter:
             case For():
                 return self.loop(node)
             case If(condition, then, otherwise):
-                rest = c.Block(self.body(otherwise)) if otherwise.body else None
-                return [c.when(text(condition), c.Block(self.body(then)), rest)]
+                rest = c.Compound(self.body(otherwise)) if otherwise.body else None
+                return [c.when(text(condition), c.Compound(self.body(then)), rest)]
             case Block():
                 return self.body(node)
             case Scoped(body):
-                return [c.Block(self.body(body))]
+                return [c.Compound(self.body(body))]
             case Comment(comment):
                 return [c.remark(comment)]
             case Declare():
@@ -122,10 +122,10 @@ class CPrinter:
         """Return statements that one thread executes."""
         body, inside = self.body(node.body), node.body.body
         if self.team is Team.POOL:
-            own = c.when(f"{self.member}->thread == 0", c.Block(body))
+            own = c.when(f"{self.member}->thread == 0", c.Compound(body))
             return [own, *(self.wait() if node.wait else [])]
         if len(inside) != 1 or not isinstance(inside[0], Assign | Invoke | Store):
-            body = [c.Block(body)]
+            body = [c.Compound(body)]
         return [c.Line(openmp.MASTER if node.first else openmp.single(wait=node.wait)), *body]
 
     def wait(self) -> c.Body:
@@ -147,7 +147,7 @@ class CPrinter:
 
     def threads(self, node: For) -> c.Body:
         """Return a loop over thread numbers; without OpenMP it is serial."""
-        body, threads = c.Block(self.body(node.body)), number_in(node.end)
+        body, threads = c.Compound(self.body(node.body)), number_in(node.end)
         assert threads is not None
         if self.team is Team.POOL:
             start, update = f"{self.member}->thread", f"thread += {self.member}->threads"
@@ -188,7 +188,7 @@ class CPrinter:
             at = f"task / {below} % {count} * {loop.step}"
             origins.append(c.Statement(f"const int64_t {loop.variable} = {at}"))
         first, end = self.ends(total)
-        inside = c.Block([*origins, *body])
+        inside = c.Compound([*origins, *body])
         return [c.loop(f"int64_t task = {first}", f"task < {end}", "++task", inside)]
 
     def ends(self, count: int | None) -> tuple[str, str]:
@@ -200,7 +200,7 @@ class CPrinter:
 def _loop(node: For, start: str, end: str, body: c.Body) -> c.Generable:
     name = node.variable
     update = f"++{name}" if node.step == 1 else f"{name} += {node.step}"
-    return c.loop(f"int64_t {name} = {start}", f"{name} < {end}", update, c.Block(body))
+    return c.loop(f"int64_t {name} = {start}", f"{name} < {end}", update, c.Compound(body))
 
 
 def _declare(node: Declare) -> c.Generable:
@@ -275,7 +275,7 @@ def print_primitive(
 def _refusals(entries: Sequence[Function], symbol: str) -> dict[str, c.Body]:
     """Return the first statements of entry points that run code of the instruction set."""
     return {
-        row.name(symbol): [c.when("!PS_CPU_OK()", c.Block([c.Statement(_REFUSALS[row.role])]))]
+        row.name(symbol): [c.when("!PS_CPU_OK()", c.Compound([c.Statement(_REFUSALS[row.role])]))]
         for row in entries
         if row.role in _REFUSALS
     }

@@ -9,10 +9,8 @@ import numpy as np
 
 from polysci.loop_ir.index import (
     Bits,
-    Choice,
     Comparison,
     Either,
-    Entry,
     Every,
     Extreme,
     Flag,
@@ -23,8 +21,10 @@ from polysci.loop_ir.index import (
     Negation,
     Product,
     Quotient,
+    Select,
     Subscripts,
     Supported,
+    TableEntry,
     Variable,
     Within,
 )
@@ -189,16 +189,16 @@ def _quotient(value: Quotient) -> str:
     return f"{_ROUNDED[value.rounding]}({text(value.left)}, {text(value.right)})"
 
 
-def _choice(value: Choice | Alternative) -> str:
+def _choice(value: Select | Alternative) -> str:
     return f"{_condition_text(value.condition)} ? {text(value.then)} : {text(value.otherwise)}"
 
 
 def _condition_text(value: Value) -> str:
-    return operand(value) if isinstance(value, Choice | Alternative) else text(value)
+    return operand(value) if isinstance(value, Select | Alternative) else text(value)
 
 
 def _comparison(value: Comparison) -> str:
-    sides = [operand(side) if isinstance(side, Bits | Choice) else text(side)
+    sides = [operand(side) if isinstance(side, Bits | Select) else text(side)
              for side in (value.left, value.right)]  # fmt: skip
     return f" {value.operator} ".join(sides)
 
@@ -250,7 +250,7 @@ def _compute(value: Compute) -> str:
 
 
 _OPEN: Final = frozenset((
-    Linear, Product, Quotient, Modulo, Bits, Choice, Comparison, Every, Either, Address,
+    Linear, Product, Quotient, Modulo, Bits, Select, Comparison, Every, Either, Address,
     Alternative, Arithmetic,
 ))  # fmt: skip
 _PRINTERS: Final[dict[type, Any]] = {
@@ -262,9 +262,9 @@ _PRINTERS: Final[dict[type, Any]] = {
     Modulo: lambda value: f"{_left_operand(value.left)} % {operand(value.right)}",
     Extreme: lambda value: f"{_EXTREMES[value.function]}({text(value.left)}, {text(value.right)})",
     Bits: lambda value: f"{operand(value.left)} {value.operator} {operand(value.right)}",
-    Choice: _choice,
+    Select: _choice,
     Mapped: lambda value: f"{value.function}({texts(value.arguments)})",
-    Entry: lambda value: value.buffer + "".join(f"[{text(at)}]" for at in value.places),
+    TableEntry: lambda value: value.buffer + "".join(f"[{text(at)}]" for at in value.places),
     Comparison: _comparison,
     Within: lambda value: f"(uint64_t)({text(value.at)}) < {value.extent}",
     Flag: lambda value: value.name,

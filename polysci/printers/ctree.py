@@ -15,14 +15,14 @@ _cgen: Any = cgen  # its annotations ask for Generables where it prints any text
 Body = list[Generable]
 
 
-class Block(cgen.Block):
+class Compound(cgen.Block):
     """``{ contents }``, without cgen's test of each part, which takes longer than all else."""
 
     def __init__(self, contents: Body) -> None:
         self.contents = contents
 
 
-class Collection(Block):
+class Collection(Compound):
     """Parts one below the other."""
 
 
@@ -47,7 +47,7 @@ def local_array(kind: str, name: str, count: int | str, values: str = "") -> Sta
 
 def function(head: str, body: Sequence[Generable]) -> Generable:
     """``head { body }``: a definition."""
-    return Collection([Line(head), Block([*body])])
+    return Collection([Line(head), Compound([*body])])
 
 
 def when(condition: str, then: Generable, otherwise: Generable | None = None) -> Generable:
@@ -77,7 +77,7 @@ def _print(part: Any, indent: str, lines: list[str]) -> None:
     elif kind is Collection:
         for inner in part.contents:
             _print(inner, indent, lines)
-    elif kind is Block:
+    elif kind is Compound:
         lines.append(f"{indent}{{")
         _print_inside(part, indent, lines)
     elif kind is cgen.If:
@@ -85,7 +85,7 @@ def _print(part: Any, indent: str, lines: list[str]) -> None:
         _print_body(part.then_, indent, lines)
         if part.else_ is not None:
             lines.append(f"{indent}else")
-            _print(part.else_, indent + "    " * (type(part.else_) is not Block), lines)
+            _print(part.else_, indent + "    " * (type(part.else_) is not Compound), lines)
     else:
         lines.append(f"{indent}{part.intro_line()}")
         _print_body(part.body, indent, lines)
@@ -93,14 +93,14 @@ def _print(part: Any, indent: str, lines: list[str]) -> None:
 
 def _print_body(part: Generable, indent: str, lines: list[str]) -> None:
     """Append what a loop or condition governs; a block's brace stands on the line of its head."""
-    if type(part) is Block:
+    if type(part) is Compound:
         lines[-1] += " {"
         _print_inside(part, indent, lines)
     else:
         _print(part, f"{indent}    ", lines)
 
 
-def _print_inside(part: Block, indent: str, lines: list[str]) -> None:
+def _print_inside(part: Compound, indent: str, lines: list[str]) -> None:
     """Append the contents of a block and its closing brace."""
     for inner in part.contents:
         _print(inner, f"{indent}    ", lines)

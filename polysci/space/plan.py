@@ -9,7 +9,7 @@ from math import prod
 
 from polysci.loop_ir.index import Variable
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import COMPUTES, DTYPES, Compute, Precision
+from polysci.numerics.dtypes import COMPUTES, DTYPES, ComputeType, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
 from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.space.directives.ahead import PanelReuse
@@ -119,7 +119,7 @@ class Plan:
         return image if image and image.gaps else None
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> ComputeType:
         return COMPUTES[self.kernel.compute]
 
     @property

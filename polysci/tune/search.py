@@ -88,7 +88,7 @@ def optimize(
         return _emit_requested(problem, asked.schedule, asked, target)
     kept = _kept_schedule(problem, target, algorithm) if asked.reproducible else None
     records = _records(problem, asked, target, kept)
-    return _Search(problem, asked, target, records, tuner, kept).run()
+    return _ScheduleSearch(problem, asked, target, records, tuner, kept).run()
 
 
 def _kept_schedule(problem: Problem, target: Target, algorithm: str) -> Schedule | None:
@@ -152,7 +152,7 @@ def _emit_requested(
 
 
 @dataclass(slots=True)
-class _Search:
+class _ScheduleSearch:
     problem: Problem
     options: SearchOptions
     target: Target

@@ -131,7 +131,7 @@ def test_compile_builds_the_schedule_of_another_tuner(
     schedule: str | polysci.Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrate, "calibrate", None)  # nothing is measured
-    monkeypatch.setattr(search, "_Search", None)  # nor searched
+    monkeypatch.setattr(search, "_ScheduleSearch", None)  # nor searched
     prim = polysci.compile("mb1ic8ih5oc8kh3ph1", "measure", schedule=schedule)
     assert str(prim.schedule) == PLAN and prim.measurement is None
     assert prim.source.file.startswith(f"/* {PLAN} */")

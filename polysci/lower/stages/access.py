@@ -15,7 +15,7 @@ from polysci.loop_ir.expressions import (
     children,
     loads,
 )
-from polysci.loop_ir.index import Entry, Index, IndexLike, Variable, linear
+from polysci.loop_ir.index import Index, IndexLike, TableEntry, Variable, linear
 from polysci.numerics.affine import Affine
 
 Places = Mapping[str, IndexLike]  # iterators that stand for other integers
@@ -41,7 +41,7 @@ class MemoryAccess:
         at = {name: places.get(name, Variable(name)) for name in self.terms}
         total = linear(self.terms, at, self.const)
         for table, form, stride in self.tables:
-            total += stride * Entry(table, (affine_index(form, places),))
+            total += stride * TableEntry(table, (affine_index(form, places),))
         return total
 
 

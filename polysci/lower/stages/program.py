@@ -11,9 +11,9 @@ from polysci.loop_ir.index import (
     TRUE,
     ZERO,
     Condition,
-    Entry,
     Index,
     IndexLike,
+    TableEntry,
     Variable,
     as_index,
     compare,
@@ -224,7 +224,7 @@ class StageLowering:
         self.conditions += 1
         address = self.address(stage.condition, kind, place.first)
         lines.append(Point(Buffer(name, kind, const=True), address))
-        condition = Entry(name, (ZERO,))
+        condition = TableEntry(name, (ZERO,))
         if stage.part == BREAK:
             return [*lines, If(compare(condition, "==", 0), block(Break()))]
         return [*lines, Comment(remark(stage.name)), BranchMark(IF, compare(condition, "!=", 0))]
@@ -347,7 +347,7 @@ class StageLowering:
         table, count = self.symbol(spot), len(stage.copies)
         values = tuple(value for copy in stage.copies for value in copy)
         self.tables.append(Table(table, "int64_t", (count, 3), values))
-        moved = [Entry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
+        moved = [TableEntry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
         body = self.pack_weights(spot, call, moved[1])
         product = self.call_primitive(spot, moved)
         if spot[0] in self.shares.split:
