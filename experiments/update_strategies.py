@@ -32,6 +32,7 @@ from time_or_quality import retimed
 
 from polysci import compile_network
 from polysci.cli.layers import positive, problems, title
+from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError
 from polysci.frontends.layers.words import CELLS, RecurrentWords
 from polysci.graph.operators.lower import lower
@@ -42,7 +43,7 @@ from polysci.network.options import machine_for
 from polysci.network.prepare import graph_of, pass_context
 from polysci.ops import Conv2d, Conv2dBackwardWeights
 from polysci.polyhedral.contraction import Contraction
-from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.program.passes.fused_updates import UpdatePredictions, step_products
 from polysci.program.passes.table import program_before
 from polysci.space.directives import Private
 from polysci.space.schedule import Schedule
@@ -136,12 +137,12 @@ def predicted_updates(words: RecurrentWords) -> dict[str, float]:
     """Seconds of the products of both updates on one thread, as the model decides by them."""
     target = detect()
     context = pass_context("f32", target, machine_for(target))
-    gains = StepGains(target, context.machine, context.predict)
+    predictions = UpdatePredictions(StageCosts(context.machine, target), context.predict)
     program = program_before("fused updates", lower(graph_of(f"{words} bwd")), context)
     products = step_products(program)
     return {
-        "fused": sum(gains.seconds_fused(product, products) for product in products),
-        "diffused": sum(gains.seconds_diffused(product) for product in products),
+        "fused": sum(predictions.fused(product, products) for product in products),
+        "diffused": sum(predictions.diffused(product) for product in products),
     }
 
 

@@ -1,12 +1,29 @@
-"""Costs of a network's stages beside its layers: element loops, barriers, second reads, gathers."""
+"""Costs of a network's stages beside its layers: loops, barriers, transfers between stages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.numerics.arrays import LINE
 from polysci.target.machine import Machine
 from polysci.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers that find their weights in L2 if all fit there: operations and bytes of each."""
+
+    flops: tuple[float, ...]
+    weights: tuple[int, ...]
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """The features of a stage: layers, functions of elements in vectors, elements that are not."""
+
+    layers: tuple[LayerGroup, ...] = ()
+    functions: int = 0
+    scalars: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,23 +31,25 @@ class StageCosts:
     """Costs of stages and their threads on a machine, in microseconds unless a name says else."""
 
     machine: Machine
+    target: Target
 
-    def products(self, flops: float, weights: int, l2: bool) -> float:
-        """Return a layer's time: its products, or its weights' way from L2 or from L3."""
-        rate = self.machine.l2 if l2 else self.machine.l3
-        return max(flops / self.machine.peak, weights / rate) * 1e-3
+    def serial(self, work: StageWork) -> float:
+        """Return the time of one thread."""
+        ns = work.functions * self._coefficient("function_ns")
+        ns += work.scalars * self._coefficient("scalar_ns")
+        return sum(map(self._layers, work.layers)) + ns * 1e-3
 
-    def loop(self, elements: int, functions: int) -> float:
-        """Return the time of a loop over elements with so many functions of each, in vectors."""
-        return elements * functions * self._coefficient("function_ns") * 1e-3
+    def _layers(self, group: LayerGroup) -> float:
+        """Return the time of layers: of their products, or of their weights' way if longer."""
+        machine = self.machine
+        rate = machine.l2 if sum(group.weights) <= self.target.second_level.size else machine.l3
+        parts = zip(group.flops, group.weights, strict=True)
+        ns = sum(max(flops / machine.peak, weights / rate) for flops, weights in parts)
+        return group.times * ns * 1e-3
 
-    def scalar_loop(self, elements: int) -> float:
-        """Return the time of a stage that does not run in vectors."""
-        return elements * self._coefficient("scalar_ns") * 1e-3
-
-    def shared(self, serial: float, threads: int, barriers: int) -> float:
+    def shared(self, work: StageWork, threads: int, barriers: int) -> float:
         """Return the time that threads take together, with their waiting at barriers."""
-        return serial / threads + barriers * self._coefficient("barrier_us")
+        return self.serial(work) / threads + barriers * self._coefficient("barrier_us")
 
     def wake(self, idle: float) -> float:
         """Return how long waking threads takes that were idle for so long: they sleep at last."""
@@ -43,22 +62,39 @@ class StageCosts:
     def shares_evenly(self, count: int, threads: int) -> bool:
         """Return whether threads that take whole products of a stack are nearly all busy."""
         turns = -(-count // threads)
-        return count >= self._coefficient("balanced_stack") * threads * turns > 0
+        busy = self._coefficient("balanced_stack") * threads * turns
+        return threads > 1 and count >= busy > 0
 
-    def gather_ns(self, size: int) -> float:
-        """Return the nanoseconds of copying so many bytes into another layout."""
-        return size / LINE * self._coefficient("gather_ns")
+    def row_fusion_room(self) -> float:
+        """Return the bytes of L2 that weights, or rows between two stages of it, may fill."""
+        return self._coefficient("row_fusion_cache") * self.target.second_level.size
 
-    def second_read_s(self, size: int) -> float:
+    def row_fusion_gain_s(self, between: int) -> float:
         """Return seconds of writing a tensor that leaves L2 and reading it again."""
-        return 2 * size / (self.machine.l3 * 1e9)
+        return 2 * between / (self.machine.l3 * 1e9)
+
+    def row_fusion_risk_s(self, layers: float) -> float:
+        """Return seconds that its loops may cost layers that take so many apart."""
+        return self._coefficient("row_fusion_risk") * layers
+
+    def fused_update_s(
+        self, steps: int, seconds: float, gradient: int, alone: int, together: int
+    ) -> float:
+        """Return seconds of products that steps add to a gradient, each so long by itself.
+
+        Every step reads and writes the ``gradient``, which comes from where ``together``, all
+        weights and gradients of a step, have room, not from where its operands ``alone`` have;
+        sizes are in bytes.
+        """
+        further = max(0.0, self._seconds_a_byte(together) - self._seconds_a_byte(alone))
+        return steps * (seconds + 2 * gradient * further)
+
+    def _seconds_a_byte(self, size: int) -> float:
+        """Return seconds that a byte takes into L2 from where so many bytes have room."""
+        if size <= self.target.second_level.size:
+            return 0.0
+        far = size > self.target.last_level.size
+        return 1e-9 / (self.machine.memory if far else self.machine.l3)
 
     def _coefficient(self, name: str) -> float:
         return self.machine.coefficient(name)
-
-
-def seconds_a_byte(machine: Machine, target: Target, size: int) -> float:
-    """Return seconds that a byte takes into L2 from where so many bytes have room."""
-    if size <= target.second_level.size:
-        return 0.0
-    return 1e-9 / (machine.l3 if size <= target.last_level.size else machine.memory)

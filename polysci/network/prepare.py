@@ -9,6 +9,7 @@ from difflib import unified_diff
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
 from polysci.frontends.onnx.model_file import ModelSource
@@ -162,7 +163,7 @@ def shares_of(program: Program, options: PlanOptions, pool: str = OPENMP) -> Thr
     branches = any(isinstance(stage, BranchStage) for stage in program.stages)
     if options.threads == 1 or pool != OPENMP or branches:
         return SHARED
-    return share_stages(program, options.threads, options.rates, options.target.second_level.size)
+    return share_stages(program, options.threads, StageCosts(options.rates, options.target))
 
 
 def options_of(program: Program, options: PlanOptions) -> Mapping[str, PlanOptions]:

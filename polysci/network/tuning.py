@@ -354,7 +354,7 @@ class NetworkTuner:
         inside = [stage.internal for stage in whole.program.stages if isinstance(stage, RowFusion)]
         return {
             "apart": list(dict.fromkeys(fusion.tensor for fusion in loops if fusion.done)),
-            "turned": free_orders(before("axis orders"), context.machine),
+            "turned": free_orders(before("axis orders")),
             "updates": [
                 product.layer.output
                 for product in step_products(before("fused updates"))

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from polysci.cost.networks import StageCosts
 from polysci.network.debug import compare_tensors
 from polysci.program.control import BranchStage
 from polysci.program.passes import thread_shares
@@ -165,7 +166,8 @@ def test_all_threads_take_the_same_branch(monkeypatch: pytest.MonkeyPatch) -> No
     """Whatever the first thread computes alone, it does not branch alone."""
     set_coefficients(monkeypatch, barrier_us=1.0)
     program = network_of(read(nested())).code.placed.program
-    machine = replace(assume_rates(detect("portable")), peak=0.5)
-    shares = thread_shares.share_stages(program, 2, machine, 1 << 20)
+    target = detect("portable")
+    costs = StageCosts(replace(assume_rates(target), peak=0.5), target)
+    shares = thread_shares.share_stages(program, 2, costs)
     branches = {at for at, s in enumerate(program.stages) if isinstance(s, BranchStage)}
     assert shares.alone and not branches & shares.alone

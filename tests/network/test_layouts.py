@@ -15,13 +15,9 @@ from polysci.network.compiled import compile_network
 from polysci.program.passes import layouts
 from polysci.program.stages import Program, channels_last
 from polysci.space.directives import Swap
-from polysci.target.host import detect
-from polysci.target.machine import assume_rates
 from polysci.target.microkernels import find
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals
-
-MACHINE = assume_rates(detect("portable"))
 
 
 def program_of(nodes: list, weights: dict, shape: tuple[int, ...] = (1, 8, 12, 12)) -> Program:
@@ -31,7 +27,7 @@ def program_of(nodes: list, weights: dict, shape: tuple[int, ...] = (1, 8, 12, 1
 
 def orders(program: Program) -> dict[str, str]:
     """Tensor -> "last" or "plain"."""
-    found = layouts.with_orders(program, MACHINE).values
+    found = layouts.with_orders(program).values
     return {
         name: "last" if value.order == channels_last(len(value.shape)) else "plain"
         for name, value in found.items()
@@ -71,7 +67,7 @@ def test_layers_between_plain_tensors_are_problems_of_that_layout() -> None:
         (alone, ["nchw"]),
         (program_of(nodes, {"w": reals(8, 8, 1, 1)}), ["nhwc", "nhwc"]),
     ):
-        layers = layouts.with_orders(program, MACHINE).layers()
+        layers = layouts.with_orders(program).layers()
         assert [layer.problem.layout for layer in layers] == layouts_of_layers
 
 
@@ -111,7 +107,7 @@ APART = {
 def test_a_layer_whose_rows_have_gaps_keeps_its_layout(name: str) -> None:
     """What is searched as a layer in NCHW may need rows that follow each other."""
     nodes, weights = APART[name]
-    layers = layouts.with_orders(program_of(nodes, weights), MACHINE).layers()
+    layers = layouts.with_orders(program_of(nodes, weights)).layers()
     assert {layer.problem.layout for layer in layers} == {"nhwc"}
     one = model(nodes, {"x": [1, 8, 12, 12]}, {"y": None}, weights)
     network = compile_network(one, "estimate", isa="portable", flags=QUICK)
@@ -123,7 +119,7 @@ def test_a_layer_whose_rows_have_gaps_keeps_its_layout(name: str) -> None:
 def test_parts_whose_rows_follow_each_other_are_layers_in_nchw() -> None:
     nodes, weights = APART["columns of a whole"]
     nodes = [*nodes[:2], node("Concat", "a b", "y", axis=2)]
-    layers = layouts.with_orders(program_of(nodes, weights), MACHINE).layers()
+    layers = layouts.with_orders(program_of(nodes, weights)).layers()
     assert [layer.problem.layout for layer in layers] == ["nchw"]
 
 
@@ -147,7 +143,7 @@ def test_no_choice_is_cheaper(steps: list[str]) -> None:
         at = made
     nodes.append(node("Sigmoid", at, "y"))
     program = program_of(nodes, {"w": reals(8, 8, 1, 1)})
-    costs = layouts._Costs(program, MACHINE, layouts._roots(program))
+    costs = layouts._GatheredBytes(program, layouts._roots(program))
     costs.count()
     names = sorted(set(costs.root.values()))
 
@@ -165,7 +161,8 @@ def test_no_choice_is_cheaper(steps: list[str]) -> None:
     )
     best = min(map(total, tried))
     found = total(layouts._last(costs) & set(free))
-    assert found == pytest.approx(best, abs=len(names) + len(costs.apart))  # whole nanoseconds
+    whole = layouts.UNIT * (len(names) + len(costs.apart))
+    assert found == pytest.approx(best, abs=whole)
 
 
 @pytest.mark.exhaustive

@@ -111,7 +111,8 @@ def test_what_is_computed_alone_is_waited_for() -> None:
 
 
 def test_threads_that_sleep_are_not_woken_for_little() -> None:
-    costs, little = StageCosts(assume_rates(detect("portable"))), 10.0
+    target, little = detect("portable"), 10.0
+    costs = StageCosts(assume_rates(target), target)
     long = costs.machine.coefficient("spin_us") + 1
     serial, shared = [little, long, little], [little / 2, 2 * long, little / 2]
     first = first_alone(serial, shared, frozenset(), 0.0, costs)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from polysci.cost.networks import seconds_a_byte
+from polysci.cost.networks import StageCosts
 from polysci.loop_ir.expressions import Number, axis, combine
 from polysci.numerics.affine import Affine
 from polysci.ops.matmul import Matmul
@@ -32,8 +31,6 @@ from polysci.program.stages import (
     ViewStage,
     fresh_name,
 )
-from polysci.target.machine import Machine
-from polysci.target.target import Target
 
 AUTO: Final = "auto"
 UPDATES: Final = (AUTO, "fused", "diffused")
@@ -75,33 +72,30 @@ class StepProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class StepGains:
-    """The model of both ways on one thread of a machine, for which ``predict`` gives seconds.
+class UpdatePredictions:
+    """Predicted seconds of both ways on one thread; ``predict`` gives those of a product.
 
     Diffused, a product finds its factors where their size puts them. Fused, every step reads and
-    writes the whole gradient, which comes from where all weights and gradients of a step have room.
+    writes the whole gradient.
     """
 
-    target: Target
-    machine: Machine
+    costs: StageCosts
     predict: Callable[[Problem], float]
     predicted: dict[str, float] = field(default_factory=dict)
 
-    def seconds_diffused(self, product: StepProduct) -> float:
+    def diffused(self, product: StepProduct) -> float:
         """Seconds of one product behind the steps."""
         return self.seconds(product.layer.problem)
 
-    def seconds_fused(self, product: StepProduct, others: Sequence[StepProduct]) -> float:
+    def fused(self, product: StepProduct, others: Sequence[StepProduct]) -> float:
         """Seconds of all steps' parts, beside those of ``others``."""
         problem, weights = product.problem, [
             part.problem.w_shape for part in product.stage.members if isinstance(part, LayerStage)
         ]  # fmt: skip
-        own = _bytes(problem.y_shape)
         alone = sum(map(_bytes, (problem.x_shape, problem.w_shape, problem.y_shape)))
         together = sum(map(_bytes, (*weights, *(other.problem.y_shape for other in others))))
-        transfer = partial(seconds_a_byte, self.machine, self.target)
-        further = max(0.0, transfer(together) - transfer(alone))
-        return product.stage.count * (self.seconds(problem) + 2 * own * further)
+        seconds, gradient = self.seconds(problem), _bytes(problem.y_shape)
+        return self.costs.fused_update_s(product.stage.count, seconds, gradient, alone, together)
 
     def seconds(self, problem: Problem) -> float:
         if problem.key not in self.predicted:
@@ -121,7 +115,7 @@ def step_products(program: Program) -> list[StepProduct]:
 
 
 def fuse_updates(
-    program: Program, update: str, gains: StepGains, otherwise: Container[str] = ()
+    program: Program, update: str, predictions: UpdatePredictions, otherwise: Container[str] = ()
 ) -> tuple[Program, tuple[Fusion, ...]]:
     """The program with products inside steps, if ``update`` is fused, or auto and they gain there.
 
@@ -133,7 +127,7 @@ def fuse_updates(
         refusal = "" if update == "fused" else "updates are diffused"
         if update == AUTO:
             beside = [other for other in products if other.stage is steps]
-            times = gains.seconds_diffused(product), gains.seconds_fused(product, beside)
+            times = predictions.diffused(product), predictions.fused(product, beside)
             behind, inside = (f"{seconds * 1e6:.0f} us" for seconds in times)
             fused = (times[1] < times[0]) != (layer.output in otherwise)
             refusal = "" if fused else f"predicted {inside} in steps, {behind} behind them"

@@ -1,9 +1,10 @@
 """The order of every tensor's axes in memory, for the whole program at once.
 
 A tensor is stored plain, as ONNX orders its axes, or with its channels last, as layers read and
-write. Each choice has a cost: what a layer packs, what a loop gathers whose operands differ, what
-a reshape must move. On a chain of stages the cheapest choice is a shortest path; where it branches
-and joins it is a minimum cut between "plain" and "last", which is found exactly.
+write. Each choice has a cost, in bytes that are gathered element by element: what a layer packs,
+what a loop reads whose operands differ, what a reshape must move. On a chain of stages the cheapest
+choice is a shortest path; where it branches and joins it is a minimum cut between "plain" and
+"last", which is found exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from polysci.cost.networks import StageCosts
 from polysci.loop_ir.expressions import reductions
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.convolutions import Convolution
@@ -34,26 +34,25 @@ from polysci.program.stages import (
     Window,
     channels_last,
 )
-from polysci.target.machine import Machine
 
-NEVER = 1 << 28  # nanoseconds that no cost reaches
+NEVER = 1 << 28  # units that no cost reaches
+UNIT = 8  # bytes: the sums of costs are 32-bit integers
 FEW = 8  # elements for one of a statistic, at least
 
 
 @dataclass(slots=True)
-class _Costs:
-    """Costs of choices: of a buffer that is plain, or last, and of two that differ."""
+class _GatheredBytes:
+    """Bytes gathered for choices: for a buffer that is plain, or last, and for two that differ."""
 
     program: Program
-    machine: Machine
     root: Mapping[str, str]
     plain: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
     apart: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def gather(self, name: str) -> float:
-        """Nanoseconds to bring a tensor into the other order."""
-        return StageCosts(self.machine).gather_ns(self.program.values[name].bytes)
+    def bytes(self, name: str) -> int:
+        """Return the bytes to bring into the other order."""
+        return self.program.values[name].bytes
 
     def choice(self, name: str) -> bool:
         """Return whether there are two orders."""
@@ -76,11 +75,11 @@ class _Costs:
                     self.loops(stage)
                 case RoutineStage():
                     for name in filter(self.choice, (stage.output, *stage.inputs)):
-                        self.add(self.last, name, self.gather(name))
+                        self.add(self.last, name, self.bytes(name))
                 case ViewStage(_, _, source, None) if self.choice(source):
                     shape = self.program.values[source].shape
                     if any(size > 1 for size in shape[2:]) and shape[1] > 1:
-                        self.add(self.last, source, self.gather(source))
+                        self.add(self.last, source, self.bytes(source))
 
     def layer(self, stage: LayerStage) -> None:
         """Channels are neighbours, or they are packed; products of matrices know no channels."""
@@ -89,25 +88,25 @@ class _Costs:
         for window, operand in ((stage.x, x), (stage.y, y), *factors):
             if self.choice(window.tensor):
                 table = self.plain if window.axes[operand.fastest] == (1,) else self.last
-                self.add(table, window.tensor, self.gather(window.tensor))
+                self.add(table, window.tensor, self.bytes(window.tensor))
 
     def loops(self, stage: LoopStage | UpdateStage) -> None:
         rank = len(self.program.values[stage.output].shape)
         for name in stage.inputs:
             if self.choice(name) and len(self.program.values[name].shape) == rank:
                 pair = (self.root[name], self.root[stage.output])
-                self.apart[pair] = self.apart.get(pair, 0.0) + self.gather(name)
+                self.apart[pair] = self.apart.get(pair, 0.0) + self.bytes(name)
 
 
-def free_orders(program: Program, machine: Machine) -> list[str]:
+def free_orders(program: Program) -> list[str]:
     """The tensors whose order ``with_orders`` chooses, one of those that share a buffer."""
     root = _roots(program)
-    free = _Costs(program, machine, root).choice
+    free = _GatheredBytes(program, root).choice
     edges = {root[name] for name in program.border()}
     return sorted({root[n] for n in program.values if free(n) and root[n] not in edges})
 
 
-def with_orders(program: Program, machine: Machine, turned: Collection[str] = ()) -> Program:
+def with_orders(program: Program, turned: Collection[str] = ()) -> Program:
     """The program with an order for every tensor; inputs and outputs stay plain.
 
     Those of ``free_orders`` that are ``turned`` have the other order than the one that costs least.
@@ -116,7 +115,7 @@ def with_orders(program: Program, machine: Machine, turned: Collection[str] = ()
     that layout.
     """
     root = _roots(program)
-    costs = _Costs(program, machine, root)
+    costs = _GatheredBytes(program, root)
     costs.count()
     last = _last(costs) ^ {*turned}
     edges = {root[name] for name in program.border()}  # however large the costs
@@ -175,14 +174,14 @@ def _in_layout(stage: LayerStage, values: Mapping[str, Value]) -> LayerStage:
     return replace(stage, problem=problem)
 
 
-def _last(costs: _Costs) -> set[str]:
+def _last(costs: _GatheredBytes) -> set[str]:
     """The buffers on the side of "last" of a minimum cut."""
     names = list(dict.fromkeys(costs.root.values()))
     at = {name: 2 + number for number, name in enumerate(names)}
     edges: dict[tuple[int, int], int] = {}
 
     def edge(source: int, target: int, cost: float) -> None:
-        scaled = NEVER if cost == float("inf") else min(NEVER - 1, round(cost))
+        scaled = NEVER if cost == float("inf") else min(NEVER - 1, round(cost / UNIT))
         edges[source, target] = min(NEVER, edges.get((source, target), 0) + scaled)
 
     for name in names:  # from 0, "last", to 1, "plain": who is cut from a side pays its cost

@@ -110,7 +110,8 @@ def _refusal(
         return "it has no rows of an image"
     if isinstance(second, LayerStage) and second.x.tensor != name:
         return "the layer adds it, and multiplies another tensor"
-    size = setting.machine.coefficient("row_fusion_cache") * setting.target.second_level.size
+    costs = StageCosts(setting.machine, setting.target)
+    size = costs.row_fusion_room()
     if value.bytes <= size:
         return f"{value.bytes} bytes stay in the L2 cache"
     own = replace(value, order=channels_last(4)).strides
@@ -128,10 +129,8 @@ def _refusal(
     layers = [member for member in members if isinstance(member, LayerStage)]
     if any(layer.weights not in program.constants for layer in layers):
         return "its weights are computed"
-    won = StageCosts(setting.machine).second_read_s(value.bytes)
-    risk = setting.machine.coefficient("row_fusion_risk") * sum(
-        setting.seconds[layer.problem.key] for layer in layers
-    )
+    won = costs.row_fusion_gain_s(value.bytes)
+    risk = costs.row_fusion_risk_s(sum(setting.seconds[layer.problem.key] for layer in layers))
     if won < risk:
         return f"{won * 1e6:.0f} us of traffic are less than the {risk * 1e6:.0f} us at risk"
     if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):

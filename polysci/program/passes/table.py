@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from polysci.cost.networks import StageCosts
 from polysci.ops.problem import Problem
 from polysci.program.passes.arena import order_for_memory
 from polysci.program.passes.branches import place_branches
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.concat import concat_in_place
-from polysci.program.passes.fused_updates import AUTO, StepGains, fuse_updates
+from polysci.program.passes.fused_updates import AUTO, UpdatePredictions, fuse_updates
 from polysci.program.passes.fusion import fuse_loops, join_loops
 from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.layouts import with_dtype, with_orders
@@ -74,12 +75,13 @@ def _fuse_loops(program: Program, context: PassContext) -> tuple[Program, tuple[
 
 
 def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
-    gains = StepGains(context.target, context.machine, context.predict)
-    return fuse_updates(program, context.choices.update, gains, context.choices.updates)
+    costs = StageCosts(context.machine, context.target)
+    predictions = UpdatePredictions(costs, context.predict)
+    return fuse_updates(program, context.choices.update, predictions, context.choices.updates)
 
 
 def _order_axes(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
-    return with_orders(program, context.machine, context.choices.turned), ()
+    return with_orders(program, context.choices.turned), ()
 
 
 def _order_stages(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from polysci.cost.networks import StageCosts
+from polysci.cost.networks import LayerGroup, StageCosts, StageWork
 from polysci.loop_ir.expressions import Apply, Expr, reductions, walk
 from polysci.program.control import BranchStage, StepView
 from polysci.program.stages import (
@@ -25,7 +25,6 @@ from polysci.program.stages import (
     ViewStage,
     members_of,
 )
-from polysci.target.machine import Machine
 
 WAITS: Final = 2  # barriers that the code of a step has for each of its layers
 
@@ -58,17 +57,23 @@ class ThreadShares:
 SHARED: Final = ThreadShares()
 
 
-def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> ThreadShares:
-    """Return the shares that take least time by a rough model; ``l2`` is in bytes.
+def share_stages(program: Program, threads: int, costs: StageCosts) -> ThreadShares:
+    """Return the shares that take least time by a rough model.
 
     Where waking the other threads takes longer than they save, the first computes everything.
     All threads take the same branch.
     """
     branches = {at for at, stage in enumerate(program.stages) if isinstance(stage, BranchStage)}
-    clock = StageClock(program, StageCosts(machine), l2)
-    split = {at for at, stage in enumerate(program.stages) if clock.splits(stage, threads)}
-    serial = [clock.serial(stage) for stage in program.stages]
-    shared = [clock.shared(stage, threads) for stage in program.stages]
+    split = {
+        at for at, stage in enumerate(program.stages)
+        if isinstance(stage, LayerStage) and costs.shares_evenly(len(stage.stack), threads)
+    }  # fmt: skip
+    works = [work_of(stage, program) for stage in program.stages]
+    serial = [costs.serial(work) for work in works]
+    shared = [
+        costs.shared(work, threads, _barriers(stage, split=at in split))
+        for at, (work, stage) in enumerate(zip(works, program.stages, strict=True))
+    ]
     beside = list[range]()
     for stages in independent_loops(program):
         together = max(serial[at] for at in stages) * -(-len(stages) // threads)
@@ -80,8 +85,8 @@ def share_stages(program: Program, threads: int, machine: Machine, l2: int) -> T
     inside = frozenset(at for stages in beside for at in stages)
     alone, saved, idle = frozenset[int](), 0.0, 0.0
     for _ in range(2):  # the second time as where one run follows another
-        alone, saved, idle = first_alone(serial, shared, inside, idle, clock.costs)
-    if not clock.costs.team_pays(saved):
+        alone, saved, idle = first_alone(serial, shared, inside, idle, costs)
+    if not costs.team_pays(saved):
         return ThreadShares(frozenset(range(len(serial))))
     alone -= branches
     return ThreadShares(alone, tuple(beside), frozenset(split - alone))
@@ -151,63 +156,59 @@ def _apart(first: StepView, second: StepView) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StageClock:
-    """A rough estimate of the microseconds that stages take."""
+def _barriers(stage: Stage, *, split: bool) -> int:
+    """Return how often all threads wait for each other in a stage that they share."""
+    if isinstance(stage, RepeatStage):
+        layers = [member for member in stage.members if isinstance(member, LayerStage)]
+        return stage.count * WAITS * max(1, len(layers))
+    if isinstance(stage, LayerStage) and not split:
+        return WAITS * len(stage.stack) or 1
+    return 1
 
-    program: Program
-    costs: StageCosts
-    l2: int
 
-    def shared(self, stage: Stage, threads: int) -> float:
-        """Return the time of all threads, with their waiting."""
-        waits = 1
-        if isinstance(stage, RepeatStage):
-            layers = [member for member in stage.members if isinstance(member, LayerStage)]
-            waits = stage.count * WAITS * max(1, len(layers))
-        elif isinstance(stage, LayerStage) and not self.splits(stage, threads):
-            waits = WAITS * len(stage.stack) or 1
-        return self.costs.shared(self.serial(stage), threads, waits)
+def work_of(stage: Stage, program: Program) -> StageWork:
+    """Return what a stage computes, for the cost model."""
+    match stage:
+        case LayerStage():
+            return StageWork((_group([stage]),))
+        case RepeatStage() | RowFusion():
+            layers = [part for part in stage.members if isinstance(part, LayerStage)]
+            others = [part for part in stage.members if not isinstance(part, LayerStage)]
+            own = StageWork((_group(layers),) if layers else ())
+            times = stage.count if isinstance(stage, RepeatStage) else 1
+            return _sum([own, *(work_of(part, program) for part in others)], times)
+        case JointLoops():
+            return _sum([work_of(part, program) for part in stage.members])
+        case LoopStage(output=output, expr=expr):
+            return StageWork(functions=program.values[output].size * functions(expr))
+        case ViewStage() | ConcatStage():
+            return StageWork()
+        case _:
+            tensors = (*stage.outputs, *stage.inputs)
+            return StageWork(scalars=sum(program.values[name].size for name in tensors))
 
-    def splits(self, stage: Stage, threads: int) -> bool:
-        """Return whether threads share a stack's products, which go into nearly equal parts."""
-        if not isinstance(stage, LayerStage) or threads == 1:
-            return False
-        return self.costs.shares_evenly(len(stage.stack), threads)
 
-    def serial(self, stage: Stage) -> float:
-        """Return the time of one thread."""
-        match stage:
-            case LayerStage():
-                return self.layers([stage])
-            case RepeatStage() | RowFusion():
-                layers = [part for part in stage.members if isinstance(part, LayerStage)]
-                others = [part for part in stage.members if not isinstance(part, LayerStage)]
-                times = stage.count if isinstance(stage, RepeatStage) else 1
-                return times * (self.layers(layers) + sum(map(self.serial, others)))
-            case JointLoops():
-                return sum(map(self.serial, stage.members))
-            case LoopStage(output=output, expr=expr):
-                return self.costs.loop(self.size(output), functions(expr))
-            case ViewStage() | ConcatStage():
-                return 0.0
-            case _:
-                return self.costs.scalar_loop(sum(map(self.size, (*stage.outputs, *stage.inputs))))
+def _sum(works: Sequence[StageWork], times: int = 1) -> StageWork:
+    """Return the work of several, so many times."""
+    layers = (group for work in works for group in work.layers)
+    return StageWork(
+        tuple(replace(group, times=group.times * times) for group in layers),
+        times * sum(work.functions for work in works),
+        times * sum(work.scalars for work in works),
+    )
 
-    def size(self, name: str) -> int:
-        return self.program.values[name].size
 
-    def layers(self, layers: Sequence[LayerStage]) -> float:
-        """Return the time of layers that find their weights in L2 if all fit there."""
-        sizes = [
-            prod(layer.problem.w_shape) * np.dtype(np.float32).itemsize * max(1, len(layer.stack))
-            for layer in layers
-        ]
-        fits = sum(sizes) <= self.l2
-        flops = [layer.problem.flops * max(1, len(layer.stack)) for layer in layers]
-        return sum(
-            self.costs.products(count, size, fits) for count, size in zip(flops, sizes, strict=True)
-        )
+def _group(layers: Sequence[LayerStage]) -> LayerGroup:
+    """Return layers that need their weights one after the other."""
+    stacks = [max(1, len(layer.stack)) for layer in layers]
+    item = np.dtype(np.float32).itemsize
+    return LayerGroup(
+        tuple(layer.problem.flops * size for layer, size in zip(layers, stacks, strict=True)),
+        tuple(
+            prod(layer.problem.w_shape) * item * size
+            for layer, size in zip(layers, stacks, strict=True)
+        ),
+    )
 
 
 def functions(expr: Expr) -> int:

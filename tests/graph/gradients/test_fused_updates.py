@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from polysci import compile_network, layers, training
+from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError
 from polysci.graph.operators.lower import lower
 from polysci.network.options import machine_for
 from polysci.network.prepare import graph_of, pass_context, prepare
 from polysci.ops.matmul import Matmul
-from polysci.program.passes.fused_updates import StepGains, step_products
+from polysci.program.passes.fused_updates import UpdatePredictions, step_products
 from polysci.program.passes.table import PassChoices, PassContext, program_before
 from polysci.program.stages import LayerStage, Program, RepeatStage
 from polysci.target.host import detect
@@ -128,7 +129,8 @@ def products_of(words: str) -> tuple[Program, PassContext]:
 def test_the_model_weighs_both() -> None:
     """Gradients that fit in L2 cost a step little; what many steps made is far by then."""
     machine = machine_for(TARGET)
-    gains = StepGains(TARGET, machine, pass_context("f32", TARGET, machine).predict)
+    costs = StageCosts(machine, TARGET)
+    predictions = UpdatePredictions(costs, pass_context("f32", TARGET, machine).predict)
     few, many = (products_of(f"lstm:{words} bwd")[0] for words in (
         "T40xN1xC512xK512", "T200xN256xC16xK16"
     ))  # fmt: skip
@@ -137,8 +139,8 @@ def test_the_model_weighs_both() -> None:
         assert len(products) == 2
         for product in products:
             fused, diffused = (
-                gains.seconds_fused(product, products),
-                gains.seconds_diffused(product),
+                predictions.fused(product, products),
+                predictions.diffused(product),
             )
             assert (fused < diffused) == wins
             assert product.rows * product.stage.count == product.layer.problem.terms
