@@ -18,14 +18,12 @@ from hypothesis import settings
 from polysci.measure import first_run
 from polysci.measure.samples import Samples
 from polysci.network import compiled
-from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine
 from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
-from tests.support.flags import long_test_flags, quick_flags
+from tests.support.flags import compiler_at, optimise
 from tests.support.judge import Judge
 from tests.support.machines import share_builds
 from tests.support.rates import assume_rates_of_all, write_rates
@@ -75,12 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # Where a test names no flags: the same C compiled faster, unless it is timed.
-    flags = {"perf": default_flags, "exhaustive": long_test_flags, "measured": long_test_flags}
-    if exhaustive.is_optimised(item, item.config.getoption("--campaign-seed")):
-        flags["exhaustive"] = default_flags
-    marked = (made for mark, made in flags.items() if item.get_closest_marker(mark))
-    cache.default_flags = next(marked, quick_flags)
+    optimise(exhaustive.level_of(item, item.config.getoption("--campaign-seed")))
     for mark in item.iter_markers("isa"):
         if isa_named(mark.args[0]) not in detect().allowed:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
@@ -128,7 +121,7 @@ def machine(shared_cache: Path) -> Machine:
     with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         patch.setenv("POLYSCI_CACHE_DIR", str(folder))
-        patch.setattr(cache, "default_flags", default_flags)  # the rates that users get
+        patch.setenv("CC", compiler_at("-O3"))  # the rates that users get
         patch.setattr(Samples, "dropped", 0.0)  # other workers run tests meanwhile
         return machine_of(detect())
 

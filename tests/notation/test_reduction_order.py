@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from polysci import notation
-from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
+from tests.support.flags import compiler_at
 
 INPUTS = "float(33,16) A, double(9,4) D, float(36,3,17) B, int(33) I"
 RANDOM = np.random.default_rng(4)
@@ -59,5 +58,5 @@ def test_places_are_those_of_the_first_extremes(statements: str) -> None:
 def test_sums_that_go_backwards_survive_optimisation(
     statements: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "default_flags", default_flags)
+    monkeypatch.setenv("CC", compiler_at("-O3"))
     check(statements)

@@ -37,9 +37,16 @@ def share(items: list[pytest.Item], text: str) -> list[pytest.Item]:
     return [item for item in items if crc32(item.nodeid.encode()) % int(count) == int(number)]
 
 
-def is_optimised(item: pytest.Item, seed: int) -> bool:
-    """Tell whether a test compiles with users' flags, as one of OPTIMISED does, by the seed."""
-    return crc32(f"{seed} {item.nodeid}".encode()) % OPTIMISED == 0
+def level_of(item: pytest.Item, seed: int) -> str:
+    """Return the optimisation of a test's builds: users' where it is timed, else a faster one.
+
+    Long tests compute more than they compile; one of OPTIMISED gets users' level, by the seed.
+    """
+    if item.get_closest_marker("perf"):
+        return "-O3"
+    if item.get_closest_marker("exhaustive"):
+        return "-O1" if crc32(f"{seed} {item.nodeid}".encode()) % OPTIMISED else "-O3"
+    return "-O1" if item.get_closest_marker("measured") else "-O0"
 
 
 def selected(session: pytest.Session, parameter: str, kind: type) -> list[Any]:

@@ -1,16 +1,23 @@
 """What tests compile with: a fifth of the compile time of users' builds, for the same semantics."""
 
-from polysci.runtime.build.compiler import default_flags
+import os
+import shlex
+from pathlib import Path
+
+from polysci.runtime.build.compiler import default_flags, find_compiler
+
+QUICK = tuple("-O0" if flag == "-O3" else flag for flag in default_flags())
+WRAPPER = str(Path(__file__).with_name("cc_at_level"))
 
 
-def quick_flags(openmp: bool = True, level: str = "-O0") -> tuple[str, ...]:
-    """The default flags without optimisation, or at another level."""
-    return tuple(level if flag == "-O3" else flag for flag in default_flags(openmp))
+def compiler_at(level: str) -> str:
+    """Return a value of CC: this machine's compiler, with ``level`` where users' builds say -O3."""
+    compiler = list(find_compiler().cmd)
+    if compiler[0] == WRAPPER:
+        compiler = compiler[2:]
+    return shlex.join([WRAPPER, level, *compiler])
 
 
-def long_test_flags(openmp: bool = True) -> tuple[str, ...]:
-    """For tests that compute more than they compile."""
-    return quick_flags(openmp, "-O1")
-
-
-QUICK = quick_flags()
+def optimise(level: str) -> None:
+    """Have this process and its children compile at ``level`` from now on."""
+    os.environ["CC"] = compiler_at(level)

@@ -14,9 +14,8 @@ from polysci.frontends.notation.parser import parse
 from polysci.network.compiled import plan_network
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import prepare
-from polysci.runtime.build import cache
-from polysci.runtime.build.compiler import default_flags
 from polysci.target.host import detect
+from tests.support.flags import compiler_at
 from tests.support.random_programs import random_program
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,7 +96,7 @@ def test_local_arrays_are_aligned_in_printed_programs():
 @pytest.mark.parametrize("kind", ["uint8", "double"])
 def test_columns_of_six_at_the_optimisation_of_users(kind, monkeypatch):
     """Sums of six columns that stay in the red zone of a function that calls none."""
-    monkeypatch.setattr(cache, "default_flags", default_flags)
+    monkeypatch.setenv("CC", compiler_at("-O3"))
     text = f"def f({kind}(N) B) -> (O) {{ O(k,i) +=! B(j) + k + B(i) where k in 0:2 }}"
     function = notation.compile(text, {"N": 6}, level="estimate")
     b = np.arange(6).astype(function.network.inputs[0].dtype)

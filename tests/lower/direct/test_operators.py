@@ -23,7 +23,7 @@ from polysci.target.microkernels import ways
 from polysci.tune import EmitOptions, emit
 from tests.support import samples
 from tests.support.exhaustive import selected
-from tests.support.flags import QUICK
+from tests.support.flags import QUICK, compiler_at
 from tests.support.judge import Judge, build
 from tests.support.nests import textbook_c
 
@@ -97,9 +97,10 @@ Built = tuple[Source, Future[Path]]
 
 @pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Exception]]:
-    """The sources of all cases that will run, two compilers at work on them."""
+    """The sources of all cases that will run, built as users' are, two compilers at work."""
     found: dict[Case, Built | Exception] = {}
-    with ThreadPoolExecutor(2) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setenv("CC", compiler_at("-O3"))
         for case in selected(request.session, "case", Case):
             try:
                 source = case.source()
@@ -107,7 +108,7 @@ def built(request: pytest.FixtureRequest) -> Iterator[dict[Case, Built | Excepti
                 found[case] = error
             else:
                 found[case] = source, pool.submit(build, [source], default_flags())
-        yield found
+    yield found
 
 
 @pytest.mark.sampled(every=14)

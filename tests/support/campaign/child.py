@@ -1,14 +1,12 @@
 """The process that runs cases: ``python -m tests.support.campaign.child``; and its parent's end."""
 
 import traceback
-from functools import partial
 from typing import Any
 
 import polysci
 from polysci.errors import CheckError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
-from polysci.runtime.build import cache
 from polysci.runtime.primitive import Primitive
 from polysci.runtime.worker_process import WorkerProcess, serve
 from tests.support.campaign.axes import Case
@@ -16,7 +14,7 @@ from tests.support.campaign.layers import LayerCase
 from tests.support.campaign.memory import Memory
 from tests.support.campaign.networks import NetworkCase
 from tests.support.campaign.operands import operands_of
-from tests.support.flags import quick_flags
+from tests.support.flags import optimise
 
 SECONDS = 120.0  # for one case, on a busy machine
 REFUSED = "runs backwards"  # an operand that no kernel reads where it lies, nor a copy
@@ -39,7 +37,7 @@ class Service:
 def run_layer(text: str) -> str:
     """What is wrong with a case: with building, calling or the results; empty if nothing is."""
     case = LayerCase.parse(text)
-    cache.default_flags = partial(quick_flags, level=case.flags)
+    optimise(case.flags)
     problem = case.problem_of()
     if without_images := 0 in problem.y_shape:
         problem = problem.with_batch(1)

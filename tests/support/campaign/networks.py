@@ -20,7 +20,7 @@ from polysci.program.passes import row_fusion
 from polysci.target.host import detect
 from tests.support.campaign.axes import Case, axis, one_of
 from tests.support.campaign.layers import FLAGS
-from tests.support.flags import quick_flags
+from tests.support.flags import optimise
 from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, read
 from tests.support.randomgraphs import random_model
@@ -77,12 +77,12 @@ class NetworkCase(Case):
         model = random_model(
             self.graph, self.nodes, quantised=bool(self.quantised), chain=bool(self.chain)
         )
+        optimise(self.flags)
         with self.costs():
             network = compile_network(
                 model, "estimate", self.threads, dtype=self.dtype, isa=self.isa,
                 algorithm=self.algorithm, fuse=bool(self.fuse), optimize=self.optimize,
-                reproducible=bool(self.reproducible), flags=quick_flags(level=self.flags),
-                name="net",
+                reproducible=bool(self.reproducible), name="net",
             )  # fmt: skip
             graph = read(model)
             inputs = given(graph, self.seed)
