@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     """argparse's parser with short errors; its commands and actions are parsers of this kind."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": Formatter, **options})
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """Print one line and end with status 2."""
@@ -189,7 +189,6 @@ def parser() -> argparse.ArgumentParser:
         prog="polysci",
         description="Fast CPU code for convolutions, loop nests and ONNX networks.",
         epilog=_EPILOG,
-        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"polysci {__version__}")
     top.add_argument("--traceback", action="store_true", help="show where an error was raised")
@@ -199,9 +198,14 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for module in COMMANDS:
-        module.add(commands)
-    for name, command in commands.choices.items():
-        command.epilog = "\n".join([*filter(None, [command.epilog]), epilog(name)])
+        name, about = module.__name__.rpartition(".")[2], [module.HELP, getattr(module, "MORE", "")]
+        notes = [getattr(module, "NOTES", ""), epilog(name)]
+        command = commands.add_parser(
+            name, help=module.HELP, description=". ".join(filter(None, about)),
+            epilog="\n".join(filter(None, notes)),
+        )  # fmt: skip
+        module.add(command)
+        command.set_defaults(run=module.run)
     return top
 
 

@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.errors import CheckError, NoCompilerError, PolysciError, SpecError
 from polysci.text.tables import fit, time_text
 
@@ -22,18 +21,14 @@ if TYPE_CHECKING:
     from polysci.peers.rival import LayerRival
     from polysci.tune import Result
 
-_HELP = "time every layer in turns with other libraries"
+HELP = "time every layer in turns with other libraries"
+MORE = "The ratio is the fastest peer's time over ours: above 1, polysci is faster."
 _MARK = " (!)"
 Fault = tuple[str, str]  # a layer, and what went wrong
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "bench", help=_HELP, allow_abbrev=False,
-        description=f"{_HELP}. The ratio is the fastest peer's time over ours: above "
-        "1, polysci is faster.",
-    )  # fmt: skip
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command, described=False)
     shared.search_options(command)
     command.add_argument(
@@ -68,17 +63,16 @@ def add(commands: Any) -> None:
     )
     shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Optimise where there is no record, compare, print; 1 if a layer failed."""
     from polysci.cli.display import Display
 
-    output_file.check_writable(arguments.output)
+    shared.check_writable(arguments.output)
     todo, rivals = shared.problems(arguments), _rivals(arguments)
     comparisons: list[ComparedLayer] = []
-    faults: list[tuple[str, str]] = []
+    faults: list[Fault] = []
     interrupted = False
     with ExitStack() as stack:
         for rival in rivals:
@@ -98,20 +92,21 @@ def run(arguments: argparse.Namespace) -> int:
                         display.done(_result_line(comparisons[at]))
         except KeyboardInterrupt:
             interrupted = True
-    outcome = (comparisons, faults)
     if comparisons or faults:
         width = shared.table_width(arguments)
-        text = write_json(*outcome) if arguments.json else write_table(*outcome, width)
-        output_file.write(text, arguments.output)
+        text = (
+            write_json(comparisons, faults)
+            if arguments.json
+            else write_table(comparisons, faults, width)
+        )
+        shared.write(text, arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(bool(faults))
 
 
 @contextmanager
-def _note_error(
-    problem: Problem, faults: list[tuple[str, str]], display: Display
-) -> Iterator[None]:
+def _note_error(problem: Problem, faults: list[Fault], display: Display) -> Iterator[None]:
     """A layer's error goes to ``faults``; one of the request or the compiler ends the command."""
     try:
         yield
@@ -291,8 +286,6 @@ def _title(name: str, all_times: Sequence[Comparison]) -> str:
 
 
 def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> dict[str, Any]:
-    from polysci.peers.contest import geomean
-
     all_times = [compared.times for compared in comparisons]
     shares = [times.peak_fraction for times in all_times]
     peers = _peers(all_times)
@@ -301,7 +294,7 @@ def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> d
     return {
         "geomean_ratio": ratios["geomean_ratio"],
         "min_ratio": ratios["min_ratio"],
-        "geomean_peak_fraction": geomean(shares) if shares else None,
+        "geomean_peak_fraction": geometric_mean(shares) if shares else None,
         "layers": len(comparisons),
         "failed": len(faults),
         "disturbed": sum(_is_marked(times) for times in all_times),
@@ -332,11 +325,9 @@ def _peers(all_times: Sequence[Comparison]) -> dict[str, tuple[str, dict[str, fl
 
 
 def _ratios(values: Sequence[float | None]) -> dict[str, float | None]:
-    from polysci.peers.contest import geomean
-
     ratios = [value for value in values if value is not None]
     return {
-        "geomean_ratio": geomean(ratios) if ratios else None,
+        "geomean_ratio": geometric_mean(ratios) if ratios else None,
         "min_ratio": min(ratios, default=None),
     }
 

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from polysci.ops.problem import Problem
     from polysci.space.schedule import Schedule
 
-_HELP = "compare results with exact and with error-bounded references, between guard pages"
+HELP = "compare results with exact and with error-bounded references, between guard pages"
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("check", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command, described=False)
     shared.search_options(command, "estimate")
     command.add_argument("--schedule", metavar="TEXT", help="check this schedule")
@@ -32,7 +31,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (0)")
     command.add_argument("--json", action="store_true", help="print JSON lines")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.cli.bindings import (
     binding_options,
     check_bindings,
@@ -104,16 +103,13 @@ def parse(text: str) -> tuple[int, str]:
     return count, kind
 
 
-_HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
+HELP = "compile a whole ONNX model: time it, compare it, or write it as C or as a Python package"
+MORE = "Without -o, print the time of each stage."
 _PEERS = {"onnxruntime", "openvino", "torch.nn"}
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "compile", help=_HELP, allow_abbrev=False,
-        description=f"{_HELP}. Without -o, print the time of each stage.",
-    )  # fmt: skip
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     command.add_argument(
         "model", metavar="MODEL",
         help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), a text of tensor "
@@ -132,7 +128,6 @@ def add(commands: Any) -> None:
     input_options(command)
     shared.table_options(command)
     command.add_argument("--output", metavar="FILE", help="write the table or JSON to FILE")
-    command.set_defaults(run=run)
 
 
 def print_explanation(arguments: argparse.Namespace, model: str) -> int:
@@ -145,7 +140,7 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
 
 
 def _write_explanation(arguments: argparse.Namespace, network: Network) -> None:
-    output_file.write(
+    shared.write(
         explain_stages_json(network.prepared)
         if arguments.json
         else explain_stages(network.prepared, shared.table_width(arguments)),
@@ -360,7 +355,7 @@ def _show_passes(arguments: argparse.Namespace) -> int:
         describe_pass(find_steps(steps, name)) if name
         else describe_passes(steps, shared.table_width(arguments))
     )  # fmt: skip
-    output_file.write(text, arguments.output)
+    shared.write(text, arguments.output)
     return 0
 
 
@@ -370,7 +365,7 @@ def _show_code(arguments: argparse.Namespace, network: Network) -> None:
         text = str(network.ir)
     else:
         text = network.source if arguments.show == "c" else network.asm
-    output_file.write(text.rstrip("\n"), arguments.output)
+    shared.write(text.rstrip("\n"), arguments.output)
 
 
 def _debug(arguments: argparse.Namespace, network: Network) -> int:
@@ -384,7 +379,7 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     rows = compare_tensors(apart, inputs, strict=arguments.check, run=run)
     width = shared.table_width(arguments)
     text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
-    output_file.write(text(rows), arguments.output)
+    shared.write(text(rows), arguments.output)
     return int(first_wrong(rows) is not None)
 
 
@@ -405,8 +400,8 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     if arguments.json:
         summary = json.dumps(summary_of(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]
-        output_file.write("\n".join([*rows, summary]), arguments.output)
+        shared.write("\n".join([*rows, summary]), arguments.output)
         return
     width = shared.table_width(arguments)
     lines = [report.text(width), *comparison_lines(comparison, loss, width)]
-    output_file.write("\n".join(lines), arguments.output)
+    shared.write("\n".join(lines), arguments.output)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from polysci.cli import layers as shared
 from polysci.cli.bindings import several_sizes
-from polysci.cli.isas import search_targets_of
 from polysci.cli.schedulers import check_dask, describe, farm_of, farm_targets
 from polysci.cli.tuners import tuner_of
 from polysci.errors import FarmError, SpecError
@@ -82,7 +81,7 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     from polysci.export.candidates import SearchTarget
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
-    if targets := search_targets_of(arguments, level):
+    if targets := shared.search_targets_of(arguments, level):
         return targets
     machine = shared.machine_of(arguments)
     if machine is None:

@@ -6,21 +6,16 @@ import argparse
 import json
 import re
 from dataclasses import asdict
-from typing import Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.errors import SpecError
 
-_HELP = "run the node tests of the onnx package: which pass, which are refused and why"
+HELP = "run the node tests of the onnx package: which pass, which are refused and why"
+MORE = "Status 1 if a result is wrong."
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "conformance", help=_HELP, allow_abbrev=False,
-        description=f"{_HELP}. Status 1 if a result is wrong.",
-    )  # fmt: skip
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     command.add_argument(
         "--match", type=_pattern, default="", metavar="REGEX", help="tests with such names alone"
     )
@@ -33,7 +28,6 @@ def add(commands: Any) -> None:
         "--markdown", action="store_true", help="print the page of the documentation"
     )
     command.add_argument("--output", metavar="FILE", help="write to FILE")
-    command.set_defaults(run=run)
 
 
 def _pattern(text: str) -> str:
@@ -64,5 +58,5 @@ def run(arguments: argparse.Namespace) -> int:
         page = markdown(every)
     else:
         page = text(every, shared.table_width(arguments))
-    output_file.write(page, arguments.output)
+    shared.write(page, arguments.output)
     return int(any(verdict.kind == WRONG for verdict in verdicts))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from polysci.cli import layers as shared
 
-_HELP = "check compiler, instruction sets, caches, OpenMP, cache directory and packages"
+HELP = "check compiler, instruction sets, caches, OpenMP, cache directory and packages"
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("doctor", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.isa_option(command)
     shared.wide_option(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

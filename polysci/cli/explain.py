@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 SHORTLIST = 4  # schedules ranked to take the first of
 _log = logging.getLogger(__name__)
 
-_HELP = (
+HELP = (
     "show domain, accesses, dependences, GEMM roles, working sets, traffic, bounds, the "
     "prediction, the roofline, other schedules and every ranker's choice; for a model "
     "(MODEL.onnx): which nodes became one stage, and which fusions were refused and why"
 )
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("explain", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command)
     command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
     shared.algorithm_option(command)
@@ -47,7 +46,6 @@ def add(commands: Any) -> None:
         "--plot", metavar="FILE", help="also draw working sets and times to FILE, as .png or .svg; "
         "of several layers as FILE-1, FILE-2 and so on",
     )  # fmt: skip
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

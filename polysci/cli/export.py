@@ -7,10 +7,9 @@ import copy
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polysci.cli import layers as shared
-from polysci.cli.isas import search_targets_of
 from polysci.cli.schedulers import farm_of, farm_targets, scheduler_option, tune_on_farm
 from polysci.errors import CheckError, SpecError
 from polysci.target.isas import ISAS
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.ops.problem import Problem
 
-_HELP = "write C sources, or a Python package, that work without polysci"
+HELP = "write C sources, or a Python package, that work without polysci"
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("export", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command)
     shared.search_options(command)
     command.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write")
@@ -43,7 +41,6 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--force", action="store_true", help="write to a folder that holds other files"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     targets = (
         _tune_on_farm(todo, arguments)
         if arguments.scheduler is not None
-        else search_targets_of(arguments, arguments.level)
+        else shared.search_targets_of(arguments, arguments.level)
     )
     if arguments.python:
         _check_builds(arguments)

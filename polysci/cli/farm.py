@@ -5,29 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
 
 from polysci.cli import layers as shared
 from polysci.cli.schedulers import check_dask, connect_client
 from polysci.errors import FarmError
 
-_HELP = "search on many machines: start a worker, or list those of a scheduler"
-_MORE = (
+HELP = "search on many machines: start a worker, or list those of a scheduler"
+MORE = (
     "'dask scheduler' starts the scheduler. optimize, compile and export use its workers with "
     "--scheduler ADDRESS."
 )
 
 
-def add(commands: Any) -> None:
-    """Register the command and its actions."""
-    command = commands.add_parser(
-        "farm", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's actions."""
     actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
     worker = actions.add_parser(
-        "worker", help="compile and time for the searches of a scheduler, until Ctrl-C",
-        allow_abbrev=False,
-    )  # fmt: skip
+        "worker", help="compile and time for the searches of a scheduler, until Ctrl-C"
+    )
     worker.add_argument("address", metavar="ADDRESS", help="of the scheduler: tcp://HOST:8786")
     worker.add_argument(
         "--nthreads", type=shared.positive, metavar="N",
@@ -40,14 +35,15 @@ def add(commands: Any) -> None:
     for option in ("tls-ca-file", "tls-cert", "tls-key"):
         worker.add_argument(f"--{option}", metavar="FILE", help="as 'dask worker' takes it")
     shared.isa_option(worker)
-    worker.set_defaults(run=_work)
-    status = actions.add_parser(
-        "status", help="list the workers, their machines and versions", allow_abbrev=False
-    )
+    status = actions.add_parser("status", help="list the workers, their machines and versions")
     status.add_argument("address", metavar="ADDRESS", help="of the scheduler")
     status.add_argument("--json", action="store_true", help="print a JSON line for each worker")
     shared.wide_option(status)
-    status.set_defaults(run=_status)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the action."""
+    return (_work if arguments.action == "worker" else _status)(arguments)
 
 
 def _work(arguments: argparse.Namespace) -> int:

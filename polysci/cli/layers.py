@@ -13,7 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polysci.errors import NoCompilerError, PolysciError, SpecError, cut_message
+from polysci.errors import (
+    NoCompilerError,
+    PolysciError,
+    SpecError,
+    UnsupportedError,
+    cut_message,
+)
 from polysci.target.isas import ISAS, isa_named
 from polysci.text.names import known_name, suggest
 
@@ -260,6 +266,26 @@ def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
     return search_target
 
 
+def search_targets_of(arguments: argparse.Namespace, level: str) -> list[SearchTarget]:
+    """One for every instruction set of ``--isas``, the best first. Raises SpecError."""
+    from polysci.export.candidates import check_isas, search_targets
+
+    if arguments.isas is None:
+        return []
+    if arguments.python:
+        raise UnsupportedError("--isas: a Python package holds the code of one instruction set")
+    described = load_machine_file(arguments)
+    chosen = check_isas(arguments.isas, arguments.isa, source="--isas")
+    target, machine = target_of(arguments), machine_of(arguments)
+    if described and level not in ("estimate", "wisdom-only"):
+        raise SpecError(f"--level {level}: nothing runs on the machine of {arguments.machine}")
+    targets = search_targets(chosen, level, target=target, machine=machine)
+    for search_target in targets:
+        if search_target.machine and not described:
+            say_unmeasured(search_target)
+    return targets
+
+
 def say_unmeasured(search_target: SearchTarget) -> None:
     """Say that the code of an instruction set is not timed."""
     say(f"{search_target.isa}: this CPU does not run it: the model chooses unmeasured")
@@ -424,3 +450,24 @@ def say(text: str) -> None:
 def title(problem: Problem) -> str:
     """The name of a layer in tables."""
     return problem.name or str(problem)
+
+
+def check_writable(path: str | None, option: str = "-o") -> None:
+    """Raise SpecError where there is no folder for the file, or a folder in its place."""
+    if path is None:
+        return
+    file = Path(path)
+    if file.is_dir() or not file.parent.is_dir():
+        why = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+        raise SpecError(f"{option} {path}: cannot be written: {why}")
+
+
+def write(text: str, path: str | None, option: str = "-o") -> None:
+    """Write to the file ``path``, or to standard output."""
+    if path is None:
+        print(text)
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{option} {path}: cannot be written: {error.strerror}") from None

@@ -5,25 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polysci.cli import layers as shared
 
 if TYPE_CHECKING:
     from polysci.tune.training import Judgement, TrainingSample
 
-_HELP = "train the ranker 'learned' on what searches measured on this machine"
-_MORE = (
+HELP = "train the ranker 'learned' on what searches measured on this machine"
+MORE = (
     "Every schedule that a search times is kept in the record file. The ranker learns which of two "
     "is the faster one. Its accuracy on networks left out of training is printed."
 )
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "learn", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     command.add_argument(
         "--wisdom", metavar="FILE", help="file of records (that of the cache directory)"
     )
@@ -36,7 +33,6 @@ def add(commands: Any) -> None:
     shared.isa_option(command)
     command.add_argument("--json", action="store_true", help="print one JSON object")
     shared.wide_option(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.errors import SpecError
 
 if TYPE_CHECKING:
     from polysci.target.machine import Machine
     from polysci.target.target import Target
 
-_HELP = "show what was detected and measured of this machine, or write it to a file"
+HELP = "show what was detected and measured of this machine, or write it to a file"
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("machine", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     command.add_argument("--calibrate", action="store_true", help="measure again")
     shared.isa_option(command)
     command.add_argument(
@@ -33,7 +31,6 @@ def add(commands: Any) -> None:
         "--machine", metavar="FILE.toml", help="show the machine that FILE.toml describes"
     )
     shared.wide_option(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{'measured' if machine.measured else 'described'} in {origin}")
     if arguments.output:
         text = MachineFile(target, machine or assume_rates(target)).to_toml()
-        output_file.write(text.rstrip("\n"), arguments.output)
+        shared.write(text.rstrip("\n"), arguments.output)
         shared.say(f"written: {arguments.output}{'' if machine else ', with assumed rates'}")
     return 0
 

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.cli.schedulers import describe, farm_of, scheduler_option, tune_on_farm
 from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
 
 _DROP = ("spent", "predicted", "measured")  # the first first, where a table is too wide
 _MARK, _RECORD = " (!)", "record"
-_HELP = "find the best schedule of every layer: rank, generate, build, check and time"
+HELP = "find the best schedule of every layer: rank, generate, build, check and time"
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser("optimize", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command)
     shared.search_options(command)
     tuner_options(command)
@@ -40,7 +38,6 @@ def add(commands: Any) -> None:
     )
     scheduler_option(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     layers, interrupted = list[shared.TunedLayer](), False
     width = shared.table_width(arguments)
-    output_file.check_writable(arguments.output)
+    shared.check_writable(arguments.output)
     _check_show(arguments)
     todo, tuner = shared.problems(arguments), tuner_of(arguments)
     if arguments.scheduler is not None:
@@ -62,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if layers:
-        output_file.write(_text(layers, arguments, width), arguments.output)
+        shared.write(_text(layers, arguments, width), arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(any(layer.result is None for layer in layers))
@@ -111,7 +108,7 @@ def _run_on_farm(
         elif layers:
             texts.append(f"{machine}\n{_table(layers, width)}")
     if texts:
-        output_file.write(("\n" if arguments.json else "\n\n").join(texts), arguments.output)
+        shared.write(("\n" if arguments.json else "\n\n").join(texts), arguments.output)
     if interrupted:
         raise shared.Interrupted
     return int(any(its.result is None for its in tuned.values()))

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from math import exp, log
+from itertools import zip_longest
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.cli.layers import title
 from polysci.errors import NoCompilerError, PolysciError, SpecError, UnsupportedError
 
@@ -80,11 +80,7 @@ def _members(ranked: RankedLayer, threads: int) -> Iterator[dict[str, Any]]:
                 **({"error": wrong} if isinstance(wrong, str) else {}),
             }
     for name, score in ranked.scores.items():
-        yield layer | {"ranker": name, "score": _figures(score)}
-
-
-def _figures(score: RankerScore) -> dict[str, float]:
-    return {name: value for name, value in asdict(score).items() if name != "ranker"}
+        yield layer | {"ranker": name, "score": asdict(score)}
 
 
 def _means(layers: list[RankedLayer]) -> dict[str, tuple[int, dict[str, float]]]:
@@ -95,10 +91,10 @@ def _means(layers: list[RankedLayer]) -> dict[str, tuple[int, dict[str, float]]]
         means[name] = (
             len(its),
             {
-                "first": exp(sum(log(score.first) for score in its) / len(its)),
-                "few": exp(sum(log(score.few) for score in its) / len(its)),
-                "tau": sum(score.tau for score in its) / len(its),
-                "pairs": sum(score.pairs for score in its) / len(its),
+                "first": geometric_mean(score.first for score in its),
+                "few": geometric_mean(score.few for score in its),
+                "tau": fmean(score.tau for score in its),
+                "pairs": fmean(score.pairs for score in its),
             },
         )
     return means
@@ -120,7 +116,7 @@ def as_text(layers: list[RankedLayer], width: int | None) -> str:
         )
         parts += [_heading(layer), choices, *_faults(layer), ""]
         if layer.scores:
-            rows = [_score_row(name, _figures(score)) for name, score in layer.scores.items()]
+            rows = [_score_row(name, asdict(score)) for name, score in layer.scores.items()]
             parts += [columns([_SCORE_HEAD, *rows]), ""]
     means = _means(layers)
     if len(layers) > 1 and means:
@@ -176,8 +172,8 @@ def _first(text: str) -> str:
     return text.partition("\n")[0]
 
 
-_HELP = "show the first schedules of every ranker; with --measure, how good its order is"
-_NOTES = """\
+HELP = "show the first schedules of every ranker; with --measure, how good its order is"
+NOTES = """\
 A cost is in the ranker's own unit; least is best. 'predicted' is the traffic
 model's time, whoever chose. With --measure all of them are compiled, checked
 and timed in turn. Then, for each ranker:
@@ -191,11 +187,8 @@ and timed in turn. Then, for each ranker:
 """
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "rank", help=_HELP, description=_HELP, epilog=_NOTES, allow_abbrev=False,
-    )  # fmt: skip
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command, nargs="*")
     command.add_argument("--list", action="store_true", help="list the rankers")
     command.add_argument(
@@ -213,16 +206,15 @@ def add(commands: Any) -> None:
     )
     shared.table_options(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write the table or JSON to FILE")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Rank every layer, time the choices if requested, print; 1 if a layer or ranker failed."""
     from polysci.cli.display import Display
 
-    output_file.check_writable(arguments.output)
+    shared.check_writable(arguments.output)
     if arguments.list:
-        output_file.write(_listing(arguments), arguments.output)
+        shared.write(_listing(arguments), arguments.output)
         return 0
     names, threads = _names(arguments), shared.threads_of(arguments)
     layers, interrupted = list[RankedLayer](), False
@@ -238,7 +230,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers = [layer for layer in layers if layer.rankings or layer.fault]
     if layers:
         width = shared.table_width(arguments)
-        output_file.write(
+        shared.write(
             as_json(layers, threads) if arguments.json else as_text(layers, width), arguments.output
         )
     if interrupted:
@@ -349,7 +341,6 @@ class RankerScore:
     the best of its choices; ``tau`` and ``pairs``: ``tau`` and ``pair_accuracy`` of cost.metrics.
     """
 
-    ranker: str
     schedules: int
     first: float
     few: float
@@ -369,14 +360,8 @@ def rank_choices(context: Context, ranker: str, count: int) -> Ranking:
 
 def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
     """All chosen schedules, each once: every ranker's first choice, then the second ones, ..."""
-    most = max((len(ranking.choices) for ranking in rankings), default=0)
-    turns = (
-        ranking.choices[at]
-        for at in range(most)
-        for ranking in rankings
-        if at < len(ranking.choices)
-    )
-    return list(dict.fromkeys(choice.schedule for choice in turns))
+    turns = zip_longest(*(ranking.choices for ranking in rankings))
+    return list(dict.fromkeys(choice.schedule for turn in turns for choice in turn if choice))
 
 
 def measure_choices(
@@ -417,7 +402,6 @@ def score_ranking(
     costs = np.array([cost_of(context, schedule, ranking.ranker) for schedule in every])
     times = np.array([seconds[schedule] for schedule in every])
     return RankerScore(
-        ranking.ranker,
         len(every),
         metrics.best_of_top(places, times),
         metrics.best_of_top(places, times, len(own)),

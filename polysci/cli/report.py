@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from polysci.cli import compile as compile_command
 from polysci.cli import layers as shared
-from polysci.cli import output_file
 from polysci.errors import PolysciError, SpecError, WisdomError
+from polysci.version import __version__
 
 if TYPE_CHECKING:
     from polysci.cost import Context
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from polysci.target.machine import Machine
     from polysci.target.target import Target
 
-_HELP = "write one self-contained HTML page about layers, or about a whole model"
-_MORE = (
+HELP = "write one self-contained HTML page about layers, or about a whole model"
+MORE = (
     "Of layers: table, roofline, rank scatter, every schedule. Of a model (MODEL.onnx, .pt2, .tc, "
     "or words of layers): stages, roofline, memory over time, fusions and why others were refused."
 )
@@ -39,18 +39,14 @@ _OF_MODELS: Final = {
 }  # fmt: skip
 
 
-def add(commands: Any) -> None:
-    """Register the command."""
-    command = commands.add_parser(
-        "report", help=_HELP, description=f"{_HELP}. {_MORE}", allow_abbrev=False
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     shared.layer_options(command)
     shared.search_options(command)
     _model_options(command)
     command.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the HTML file to write"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.report import page
 
     todo = shared.problems(arguments)
-    output_file.check_writable(arguments.output)
+    shared.check_writable(arguments.output)
     tuned, interrupted = list[shared.TunedLayer](), False
     with Display(len(todo)) as display:
         try:
@@ -76,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if tuned:
-        output_file.write(page(_report(arguments, tuned, len(todo))), arguments.output)
+        shared.write(page(_report(arguments, tuned, len(todo))), arguments.output)
         shared.say(f"written: {arguments.output}")
     if interrupted:
         raise shared.Interrupted
@@ -106,7 +102,7 @@ def _report(arguments: argparse.Namespace, tuned: list[shared.TunedLayer], plann
     )  # fmt: skip
     return Report(
         _title(arguments.layers), layers, planned, target, described or machine_of(target), threads,
-        arguments.level, _now(), _version_text(),
+        arguments.level, _now(), __version__,
     )  # fmt: skip
 
 
@@ -181,17 +177,17 @@ def _report_model(arguments: argparse.Namespace) -> int:
     from polysci.report.network_page import network_page, trace_text
 
     (arguments.model,) = arguments.layers
-    output_file.check_writable(arguments.output)
-    output_file.check_writable(arguments.trace, "--trace")
+    shared.check_writable(arguments.output)
+    shared.check_writable(arguments.trace, "--trace")
     if arguments.trace and Path(arguments.trace).resolve() == Path(arguments.output).resolve():
         raise SpecError(f"--trace {arguments.trace}: the page itself; give another file")
     network = compile_command.network_of(arguments)
     shared.say("timing stages and runs")
     account = account_of(network)
-    output_file.write(network_page(_page_of(account)), arguments.output)
+    shared.write(network_page(_page_of(account)), arguments.output)
     shared.say(f"written: {arguments.output}")
     if arguments.trace:
-        output_file.write(trace_text(account), arguments.trace, "--trace")
+        shared.write(trace_text(account), arguments.trace, "--trace")
         shared.say(f"written: {arguments.trace}; ui.perfetto.dev opens it")
     return 0
 
@@ -204,19 +200,9 @@ def _page_of(account: NetworkAccount) -> NetworkPage:
     options = account.network.options
     machine = options.rates
     rates = bandwidths(machine, options.target, options.threads)
-    return NetworkPage(account, machine, rates, _now(), _version_text())
+    return NetworkPage(account, machine, rates, _now(), __version__)
 
 
 def _now() -> str:
     """The date of a page."""
     return datetime.now().strftime("%Y-%m-%d %H:%M")
-
-
-def _version_text() -> str:
-    """Return the version of the installed package."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("polysci")
-    except PackageNotFoundError:
-        return "(not installed)"

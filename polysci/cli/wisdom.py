@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from polysci.cli import layers as shared
 from polysci.errors import SpecError, WisdomError
@@ -17,17 +18,14 @@ if TYPE_CHECKING:
     from polysci.tune.tuners import TunerState
     from polysci.tune.wisdom import Record
 
-_HELP = "list, forget, export, import or repair records of earlier searches; list tuners"
+HELP = "list, forget, export, import or repair records of earlier searches; list tuners"
 _LONGEST: Final = 60  # characters of a name
 
 
-def add(commands: Any) -> None:
-    """Register the command and its actions."""
-    command = commands.add_parser("wisdom", help=_HELP, description=_HELP, allow_abbrev=False)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's actions."""
     actions = command.add_subparsers(metavar="ACTION", required=True, dest="action")
-    listing = actions.add_parser(
-        "list", help="print the best schedules of earlier searches", allow_abbrev=False
-    )
+    listing = actions.add_parser("list", help="print the best schedules of earlier searches")
     listing.add_argument(
         "--all", action="store_true", help="print the other schedules that were timed, too"
     )
@@ -38,19 +36,16 @@ def add(commands: Any) -> None:
     shared.isa_option(listing)
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     shared.wide_option(listing)
-    listing.set_defaults(run=_list)
-    out = actions.add_parser("export", help="write all records to a JSON file", allow_abbrev=False)
+    out = actions.add_parser("export", help="write all records to a JSON file")
     out.add_argument("file", metavar="FILE")
-    out.set_defaults(run=_export)
     into = actions.add_parser(
-        "import", allow_abbrev=False,
+        "import",
         help="add the records of a JSON file if all of it is valid; "
         "records of another machine are candidates to try first",
     )  # fmt: skip
     into.add_argument("file", metavar="FILE")
-    into.set_defaults(run=_import)
     forget = actions.add_parser(
-        "forget", help="delete records, so that the next search measures again", allow_abbrev=False
+        "forget", help="delete records, so that the next search measures again"
     )
     forget.add_argument("layers", nargs="*", metavar="SPEC|FILE", help="those of these layers")
     forget.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="(nhwc)")
@@ -60,21 +55,20 @@ def add(commands: Any) -> None:
         "--disturbed", action="store_true", help="only those measured while other work ran"
     )
     forget.add_argument("--all", action="store_true", help="all records")
-    forget.set_defaults(run=_forget)
     tuners = actions.add_parser(
-        "tuners", help="print what tuners have measured, and their best, the last one first",
-        allow_abbrev=False,
-    )  # fmt: skip
+        "tuners", help="print what tuners have measured, and their best, the last one first"
+    )
     tuners.add_argument("--json", action="store_true", help="print a JSON line for each")
     tuners.add_argument(
         "--plot", type=Path, metavar="FILE", help="also draw the best time so far over the "
         "individuals measured to FILE, as .png or .svg; needs the extra [plot]",
     )  # fmt: skip
-    tuners.set_defaults(run=_tuners)
-    repair = actions.add_parser(
-        "repair", help="set a damaged file aside and keep its readable records", allow_abbrev=False
-    )
-    repair.set_defaults(run=_repair)
+    actions.add_parser("repair", help="set a damaged file aside and keep its readable records")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the action."""
+    return _ACTIONS[arguments.action](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -184,6 +178,14 @@ def _repair(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
+    {
+        "list": _list, "export": _export, "import": _import, "forget": _forget,
+        "tuners": _tuners, "repair": _repair,
+    }
+)  # fmt: skip
+
+
 def best_so_far(state: TunerState) -> list[tuple[int, float]]:
     """(individuals measured, least seconds of these), from the first that did not fall out on."""
     seconds = (inf if its.seconds is None else its.seconds for its in state.outcomes.values())
@@ -211,10 +213,9 @@ def _state_title(state: TunerState) -> str:
 def draw(states: Sequence[TunerState], path: Path) -> None:
     """Write a line for each tuner and program as ``path``, a .png or .svg file.
 
-    Raises SpecError for a path that does not work, or where no tuner has measured anything,
-    UnsupportedError without matplotlib.
+    Raises SpecError where no tuner has measured anything, and as ``new_figure`` does.
     """
-    from polysci.explain.plot import check
+    from polysci.explain.plot import check, new_figure
     from polysci.runtime.build.folder import cache_dir
 
     check(path)
@@ -224,14 +225,7 @@ def draw(states: Sequence[TunerState], path: Path) -> None:
             f"--plot {path}: no tuner has measured anything in {cache_dir()}: polysci optimize and "
             "compile do with --tuner"
         )
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    # Without a hash salt and date the same states give the same bytes.
-    with rc_context({"svg.hashsalt": "polysci", "font.size": 9.5}):
-        figure = Figure(figsize=(9.5, 4.5 + 0.18 * len(lines)), layout="constrained")
-        FigureCanvasAgg(figure)  # no display is needed
+    with new_figure(path, (9.5, 4.5 + 0.18 * len(lines))) as figure:
         axes = figure.subplots()
         for state, points in lines:
             counts, seconds = zip(*points, strict=True)
@@ -250,8 +244,3 @@ def draw(states: Sequence[TunerState], path: Path) -> None:
         axes.grid(alpha=0.25)
         for text in figure.legend(loc="outside lower center", frameon=False).get_texts():
             text.set_parse_math(False)  # names may have a $
-        try:
-            svg = path.suffix.lower() == ".svg"
-            figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise SpecError(f"--plot {path}: cannot be written: {error.strerror}") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, filterwarnings
@@ -34,11 +36,10 @@ def check(path: Path) -> None:
         raise UnsupportedError(f"--plot needs matplotlib, which is not installed: {INSTALL}")
 
 
-def draw(explanation: Explanation, path: Path) -> None:
-    """Write the picture of an explanation as ``path``, a .png or .svg file.
+@contextmanager
+def new_figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """Yield a figure; write it at the end as ``path``, the same bytes for the same drawing.
 
-    Above: one row a loop, outer to inner, with the bytes that one iteration touches. Below: the
-    predicted time stacked by its terms, the measured one, and the rivals' predictions.
     Raises SpecError for a path that does not work, UnsupportedError without matplotlib.
     """
     check(path)
@@ -46,24 +47,34 @@ def draw(explanation: Explanation, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    bars = 2 + len(explanation.rivals)
-    tall = (1.3 + 0.42 * len(explanation.inside), 1.5 + 0.42 * bars)
-    # Without a hash salt and date the same explanation gives the same bytes.
     with rc_context({"svg.hashsalt": "polysci", "font.size": 9.5}), catch_warnings():
         filterwarnings("ignore", message="Glyph")  # of a name that the font cannot show
-        figure = Figure(figsize=(9.5, sum(tall) + 0.7), layout="constrained", facecolor="white")
+        figure = Figure(figsize=size, layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)  # no display is needed
+        yield figure
+        try:
+            svg = path.suffix.lower() == ".svg"
+            figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
+        except OSError as error:
+            raise SpecError(f"--plot {path}: cannot be written: {error.strerror}") from None
+
+
+def draw(explanation: Explanation, path: Path) -> None:
+    """Write the picture of an explanation as ``path``, a .png or .svg file.
+
+    Above: one row a loop, outer to inner, with the bytes that one iteration touches. Below: the
+    predicted time stacked by its terms, the measured one, and the rivals' predictions.
+    Raises as ``new_figure`` does.
+    """
+    bars = 2 + len(explanation.rivals)
+    tall = (1.3 + 0.42 * len(explanation.inside), 1.5 + 0.42 * bars)
+    with new_figure(path, (9.5, sum(tall) + 0.7)) as figure:
         above, below = figure.subplots(2, 1, height_ratios=tall)
         figure.suptitle(
             _title(explanation), x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False
         )
         _working_sets(above, explanation)
         _times(below, explanation)
-        try:
-            svg = path.suffix.lower() == ".svg"
-            figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise SpecError(f"--plot {path}: cannot be written: {error.strerror}") from None
 
 
 def _title(explanation: Explanation) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import exp, log
 from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
@@ -183,11 +182,6 @@ class Comparison:
             }
             for peer in self.peers
         }
-
-
-def geomean(values: list[float]) -> float:
-    """The geometric mean of positive numbers."""
-    return exp(sum(map(log, values)) / len(values))
 
 
 def compare(

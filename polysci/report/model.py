@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -131,11 +131,11 @@ class Report:
     def bias(self) -> float | None:
         """Geometric mean of predicted over measured time; None where nothing was measured."""
         ratios = [
-            log(layer.result.predicted / layer.seconds)
+            layer.result.predicted / layer.seconds
             for layer in self.timed
             if layer.result and layer.seconds
         ]
-        return exp(sum(ratios) / len(ratios)) if ratios else None
+        return geometric_mean(ratios) if ratios else None
 
     @property
     def median_tau(self) -> float | None:
