@@ -13,7 +13,7 @@ from io import BufferedReader, BufferedWriter
 from os import PathLike
 from pathlib import Path
 
-from polysci.errors import cut
+from polysci.errors import SpecError, cut, cut_line
 
 Kinds = tuple[Callable[[os.stat_result], bool], ...]
 TEXT_LIMIT = 1 << 26  # bytes of a text that a person or this program wrote
@@ -27,6 +27,16 @@ def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
     """
     with _open(path, (_is_file, _is_unnamed_pipe), "a regular file or a shell's pipe") as file:
         return _whole(file, limit)
+
+
+def read_text(path: str | PathLike[str]) -> str:
+    """Return the text of a file that a user names. Raises SpecError that says what it is not."""
+    try:
+        return read_named(path).decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
 
 
 def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:

@@ -17,7 +17,7 @@ from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
-from polysci.ops.problem import Kind, ProblemBase, Shape
+from polysci.ops.problem import Kind, Problem, Shape
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionGradient(ProblemBase):
+class ConvolutionGradient(Problem):
     """A gradient of the convolution ``forward``; its text is a word and those of the convolution.
 
     The words are those of benchdnn's ``--dir=BWD_D`` and ``--dir=BWD_W``.

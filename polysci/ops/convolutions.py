@@ -20,7 +20,7 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops import convolution_rules as rules
 from polysci.ops import convolution_words as grammar
 from polysci.ops.convolution_rules import AXES, ConvolutionFamily
-from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
+from polysci.ops.problem import Kind, Problem, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line, read
 from polysci.text.names import known_name, suggest
@@ -34,7 +34,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Convolution(ProblemBase):
+class Convolution(Problem):
     """Images of N and C, filters of K, an output, over the axes of ``FAMILY``.
 
     ``stride``, ``pad`` (before) and ``dilation`` (1 = dense) have a value for each axis. Taps
@@ -264,9 +264,7 @@ def _check_texts(family: ConvolutionFamily, texts: Mapping[str, object]) -> dict
         raise SpecError(f"{family.name}: layout={layout!r} is none of {known}")
     checked["dtype"] = str(precision_named(checked["dtype"]))
     check_activation(family.name, checked["activation"], checked["dtype"])
-    bad = next((c for c in checked["name"] if not c.isprintable()), None)
-    if bad is not None:
-        raise SpecError(f"{family.name}: name holds {bad!r}; a name is printable text")
+    check_text(family.name, "name", checked["name"])
     return checked
 
 

@@ -7,8 +7,8 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from polysci.border.files import read_named
-from polysci.errors import SpecError, cut_line
+from polysci.border.files import read_text
+from polysci.errors import SpecError
 from polysci.ops.nest import Nest, check_options
 from polysci.ops.problem import Problem
 from polysci.ops.registry import parse_problem
@@ -39,14 +39,8 @@ def load(
     if path.suffix == ".c":
         check_options(layout, dtype)
         return [Nest(path)]
-    try:
-        text = read_named(path).decode("utf-8-sig")
-    except OSError as error:
-        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
     layers = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         layer = _LAYER.match(line)
         if layer and layer.group().strip():
             layers.append(parse_problem(layer.group(), layout, dtype, where=f"{path}:{number}"))

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.problem import Kind, ProblemBase, Shape, check_text, row_strides
+from polysci.ops.problem import Kind, Problem, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import (
     LIMIT,
@@ -34,9 +34,6 @@ from polysci.ops.words import (
     write_activation,
     write_label,
 )
-
-if TYPE_CHECKING:
-    pass
 
 WORD: Final = "mm"
 LINEAR: Final = "linear"
@@ -66,7 +63,7 @@ _OPTION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Matmul(ProblemBase):
+class Matmul(Problem):
     """``O[i,j] = alpha * sum over p of A[i,p] * B[p,j]``, of ``batch`` pairs if that is given.
 
     A is M x K, B is K x N, O is M x N, all stored row by row, the batch outermost. ``constant``

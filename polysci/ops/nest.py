@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from polysci.border.arguments import check_path, describe
-from polysci.border.files import read_named
+from polysci.border.files import read_text
 from polysci.border.guard import guard
-from polysci.errors import SpecError, cut_line
+from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
-from polysci.ops.problem import Kind, ProblemBase, Shape, row_strides
+from polysci.ops.problem import Kind, Problem, Shape, row_strides
 from polysci.ops.textbook import Reference, nest_of, scop_of, textbook
 from polysci.ops.words import LIMIT, Line, read_ending, write_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cgen import Generable
 
     from polysci.polyhedral.contraction import Contraction
@@ -32,7 +30,7 @@ MAX_TEXT = 2000  # characters; a record of the wisdom holds twice as many
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Nest(ProblemBase):
+class Nest(Problem):
     """``y = sum of x * w``: what the loop nest ``O[..] += A[..] * B[..]`` adds to its target.
 
     The nest accumulates into O; a primitive overwrites y with the sums. x is A, w is B (packed
@@ -203,12 +201,7 @@ def _source(source: str | os.PathLike[str] | Generable) -> tuple[str | Generable
     if not isinstance(source, str | os.PathLike):
         return source, "<nest>", ""
     path = Path(source) if isinstance(source, str) else check_path("source", source)
-    try:
-        return read_named(path).decode("utf-8-sig"), str(path), path.stem
-    except OSError as error:
-        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from error
+    return read_text(path), str(path), path.stem
 
 
 WORD: Final = "nest"

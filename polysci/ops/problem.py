@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Kind = Literal["constant", "activation", "result"]
-P = TypeVar("P", bound="Problem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,11 @@ class ProblemOperand:
 class Problem(Protocol):
     """An operator with everything fixed: ``y = x * w``, summed as its loop nest says.
 
-    ``parse_problem(str(problem), problem.layout) == problem``.
+    ``parse_problem(str(problem), problem.layout) == problem``. Every operator inherits from this
+    class, and defines what has no body here.
     """
+
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -69,6 +71,7 @@ class Problem(Protocol):
     @property
     def activation(self) -> str:
         """A row of ACTIVATIONS, applied to ``y + bias + residual`` before a clamp; or empty."""
+        return ""
 
     @property
     def key(self) -> str:
@@ -81,6 +84,7 @@ class Problem(Protocol):
     @property
     def multiplied_flops(self) -> int:
         """Those whose factors are inside their arrays: products with padding are left out."""
+        return self.flops
 
     @property
     def terms(self) -> int:
@@ -89,6 +93,7 @@ class Problem(Protocol):
     @property
     def factors(self) -> tuple[float, float]:
         """alpha and beta: of the sums, and of the residual that a call adds."""
+        return 1.0, 1.0
 
     @property
     def x_shape(self) -> Shape: ...
@@ -115,7 +120,8 @@ class Problem(Protocol):
     def w_kind(self) -> Kind:
         """The kind of w: a ``constant``, packed ahead, or an ``activation``, packed in the call."""
 
-    def __hash__(self) -> int: ...
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
         """Return the nest's arrays: logical shape, and strides in elements as they are stored."""
@@ -123,55 +129,18 @@ class Problem(Protocol):
     def nest(self) -> LoopFunction:
         """Return the textbook loop nest."""
 
-    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """y as its loop nest says, by NumPy; x and w share a dtype, in which sums are formed."""
-
-    def reference(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        bias: NDArray[Any] | None = None,
-        residual: NDArray[Any] | None = None,
-        clamp: tuple[float, float] | None = None,
-    ) -> NDArray[Any]:
-        """``clip(activation(alpha * y + bias + beta * residual), *clamp)`` by NumPy, as ``x``."""
-
-    def check_memory(self, available: int | None = None) -> None:
-        """Raise SpecError if the arrays need more bytes than ``available``."""
-
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
 
     def with_batch(self, batch: int) -> Self:
         """Return a copy with another extent of the batch. Raises SpecError where there is none."""
-
-
-class ProblemBase:
-    """Base of problems, which define ``nest``, ``arrays`` and ``with_``."""
-
-    __slots__ = ()
-
-    @property
-    def activation(self) -> str:
-        """Empty: results are sums."""
-        return ""
-
-    @property
-    def multiplied_flops(self: Problem) -> int:
-        """All ``flops``: nothing is padded."""
-        return self.flops
-
-    @property
-    def factors(self) -> tuple[float, float]:
-        """Sums and residual are added as they are."""
-        return 1.0, 1.0
-
-    def with_batch(self: P, batch: int) -> P:
-        """A copy for another number of images. Raises SpecError where no axis counts them."""
         return self.with_(N=batch)
 
-    def sums(self: Problem, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Return y as the nest says, by NumPy's matrix products of strided views."""
+    def sums(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """Return y as the nest says, by NumPy's matrix products of strided views.
+
+        x and w share a dtype, in which sums are formed.
+        """
         from polysci.polyhedral.contraction import contract  # islpy takes 200 ms
 
         y = np.zeros(self.y_shape, x.dtype)
@@ -185,7 +154,7 @@ class ProblemBase:
 
     @guard
     def reference(
-        self: Problem,
+        self,
         x: NDArray[Any],
         w: NDArray[Any],
         bias: NDArray[Any] | None = None,
@@ -216,7 +185,7 @@ class ProblemBase:
             y = ACTIVATIONS[self.activation].values(y.astype(np.float64)).astype(y.dtype)
         return y if bounds is None else np.clip(y, *bounds, out=y, casting="unsafe")
 
-    def check_memory(self: Problem, available: int | None = None) -> None:
+    def check_memory(self, available: int | None = None) -> None:
         """Raise SpecError if the arrays need more bytes than ``available``.
 
         The default is this machine's physical memory.

@@ -13,16 +13,7 @@ from polysci.border.guard import guard
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv_transpose2d import ConvTranspose2d
-from polysci.ops.convolution_gradients import (
-    BackwardData,
-    BackwardWeights,
-    Conv1dBackwardData,
-    Conv1dBackwardWeights,
-    Conv2dBackwardData,
-    Conv2dBackwardWeights,
-    Conv3dBackwardData,
-    Conv3dBackwardWeights,
-)
+from polysci.ops.convolution_gradients import GRADIENTS, BackwardData, BackwardWeights
 from polysci.ops.convolution_words import KEYS, speaks_of_depth
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
 from polysci.ops.matmul import Matmul
@@ -82,14 +73,11 @@ def parse_words(
     return convolution_kind(text, where).parse(text, layout, dtype, where=where)
 
 
-Gradients = Mapping[type[Convolution], type[BackwardData] | type[BackwardWeights]]
-GRADIENTS: Mapping[str, Gradients] = MappingProxyType({
-    kinds[0].WORD: {kind.FORWARD: kind for kind in kinds}
-    for kinds in (
-        (Conv1dBackwardData, Conv2dBackwardData, Conv3dBackwardData),
-        (Conv1dBackwardWeights, Conv2dBackwardWeights, Conv3dBackwardWeights),
-    )
-})  # fmt: skip
+def _gradient_kind(
+    word: str, forward: type[Convolution]
+) -> type[BackwardData] | type[BackwardWeights]:
+    """Return the gradient of a kind of convolution whose text begins with a word."""
+    return next(kind for kind in GRADIENTS[forward] if word == kind.WORD)
 
 
 def _parse_gradient(
@@ -98,8 +86,8 @@ def _parse_gradient(
     rest = Line(text, where).behind(word)
     if begins_with(rest, ConvTranspose2d.WORD):
         return ConvTranspose2d.parse(rest, layout, dtype, where=where).gradient(word)
-    kind = convolution_kind(rest, where)
-    return GRADIENTS[word][kind].parse(text, layout, dtype, where=where)
+    kind = _gradient_kind(word, convolution_kind(rest, where))
+    return kind.parse(text, layout, dtype, where=where)
 
 
 OPS: Mapping[str, ProblemKind] = MappingProxyType(
@@ -170,7 +158,7 @@ def problem_of(
 
 
 def in_direction(problem: Problem, direction: str) -> Problem:
-    """A convolution or transposed one, or its gradient: ``fwd``, or the word of a row of GRADIENTS.
+    """A convolution or transposed one, or its gradient: ``fwd``, or ``bwd_d`` or ``bwd_w``.
 
     Raises UnsupportedError for another operator, a gradient among them.
     """
@@ -179,7 +167,7 @@ def in_direction(problem: Problem, direction: str) -> Problem:
     conv = convolution(problem)
     if direction == "fwd":
         return conv
-    return GRADIENTS[direction][type(conv)](conv)
+    return _gradient_kind(direction, type(conv))(conv)
 
 
 def convolution(problem: Problem) -> Convolution:

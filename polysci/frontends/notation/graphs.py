@@ -11,8 +11,7 @@ from typing import Final
 
 from opt_einsum import contract_path
 
-from polysci.border.files import read_named
-from polysci.errors import SpecError, cut_line
+from polysci.border.files import read_text
 from polysci.frontends.notation.elaborate import Elaborated, elaborate, is_real, tensor_types
 from polysci.frontends.notation.parser import parse
 from polysci.frontends.notation.ranges import ComprehensionRanges, StatementRanges, infer_shapes
@@ -289,10 +288,4 @@ def load_notation(path: str | PathLike[str], sizes: Mapping[str, int]) -> Graph:
 
     Raises SpecError for a file that cannot be read, and as ``graph_of_comprehension`` does.
     """
-    try:
-        text = read_named(path).decode("utf-8-sig")
-    except OSError as error:
-        raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from None
-    return graph_of_comprehension(elaborate(parse(text)), sizes)[0]
+    return graph_of_comprehension(elaborate(parse(read_text(path))), sizes)[0]
