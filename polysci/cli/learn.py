@@ -38,19 +38,19 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Validate on held-out networks, train on all samples, store the weights, print the file."""
     from polysci.tune import training as learn
-    from polysci.tune.training_samples import training_samples
+    from polysci.tune.context import keep_weights
     from polysci.tune.wisdom import Wisdom
 
     target = shared.target_of(arguments)
     learn.regression()  # fails now, rather than later, where scikit-learn is missing
     shared.say("reading what was measured")
-    training = training_samples(Wisdom(arguments.wisdom), target, arguments.threads)
+    training = learn.training_samples(Wisdom(arguments.wisdom), target, arguments.threads)
     judgements = _judgements(training)
     shared.say(f"learning from all {len(training)} layers")
     weights = learn.train(training)
     if judgements:
         weights = replace(weights, accuracy=judgements["all"].accuracy[0])
-    path = learn.keep(target, weights)
+    path = keep_weights(target, weights)
     if arguments.json:
         held_out = {name: asdict(judgement) for name, judgement in judgements.items()}
         print(json.dumps({"weights": str(path), "held_out": held_out}))

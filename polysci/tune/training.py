@@ -1,36 +1,39 @@
-"""Train the learned ranker on measured pairs of schedules; validate it on held-out networks."""
+"""Train the learned ranker on recorded pairs of schedules; validate it on held-out networks."""
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.border.files import read_stored, replace_file
 from polysci.cost import Context, traffic
 from polysci.cost.batch import batch
 from polysci.cost.learned import Features, features, score
 from polysci.cost.metrics import NOISE, best_of_top, pair_accuracy
-from polysci.cost.weights import LIMIT, LearnedScore, Weights, from_json
-from polysci.errors import PolysciError, SpecError, UnsupportedError
-from polysci.runtime.build.folder import cache_dir
+from polysci.cost.weights import LIMIT, LearnedScore, Weights
+from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
+from polysci.ops import layer_lists, parse_key
+from polysci.ops.problem import Problem
 from polysci.runtime.measurement import host_of
+from polysci.space import schedule
+from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 from polysci.target.target import Target
+from polysci.tune.context import context_of
+from polysci.tune.wisdom import Record, Wisdom
 
-LAYERS = 3  # least number of layers with one family of microkernels
+LAYERS = 3  # least number of layers on record, and of those with one family of microkernels
+SCHEDULES = 50  # least number of schedules on record
 PAIRS = 400  # of one layer, drawn from all pairs that differ by more than the noise
 SEED = 0
 STRENGTH = 0.1  # inverse of the penalty on squared weights
 SQUARES = 0.3  # scale of squared features: the smaller, the more their weights are penalised
-_log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 Numbers = NDArray[np.float64]
 
@@ -257,26 +260,74 @@ def _pairs(seconds: Numbers, rng: np.random.Generator) -> tuple[NDArray[np.intp]
     return np.where(swapped, second, first), np.where(swapped, first, second)
 
 
-def weights_path(target: Target) -> Path:
-    """Return the file of a machine's weights."""
-    return cache_dir() / f"learned-{host_of(target)}.json"
+def training_samples(
+    wisdom: Wisdom, target: Target, threads: int | None = None
+) -> list[TrainingSample]:
+    """Schedules that searches measured on this machine, with ``threads`` or any number of threads.
+
+    Records that this version cannot read are left out. Raises WisdomError with fewer than LAYERS
+    layers of two schedules or more, or fewer than SCHEDULES schedules.
+    """
+    layers: dict[tuple[str, int], list[Record]] = {}
+    for record in wisdom.measurements(host_of(target), threads=threads):
+        layers.setdefault((record.problem, record.threads), []).append(record)
+    networks = _networks()
+    samples = [
+        sample
+        for (key, count), records in layers.items()
+        if (sample := _recorded_sample(key, count, records, target, networks))
+    ]
+    _enough(wisdom, samples, threads)
+    return samples
 
 
-def load_weights(target: Target) -> Weights | None:
-    """The weights of this machine; None if nothing was learned or the file is damaged (logged)."""
-    path = weights_path(target)
+def _recorded_sample(
+    key: str, threads: int, records: Sequence[Record], target: Target, networks: dict[str, str]
+) -> TrainingSample | None:
     try:
-        return from_json(read_stored(path).decode("utf-8"))
-    except FileNotFoundError:
+        problem = parse_key(key)
+        context = context_of(problem, threads, target)
+    except PolysciError:
         return None
-    except (OSError, UnicodeDecodeError, PolysciError) as error:
-        _log.warning("ignoring %s: %s; 'polysci learn' writes it anew", path, error)
+    if problem.dtype != "f32":
         return None
+    schedules, seconds = list[Schedule](), list[float]()
+    for record in records:
+        with suppress(PolysciError):
+            parsed = schedule.parse(record.schedule)
+            resolve(context.contraction, context.strides, parsed)  # it may be another version's
+            schedules.append(parsed)
+            seconds.append(record.seconds)
+    if len(schedules) < 2:
+        return None
+    return TrainingSample(_group(problem, networks), context, tuple(schedules), np.array(seconds))
 
 
-def keep(target: Target, weights: Weights) -> Path:
-    """Replace the machine's weights; returns the file. Raises OSError."""
-    path = weights_path(target)
-    with replace_file(path) as file:
-        file.write(weights.to_json().encode())
-    return path
+def _group(problem: Problem, networks: dict[str, str]) -> str:
+    """The first network that has the layer, at any batch; else the layer itself."""
+    single = problem.with_batch(1) if problem.batched else problem
+    return networks.get(single.key, single.key)
+
+
+def _networks() -> dict[str, str]:
+    """The first network by name that has a layer, by the layer's key."""
+    network_by_key: dict[str, str] = {}
+    for name in layer_lists.names():
+        for problem in layer_lists.load(name):
+            stored = [problem]
+            if problem.layout:  # which products lack
+                stored += [problem.with_(layout="nchw")]
+            for same in stored:
+                network_by_key.setdefault(same.key, name)
+    return network_by_key
+
+
+def _enough(wisdom: Wisdom, samples: Iterable[TrainingSample], threads: int | None) -> None:
+    counts = [len(sample.schedules) for sample in samples]
+    if len(counts) < LAYERS or sum(counts) < SCHEDULES:
+        where = "" if threads is None else f" with {threads} thread(s)"
+        raise WisdomError(
+            f"{wisdom.path}: expected at least {SCHEDULES} schedules of {LAYERS} layers, measured "
+            f"on this machine{where}; got {sum(counts)} of {len(counts)}; "
+            "'polysci optimize resnet50 --level patient' measures sixty of every layer"
+        )

@@ -14,7 +14,7 @@ from polysci.ops import layer_lists
 from polysci.runtime.build import cache
 from polysci.target import machine_file
 from polysci.target.host import detect
-from polysci.tune import calibrate, training
+from polysci.tune import calibrate, context
 
 READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "network": ("onnx", polysci.compile_network),
@@ -106,6 +106,6 @@ def test_stored_rates_and_weights_that_are_damaged(
 ) -> None:
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path / "cache"))
     target = detect()
-    for path in (calibrate.machine_path(target), training.weights_path(target)):
+    for path in (calibrate.machine_path(target), context.weights_path(target)):
         damage(path)
-    assert calibrate.load_rates(target) is None and training.load_weights(target) is None
+    assert calibrate.load_rates(target) is None and context.load_weights(target) is None

@@ -11,8 +11,7 @@ import pytest
 from polysci import cli
 from polysci.cli.wisdom import best_so_far
 from polysci.tune.tuners import TunerState
-from polysci.tune.tuners.options import TunerOptions
-from polysci.tune.tuners.space import Decision, Space
+from polysci.tune.tuners.space import Decision, Space, TunerOptions
 from polysci.tune.tuners.state import FOLDER, Outcome
 
 SPACE = Space((Decision.of("part $1$", ("a", "b", "c", "d", "e")),), ())

@@ -17,9 +17,10 @@ from polysci.ops.problem import Problem
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
+from polysci.tune import context as ranker_context
 from polysci.tune import context_of, training
 from polysci.tune.calibrate import machine_path
-from polysci.tune.training_samples import training_samples
+from polysci.tune.training import training_samples
 from polysci.tune.wisdom import Wisdom
 from tests.support import samples
 
@@ -111,9 +112,9 @@ def test_the_command_trains_and_its_weights_are_used(
     assert main(["learn", "--isa", "portable"]) == 0
     out, told = capsys.readouterr()
     assert "[4/4] learning without" in told and "learning from all 4 layers" in told
-    assert all(name in out for name in (*NETWORKS, "all", str(training.weights_path(TARGET))))
+    assert all(name in out for name in (*NETWORKS, "all", str(ranker_context.weights_path(TARGET))))
     weights = context_of(OWN, 1, TARGET).weights
-    assert weights is not None and weights == training.load_weights(TARGET)
+    assert weights is not None and weights == ranker_context.load_weights(TARGET)
     assert (weights.layers, weights.schedules) == (4, 80)
     assert 0.5 < weights.accuracy <= 1
     words = ["explain", str(OWN), "--isa", "portable", "--ranker", "learned", "--json"]
@@ -125,7 +126,7 @@ def test_the_command_trains_and_its_weights_are_used(
 def test_the_command_tells_json(full: Wisdom, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["learn", "--isa", "portable", "--json", "--wisdom", str(full.path)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["weights"] == str(training.weights_path(TARGET))
+    assert found["weights"] == str(ranker_context.weights_path(TARGET))
     assert set(found["held_out"]) == {*NETWORKS, OWN.key, "all"}
     assert found["held_out"]["all"]["layers"] == 4
 
@@ -139,7 +140,7 @@ def test_one_network_alone_is_learned_and_not_judged(
     assert main(["learn", "--isa", "portable"]) == 0
     out, told = capsys.readouterr()
     assert "only vgg16 was measured" in told and "held out" not in out
-    weights = training.load_weights(TARGET)
+    weights = ranker_context.load_weights(TARGET)
     assert weights is not None and weights.accuracy == 0.0
 
 
@@ -148,13 +149,13 @@ def test_the_command_fails_with_too_little(
 ) -> None:
     assert main(["learn", "--isa", "portable"]) == 1
     assert "got 0 of 0" in capsys.readouterr().err
-    assert not training.weights_path(TARGET).exists()
+    assert not ranker_context.weights_path(TARGET).exists()
 
 
 def test_damaged_weights_are_told_and_left_aside(
     wisdom: Wisdom, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    training.weights_path(TARGET).write_text('{"format": "pickle"}')
+    ranker_context.weights_path(TARGET).write_text('{"format": "pickle"}')
     with caplog.at_level(logging.WARNING):
         assert context_of(OWN, 1, TARGET).weights is None
     assert "fields: expected exactly" in caplog.text and "'polysci learn'" in caplog.text

@@ -1,9 +1,14 @@
 """Tuners: which individuals of a program to measure next, by name."""
 
-from polysci.tune.tuners.drive import TUNERS, drive
-from polysci.tune.tuners.options import TunerOptions, options_of
-from polysci.tune.tuners.rivals import check_packages
-from polysci.tune.tuners.space import Decision, Genome, Space, choose_options
+from polysci.tune.tuners.drive import TUNERS, check_packages, drive
+from polysci.tune.tuners.space import (
+    Decision,
+    Genome,
+    Space,
+    TunerOptions,
+    choose_options,
+    options_of,
+)
 from polysci.tune.tuners.state import Outcome, TunerState, kept_states, state_of
 
 __all__ = [

@@ -16,8 +16,7 @@ from polysci.border.files import read_stored
 from polysci.errors import PolysciError, WisdomError
 from polysci.runtime.build.folder import cache_dir
 from polysci.text.tables import time_text
-from polysci.tune.tuners.options import TunerOptions
-from polysci.tune.tuners.space import Decision, Genome, Space
+from polysci.tune.tuners.space import Decision, Genome, Space, TunerOptions
 from polysci.tune.wisdom import exchange
 
 FORMAT: Final = "polysci-tuner"
