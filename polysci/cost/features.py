@@ -26,11 +26,11 @@ from polysci.polyhedral.footprint import Count, LevelTraffic
 from polysci.polyhedral.footprint import traffic as level_traffic
 from polysci.space import directives
 from polysci.space.directives import Ahead, Stream
-from polysci.space.directives.ahead import PANELS, Panels, panels_beyond
+from polysci.space.directives.ahead import Panels, panels_beyond
 from polysci.space.directives.plain import columns_touch
 from polysci.space.directives.private import needs_copy
 from polysci.space.enumerate import Family, RegisterTile, row_dims
-from polysci.target.coefficients import TABLE
+from polysci.target.coefficients import TABLE, prior_of
 
 UNITS: Mapping[str, float] = MappingProxyType({"ns": 1e-9, "us": 1e-6})  # in seconds
 
@@ -120,7 +120,7 @@ def late_prefetches(nest: CostCounts) -> Count:
     ahead = nest.family.has(Ahead) & panels.follow(nest.context.l2)
     memory = _panel_seconds(nest)[1]
     busy = np.minimum(1.0, memory / (nest.compute_s * panels.shares(ahead)))
-    filled = np.minimum(1.0, 2 * panels.size / (PANELS * nest.context.l2))
+    filled = np.minimum(1.0, 2 * panels.size / (prior_of("ahead_cache") * nest.context.l2))
     hidden = np.minimum(memory, nest.compute_s * panels.shares(np.zeros_like(ahead)))
     return np.where(ahead, hidden * busy * filled, 0.0)
 

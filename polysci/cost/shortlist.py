@@ -29,11 +29,10 @@ from polysci.space.summation import SummationOrder
 from polysci.target.microkernels import find
 from polysci.text.names import suggest
 
+# Policies: how many schedules are listed.
 MOST_CLASSES = 24  # kinds of register tiles in one primitive: each is compiled on its own
 ALIKE = 2  # choices at most that are alike but for the steps of their loops
 SPARE = 6  # times as many of a family are ranked: some cannot be generated
-ROLES_SPAN = 2.0  # the same of other roles: the model's errors are those of packing and stores
-SPAN = 1.4  # times the least cost: what the model calls slower is not tried
 SECONDS = "traffic"  # the ranker whose costs are seconds
 _STEP = re.compile(r":[0-9]+")
 
@@ -66,9 +65,9 @@ def choices(
 
     Ties go to the text that sorts first. Of schedules that are alike but for the steps of their
     loops there are ALIKE at most, so that an error of the model does not affect all. A kind that
-    costs more than SPAN times the least is left out; the best of other roles, more than ROLES_SPAN
-    times. With an ``order`` of sums there are no others. Raises SpecError for a ranker that does
-    not exist, UnsupportedError where no schedule fits.
+    costs more than ``slower_kind`` times the least is left out; the best of other roles, more than
+    ``slower_role`` times. With an ``order`` of sums there are no others. Raises SpecError for a
+    ranker that does not exist, UnsupportedError where no schedule fits.
     """
     space = _RankedSpace.of(context, ranker, tiles, blocks, order)
     best = space.by_cost(
@@ -77,11 +76,12 @@ def choices(
     chosen = {choice.schedule: choice for choice in _take(best, count, _without_steps, ALIKE)}
     if kinds:
         others = space.by_cost(lambda part: part.best_of_each(_kinds, 1)[: SPARE * kinds])
-        most = SPAN * min(choice.cost for choice in chosen.values())
+        least = min(choice.cost for choice in chosen.values())
+        most = context.machine.coefficient("slower_kind") * least
         near = takewhile(lambda choice: choice.cost <= most, others)
         chosen |= {choice.schedule: choice for choice in _take(near, kinds, kind_of, 1)}
         of_roles = space.by_cost(lambda part: part.best_of_each(_kinds, 1)[:SPARE])
-        most *= ROLES_SPAN / SPAN
+        most = context.machine.coefficient("slower_role") * least
         near = takewhile(lambda choice: choice.cost <= most, of_roles)
         roles = _take(near, len(space.families), vectors_of, 1)
         chosen |= {choice.schedule: choice for choice in roles}

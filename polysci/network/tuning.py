@@ -70,14 +70,13 @@ from polysci.tune.tuners import (
 )
 from polysci.tune.wisdom import Record, Wisdom
 
+# Policies of a search inside a network: what it tolerates, and how much it times.
 TIE: Final = 0.01  # of the time: within it the schedule that was best alone stays
 RUNS: Final = 9
 WARM_UP: Final = 2  # runs
 ROUNDS: Final = 7  # schedules of each layer
 KINDS: Final = 3  # of them the fastest of an algorithm or a kernel
 FIRST: Final = 2  # of them what the model prefers with weights from memory, measured or not
-NEAR: Final = 1.15  # of the least time alone: others of a kind that are slower are not tried
-LIKELY: Final = 1.4  # of the least time alone: slower kinds do not win
 
 
 def retune(
@@ -214,12 +213,18 @@ def _likely(
     for record in records:
         schedule = parse(record.schedule)
         kinds.setdefault((str(schedule.transform), schedule.kernel), record)
-    fastest = [record for record in kinds.values() if record.seconds <= LIKELY * records[0].seconds]
-    near = [record for record in records if record.seconds <= NEAR * records[0].seconds]
+    other_kinds, near_best = map(context.machine.coefficient, ("slower_kind", "slower_inside"))
+    fastest = [
+        record for record in kinds.values()
+        if record.seconds <= other_kinds * records[0].seconds
+    ]  # fmt: skip
+    near = [record for record in records if record.seconds <= near_best * records[0].seconds]
     kept = SummationOrder.of(context.contraction, result.schedule)
     order = kept if options.reproducible else None
     cold = candidates(problem, replace(context, cold=True), ROUNDS, options.algorithm, order=order)
-    preferred = [choice.schedule for choice in cold if choice.seconds <= NEAR * cold[0].seconds]
+    preferred = [
+        choice.schedule for choice in cold if choice.seconds <= near_best * cold[0].seconds
+    ]
     yield from (parse(record.schedule) for record in fastest[:KINDS])
     yield from preferred[:FIRST]
     yield from (parse(record.schedule) for record in near)

@@ -27,12 +27,16 @@ from polysci.target.coefficients import prior_of
 from polysci.target.isas import isa_named
 from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
+# Policies: which sizes are tried.
 FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # cache blocks, in register tiles
 SHARES = (2, 3, 4, 6, 8, 16)  # parts into which one reduction may be split
 FEW_SHARES = (2, 4)  # where images and their rows may both be split
 LONGEST_FILTER = 16  # taps along an axis: longer reductions over one are images
-LOADS_OF_X = prior_of("stencil_loads")
-LEAST_DEPTH = int(prior_of("least_depth"))
+
+
+def least_depth() -> int:
+    """Return the steps of a reduction below which a call costs more than it computes."""
+    return int(prior_of("least_depth"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,16 +255,18 @@ def _use(contraction: Contraction, tile: RegisterTile) -> float:
     if registers := tile.kernel.tile_registers:  # square arrangements of them load least
         down, across = -(-tile.rows // registers.rows), tile.kernel.vecs
         used = min(1.0, down * across / registers.sums)
-        busy = used * min(1.0, down * across / (down + across)) ** 0.1
+        busy = used * min(1.0, down * across / (down + across)) ** prior_of("tile_loads_power")
         return float(useful / issued * busy)
     of_b = tile.kernel.vecs * tile.kernel.shifts
     accumulators = tile.rows * of_b
+    hidden = accumulators / prior_of("in_flight")
     if tile.kernel.stencil:  # multiplications for each vector of x, most of which cross a line
         window = windows_of(contraction)[0]
         loads = tile.rows * window.taps / window.span(tile.rows)
-        return useful / issued * min(1.0, accumulators / 8, loads / LOADS_OF_X)
+        return useful / issued * min(1.0, hidden, loads / prior_of("stencil_loads"))
     loads = accumulators / (tile.rows + of_b)
-    busy = float(min(1.0, accumulators / 8) * min(1.0, loads / 3) ** 0.1)
+    slowed = min(1.0, loads / prior_of("tile_loads")) ** prior_of("tile_loads_power")
+    busy = float(min(1.0, hidden) * slowed)
     return useful / issued * busy
 
 
@@ -374,7 +380,7 @@ def _orders(
     images = [d.name for d in rows[:-2]]
     splits = contraction.out.dtype == COMPUTES[kernel.compute].sum.name  # C can keep a sum
     splits = splits or needs_copy(contraction, kernel)
-    depths = [d.name for d in contraction.by_role("k") if splits and d.extent > LEAST_DEPTH]
+    depths = [d.name for d in contraction.by_role("k") if splits and d.extent > least_depth()]
     if kernel.family == "brgemm" and not contraction.swapped:  # other calls take taps whole
         depths += [d.name for d in _images(contraction) if splits]
     blockable = [
@@ -410,7 +416,7 @@ def _choices(
     for dim in contraction.by_role("k"):
         parts = {-(-dim.extent // share) for share in SHARES}
         parts = {-(-part // 16) * 16 for part in parts}
-        blocks[dim.name] = sorted(p for p in parts if LEAST_DEPTH <= p < dim.extent)
+        blocks[dim.name] = sorted(p for p in parts if least_depth() <= p < dim.extent)
     return blocks | _tap_blocks(contraction, sizes)
 
 

@@ -15,7 +15,6 @@ from polysci.space.packed_copy import beside_in_copy
 from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
-LEAST_SUMMED = prior_of("least_summed")
 SET_STRIDE = 512  # bytes, an eighth of the sets of an L1: pixels a multiple apart crowd in 8 sets
 
 
@@ -40,7 +39,9 @@ def _parallel(contraction: Contraction, dims: tuple[str, ...], threads: int) -> 
         return [0]
     free = 0
     roles = {d.name: d.role for d in contraction.dims}
-    copies = prod(d.extent for d in contraction.dims if d.role in REDUCTIONS) >= LEAST_SUMMED
+    copies = prod(d.extent for d in contraction.dims if d.role in REDUCTIONS) >= prior_of(
+        "least_summed"
+    )
     copies = copies and not DTYPES[contraction.a.dtype].integer
     for dim in dims:
         if dim in dims[:free] or (roles[dim] in REDUCTIONS and not copies):

@@ -13,9 +13,6 @@ from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.space.stencil_roles import is_stencil
 from polysci.target.coefficients import prior_of
 
-WORTH_CUTTING = prior_of("worth_cutting")
-LEAST_RUN = prior_of("least_run")
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -133,8 +130,8 @@ def skips(contraction: Contraction, *, packed: bool) -> bool:
     if not packed:
         return True
     depth = prod(d.extent for d in contraction.by_role("k"))
-    whole, short = DTYPES[contraction.a.dtype].integer, 1 < depth < LEAST_RUN
-    return not whole and not short and valid_share(contraction) < WORTH_CUTTING
+    whole, short = DTYPES[contraction.a.dtype].integer, 1 < depth < prior_of("least_run")
+    return not whole and not short and valid_share(contraction) < prior_of("worth_cutting")
 
 
 def share_of_work(contraction: Contraction, *, packed: bool) -> float:

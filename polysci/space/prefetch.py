@@ -10,9 +10,10 @@ from polysci.numerics.arrays import LINE
 from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
-STEPS = int(prior_of("ahead_steps"))  # from a prefetch of x to its use
-LEAST_DEPTH = 2 * STEPS  # of a run, for half of which its prefetches come in time
-LONG_DEPTH = 16 * STEPS  # with few loads a product: longer runs, of more lines than L1 has
+
+def steps_ahead() -> int:
+    """Return the steps from a prefetch of x to its use."""
+    return int(prior_of("ahead_steps"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class RowsAhead:
         ``rows`` are the size of each dimension of the tile's rows, innermost last, and the bytes in
         x from one to the next; ``step`` bytes lie between steps, ``depth`` steps make a run.
         """
-        if kernel.family != "brgemm" or kernel.tile_registers or not rows or depth < LEAST_DEPTH:
+        if kernel.family != "brgemm" or kernel.tile_registers or not rows:
+            return None
+        if depth < 2 * steps_ahead():  # prefetches come in time for half of a run
             return None
         *around, (size, apart) = rows
         if not 0 < apart < LINE <= step:
@@ -46,4 +49,4 @@ class RowsAhead:
         lines = -(-size * apart // LINE) + 1
         for count, _ in around:
             lines *= count
-        return cls(STEPS, lines)
+        return cls(steps_ahead(), lines)

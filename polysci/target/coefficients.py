@@ -21,6 +21,7 @@ ZEN5: Final = "AMD Zen 5 guest"
 AVX2: Final = "AMD guest with AVX2"
 INTEL: Final = "Intel core with AVX512-FP16"
 SHEETS: Final = "data sheets"
+AMX: Final = "Intel core with AMX"
 LOST: Final = "one machine, not recorded"
 
 
@@ -145,10 +146,43 @@ _CACHES: Final = {
     "safe_bound": Coefficient(
         "share", "of a lower bound: a core may clock higher than when it was measured", 0.9, LOST
     ),
+}
+# How far the model errs: what it calls slower by more is not tried.
+_ERRORS: Final = {
     "slower_way": Coefficient(
         "times", "the least bound of all ways to multiply, up to which a way is tried", 1.3, LOST
     ),
-}
+    "slower_kind": Coefficient(
+        "times", "the least time of all schedules, up to which another kind is tried", 1.4, LOST
+    ),
+    "slower_role": Coefficient(
+        "times",
+        "the least time, up to which other kernels or swapped factors are tried: "
+        "the model errs most where they pack or store otherwise",
+        2.0, LOST,
+    ),
+    "slower_inside": Coefficient(
+        "times",
+        "the least time of a layer alone, up to which a schedule may win in a network",
+        1.15, LOST,
+    ),
+    "property_error": Coefficient(
+        "log", "standard deviation of the model's error that one property of schedules explains",
+        0.1, LOST,
+    ),
+    "common_error": Coefficient(
+        "log", "standard deviation of the error that all schedules of a problem share", 0.5, LOST
+    ),
+    "doubtful_time": Coefficient(
+        "times",
+        "the predicted seconds, beyond which on all schedules of a kind other work is suspected",
+        1.5, LOST,
+    ),
+    "usual_rate": Coefficient(
+        "share", "of a loop's rate at the calibration, when the clock may have been higher",
+        0.85, LOST,
+    ),
+}  # fmt: skip
 _L1: Final = {
     "short_run_ns": Coefficient(
         "ns", "an L1 miss of a strided read: a run of at most a line of x",
@@ -239,6 +273,11 @@ _SPEEDS: Final = {
     ),
     "speed_i8": Coefficient("f32 FMAs", "a multiplication of int8 by dot products", 4.0, ZEN4),
     "speed_i16": Coefficient("f32 FMAs", "a multiplication of pairs of int16", 1.0, ZEN4),
+    "speed_tiles": Coefficient(
+        "multiplications", "of tile registers in the time of one of vectors: a bf16 peak of 3200 "
+        "beside 2 * 213 GFLOP/s",
+        7.5, AMX,
+    ),
 }  # fmt: skip
 _WINOGRAD: Final = {
     "winograd_held": Coefficient(
@@ -288,6 +327,12 @@ SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
         "ahead_steps": Coefficient(
             "steps", "from a prefetch of x to its use: L3 answers in 200 cycles", 8, INTEL
         ),
+        "long_depth": Coefficient(
+            "steps",
+            "of a run of few loads a product from which on prefetches of x pay: "
+            "it reads more lines than L1 has",
+            128, INTEL,
+        ),
         "stencil_loads": Coefficient(
             "loads", "of x, most across a line, in the time of a multiplication", 1.75, LOST
         ),
@@ -313,10 +358,34 @@ SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
         "sum_terms": Coefficient(
             "terms", "of all sums together from which on threads are of use", 1 << 15, LOST
         ),
+        "tile_loads": Coefficient(
+            "FMAs", "a load of a step, below which loads make a register tile slower", 3, LOST
+        ),
+        "tile_loads_power": Coefficient(
+            "power", "of the share of these by which a register tile is slower", 0.1, LOST
+        ),
+        "fitting_steps": Coefficient(
+            "times", "as many steps on tile registers, up to which they rather divide every run",
+            1.25, LOST,
+        ),
+        "streamed_sum": Coefficient(
+            "bytes", "read by a sum from which on they come from beyond L2", 1 << 19, LOST
+        ),
+        "large_table": Coefficient(
+            "bytes", "of a table whose rows L2 may not hold beside all else", 1 << 18, LOST
+        ),
+        "table_ahead": Coefficient(
+            "bytes", "of a table's rows between what is asked for and what is read", 4096, LOST
+        ),
+        "row_lines": Coefficient(
+            "lines", "of a row, 1 KiB from any place, before the hardware foresees the others",
+            17, LOST,
+        ),
     }
 )  # fmt: skip
 _GROUPS: Final = (
-    _CALLS, _SHOWN, _PROBED, _STORES, _CACHES, _L1, _COPIES, _PLAIN, _SPEEDS, _WINOGRAD, _NETWORKS
+    _CALLS, _SHOWN, _PROBED, _STORES, _CACHES, _ERRORS, _L1, _COPIES, _PLAIN, _SPEEDS, _WINOGRAD,
+    _NETWORKS,
 )  # fmt: skip
 TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(
     {name: row for group in _GROUPS for name, row in group.items()}
@@ -328,5 +397,5 @@ PRIORS: Final[Mapping[str, float]] = MappingProxyType(
 
 
 def prior_of(name: str) -> float:
-    """Return a coefficient that is the same on every machine."""
-    return SHARED[name].prior
+    """Return a coefficient's prior, with which code decides alike on every machine."""
+    return (SHARED.get(name) or TABLE[name]).prior

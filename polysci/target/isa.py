@@ -27,16 +27,14 @@ class TileRegisters:
     """Two-dimensional registers, whose shapes a thread configures before its first register tile.
 
     A register holds ``rows`` rows; ``sums`` registers hold sums; a step takes up to ``words`` words
-    of k. ``speed``: multiplications a second over those of vectors, where nothing was measured.
-    ``headers`` follow those of the vector kernels, ``probe`` measures the peak. ``state`` is the
-    field of ps_args that points to what a thread has configured; ``configure`` and ``release`` are
-    the C functions that change it.
+    of k. ``headers`` follow those of the vector kernels, ``probe`` measures the peak. ``state`` is
+    the field of ps_args that points to what a thread has configured; ``configure`` and ``release``
+    are the C functions that change it.
     """
 
     rows: int
     sums: int
     words: int
-    speed: float
     headers: tuple[str, ...]
     probe: str
     state: str

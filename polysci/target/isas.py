@@ -44,7 +44,6 @@ AMX_REGISTERS = TileRegisters(
     rows=16,
     sums=4,
     words=16,
-    speed=7.5,  # a bf16 peak of 3200 beside 2 * 213 GFLOP/s
     headers=("tiles_amx", "grid_amx", "brgemm_amx"),
     probe="probe_amx",
     state="tiles",

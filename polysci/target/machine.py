@@ -86,7 +86,13 @@ class Machine:
         if kernel and (tile := kernel.tile_registers):  # enough sums hide the latency
             tall = -(-rows // tile.rows)  # and few rows waste a register
             busy = min(1.0, tall * vecs / tile.sums)
-            return self.speed(compute) * tile.speed * busy * rows / (tile.rows * tall)
+            return (
+                self.speed(compute)
+                * self.coefficient("speed_tiles")
+                * busy
+                * rows
+                / (tile.rows * tall)
+            )
         sums = rows * vecs
         loads = self.coefficient("load_slot") * (rows + vecs)
         busy = min(1.0, sums / self.coefficient("in_flight"), sums / max(1.0, loads))

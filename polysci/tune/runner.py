@@ -18,8 +18,6 @@ from polysci.runtime.build.compiler import find_compiler
 from polysci.space.schedule import Schedule
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 
-USUAL = 0.85  # of the rate at calibration: the clock may have been higher then
-
 
 class FaultyScheduleError(CheckError):
     """A schedule whose code was right before crashed, looped or was wrong while it was timed."""
@@ -157,4 +155,6 @@ def usual_rate(context: Context) -> float:
     """Return the rate of the reference loop at the calibration, lowered by a margin."""
     target, machine = context.target, context.machine
     efficiency = machine.efficiency.get(str(reference_kernel(target.isa.name)), 0.0)
-    return USUAL * efficiency * machine.of_threads(context.threads) * 1e9
+    return (
+        machine.coefficient("usual_rate") * efficiency * machine.of_threads(context.threads) * 1e9
+    )

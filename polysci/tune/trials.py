@@ -34,14 +34,15 @@ from polysci.runtime.measurement import Measurement, is_disturbed, protocol
 from polysci.runtime.source import Source, emit
 from polysci.space import directives
 from polysci.space.schedule import Schedule
+from polysci.target.machine import Machine
 from polysci.target.microkernels import find
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import Progress, SearchLevel, Trial
 from polysci.tune.runner import FaultyScheduleError, LocalRunner, MakeRunner, TrialRunner
 
+# Policies of a search: what it tolerates, and how much it times.
 TIE = 0.01  # of the median: within it the schedule that the model prefers wins
 BATCH = 4  # candidates built and tried together
-DOUBT = 1.5  # times the predicted seconds: beyond it on all of a kind, the machine is suspected
 NOT_RUN = "not run: the search ended"
 REPEATS = 3  # of what is suspected, until it was quiet
 REPEATED = 12  # candidates at most, the best: all of them are in memory together
@@ -49,9 +50,8 @@ MOST_NEAR = 6  # finalists beyond those that a level asks for
 HELD_BACK = 1.2  # times as long by other work, at most, that no sample shows
 PAUSE_S = 0.1  # before a repeat: a scheduler's slice and more
 _log = logging.getLogger(__name__)
-MODEL_ERROR: Final = 0.1  # standard deviation of a property's term: the model errs by so much
-COMMON_ERROR: Final = 0.5  # of the term that all schedules have
-NOISE: Final = 0.02  # of one measurement
+# Policies of the choice of what to measure next.
+NOISE: Final = 0.02  # standard deviation of the logarithm of one measurement, as is tolerated
 OPTIMISM: Final = 1.0  # standard deviations below the corrected time that a bound lies
 
 COMMON: Final = "every schedule"
@@ -169,7 +169,9 @@ class Trials:
             for trial in self.trials.values()
             if trial.seconds
         ]
-        return choose_next(measured, untried, count) if count and untried else []
+        return (
+            choose_next(measured, untried, count, self.context.machine) if count and untried else []
+        )
 
     def _try_other_form(self, runner: TrialRunner) -> None:
         """The fastest schedule with prefetches of weights that exceed L2, or without them."""
@@ -222,8 +224,8 @@ class Trials:
     def _repeat_doubtful(self, runner: TrialRunner) -> None:
         """Time again what was never quiet, and every kind that the model calls much faster.
 
-        Where all parallel, or all serial, schedules take ``DOUBT`` times their predicted seconds,
-        something else had the machine, until a quiet repeat says the same.
+        Where all parallel, or all serial, schedules take ``doubtful_time`` times their predicted
+        seconds, something else had the machine, until a quiet repeat says the same.
         """
         for _ in range(REPEATS):
             names = self._doubtful()
@@ -249,13 +251,14 @@ class Trials:
 
     def _doubtful(self) -> list[str]:
         names = {name for name, samples in self.samples.items() if _noisy(samples)}
+        doubtful = self.context.machine.coefficient("doubtful_time")
         for parallel in (True, False):
             kind = [
                 name for name in self.samples
                 if bool(self.trials[name].schedule.parallel) is parallel
             ]  # fmt: skip
             slow = all(
-                min(self.samples[name].seconds) > DOUBT * self.trials[name].predicted
+                min(self.samples[name].seconds) > doubtful * self.trials[name].predicted
                 for name in kind
             )
             if slow and any(self.samples[name].dropped for name in kind):
@@ -387,7 +390,7 @@ class Measured:
 
 
 def choose_next(
-    measured: Sequence[Measured], untried: Sequence[Candidate], count: int
+    measured: Sequence[Measured], untried: Sequence[Candidate], count: int, machine: Machine
 ) -> list[Candidate]:
     """The ``count`` candidates to measure next, each as if those before it were measured already.
 
@@ -407,7 +410,8 @@ def choose_next(
         -1, len(columns)
     )
     errors = np.array([log(trial.seconds / trial.candidate.seconds) for trial in measured])
-    spread = np.array([COMMON_ERROR if name == COMMON else MODEL_ERROR for name in columns])
+    common, own = map(machine.coefficient, ("common_error", "property_error"))
+    spread = np.array([common if name == COMMON else own for name in columns])
     covariance = np.linalg.inv(np.diag(spread**-2.0) + rows.T @ rows / NOISE**2)
     terms = covariance @ rows.T @ errors / NOISE**2
     left = np.array([_row(candidate, columns) for candidate in untried])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polysci.cost import Context, shortlist, traffic
+from polysci.cost import Context, traffic
 from polysci.cost.shortlist import as_family, choices
 from polysci.cost.traffic import work
 from polysci.ops.convolutions import Conv2d
@@ -10,6 +10,7 @@ from polysci.space.padding import share_of_work
 from polysci.space.schedule import parse
 from polysci.target.microkernels import find
 from tests.support import samples
+from tests.support.rates import set_coefficients
 
 LARGE = Conv2d(N=1, C=160, H=56, W=56, K=160, R=3, S=3, pad=1, groups=160, layout="nchw")
 
@@ -67,7 +68,7 @@ def test_a_search_tries_the_best_of_other_roles_too(
     monkeypatch: pytest.MonkeyPatch, span: float, families: set[str]
 ) -> None:
     """Packing and transposed stores may cost more than one calibration says."""
-    monkeypatch.setattr(shortlist, "ROLES_SPAN", span)
+    set_coefficients(monkeypatch, slower_role=span)
     chosen = choices(context(), 1, kinds=1)
     assert {find(choice.schedule.kernel).family for choice in chosen} == families
     assert {find(choice.schedule.kernel).family for choice in choices(context(), 1)} == {"stencil"}

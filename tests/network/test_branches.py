@@ -12,8 +12,8 @@ from polysci.cost.networks import StageCosts
 from polysci.network.debug import compare_tensors
 from polysci.program.control import BranchStage
 from polysci.program.passes import thread_shares
-from polysci.program.passes.branches import FEW
 from polysci.program.stages import LayerStage
+from polysci.target.coefficients import prior_of
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from tests.support.networks import network_of, read
@@ -22,6 +22,7 @@ from tests.support.rates import set_coefficients
 
 SHAPE = (1, 8, 12, 12)
 CONV = {"pads": [1, 1, 1, 1]}
+FEW = int(prior_of("branch_elements"))
 
 
 def body(

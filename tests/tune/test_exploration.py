@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from polysci.lower.algorithm import Candidate
 from polysci.space.schedule import Schedule
+from polysci.target.machine import assume_rates
 from polysci.tune.trials import COMMON, Measured, choose_next, properties
+from tests.support.samples import FIXED
 
+MACHINE = assume_rates(FIXED)
 TILE = "brgemm_avx512_f32_14x32"
 PLAIN = [f"p:{step} k:32 p q:14 > {TILE}" for step in (2, 3, 4, 6, 8, 12)]
 PACKED = [f"p:{step} pack(A)+16 k:32 p q:14 > {TILE}" for step in (2, 3, 4, 6, 8, 12)]
@@ -29,12 +32,12 @@ def texts(chosen: list[Candidate]) -> list[str]:
 
 def test_a_kind_that_is_a_little_slower_to_the_model_is_tried_early() -> None:
     pool = [*candidates(PLAIN, 1.0), *candidates(PACKED, 1.1)]
-    assert {*texts(choose_next([], pool, 2))} == {PLAIN[0], PACKED[0]}
+    assert {*texts(choose_next([], pool, 2, MACHINE))} == {PLAIN[0], PACKED[0]}
 
 
 def test_what_the_model_calls_much_slower_is_not() -> None:
     pool = [*candidates(PLAIN, 1.0), *candidates(PACKED, 3.0)]
-    assert not {*texts(choose_next([], pool, 6))} & {*PACKED}
+    assert not {*texts(choose_next([], pool, 6, MACHINE))} & {*PACKED}
 
 
 @pytest.mark.parametrize("better", [PLAIN, PACKED])
@@ -45,13 +48,13 @@ def test_the_kind_that_measured_better_is_refined(better: list[str]) -> None:
         for candidate in (pool[0], pool[6])
     ]
     untried = [candidate for candidate in pool if candidate not in (pool[0], pool[6])]
-    assert {*texts(choose_next(measured, untried, 4))} <= {*better}
+    assert {*texts(choose_next(measured, untried, 4, MACHINE))} <= {*better}
 
 
 def test_an_error_that_all_have_in_common_changes_nothing() -> None:
     pool = [*candidates(PLAIN, 1.0), *candidates(PACKED, 1.1)]
     measured, untried = [Measured(pool[0], 5.0)], pool[1:]
-    assert texts(choose_next(measured, untried, 1)) == [PACKED[0]]
+    assert texts(choose_next(measured, untried, 1, MACHINE)) == [PACKED[0]]
 
 
 @settings(max_examples=30)
@@ -66,7 +69,7 @@ def test_each_is_chosen_once(seed: int, count: int) -> None:
     ]
     cut = int(rng.integers(0, 5))
     measured = [Measured(candidate, float(rng.uniform(1, 3))) for candidate in pool[:cut]]
-    chosen = texts(choose_next(measured, pool[cut:], count))
+    chosen = texts(choose_next(measured, pool[cut:], count, MACHINE))
     assert len(chosen) == len({*chosen}) == min(count, len(pool) - cut)
     assert not {*chosen} & {*texts(pool[:cut])}
 

@@ -22,7 +22,7 @@ from polysci.cost.rankers import Way, competitive_ways
 from polysci.errors import SpecError, UnsupportedError
 from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space import enumerate as space
-from polysci.space.enumerate import LEAST_DEPTH, Family, RegisterTile
+from polysci.space.enumerate import Family, RegisterTile, least_depth
 from polysci.space.resolve import resolve
 from polysci_rankers.bottleneck import bottleneck, capacities
 from polysci_rankers.continuous_tiles import Blocks, Levels, solve
@@ -82,10 +82,10 @@ def shape_of(context: Context, tile: RegisterTile) -> Shape:
     column, rows = columns_of(contraction), space.row_dims(contraction, context.strides)
     sizes, inner = dict(tile.sizes), rows[-2:]
     fixed = [d.name for d in contraction.by_role("batch") if d.name != column.name and d.extent > 1]
-    depths = [d.name for d in contraction.by_role("k") if d.extent > LEAST_DEPTH]
+    depths = [d.name for d in contraction.by_role("k") if d.extent > least_depth()]
     blocked = [column.name, *(d.name for d in inner[:1]), *depths]
     units = {name: DEPTH_UNIT if name in depths else sizes[name] for name in blocked}
-    smallest = {name: LEAST_DEPTH if name in depths else sizes[name] for name in blocked}
+    smallest = {name: least_depth() if name in depths else sizes[name] for name in blocked}
     names = [d.name for d in inner]
     orders = [(*names[:at], column.name, *names[at:]) for at in range(len(names) + 1)]
     return Shape(

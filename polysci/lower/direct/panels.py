@@ -58,6 +58,7 @@ from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.plan import Plan, iterator
 
 FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
+# Policies: how much memory packing takes beside the weights of a network.
 LARGE = 16 << 20  # bytes of weights that are packed some columns at a time
 PIECE = 4 << 20  # about so many bytes at a time
 

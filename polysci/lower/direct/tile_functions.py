@@ -34,6 +34,7 @@ from polysci.lower.direct.reduction import reduction, stacked_calls, stencil_cal
 from polysci.space.directives import TilePart
 from polysci.space.plan import Plan, Tile
 from polysci.space.prefetch import RowsAhead
+from polysci.target.coefficients import prior_of
 from polysci.target.isa import TileRegisters
 
 HEADERS = ("functions", "functions_exponential", "activations")
@@ -138,7 +139,7 @@ def step_words(tile: Tile, most: int) -> int:
     run = tile.depth * (plan.extent(plan.joined) if plan.joined else 1)
     steps = max(run // plan.compute.vnni_factor, 1)
     fits = max(size for size in range(1, most + 1) if steps % size == 0)
-    return fits if steps // fits <= 1.25 * -(-steps // most) else most
+    return fits if steps // fits <= prior_of("fitting_steps") * -(-steps // most) else most
 
 
 def _parameters(plan: Plan, parts: Sequence[TilePart]) -> tuple[ScalarParameter, ...]:

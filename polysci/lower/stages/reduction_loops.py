@@ -26,10 +26,11 @@ from polysci.lower.stages.loops import (
     vector_loop,
 )
 from polysci.lower.stages.rows_ahead import rows_ahead
-from polysci.numerics.arrays import LINE
+from polysci.numerics.arrays import LINE, PAGE
 from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.program.passes.operands import ROW_ITERATOR
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, Value, members_of
+from polysci.target.coefficients import prior_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
 WIDE = 512  # of long reductions, which read whole rows so that memory streams
@@ -40,9 +41,8 @@ SHORTEST = 16  # loop whose values are reduced side by side
 LANES = 32  # sums side by side: four vectors of AVX2, whose additions need not wait for each other
 LEAST_CHUNKS = 8  # of so many lanes, from which on long sums have parts of their own
 FEW = 2  # sums at a time that so many lanes leave registers for
-STREAMED = 1 << 19  # bytes read from which on they come from beyond L2, while vectors wait
-VECTOR = 8  # elements then: of vectors twice as long each crosses a line if arrays begin in one
-AHEAD = 4096  # bytes between what is read then and what is asked for: the next page
+VECTOR = 8  # elements beyond L2: vectors twice as long cross lines if arrays begin inside one
+AHEAD = PAGE  # bytes between what is read then and what is asked for
 LANE = Variable("j")  # of results or values side by side
 Bounds = Mapping[str, tuple[Index, Index]]  # iterator -> first value and end
 
@@ -211,7 +211,7 @@ class ReductionLowering(LoopLowering):
         turns = prod(self.extents.values()) * prod(size for _, size in reduction.over)
         reduced = {name for name, _ in reduction.over}
         read = {load.tensor for load, it in self.accesses.items() if reduced & {*it.terms}}
-        return turns * sum(self.item_bytes(tensor) for tensor in read) >= STREAMED
+        return turns * sum(self.item_bytes(tensor) for tensor in read) >= prior_of("streamed_sum")
 
     def item_bytes(self, tensor: str) -> int:
         return Value(tensor, (), self.places[tensor].dtype).item

@@ -18,11 +18,9 @@ from polysci.lower.stages.accumulators import Statements
 from polysci.numerics.arrays import LINE
 from polysci.numerics.dtypes import C_TYPES
 from polysci.program.stages import Value
+from polysci.target.coefficients import prior_of
 
-LARGE: Final = 1 << 18  # bytes of a table whose rows L2 may not hold beside all else
-DISTANCE: Final = 4096  # bytes of rows between what is asked for and what is read
-MOST_TURNS: Final = 16
-MOST_LINES: Final = 17  # of a row, 1 KiB from any place: the hardware foresees the others
+MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy for short rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,9 @@ def _later(
     large table of elements of ``item`` bytes that the former chooses.
     """
     turn, inner = loops
-    if max((it.extent * abs(step) * item for it, step in access.computed), default=0) < LARGE:
+    if max((it.extent * abs(step) * item for it, step in access.computed), default=0) < prior_of(
+        "large_table"
+    ):
         return {}
     inside = [load for index, _ in access.computed for load in loads(index.at)]
     forms = [accesses[load] for load in inside]
@@ -104,7 +104,7 @@ def _later(
 
 def _turns(row: int) -> int:
     """Return how many turns that read rows of so many bytes lie in between."""
-    return max(1, min(MOST_TURNS, DISTANCE // row))
+    return max(1, min(MOST_TURNS, int(prior_of("table_ahead")) // row))
 
 
 def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Statements:
@@ -112,8 +112,9 @@ def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Stat
 
     ``name`` is that of the address.
     """
-    starts = [*range(0, count, LINE // item)][:MOST_LINES]
-    if len(starts) < MOST_LINES:
+    most = int(prior_of("row_lines"))
+    starts = [*range(0, count, LINE // item)][:most]
+    if len(starts) < most:
         starts.append(count - 1)
     return [
         Point(Buffer(name, kind, const=True), address),

@@ -10,14 +10,12 @@ from polysci.program.control import ELSE, END, IF, BranchStage, ChoiceStage
 from polysci.program.stages import LoopStage, Program, RepeatStage, Stage, ViewStage
 from polysci.target.coefficients import prior_of
 
-FEW = int(prior_of("branch_elements"))
-
 
 def place_branches(program: Program) -> Program:
     """The program with branches, or selections of few elements, in place of its choices.
 
-    Both sides of a choice are computed where they are no more than FEW elements of loops without
-    sums; else each side runs only where it is taken, with all stages that nothing else needs.
+    Both sides of a choice are computed where they are no more than ``branch_elements`` of loops
+    without sums; else each side runs only where it is taken, with all that nothing else needs.
     """
     program = replace(program, stages=tuple(
         replace(stage, members=place_branches(stage.as_program(program)).stages)
@@ -92,7 +90,7 @@ class _Brancher:
             if not isinstance(stage, LoopStage) or reductions(stage.expr):
                 return False
             sizes += self.program.values[stage.output].size
-        return sizes <= FEW
+        return sizes <= prior_of("branch_elements")
 
     def select(self, choice: ChoiceStage, then: str, otherwise: str) -> Expr:
         shape = self.program.values[choice.condition].shape

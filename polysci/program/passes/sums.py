@@ -34,10 +34,10 @@ from polysci.program.passes.relations import iterators_in
 from polysci.program.stages import LoopStage, Program, Stage, Value
 from polysci.target.coefficients import prior_of
 
-LEAST_TERMS: Final = prior_of("sum_terms")
+# Policies: every number of threads and every machine sum in the same order.
 MOST_RESULTS: Final = 1 << 13  # more of them share out well as they are
-PARTS: Final = 16
-MOST_TERMS: Final = 1024  # of one part
+PARTS: Final = 16  # of a sum at least: as many threads may have one each
+MOST_TERMS: Final = 1024  # of one part: errors grow with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _split_of(stage: LoopStage, program: Program) -> _Split | None:
     if program.values[stage.output].dtype != "float32" or not 0 < results <= MOST_RESULTS:
         return None
     terms = prod(extent for _, extent in sums[0].over)
-    if terms * results < LEAST_TERMS or terms < 4 * PARTS:
+    if terms * results < prior_of("sum_terms") or terms < 4 * PARTS:
         return None
     if results >= PARTS and not _side_by_side(stage, sums[0], program):
         return None  # every thread reads its own

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from polysci.ops.matmul import Matmul
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, RepeatStage, Stage, members_of
 from polysci.target.coefficients import prior_of
-
-FEW_ROWS: Final = prior_of("plain_rows")
 
 
 def with_weights_ahead(placed: PlacedProgram) -> PlacedProgram:
@@ -30,7 +27,7 @@ def _packed_once(placed: PlacedProgram, stage: RepeatStage, member: Stage) -> St
     if not isinstance(member, LayerStage) or not isinstance(member.problem, Matmul):
         return member
     problem = member.problem
-    few = "b" not in problem.transposed and problem.M <= FEW_ROWS
+    few = "b" not in problem.transposed and prior_of("plain_rows") >= problem.M
     if few or not keeps_weights(placed, stage, member):
         return member
     return replace(member, problem=problem.with_(constant="b"))

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from polysci.space.plan import Plan, Tile
     from polysci.space.schedule import Schedule
 
-LEAST_ROWS = prior_of("ahead_rows")
-PANELS = prior_of("ahead_cache")
 # The remark at ``next`` in the function of a tile.
 PREFETCH: Final = (
     "Bytes from B to what a step prefetches of the panel that comes next; 0: nothing new"
@@ -199,9 +197,9 @@ class Panels:
 
     def follow(self, l2: float) -> NDArray[np.bool_]:
         """Return where L2 has room for a panel and the next one, which comes meanwhile."""
-        streamed = (self.calls == 1) & (self.reuse == 1) & (self.rows >= LEAST_ROWS)
+        streamed = (self.calls == 1) & (self.reuse == 1) & (self.rows >= prior_of("ahead_rows"))
         fits: NDArray[np.bool_]
-        fits = ((self.calls > 1) | streamed) & (2 * self.size <= PANELS * l2)
+        fits = ((self.calls > 1) | streamed) & (2 * self.size <= prior_of("ahead_cache") * l2)
         return fits
 
     def shares(self, ahead: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -10,7 +10,8 @@ from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.space.directives.ahead import Ahead
 from polysci.space.directives.directive import Directive, TilePart
 from polysci.space.directives.swap import OPERANDS, Swap
-from polysci.space.prefetch import LONG_DEPTH, STEPS
+from polysci.space.prefetch import steps_ahead
+from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Plain(Directive):
         sums = Invoke("ps_run_plain", (*OPERANDS, tile.depth, a_k, b_k))
         if b_col != 1 or plan.extent(plan.column) == 1:
             sums = Invoke("ps_run_dots", (*OPERANDS, tile.depth, b_col))
-        soon = plan.depth is not None and tile.depth >= LONG_DEPTH
-        return TilePart(fields={"soon": STEPS} if soon else {}, sums=(sums,))
+        soon = plan.depth is not None and tile.depth >= prior_of("long_depth")
+        return TilePart(fields={"soon": steps_ahead()} if soon else {}, sums=(sums,))
 
 
 def plain_roles(contraction: Contraction) -> Contraction:

@@ -33,7 +33,8 @@ from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import LINE
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand, Strides
 from polysci.space.directives.directive import Directive, TilePart
-from polysci.space.prefetch import LONG_DEPTH, STEPS
+from polysci.space.prefetch import steps_ahead
+from polysci.target.coefficients import prior_of
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ class Swap(Directive):
             buffer = Buffer("taps", "ps_tap", as_index(2), Scope.CONSTANT)
             run = Invoke("ps_run_taps", (*OPERANDS, tile.depth, _step(tile), Named("taps")))
             return TilePart(sums=(Declare(buffer, values), run))
-        soon = tile.depth >= LONG_DEPTH and plan.contraction.x.bytes * _step(tile) >= LINE
-        return TilePart(fields={"soon": STEPS} if soon else {}, sums=run_rows(tile))
+        soon = (
+            tile.depth >= prior_of("long_depth") and plan.contraction.x.bytes * _step(tile) >= LINE
+        )
+        return TilePart(fields={"soon": steps_ahead()} if soon else {}, sums=run_rows(tile))
 
 
 def run_rows(tile: Tile, following: Index | int = 0) -> tuple[LoopStatement, ...]:

@@ -7,7 +7,7 @@ import pytest
 from polysci.cost.shortlist import estimate_of
 from polysci.ops import Conv2d, parse_problem
 from polysci.runtime.source import emit
-from polysci.space.prefetch import STEPS, RowsAhead
+from polysci.space.prefetch import RowsAhead, steps_ahead
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import find
 from tests.support.samples import fixed_context
@@ -25,7 +25,7 @@ SQUARE = find("brgemm_avx512_f32_14x32")
         ([(14, 256)], 4, 64, 0),  # channels last: steps share lines
         ([(14, 64)], 12544, 64, 0),  # rows do not
         ([(14, 4)], 32, 64, 0),  # a whole image in a line
-        ([(14, 4)], 784, STEPS, 0),  # over before the first one comes
+        ([(14, 4)], 784, steps_ahead(), 0),  # over before the first one comes
         ([], 784, 64, 0),
     ],
 )
@@ -64,7 +64,7 @@ def emitted(layout: str, schedule: str, channels: int) -> str:
 )
 def test_code_that_prefetches(layout: str, schedule: str, channels: int, asks: bool) -> None:
     text = emitted(layout, schedule, channels)
-    assert (f".soon = {STEPS}" in text) is asks
+    assert (f".soon = {steps_ahead()}" in text) is asks
 
 
 def test_the_model_counts_the_prefetches() -> None:
