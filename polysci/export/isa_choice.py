@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from polysci.errors import PolysciError
 from polysci.export.files import fill_template
@@ -14,21 +12,6 @@ from polysci.network.compiled import PlannedNetwork
 from polysci.printers.network import TEMPLATES as NETWORK_TEMPLATES
 from polysci.printers.network import RunEntry, pool_values, run_values, size_constants
 from polysci.text import templates
-
-# Functions of the library: result, arguments' types and names; @M and @C are its two structs.
-_FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "load": ("@M *", ("const char *path", "const char **why")),
-        "load_memory": ("@M *", ("const void *weights", "size_t bytes", "const char **why")),
-        "load_parts": ("@M *", ("const void *const *parts", "const char **why")),
-        "unload": ("void ", ("@M *model",)),
-        "model_data": ("const void *", ("const @M *model",)),
-        "model_size": ("size_t ", ()),
-        "new": ("@C *", ("const @M *model",)),
-        "free": ("void ", ("@C *context",)),
-        "context_size": ("size_t ", ()),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +68,8 @@ class IsaChoice:
         """Return a file that other processors compile to nothing."""
         if path.endswith(".h"):
             return text
-        return (
-            f"#if {self._condition(plan)}\n{text}"
-            f"#else\ntypedef int {path.removesuffix('.c')}_is_for_other_cpus;\n#endif\n"
-        )
+        values = {"CONDITION": self._condition(plan), "CODE": text, "UNIT": path.removesuffix(".c")}
+        return fill_template("isa_choice_unit.c", values)
 
     def _condition(self, plan: PlannedNetwork) -> str:
         """Return where the code of a plan compiles."""
@@ -97,61 +78,21 @@ class IsaChoice:
 
     def _choosing(self) -> str:
         """Return the C that asks the CPU."""
-        includes = "".join(
-            f'#if {self._condition(plan)}\n#define HAS_{self.key(plan).upper()}\n'
-            f'#include "{plan.name}.h"\n#endif\n'
+        code = self.plans[0].code
+        arguments = arguments_of(code.placed.program)
+        words = [argument.parameter.split()[-1].lstrip("*") for argument in arguments]
+        values = {
+            "NAME": self.name,
+            "POOL": "1" if code.pool == "callback" else "",
+            "PARAMETERS": "".join(f", {argument.parameter}" for argument in arguments),
+            "ARGUMENTS": "".join(f", {word}" for word in words),
+        }
+        plans = [
+            {
+                "PLAN": plan.name, "ISA": self.key(plan), "KEY": self.key(plan).upper(),
+                "CONDITION": self._condition(plan),
+            }
             for plan in self.plans
-        )  # fmt: skip
-        arguments = arguments_of(self.plans[0].code.placed.program)
-        run = ("void ", ("@C *context", *(argument.parameter for argument in arguments)))
-        rows = {**_FUNCTIONS, "run": run}
-        if self.plans[0].code.pool == "callback":
-            pool = ("@C *context", f"{self.name}_parallel *parallel", "void *pool")
-            rows["use_pool"] = ("void ", pool)
-        functions = [self._function(name, *row) for name, row in rows.items()]
-        values = {"NAME": self.name, "INCLUDES": includes, "FUNCTIONS": "\n".join(functions)}
-        values["SUPPORTED"] = "".join(self._test(plan, "return 1;") for plan in self.plans)
-        isas = [self._test(plan, f'return "{self.key(plan)}";') for plan in self.plans]
-        values["ISA"] = "".join(isas)
-        return fill_template("isa_choice.c", values)
-
-    def _test(self, plan: PlannedNetwork, statement: str) -> str:
-        """C that executes a statement where a plan's code is there and the CPU runs it."""
-        return (
-            f"#ifdef HAS_{self.key(plan).upper()}\n    if ({plan.name}_supported())\n"
-            f"        {statement}\n#endif\n"
-        )
-
-    def _function(self, name: str, result: str, parameters: Sequence[str]) -> str:
-        """Return a public function, which calls that of a plan."""
-        names = [parameter.split()[-1].lstrip("*") for parameter in parameters]
-        body = "".join(
-            self._test(plan, self._call(plan, name, result, parameters)) for plan in self.plans
-        )
-        ends = [f"    (void){word};\n" for word in names]
-        if "why" in names:
-            ends.append('    if (why)\n        *why = "this CPU runs none of the code";\n')
-        if result != "void ":
-            ends.append("    return 0;\n")
-        head = _insert_structs(
-            f"{result}{self.name}_{name}({', '.join(parameters) or 'void'})", self.name
-        )
-        return f"{head}\n{{\n{body}{''.join(ends)}}}\n"
-
-    def _call(self, plan: PlannedNetwork, name: str, result: str, parameters: Sequence[str]) -> str:
-        """Return a call with pointers to the plan's own structs."""
-        arguments = []
-        for parameter in parameters:
-            kind, word = parameter[: parameter.rindex(" ") + 1], parameter.split()[-1]
-            stars = word[: len(word) - len(word.lstrip("*"))]
-            cast = f"({_insert_structs(kind, plan.name)}{stars})" if "@" in kind else ""
-            arguments.append(f"{cast}{word.lstrip('*')}")
-        call = f"{plan.name}_{name}({', '.join(arguments)});"
-        if result == "void ":
-            return f"{{\n            {call}\n            return;\n        }}"
-        return f"return {f'({_insert_structs(result, self.name)})' if '@' in result else ''}{call}"
-
-
-def _insert_structs(text: str, name: str) -> str:
-    """C text with the structs of a library."""
-    return text.replace("@M", f"{name}_model").replace("@C", f"{name}_context")
+        ]  # fmt: skip
+        rows = {"PLANS": plans, "ARGUMENTS": [{"ARGUMENT": word} for word in words]}
+        return fill_template("isa_choice.c", values, rows)
