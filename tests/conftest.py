@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from polysci.measure import first_run
-from polysci.measure.samples import Samples
-from polysci.network import compiled
+from polysci.runtime import policy
 from polysci.target.host import detect
 from polysci.target.isas import isa_named
 from polysci.target.machine import Machine
@@ -25,7 +23,7 @@ from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
 from tests.support.flags import compiler_at, optimise
 from tests.support.judge import Judge
-from tests.support.machines import share_builds
+from tests.support.machines import share_builds, write_policy
 from tests.support.rates import assume_rates_of_all, write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,9 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before any test module is imported; xdist's workers and other children inherit it."""
     if hasattr(config, "workerinput"):
         return
-    path = tempfile.mkdtemp(prefix="polysci-tests-")
+    path = Path(tempfile.mkdtemp(prefix="polysci-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(path, ignore_errors=True))
-    os.environ["POLYSCI_CACHE_DIR"] = path
+    write_policy(path)
+    os.environ["POLYSCI_CACHE_DIR"] = str(path)
     os.environ.pop("POLYSCI_NUM_THREADS", None)
     if config.getoption("--campaign-seed") is None:  # one seed for all workers, past midnight too
         config.option.campaign_seed = int(time.strftime("%Y%m%d"))
@@ -79,13 +78,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"this CPU, or POLYSCI_ISA, has no {mark.args[0]}")
 
 
-@pytest.fixture(autouse=True)
-def plan_networks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks are planned anew, as tests change what passes go by; those of the cache stay."""
-    if request.module.__name__.rpartition(".")[2] != "test_network_cache":
-        monkeypatch.setattr(compiled, "load_network", lambda *_, **__: None)
-
-
 @pytest.fixture(scope="session")
 def shared_cache() -> Path:
     """The cache directory of the session, which all workers build in."""
@@ -98,21 +90,6 @@ def assumed_rates(shared_cache: Path) -> None:
     assume_rates_of_all()
 
 
-@pytest.fixture(autouse=True)
-def without_first_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test pays for a check of code that another one checks, but for tests of first runs."""
-    if not request.node.get_closest_marker("first_run"):
-        monkeypatch.setattr(first_run, "FIRST_RUNS", False)
-
-
-@pytest.fixture(autouse=True)
-def believed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results of tests beside tests count as undisturbed, but for tests about disturbance."""
-    if not request.node.get_closest_marker("disturbance"):
-        monkeypatch.setattr(Samples, "dropped", 0.0)
-        monkeypatch.setattr(Samples, "speed", 1.0)
-
-
 @pytest.fixture(scope="session")
 def machine(shared_cache: Path) -> Machine:
     """This machine's rates, measured once by the first worker that asks, in under a minute."""
@@ -120,9 +97,9 @@ def machine(shared_cache: Path) -> Machine:
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        write_policy(folder)
         patch.setenv("POLYSCI_CACHE_DIR", str(folder))
         patch.setenv("CC", compiler_at("-O3"))  # the rates that users get
-        patch.setattr(Samples, "dropped", 0.0)  # other workers run tests meanwhile
         return machine_of(detect())
 
 
@@ -142,10 +119,17 @@ def fresh_cache(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "fresh-cache"
     path.mkdir(mode=0o700)
     share_builds(shared_cache, path)
+    write_policy(path)
     for file in shared_cache.glob("machine-*.json"):
         shutil.copy(file, path)
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
+
+
+@pytest.fixture
+def users_policy(fresh_cache: Path) -> None:
+    """A fresh cache where all is done that is done for users."""
+    (fresh_cache / policy.FILE).unlink()
 
 
 @pytest.fixture

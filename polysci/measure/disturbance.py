@@ -14,9 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from polysci.runtime.policy import read_policy
+
+Result = TypeVar("Result")
 _TASKS: Final = Path("/proc/self/task")
 _MACHINE: Final = Path("/proc/stat")
 _STEAL: Final = 8  # the word of the first line, after "cpu"
@@ -54,8 +58,16 @@ class Counters:
         return self.stolen - earlier.stolen
 
 
-def observe(work: Callable[[], float]) -> tuple[float, dict[str, float]]:
+@cache
+def watches_samples() -> bool:
+    """Return whether this process watches its samples for other work, by the policy."""
+    return read_policy().disturbance
+
+
+def observe(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
     """Return what ``work`` returns, and the shares ``waited`` and ``stolen`` of its time."""
+    if not watches_samples():
+        return work(), {}
     before, start = Counters.now(), time.perf_counter()
     result = work()
     spent, after = time.perf_counter() - start, Counters.now()

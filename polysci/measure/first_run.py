@@ -20,6 +20,7 @@ from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import Verdict, time_limit
 from polysci.ops.problem import Problem
 from polysci.runtime.backend import Backend
+from polysci.runtime.policy import read_policy
 from polysci.runtime.source import Source
 
 _MARK: Final = "has_run"  # a file of the entry, with the digest of the shared object
@@ -45,9 +46,6 @@ def _digest(path: Path) -> bytes:
     """Return the digest in the entry, which every build compares with the shared object."""
     entry = json.loads(read_stored(path.with_name("entry.json")))
     return str(entry["sha256"]).encode()
-
-
-FIRST_RUNS: Final = True  # whether there are any, where nobody says
 
 
 class _Kept:
@@ -89,11 +87,11 @@ os.register_at_fork(after_in_child=_forget)
 def check_first_run(
     path: Path, problem: Problem, source: Source, threads: int, backend: Backend
 ) -> None:
-    """Check a built layer bit for bit, unless it was on this machine.
+    """Check a built layer bit for bit, unless it was on this machine or the policy says not to.
 
     Raises CheckError that names problem, schedule and the command that repeats the check.
     """
-    if not (FIRST_RUNS and backend.service) or has_run(path):
+    if not backend.service or has_run(path) or not read_policy().first_runs:
         return
     verdict = Verdict(problem, source.schedule, threads, "exact", 0)
     try:

@@ -25,7 +25,7 @@ from polysci.loop_ir.interface import ALIGNMENT, NO_ISA, OK
 from polysci.lower.algorithm import ExactInputs
 from polysci.lower.registry import ALGORITHMS, DEFAULT
 from polysci.lower.registry import load as load_algorithm
-from polysci.measure.disturbance import Counters, ReferenceLoop
+from polysci.measure.disturbance import ReferenceLoop, observe, watches_samples
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Array, Arrays
 from polysci.measure.timed_calls import PAGE_OFFSETS, Timed, count_copies
@@ -237,21 +237,17 @@ class Worker:
         self, work: Callable[[], tuple[float, float]]
     ) -> tuple[float, float, dict[str, float]]:
         """Return the seconds and amount that ``work`` returns, and the shares of a ``Sample``."""
-        speed, before = self._speed(), Counters.now()
-        seconds, amount = work()
-        after = Counters.now()
-        shares = {
-            "waited": after.wait_since(before) / seconds,
-            "stolen": after.stolen_since(before) / seconds,
-            "speed": min(speed, self._speed()),
-        }
-        return seconds, amount, shares
+        speed = self._speed()
+        (seconds, amount), shares = observe(work)
+        return seconds, amount, shares | {"speed": min(speed, self._speed())}
 
     def watch(self, so: str, symbol: str, least: float) -> dict[str, Any]:
         """Run a loop of known work, ``double symbol(int64_t iterations)``, around every sample.
 
         It is known to have returned ``least`` a second.
         """
+        if not watches_samples():
+            return {}
         _stage(f"timing {symbol}")
         self._reference = ReferenceLoop(self._loop(so, symbol).run, least)
         for _ in range(_PROBE_RUNS):

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polysci.errors import CheckError
-from polysci.measure import first_run
 from polysci.measure.first_run import has_run, note_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, is_beaten
 from polysci.network.code import Code
 from polysci.network.runner import FUNCTIONS, Runner, TensorPort, inputs_of, save
 from polysci.printers.network import include_header
 from polysci.runtime.backends import backend_named
+from polysci.runtime.policy import read_policy
 from polysci.runtime.worker_process import WorkerProcess
 
 WARM_UP_S: Final = 5e-3
@@ -116,12 +116,12 @@ class NetworkProcess(WorkerProcess):
 
 
 def check_first_run(code: Code, library: Path, threads: int) -> None:
-    """Run a built network once in a process of its own, unless it ran on this machine.
+    """Run a built network once in a process of its own, unless it ran or the policy says not to.
 
     Raises CheckError where it crashes or hangs.
     """
-    isolated = first_run.FIRST_RUNS and backend_named(code.backend).service
-    if not isolated or has_run(library):
+    isolated = backend_named(code.backend).service
+    if not isolated or has_run(library) or not read_policy().first_runs:
         return
     try:
         NetworkProcess(code, library, threads).close()

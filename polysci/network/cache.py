@@ -34,7 +34,6 @@ from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.lower.choice import key_of as key_of_record
 from polysci.lower.weights_file import pieces_of
-from polysci.measure import first_run
 from polysci.measure.first_run import has_run
 from polysci.network.build import signature_of
 from polysci.network.code import Code
@@ -49,6 +48,7 @@ from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.eviction import note_insertion, scratch_in
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
+from polysci.runtime.policy import read_policy
 from polysci.target.extensions import resource
 from polysci.target.isas import kernel_sources
 from polysci.tune.individuals import LAYER, NETWORK, parse_texts, text_of
@@ -224,8 +224,12 @@ def load_network(
 ) -> tuple[Runner, dict[str, Any]] | None:
     """Return the network of an entry, with the constants of its graph; None where it is not there.
 
-    With ``verify`` only of a library that has run on this machine.
+    With ``verify`` only of a library that has run on this machine. None too where the policy is to
+    keep no networks.
     """
+    policy = read_policy()
+    if not policy.kept_networks:
+        return None
     home = cache_dir() / FOLDER / key
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, PolysciError):
         entry = json.loads(read_stored(home / _ENTRY))
@@ -233,7 +237,7 @@ def load_network(
         if not read.are_current(options, wisdom):
             return None
         library = builds.find(entry["build"])
-        checked = first_run.FIRST_RUNS and backend_of(options.target).service
+        checked = backend_of(options.target).service and policy.first_runs
         if verify and checked and library and not has_run(library):
             return None
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)
@@ -256,7 +260,9 @@ def keep_network(
     key: str, code: Code, library: Path, constants: Mapping[str, Array],
     summary: Mapping[str, Any], read: ReadRecords,
 ) -> None:  # fmt: skip
-    """Store a network for later processes; a full disk is no error."""
+    """Store a network for later processes, if the policy is to; a full disk is no error."""
+    if not read_policy().kept_networks:
+        return
     parts, extra = _parts_of(code, constants)
     if len(extra) > MOST_BYTES:
         return

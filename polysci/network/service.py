@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from polysci.measure.disturbance import Counters
+from polysci.measure.disturbance import observe
 from polysci.measure.network_samples import LoadedModel, ModelService, mean_seconds, measure_samples
 from polysci.network.runner import cut_results, restore
 from polysci.numerics import arrays as aligned
@@ -40,11 +39,8 @@ class Compiled(ModelService):
         Beside them the shares of a ``Sample`` that this process knows.
         """
         mean_seconds(self._run, warm_up_s)
-        before, start = Counters.now(), time.perf_counter()
-        seconds = mean_seconds(self._run, min_sample_s)
-        after, whole = Counters.now(), time.perf_counter() - start
-        shares = {"waited": after.wait_since(before), "stolen": after.stolen_since(before)}
-        return {"seconds": seconds, **{name: share / whole for name, share in shares.items()}}
+        seconds, shares = observe(lambda: mean_seconds(self._run, min_sample_s))
+        return {"seconds": seconds, **shares}
 
 
 def _load_model(folder: Path, arrays: list[Array]) -> LoadedModel:

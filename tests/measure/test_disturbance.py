@@ -15,8 +15,6 @@ from tests.support.load import busy
 
 PROBLEM = Conv2d(N=1, C=4, H=6, W=6, K=4, R=3, S=3, pad=1)
 
-pytestmark = pytest.mark.disturbance
-
 
 @pytest.fixture
 def first_processor() -> Iterator[None]:
@@ -69,7 +67,7 @@ def test_a_new_thread_counts_in_all_even_with_an_old_number() -> None:
     assert after.stolen_since(before) == 0.5
 
 
-def test_a_bench_drops_what_was_disturbed(first_processor: None) -> None:
+def test_a_bench_drops_what_was_disturbed(first_processor: None, users_policy: None) -> None:
     sound = naive.compiled(PROBLEM)
     sample_s = 0.05  # many time slices: a process that just slept may run one undisturbed
     with Bench(PROBLEM) as bench, busy(0, 0):

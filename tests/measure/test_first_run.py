@@ -20,7 +20,6 @@ from polysci.ops import parse_problem
 from polysci.tune import optimize
 from tests.support import fakecompiler
 
-pytestmark = pytest.mark.first_run
 LAYER = "mb1ic5ih9oc7oh9kh3ph1"
 PROGRAM = "def f(float(6) A) -> (O) { O(i) = A(i) + 1.0 }"
 # What a compiler makes of the end of a tile.

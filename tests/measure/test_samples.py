@@ -4,8 +4,6 @@ import pytest
 
 from polysci.measure.samples import LEAST_SAMPLES, Sample, Samples, is_beaten, is_worse, samples_of
 
-pytestmark = pytest.mark.disturbance
-
 
 def disturbed(seconds: float) -> Sample:
     return Sample(seconds, waited=0.5)

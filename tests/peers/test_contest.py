@@ -60,11 +60,7 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[type[StandIn]]:
-    if not request.node.get_closest_marker("disturbance"):
-        monkeypatch.setattr(Sample, "disturbed", False)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StandIn]]:
     monkeypatch.setattr("polysci.peers.rival.LayerRival", StandIn)
     monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
     monkeypatch.setattr(StandIn, "calls", [])
@@ -248,7 +244,6 @@ def test_a_single_peer_has_its_time() -> None:
     assert "3.0 us  1.500  a call" in table and "cold" not in table
 
 
-@pytest.mark.disturbance
 def test_a_disturbed_peer_is_repeated_and_marked(
     stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +257,6 @@ def test_a_disturbed_peer_is_repeated_and_marked(
     assert "2000.0 us (!)" in table and "(!): other work disturbed most samples of 1 of 1" in table
 
 
-@pytest.mark.disturbance
 def test_a_disturbed_peak_is_repeated_and_marked(
     stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,8 +278,9 @@ def test_a_disturbed_peak_is_repeated_and_marked(
     assert not row["peak_disturbed"] and row["peak_gflops"] == pytest.approx(500)
 
 
-@pytest.mark.disturbance
-def test_what_load_on_the_core_slows_down_is_marked(stand_in: type[StandIn]) -> None:
+def test_what_load_on_the_core_slows_down_is_marked(
+    stand_in: type[StandIn], users_policy: None
+) -> None:
     alone, _ = bench("--against", "torch")
     allowed = os.sched_getaffinity(0)
     if 0 not in allowed:

@@ -16,7 +16,7 @@ from polysci.tune.probes import build_reference
 from polysci.tune.wisdom import Wisdom
 from tests.support.load import busy
 
-pytestmark = [pytest.mark.perf, pytest.mark.disturbance]
+pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("users_policy")]
 LAYERS, REPEATS, LEAST, SLOWER = 10, 2, 19, 1.05
 
 

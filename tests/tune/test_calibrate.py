@@ -32,8 +32,6 @@ TARGET = detect("portable")
 MEASURED = replace(assume_rates(TARGET), measured=True)
 TINY = Conv2d(N=1, C=5, H=6, W=6, K=8, R=3, S=3, pad=1)
 
-pytestmark = pytest.mark.disturbance
-
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +296,7 @@ def test_on_a_terminal_a_bar_tells_and_vanishes(monkeypatch: pytest.MonkeyPatch)
     assert shown.rstrip().endswith("\x1b[2K") and "\x1b[1A" in shown  # its line is erased
 
 
-def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) -> None:
+def test_processes_beside_all_cores_disturb_a_probe_of_all(users_policy: None) -> None:
     """No reference loop runs then; the threads' waits tell."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     so = naive.build(naive.PEAK)
@@ -307,7 +305,7 @@ def test_processes_beside_all_cores_disturb_a_probe_of_all(fresh_cache: Path) ->
 
 
 @pytest.mark.exhaustive
-def test_a_neighbour_changes_no_rate(fresh_cache: Path) -> None:
+def test_a_neighbour_changes_no_rate(users_policy: None) -> None:
     """A process on the same processor: the best of the undisturbed runs is what it was before."""
     allowed = os.sched_getaffinity(0)
     cpu = min(allowed)

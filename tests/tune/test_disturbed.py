@@ -24,8 +24,6 @@ TARGET = detect("portable")
 TINY = Conv2d(N=1, C=5, H=6, W=6, K=8, R=3, S=3, pad=1)
 DISTURBED = {"dropped": 0.9}
 
-pytestmark = pytest.mark.disturbance
-
 
 @pytest.fixture
 def wisdom(tmp_path: Path) -> Wisdom:

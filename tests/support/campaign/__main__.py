@@ -4,9 +4,11 @@ import os
 import shlex
 import sys
 import tempfile
+from pathlib import Path
 from random import Random
 
 from tests.support.campaign.child import KINDS, Campaign
+from tests.support.machines import write_policy
 from tests.support.rates import assume_rates_of_all
 
 
@@ -14,6 +16,7 @@ def main(words: list[str]) -> int:
     """Print what is wrong with each case; 1 if anything is."""
     with tempfile.TemporaryDirectory(prefix="polysci-campaign-") as path:
         os.environ["POLYSCI_CACHE_DIR"] = path
+        write_policy(Path(path))
         assume_rates_of_all()
         if words[1].isdigit():
             random, kind = Random(int(words[1])), KINDS[words[0]]
