@@ -184,9 +184,7 @@ class Backward(GraphBuilder):
 Rule = Callable[[Backward, Node, Sequence[str]], Sequence[str]]
 
 
-def known_integers(back: Backward, node: Node, position: int, name: str) -> list[int] | None:
-    """Whole numbers of an attribute, or of a constant input; None where there are none."""
-    if name in node.attributes:
-        return [int(number) for number in np.atleast_1d(node.attributes[name])]
+def known_integers(back: Backward, node: Node, position: int) -> list[int] | None:
+    """Whole numbers of a constant input; None where there are none."""
     value = back.constant_value(node.input(position))
     return None if value is None else [int(number) for number in value.reshape(-1)]

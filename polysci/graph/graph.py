@@ -99,8 +99,7 @@ class ConstantValues:
 class Graph(ConstantValues):
     """``nodes`` come in an order that runs; ``constants`` are all inputs that no node makes.
 
-    ``tensors`` knows every name that occurs: inputs, constants and what nodes make. ``opset`` is
-    the version of ONNX's operators that the nodes follow.
+    ``tensors`` knows every name that occurs: inputs, constants and what nodes make.
     ``dynamic_dims`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     ``dequantised`` says of constants which whole numbers they stand for, by name.
@@ -112,7 +111,6 @@ class Graph(ConstantValues):
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array]
     tensors: Mapping[str, Tensor]
-    opset: int
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     dequantised: Mapping[str, QuantisedConstant] = field(

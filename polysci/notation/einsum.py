@@ -14,7 +14,7 @@ from opt_einsum.parser import parse_einsum_input
 from polysci.border.arguments import check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
-from polysci.frontends.notation.graphs import OPSET, contract
+from polysci.frontends.notation.graphs import contract
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Graph, Tensor
 from polysci.network.compiled import Network, compile_network
@@ -164,7 +164,7 @@ def _plan(
     """Compile the network of subscripts that fit these shapes."""
     inputs = [Tensor(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)]
     names = {tensor.name: tensor for tensor in inputs}
-    graph = GraphBuilder(Graph("einsum", (), (), (), {}, names, OPSET))
+    graph = GraphBuilder(Graph("einsum", (), (), (), {}, names))
     try:
         count = subscripts.partition("->")[0].count(",") + 1
         if count != len(shapes):

@@ -14,7 +14,7 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.compiler import is_dynamo_compiling
 
 from polysci.errors import UnsupportedError
-from polysci.frontends.layers.model import INPUT, OPSET, LayerGraph
+from polysci.frontends.layers.model import INPUT, LayerGraph
 from polysci.frontends.layers.recurrent import GRU, LSTM
 from polysci.graph import graph as ir
 from polysci.graph.differentiate import pull_back
@@ -114,7 +114,7 @@ class RecurrentShape:
             self.x[2], self.hidden, 1, self.bias, self.batch_first, self.directions == 2
         )
         x = ir.Tensor(INPUT, self.x)
-        empty = ir.Graph(self.cell, (x,), (), (), {}, {INPUT: x}, OPSET)
+        empty = ir.Graph(self.cell, (x,), (), (), {}, {INPUT: x})
         graph, states, turned = LayerGraph(empty), list[str](), list[str]()
         for name, shape in zip(STATES[self.cell], self.results[1:], strict=True):
             graph.tensors[name] = ir.Tensor(name, shape)

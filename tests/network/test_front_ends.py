@@ -36,7 +36,7 @@ def test_what_no_row_accepts_is_for_onnx() -> None:
 def test_a_new_front_end_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(rank: Any, *_: Any) -> Graph:
         x = Tensor("x", (2,) * rank)
-        graph = GraphBuilder(Graph("ranks", (x,), (), (), {}, {"x": x}, 24))
+        graph = GraphBuilder(Graph("ranks", (x,), (), (), {}, {"x": x}))
         return graph.to_graph([x], [graph.transpose("x", range(rank)[::-1])])
 
     row = table.FrontEnd("ranks", lambda model: isinstance(model, int), read, lambda rank: "turned")

@@ -1,4 +1,4 @@
-"""Operators of opsets 1 to 6 against NumPy."""
+"""Operators of older opsets against NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from polysci.errors import UnsupportedError
+from polysci.frontends.onnx import reference
 from polysci.frontends.onnx.importer import graph_of
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
@@ -100,11 +102,43 @@ def test_matrices_and_recurrent_nodes() -> None:
     np.testing.assert_allclose(made({"x": x})["y"], exact, rtol=1e-5, atol=1e-5)
 
 
-def test_the_graph_follows_the_first_opset_that_is_computed() -> None:
+def test_attributes_without_a_meaning_are_left_out() -> None:
     relu = model([node("Relu", "x", "y", consumed_inputs=[0])], {"x": [2]}, {"y": None}, opset=1)
-    graph = graph_of(relu)
-    assert graph.opset == 7
-    assert not graph.nodes[0].attributes
+    assert not graph_of(relu).nodes[0].attributes
+
+
+def operators(nodes: list[onnx.NodeProto], opset: int) -> list[tuple[str, str, tuple[str, ...]]]:
+    graph = graph_of(model(nodes, {"x": list(X.shape)}, {"y": None}, opset=opset))
+    return [(node.op, node.name, node.outputs) for node in graph.nodes]
+
+
+def test_nodes_keep_their_names() -> None:
+    clip = helper.make_node("Clip", ["x"], ["y"], "bounds", min=0.0)
+    assert operators([clip], 6) == operators([clip], 9) == [("clip", "bounds", ("y",))]
+    softmax = helper.make_node("Softmax", ["x"], ["y"], "shares", axis=2)
+    assert [op for op, *_ in operators([softmax], 12)] == ["reshape", "softmax", "reshape"]
+    assert operators([softmax], 12)[1][1] == "shares"
+    assert operators([softmax], 13) == [("softmax", "shares", ("y",))]
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_the_old_kin_of_softmax_flatten(op: str, axis: int) -> None:
+    """The newer one along the last axis, of what is flattened."""
+    x = reals(2, 3, 4)
+    newer = node(op, "x", "y", axis=1)
+    (wanted,) = ReferenceEvaluator(newer).run(None, {"x": x.reshape(2, 12)})
+    for shape in ((2, 3, 4), (0, 3, 4)):
+        older = model([node(op, "x", "y", axis=axis)], {"x": list(shape)}, {"y": None}, opset=11)
+        made = reference.run(graph_of(older), {"x": x[: shape[0]]}, "float32")["y"]
+        np.testing.assert_allclose(made, wanted.reshape(2, 3, 4)[: shape[0]], rtol=1e-6)
+
+
+def test_statistics_of_every_pixel_are_refused() -> None:
+    inputs = dict.fromkeys(ALL, np.ones(60, np.float32))
+    normal = node("BatchNormalization", "x s t u v", "y", spatial=0)
+    with pytest.raises(UnsupportedError, match="spatial 0"):
+        graph_of(model([normal], {"x": list(X.shape)}, {"y": None}, inputs, 8))
 
 
 def test_tiles_that_are_computed_are_refused() -> None:

@@ -15,7 +15,7 @@ CASES = [((64, 64), (1, 0)), ((65, 100), (1, 0)), ((80, 256), (1, 0)), ((3, 70, 
 def test_every_element_moves_once(threads: int) -> None:
     inputs = [Tensor(f"x{at}", shape) for at, (shape, _) in enumerate(CASES)]
     tensors = {tensor.name: tensor for tensor in inputs}
-    grown = GraphBuilder(Graph("turns", tuple(inputs), (), (), {}, tensors, 17))
+    grown = GraphBuilder(Graph("turns", tuple(inputs), (), (), {}, tensors))
     outputs = [grown.transpose(f"x{at}", order) for at, (_, order) in enumerate(CASES)]
     network = network_of(grown.to_graph(inputs, outputs), threads)
     text = "".join(network.code.files.values())

@@ -73,7 +73,6 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = MappingProxyType(
 )
 
 
-OPSET = 24
 INPUT = "x"
 Shape = tuple[int, ...]
 
@@ -168,7 +167,7 @@ def build_model(
         check_whole(f"shape[{at}]", size, 0)
     check_elements("shape", shape)
     x = Tensor(INPUT, tuple(int(size) for size in shape))
-    empty = Graph(name, (x,), (), (), {}, {INPUT: x}, OPSET)
+    empty = Graph(name, (x,), (), (), {}, {INPUT: x})
     graph = LayerGraph(empty, training=training, random=np.random.default_rng(seed))
     y = extend_all(graph, layers, INPUT)
     if y == INPUT:

@@ -135,7 +135,6 @@ def _leads(term: str, other: str, result: str) -> bool:
     return bool(single) and single[0] in term
 
 
-OPSET: Final = 24
 # Element types that arrays hold and loops do not compute with -> what these compute with.
 _STORED: Final = {"float16": "float32", "bf16": "float32"}
 # ... and what rounds to their numbers.
@@ -254,7 +253,7 @@ def graph_of_comprehension(
     whole = _with_scalars(whole, sizes)
     inference = infer_shapes(whole, sizes)
     comprehension = whole.comprehension
-    empty = Graph(comprehension.name, (), (), (), {}, {}, OPSET)
+    empty = Graph(comprehension.name, (), (), (), {}, {})
     graph = _Statements(empty, inference=inference, types=tensor_types(comprehension))
     declared = [tensor.name for tensor in comprehension.inputs if tensor.name not in sizes]
     inputs = [graph.add_input(name) for name in declared]

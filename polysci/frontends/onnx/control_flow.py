@@ -300,7 +300,7 @@ def _expand(reader: Reader, loop: RepeatedBody) -> None:
 
 def expand_scan(reader: Reader, proto: Any) -> None:
     """Expand ``Scan``: iterations read slices of inputs, one after the other."""
-    if reader.table.opset < 9:
+    if reader.follows < 9:
         raise ExpansionError("Scan before opset 9")
     graph = _body(proto)
     attributes = {value.name: list(value.ints) for value in proto.attribute if value.ints}
@@ -400,8 +400,7 @@ def reshape(reader: Reader, name: str, shape: list[int]) -> str:
     """Reshape a tensor."""
     target = reader.fresh(f"{name}/reshaped")
     sizes = reader.constant(f"{target}/shape", np.array(shape, np.int64))
-    exact = {"allowzero": 1} if reader.table.opset >= 14 else {}
-    reader.emit("Reshape", [name, sizes], [target], **exact)
+    reader.emit("Reshape", [name, sizes], [target], allowzero=1)
     return target
 
 
@@ -496,11 +495,7 @@ def _split(call: Call) -> None:
     axis %= len(shape)
     sizes, single = _sizes(call, shape[axis]), len(call.proto.input) < 2
     parts = [reader.fresh(f"{call.title}/{at}") for at in range(len(sizes))]
-    if reader.table.opset < 13:
-        reader.emit("Split", [x], parts, axis=axis, split=sizes)
-    else:
-        name = call.constant("sizes", np.array(sizes, np.int64))
-        reader.emit("Split", [x, name], parts, axis=axis)
+    reader.emit("Split", [x, call.integers("sizes", sizes)], parts, axis=axis)
     if single and not call.attribute("keepdims", 1):
         parts = [reshape(reader, name, shape[:axis] + shape[axis + 1 :]) for name in parts]
     _copy(call, parts)

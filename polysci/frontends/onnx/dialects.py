@@ -1,4 +1,4 @@
-"""Operators of other domains and of opsets before 7, as ONNX's of opset 7 and later."""
+"""Operators of other domains as ONNX's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.frontends.onnx.model_file import OLDEST
+from polysci.frontends.onnx.opset_upgrade import along_rows
 from polysci.frontends.onnx.reader import (
     Call,
     Expansion,
@@ -71,16 +71,12 @@ def _number(call: Call, value: Array) -> str:
     return call.constant("number", np.ascontiguousarray(value))
 
 
-def _list(call: Call, values: Sequence[int]) -> str:
-    return _number(call, np.array(values, np.int64))
-
-
 def _split_heads(call: Call, name: str, heads: int) -> str:
     """Split (batch, length, size) by heads, with their axis behind the batch."""
     batch, length, size = call.shape(name)
     if heads < 1 or size % heads:
         raise ExpansionError(f"{heads} heads of {size}")
-    shape = _list(call, (batch, length, heads, size // heads))
+    shape = call.integers("list", (batch, length, heads, size // heads))
     return call.make("Transpose", [call.make("Reshape", [name, shape])], perm=[0, 2, 1, 3])
 
 
@@ -94,7 +90,7 @@ def _mask(call: Call, mask: str) -> str:
         length = call.shape(call.input(0))[1] if call.proto.op_type == "Attention" else length
         if shape != (batch,):
             raise ExpansionError(f"a mask of shape {list(shape)}")
-        ends = call.make("Reshape", [mask, _list(call, (batch, 1))])
+        ends = call.make("Reshape", [mask, call.integers("list", (batch, 1))])
         dtype = call.reader.table.tensor(mask).dtype
         places = call.constant("places", np.arange(length, dtype=dtype)[None])
         mask, shape = call.make("Less", [places, ends]), (batch, length)
@@ -102,7 +98,7 @@ def _mask(call: Call, mask: str) -> str:
         raise ExpansionError(f"a mask of shape {list(shape)}")
     wide = [shape[0], 1, *([1] if len(shape) == 2 else []), *shape[1:]]
     real = call.make("Cast", [mask], to=int(call.reader.table.onnx.TensorProto.FLOAT))
-    real = call.make("Reshape", [real, _list(call, wide)])
+    real = call.make("Reshape", [real, call.integers("list", wide)])
     fill = float(call.attribute("mask_filter_value", MASKED))
     hidden = call.make("Sub", [call.number(1.0, real), real])
     return call.make("Mul", [hidden, call.number(fill, real)])
@@ -125,7 +121,7 @@ def _attend(call: Call, parts: Sequence[str], masks: Sequence[str]) -> None:
     shares = call.make("Softmax", [scores], axis=3)
     y = call.make("Transpose", [call.make("MatMul", [shares, value])], perm=[0, 2, 1, 3])
     width = heads * call.shape(value)[-1]
-    call.make("Reshape", [y, _list(call, (batch, length, width))], call.output(0))
+    call.make("Reshape", [y, call.integers("list", (batch, length, width))], call.output(0))
 
 
 SINGLE = 1  # ONNX's number of float32
@@ -141,22 +137,17 @@ def _on_8_bits(call: Call, op: str, factors: int) -> None:
 
 def _softmax(call: Call) -> None:
     """Expand Softmax of version ``opset``: before 13 all axes from ``axis`` on are one."""
-    x, axis, old = call.input(0), int(call.attribute("axis", -1)), call.attribute("opset", 13) < 13
-    rank = call.rank(x)
-    if old != (call.reader.table.opset < 13) and axis % rank != rank - 1:
-        raise ExpansionError(f"opset {call.attribute('opset', 13)} and axis {axis}")
-    _quantise(call, call.make("Softmax", [_dequantise_next(call, 0)], axis=axis), 3)
+    x, axis = _dequantise_next(call, 0), int(call.attribute("axis", -1))
+    old = call.attribute("opset", 13) < 13
+    y = along_rows(call, "Softmax", x, axis) if old else call.make("Softmax", [x], axis=axis)
+    _quantise(call, y, 3)
 
 
 def _mean(call: Call) -> None:
-    """Expand ReduceMean, whose axes are an input since version 18."""
-    inputs, attributes = [_dequantise_next(call, 0)], call.others("axes")
-    axes = call.attribute("axes", None)
-    if axes is not None and call.reader.table.opset < 18:
-        attributes["axes"] = axes
-    elif axes is not None:
-        inputs.append(_list(call, axes))
-    _quantise(call, call.make("ReduceMean", inputs, **attributes), 3)
+    inputs, axes = [_dequantise_next(call, 0)], call.attribute("axes", None)
+    if axes is not None:
+        inputs.append(call.integers("list", axes))
+    _quantise(call, call.make("ReduceMean", inputs, **call.others("axes")), 3)
 
 
 def _where(call: Call) -> None:
@@ -288,8 +279,6 @@ def _activate(call: Call, x: str) -> None:
         call.make(op, [x], call.output(0), alpha=alpha)
     elif op == "HardSigmoid" and len(values) == 2:
         call.make(op, [x], call.output(0), alpha=values[0], beta=values[1])
-    elif op == "Clip" and len(values) == 2 and call.reader.table.opset < 11:
-        call.make(op, [x], call.output(0), min=values[0], max=values[1])
     elif op == "Clip" and len(values) == 2:
         call.make(op, [x, *(call.number(value, x) for value in values)], call.output(0))
     else:
@@ -339,7 +328,7 @@ def _split_gelu(call: Call) -> None:
     halves = []
     for first in (0, size // 2):
         ends = [[first], [first + size // 2], [at]]
-        halves.append(call.make("Slice", [total, *(_list(call, end) for end in ends)]))
+        halves.append(call.make("Slice", [total, *(call.integers("list", end) for end in ends)]))
     call.make("Mul", [halves[0], call.make("Gelu", [halves[1]])], call.output(0))
 
 
@@ -390,7 +379,7 @@ def _embed(call: Call) -> None:
     if call.output(1) and call.input(7):
         raise ExpansionError("the output mask_index")
     token_ids, segments, table, places = (call.input(at) for at in (0, 1, 2, 3))
-    order = call.input(8) or _list(call, range(call.shape(token_ids)[1]))
+    order = call.input(8) or call.integers("list", range(call.shape(token_ids)[1]))
     total = call.make("Gather", [table, token_ids])
     total = call.make("Add", [total, call.make("Gather", [places, order])])
     if segments:
@@ -491,10 +480,7 @@ def _normalise(call: Call) -> None:
         raise ExpansionError(f"norm {kind}")
     axes = call.constant("axes", np.array([-1], np.int64))
     source = call.make("Abs", [x]) if kind == "MAX" else x
-    newer = call.reader.table.opset >= 18
-    norm = (
-        call.make(ops[kind], [source, axes]) if newer else call.make(ops[kind], [source], axes=[-1])
-    )
+    norm = call.make(ops[kind], [source, axes])
     zero, one = (call.number(value, norm) for value in (0.0, 1.0))
     divisor = call.make("Where", [call.make("Equal", [norm, zero]), one, norm])
     call.make("Div", [x, divisor], call.output(0))
@@ -524,117 +510,3 @@ def expansion_of_classical(reader: Reader, proto: Any) -> Expansion | None:
 
 def _refuse_classical(call: Call) -> None:
     raise ExpansionError(REFUSED)
-
-
-# Attributes that said how memory was shared, what a result was for, or what shapes say.
-_IDLE = ("consumed_inputs", "is_test", "output_sequence", "broadcast")
-# Attributes that had other values where nothing was said.
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"Concat": {"axis": 1}, "Selu": {"alpha": 1.6732, "gamma": 1.0507}}
-)
-Attributes = dict[str, Any]
-# Changes the attributes of a node, and returns its inputs, where they change as well.
-Conversion = Callable[[Call, list[str], Attributes], list[str] | None]
-
-
-def opset_upgrade(reader: Reader, proto: Any) -> Expansion | None:
-    """Return the expansion of a node older than opset 7, where it was written otherwise."""
-    known = all(name in reader.table.types for name in proto.input if name)
-    if reader.table.file_opset >= OLDEST or not known:
-        return None
-    call, inputs = Call(reader, proto), [*proto.input]
-    attributes = {**_DEFAULTS.get(proto.op_type, {}), **call.others(*_IDLE)}
-    if convert := _CONVERSIONS.get(proto.op_type):
-        inputs = convert(call, inputs, attributes) or inputs
-    if inputs == [*proto.input] and _with_types(attributes) == _with_types(call.others()):
-        return None
-    # the others of a BatchNormalization are for training
-    outputs = [*proto.output][: 1 if proto.op_type == "BatchNormalization" else None]
-    return lambda reader, _: reader.emit(proto.op_type, inputs, outputs, **attributes)
-
-
-def _with_types(attributes: Attributes) -> dict[str, tuple[type, Any]]:
-    """Return attributes with their types: 3 and 3.0 are equal."""
-    return {name: (type(value), value) for name, value in attributes.items()}
-
-
-def _along_axis(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
-    """Reshape a second operand that lies along axes of the first from ``axis`` on."""
-    axis = attributes.pop("axis", None)
-    if axis is None:
-        return None
-    rank, shape = call.rank(inputs[0]), call.shape(inputs[1])
-    behind = rank - axis % rank - len(shape)
-    return [inputs[0], _reshape_to(call, inputs[1], (*shape, *[1] * behind))]
-
-
-def _slopes(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
-    """Reshape the slopes of PRelu: one a channel, which is axis 1."""
-    rank, shape = call.rank(inputs[0]), call.shape(inputs[1])
-    if len(shape) != 1 or shape[0] == 1 or rank < 3:
-        return None
-    return [inputs[0], _reshape_to(call, inputs[1], (*shape, *[1] * (rank - 2)))]
-
-
-def _reshape_to(call: Call, name: str, shape: tuple[int, ...]) -> str:
-    same = call.shape(name) == shape
-    return name if same else call.make("Reshape", [name, _list(call, shape)])
-
-
-def _cast(call: Call, inputs: list[str], attributes: Attributes) -> None:
-    """Convert the type, which was a word."""
-    if isinstance(attributes.get("to"), str):
-        kinds = call.reader.table.onnx.TensorProto.DataType
-        attributes["to"] = kinds.Value(attributes["to"].upper())
-
-
-def _pad(call: Call, inputs: list[str], attributes: Attributes) -> None:
-    if "paddings" in attributes:
-        attributes["pads"] = attributes.pop("paddings")
-
-
-def _power(call: Call, inputs: list[str], attributes: Attributes) -> None:
-    """Convert p of LpPool from a real number."""
-    if "p" in attributes:
-        attributes["p"] = int(attributes["p"])
-
-
-def _reshape(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
-    return [*inputs, _list(call, attributes.pop("shape"))] if "shape" in attributes else None
-
-
-def _split(call: Call, inputs: list[str], attributes: Attributes) -> list[str]:
-    if len(inputs) == 2:
-        attributes["split"] = _read_integers(call, inputs[1])
-    return inputs[:1]
-
-
-def _tile(call: Call, inputs: list[str], attributes: Attributes) -> list[str] | None:
-    """Convert a number of tiles along one axis to repeats."""
-    if len(inputs) < 3:
-        return None
-    (tiles,), (axis,) = (_read_integers(call, name) for name in inputs[1:])
-    repeats = [1] * call.rank(inputs[0])
-    repeats[axis] = tiles
-    return [inputs[0], _list(call, repeats)]
-
-
-def _read_integers(call: Call, name: str) -> list[int]:
-    return [int(number) for number in call.reader.value(name, f"{name!r:.200} is").reshape(-1)]
-
-
-def _upsample(call: Call, inputs: list[str], attributes: Attributes) -> None:
-    if "height_scale" in attributes:
-        scales = [attributes.pop(f"{side}_scale") for side in ("height", "width")]
-        attributes["scales"] = [1.0, 1.0, *scales]
-
-
-_ARITHMETIC = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
-_CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
-    {
-        **dict.fromkeys(_ARITHMETIC, _along_axis),
-        **dict.fromkeys(("GlobalLpPool", "LpPool"), _power),
-        "Cast": _cast, "PRelu": _slopes, "Pad": _pad, "Reshape": _reshape, "Split": _split,
-        "Tile": _tile, "Upsample": _upsample,
-    }
-)  # fmt: skip

@@ -86,9 +86,7 @@ def _images(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 def _along(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Mix elements along one axis."""
     mark, rank = _first(reader, node), len(shapes[node.outputs[0]])
-    axis = int(node.attributes.get("axis", -1)) % rank
-    onward = reader.table.opset < 13 and node.op != "lp_norm"
-    if mark.axis == axis or (onward and mark.axis > axis):
+    if mark.axis == int(node.attributes.get("axis", -1)) % rank:
         raise ExpansionError(_MIXED)
     return mark
 
@@ -112,9 +110,8 @@ def _scanned(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 
 
 def _reduced(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
-    axes, known = node.attributes.get("axes"), reader.table.values.get(node.input(1))
-    if axes is None and known is not None:
-        axes = known.reshape(-1).tolist()
+    known = reader.table.values.get(node.input(1))
+    axes = [] if known is None else known.reshape(-1).tolist()
     every = range(0 if node.attributes.get("noop_with_empty_axes") else len(_shape(reader, node)))
     return _drop(reader, node, axes or every)
 
@@ -241,12 +238,10 @@ class DynamicNode(Call):
         return int(self.node.attributes.get("axis", default)) % max(1, self.rank_read)
 
     def axes(self, position: int) -> list[int]:
-        """Return the axes that an attribute or an input lists; all where neither is known."""
-        axes = self.node.attributes.get("axes")
-        if axes is None and (name := self.node.input(position)):
-            known = self.reader.table.values.get(name)
-            axes = None if known is None else known.reshape(-1).tolist()
-        if axes is None or (not len(axes) and not self.node.attributes.get("noop_with_empty_axes")):
+        """Return the axes that an input lists; all where it is not known."""
+        known = self.reader.table.values.get(self.node.input(position))
+        axes = [] if known is None else known.reshape(-1).tolist()
+        if known is None or not (axes or self.node.attributes.get("noop_with_empty_axes")):
             return list(range(self.rank_read))
         return [int(axis) % max(1, self.rank_read) for axis in axes]
 
@@ -263,10 +258,6 @@ class DynamicNode(Call):
 
     def reshape(self, name: str, shape: Sequence[int]) -> str:
         return self.add("reshape", (name, self.integers("shape", shape)), self.dtype(name), shape)
-
-    def integers(self, base: str, values: int | Sequence[int]) -> str:
-        """Return a constant of int64."""
-        return self.constant(base, np.array(values, np.int64))
 
     def count(self, op: str, left: str, right: str | int) -> str:
         """Add an operation of two whole numbers."""

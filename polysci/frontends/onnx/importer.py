@@ -23,7 +23,6 @@ from polysci.frontends.onnx.control_flow import (
 from polysci.frontends.onnx.dialects import (
     expansion_of_classical,
     expansion_of_microsoft,
-    opset_upgrade,
 )
 from polysci.frontends.onnx.dynamic_dims import (
     dynamic_dims_of,
@@ -34,18 +33,17 @@ from polysci.frontends.onnx.model_file import (
     DOMAINS,
     IN_MEMORY,
     KNOWN,
-    NEWEST,
-    OLDEST,
     Body,
     ModelSource,
     bind_attributes,
-    is_implemented,
+    newest_opset,
     onnx_module,
     opset_of,
     read,
     rename_nodes,
     widen_float16,
 )
+from polysci.frontends.onnx.opset_upgrade import opset_upgrade
 from polysci.frontends.onnx.reader import NO_OPERATOR, Expansion, ExpansionError, Reader
 from polysci.frontends.onnx.tensors import TensorTable
 from polysci.graph.graph import Graph, Node, ancestors
@@ -99,38 +97,24 @@ def _newer_parts(reader: Reader, proto: Any) -> list[str]:
 def _schema_with_body(reader: Reader, op: str) -> Any:
     """Return the schema of an operator that ONNX defines by others; None for all other ones."""
     defs = reader.table.onnx.defs
-    schema = defs.get_schema(op, is_implemented(op, reader.table.opset)) if defs.has(op) else None
+    schema = defs.get_schema(op, reader.table.opset) if defs.has(op) else None
     defined = schema and (schema.has_function or schema.has_context_dependent_function)
     return schema if defined else None
 
 
 def _expand_own(reader: Reader, proto: Any, *, function: Any) -> None:
-    for node in function.node:
-        _check_version(reader, function, node)
     defaults = {attribute.name: attribute for attribute in function.attribute_proto}
-    _inline_function(reader, proto, function, defaults)
+    _inline_function(reader, proto, function, defaults, _function_opset(function, reader.follows))
 
 
-def _check_version(reader: Reader, function: Any, node: Any) -> None:
-    """Refuse a function of another version of the operators, unless they are the same in both."""
-    defs = reader.table.onnx.defs
-    if node.domain not in DOMAINS or not defs.has(node.op_type):
-        return
-    versions = [entry.version for entry in function.opset_import if entry.domain in DOMAINS]
-    version = max(versions, default=reader.table.opset)
-    pair = {
-        defs.get_schema(node.op_type, min(opset, defs.onnx_opset_version())).since_version
-        for opset in (version, reader.table.opset)
-    }
-    if len(pair) > 1:
-        raise ExpansionError(
-            f"its function follows opset {version}, the model opset {reader.table.opset}, and "
-            f"{node.op_type} differs"
-        )
+def _function_opset(function: Any, default: int) -> int:
+    """Return the version of ONNX's operators that a model's function follows."""
+    versions = (entry.version for entry in function.opset_import if entry.domain in DOMAINS)
+    return int(max(versions, default=default))
 
 
 def _expand_schema(reader: Reader, proto: Any, *, schema: Any) -> None:
-    function = _definition(reader, proto, schema)
+    function, opset = _definition(reader, proto, schema)
     if function is None or not function.node:
         raise ExpansionError(f"ONNX has no definition of it for opset {reader.table.opset}")
     defaults = {
@@ -138,36 +122,33 @@ def _expand_schema(reader: Reader, proto: Any, *, schema: Any) -> None:
         for name, attribute in schema.attributes.items()
         if attribute.default_value.type
     }
-    _inline_function(reader, proto, function, defaults)
+    _inline_function(reader, proto, function, defaults, opset)
 
 
-def _definition(reader: Reader, proto: Any, schema: Any) -> Any:
-    """Return the newest body that the model's version of the operators may use.
+def _definition(reader: Reader, proto: Any, schema: Any) -> tuple[Any, int]:
+    """Return the newest body that the version of the operators may use, None without any.
 
-    That of a later opset, whose operators are the same in both, if there is none.
+    The second result is the version that the body follows.
     """
-    onnx, opset = reader.table.onnx, is_implemented(proto.op_type, reader.table.opset)
-    versions = schema.function_opset_versions
-    if versions:
-        version = max([version for version in versions if version <= opset] or [min(versions)])
-        data = schema.get_function_with_opset_version(version)
-        function = onnx.FunctionProto.FromString(data)
-        for node in function.node if version > opset else ():
-            _check_version(reader, function, node)
-        return function
+    onnx, opset = reader.table.onnx, reader.table.opset
+    if fitting := [version for version in schema.function_opset_versions if version <= opset]:
+        data = schema.get_function_with_opset_version(max(fitting))
+        return onnx.FunctionProto.FromString(data), max(fitting)
     versions = schema.context_dependent_function_opset_versions
     fitting = [version for version in versions if version <= opset]
     if not fitting:
-        return None
+        return None, opset
     empty = onnx.TypeProto()
     kinds = [reader.table.types[name] if name else empty for name in proto.input]
     data = schema.get_context_dependent_function_with_opset_version(
         max(fitting), proto.SerializeToString(), [kind.SerializeToString() for kind in kinds]
     )
-    return onnx.FunctionProto.FromString(data)
+    return onnx.FunctionProto.FromString(data), max(fitting)
 
 
-def _inline_function(reader: Reader, proto: Any, function: Any, defaults: dict[str, Any]) -> None:
+def _inline_function(
+    reader: Reader, proto: Any, function: Any, defaults: dict[str, Any], opset: int
+) -> None:
     """Add the body of a function with the inputs, outputs and attributes of a call."""
     nodes = rename_nodes(function.node, {})
     bind_attributes(nodes, defaults | {value.name: value for value in proto.attribute})
@@ -180,7 +161,8 @@ def _inline_function(reader: Reader, proto: Any, function: Any, defaults: dict[s
         )
     names = dict(zip(function.input, inputs, strict=True))
     body = Body(nodes, list(function.output))
-    reader.inline(body, names, outputs, proto.name or proto.output[0])
+    with reader.following(opset):
+        reader.inline(body, names, outputs, proto.name or proto.output[0])
 
 
 _FLOAT, _FLOAT16 = 1, 10  # numbers of element types
@@ -321,7 +303,7 @@ def bound_inputs(
     model: ModelSource, dims: Mapping[str, int], values: Mapping[str, Any]
 ) -> dict[str, Array]:
     """Return the inputs that ``values`` binds as arrays of the model's types and shapes."""
-    table = TensorTable(onnx_module(), str(model)[:200], NEWEST, NEWEST)
+    table = TensorTable(onnx_module(), str(model)[:200], newest_opset())
     graph = read(model, external=True).graph
     InputBinder(table, dims, values).bind(graph)
     return {name: table.values[name] for name in values}
@@ -363,13 +345,16 @@ def graph_of(
     where: str = "model",
 ) -> Graph:  # fmt: skip
     """Return the graph of a model in memory that ``model_file.check_model`` accepts."""
-    opset = opset_of(model, where)
-    table = TensorTable(onnx_module(), where, max(opset, OLDEST), opset)
+    opset, functions = opset_of(model, where), functions_of(model)
+    opsets = [_function_opset(function, opset) for function in functions.values()]
+    if opsets and max(opsets) > newest_opset():
+        raise UnsupportedError(f"{where}: a function follows opset {max(opsets)} of the operators")
+    table = TensorTable(onnx_module(), where, max(KNOWN, opset, *opsets))
     model = widen_float16(model)
     for tensor in model.graph.initializer:
         table.learn(tensor.name, table.array(tensor))
     InputBinder(table, dims or {}, values or {}).bind(model.graph)
-    reader = Reader(table, supported, expansion_of, functions_of(model), dynamic_dims_of)
+    reader = Reader(table, supported, expansion_of, functions, dynamic_dims_of, opset)
     reader.made |= table.types.keys()
     reader.taken |= reader.made | {name for node in model.graph.node for name in node.output}
     for node in model.graph.node:
@@ -381,6 +366,8 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
     """Return the expansion of a node, if any; ``last``: where polysci has no operator for it."""
     if last:
         return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
+    if proto.domain in DOMAINS and (upgrade := opset_upgrade(reader, proto)):
+        return upgrade
     if dynamic := expansion_of_dynamic(reader, proto):
         return dynamic
     if function := expansion_by_function(reader, proto):
@@ -389,8 +376,6 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
         return foreign
     if proto.domain not in DOMAINS:
         return None
-    if upgrade := opset_upgrade(reader, proto):
-        return upgrade
     if control := _CONTROL.get(proto.op_type):
         return control
     return expansion_of_sequence(reader, proto)
@@ -429,7 +414,6 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         tuple(kept),
         {name: table.values[name] for name in names if name in table.values},
         {name: table.tensor(name) for name in names},
-        table.opset,
         dynamic_dims,
         dequantised={name: row for name, row in reader.dequantised.items() if name in needed},
     )

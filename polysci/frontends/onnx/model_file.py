@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -25,17 +24,8 @@ INSTALL = "pip install 'polysci[onnx]'"
 MOST_FILE = (1 << 31) - 1  # bytes; a protocol buffer cannot be larger
 MOST_NODES = 100_000
 DOMAINS = ("", "ai.onnx")
-OLDEST, NEWEST = 7, 28  # opsets that nodes follow; those of older models are replaced
-KNOWN = 23  # the opset whose attributes the operators here have
-# The first versions that ONNX's reference has, which compute what those before them do, and those
-# of operators that take the place of foreign ones.
-_FIRST = MappingProxyType(
-    {
-        **{"QuantizeLinear": 19, "DequantizeLinear": 19},
-        **{"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23},
-        "GroupNormalization": 21,
-    }
-)
+KNOWN = 23  # the opset whose attributes the operators here have; nodes of older ones are replaced
+NEWEST = 28  # the last opset of models
 
 
 def onnx_module() -> Any:
@@ -47,9 +37,9 @@ def onnx_module() -> Any:
     return onnx
 
 
-def is_implemented(op: str, opset: int) -> int:
-    """Return the version of operators by which ONNX defines and computes a node of ``opset``."""
-    return max(opset, _FIRST.get(op, 0))
+def newest_opset() -> int:
+    """Return the last version of operators that the installed onnx has, and models may follow."""
+    return min(NEWEST, int(onnx_module().defs.onnx_opset_version()))
 
 
 def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
@@ -134,7 +124,7 @@ def opset_of(model: onnx.ModelProto, where: str) -> int:
     if len(versions) > 1:
         raise SpecError(f"{where}: several versions of the operators: {sorted(versions)}")
     (opset,) = versions
-    newest = min(NEWEST, onnx_module().defs.onnx_opset_version())
+    newest = newest_opset()
     if not 1 <= opset <= newest:
         raise UnsupportedError(f"{where}: opset {opset} of the operators; expected 1 to {newest}")
     return opset

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 from types import MappingProxyType
@@ -43,13 +44,17 @@ DynamicDimsOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str
 
 @dataclass(slots=True)
 class Reader:
-    """The nodes read so far; ``supported`` are operators that can be compiled, None: all."""
+    """The nodes read so far; ``supported`` are operators that can be compiled, None: all.
+
+    ``follows`` is the version of ONNX's operators of the nodes that are added now.
+    """
 
     table: TensorTable
     supported: Container[str] | None
     expansion_of: ExpansionOf
     functions: Mapping[tuple[str, str, str], Any]
     dynamic_dims_of: DynamicDimsOf
+    follows: int
     nodes: list[Node] = field(default_factory=list)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
     dynamic_dims: dict[str, DynamicDim] = field(default_factory=dict)  # of which data decides
@@ -270,10 +275,22 @@ class Reader:
         return self.table.values[name]
 
     def emit(
-        self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
-    ) -> None:
-        """Add a node of ONNX's operators."""
-        self.add(self.table.onnx.helper.make_node(op, inputs, outputs, outputs[0], **attributes))
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], title: str | None = None,
+        **attributes: Any,
+    ) -> None:  # fmt: skip
+        """Add a node of ONNX's operators, by default under the name of its first output."""
+        name = outputs[0] if title is None else title
+        with self.following(self.table.opset):
+            self.add(self.table.onnx.helper.make_node(op, inputs, outputs, name, **attributes))
+
+    @contextmanager
+    def following(self, opset: int) -> Iterator[None]:
+        """Add nodes of another version of ONNX's operators inside a ``with`` block."""
+        before, self.follows = self.follows, opset
+        try:
+            yield
+        finally:
+            self.follows = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +355,10 @@ class Call:
     def constant(self, base: str, value: Array) -> str:
         """Return a constant of this node."""
         return self.reader.constant(f"{self.title}/{base}", value)
+
+    def integers(self, base: str, values: int | Sequence[int]) -> str:
+        """Return a constant of int64."""
+        return self.constant(base, np.array(values, np.int64))
 
     def make(self, op: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         """Add a node; return the name of its result."""

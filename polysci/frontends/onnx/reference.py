@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.onnx.model_file import is_implemented, onnx_module
+from polysci.frontends.onnx.model_file import newest_opset, onnx_module
 from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
 from polysci.graph.operators import OPERATORS, onnx_name
 from polysci.graph.operators.indexing import with_places_inside
@@ -141,19 +141,19 @@ def of_node(
         node.op == "quantized_matmul" and (node.input(8) or (nudge and _has_one_scale(node, known)))
     ):
         return [_linear_product(graph, node, known, nudge)]
-    node, version, known = as_newer(node, graph.opset, with_places_inside(node, known))
+    known = with_places_inside(node, known)
     results = tuple(graph.tensors[name] for name in node.outputs if name in graph.tensors)
-    own = compute_by_own_rules(Evaluation(node, known, results, graph.opset, nudge))
+    own = compute_by_own_rules(Evaluation(node, known, results, nudge))
     if own is not None:
         return list(own)
     if node.op == "conv_transpose" and node.attributes.get("group", 1) > 1:
         return [_run_groups(graph, node, known)]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
-    return _evaluate(node, version, known)
+    return _evaluate(node, known)
 
 
-def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]:
+def _evaluate(node: Node, known: Mapping[str, Array]) -> list[Any]:
     """Compute a node by ONNX's reference. Raises UnsupportedError where it has none."""
     helper = onnx_module().helper
     from onnx.reference import ReferenceEvaluator
@@ -164,7 +164,7 @@ def _evaluate(node: Node, version: int, known: Mapping[str, Array]) -> list[Any]
     kind = helper.np_dtype_to_tensor_dtype
     inputs = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in feeds.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    opset = helper.make_opsetid("", is_implemented(name, version))
+    opset = helper.make_opsetid("", newest_opset())
     model = helper.make_model(
         helper.make_graph([proto], "one", inputs, outputs), opset_imports=[opset]
     )
@@ -227,37 +227,7 @@ def _linear_product(
 def _attributes(node: Node) -> dict[str, Any]:
     """Return attributes as ``make_node`` takes them."""
     onnx = onnx_module()
-    attributes = {
+    return {
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in node.attributes.items()
     }
-    if node.op == "grid_sample":  # whose modes had other names before opset 20
-        mode = attributes.get("mode", "linear")
-        attributes["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return attributes
-
-
-_NEWER_OPSET = 13  # of what takes their place, at least
-_SCALES = "\0scales"  # a name that no tensor of a model has
-
-
-def as_newer(
-    node: Node, opset: int, known: Mapping[str, Array]
-) -> tuple[Node, int, Mapping[str, Array]]:
-    """Return the node, its opset and the tensors that it reads, changed where it is older."""
-    if node.op == "scatter":
-        return replace(node, op="scatter_elements"), max(opset, _NEWER_OPSET), known
-    if node.op == "reduce_sum" and node.input(1):  # of a gradient, whatever the model's opset
-        return node, max(opset, _NEWER_OPSET), known
-    if node.op != "upsample" and (node.op != "resize" or opset >= 11):
-        return node, opset, known
-    listed = node.attributes.get("scales")
-    scales = known[node.input(1)] if listed is None else np.array(listed, np.float32)
-    attributes = {
-        "mode": node.attributes.get("mode", "nearest"),
-        "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "floor",
-    }
-    inputs = (node.inputs[0], "", _SCALES)
-    newer = replace(node, op="resize", inputs=inputs, attributes=MappingProxyType(attributes))
-    return newer, _NEWER_OPSET, {**known, _SCALES: scales.astype(np.float32)}

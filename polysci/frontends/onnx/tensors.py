@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
-from polysci.frontends.onnx.model_file import is_implemented
 from polysci.frontends.onnx.reference import compute_by_own_rules
 from polysci.graph.graph import Node, Tensor
 from polysci.graph.operators import OPERATORS
@@ -22,15 +21,11 @@ MOST_DIMS = 16
 
 @dataclass(slots=True)
 class TensorTable:
-    """Types (``TypeProto``) and values by name; ``opset`` is the version of ONNX's operators.
-
-    ``file_opset`` is that of the file, which may be older than all that are computed.
-    """
+    """Types (``TypeProto``) and values by name; ``opset`` is the version of ONNX's operators."""
 
     onnx: Any
     where: str
     opset: int
-    file_opset: int
     types: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
 
@@ -96,12 +91,11 @@ def infer(table: TensorTable, proto: Any, node: Node) -> Types:
         for name in names
         if name in table.values and table.values[name].size <= MOST_SHOWN
     }
-    opset = is_implemented(proto.op_type, table.opset)
     try:
         kinds: Types = onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(proto.op_type, opset), proto,
+            onnx.defs.get_schema(proto.op_type, table.opset), proto,
             {name: table.types[name] for name in names}, data,
-            opset_imports=[onnx.helper.make_opsetid("", opset)],
+            opset_imports=[onnx.helper.make_opsetid("", table.opset)],
         )  # fmt: skip
     except Exception as error:  # InferenceError, SchemaError and more
         raise table.fault(node, f": {error}") from None
@@ -205,13 +199,13 @@ def _compute(table: TensorTable, proto: Any, node: Node) -> list[Array] | None:
         return None
     _check_bytes(table, node, kinds)
     feeds = {name: _value(table, name) for name in node.inputs if name}
-    own = compute_by_own_rules(Evaluation(node, feeds, opset=table.opset))
+    own = compute_by_own_rules(Evaluation(node, feeds))
     if own is not None:
         return list(own)
     inputs = [helper.make_value_info(name, table.types[name]) for name in feeds]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
     graph = helper.make_graph([proto], "one", inputs, outputs)
-    opset = helper.make_opsetid("", is_implemented(proto.op_type, table.opset))
+    opset = helper.make_opsetid("", table.opset)
     model = helper.make_model(graph, opset_imports=[opset])
     try:
         results = iter(ReferenceEvaluator(model).run(None, feeds))

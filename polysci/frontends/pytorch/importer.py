@@ -24,7 +24,6 @@ from polysci.graph.graph import Graph, Tensor
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 from polysci.numerics.arrays import Array
 
-OPSET: Final = 24
 MOST_FOLDED: Final = 1 << 30  # bytes that are computed ahead at once
 NO_RULE: Final = "polysci has no such operator"
 OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
@@ -194,7 +193,7 @@ def import_calls(
     ``values`` are the tensors that are known. What cannot be expressed is in the importer, and its
     results have no maker.
     """
-    empty = Graph(title, (), (), (), {}, {}, OPSET)
+    empty = Graph(title, (), (), (), {}, {})
     importer = AtenImporter(GraphBuilder(empty), dict(values))
     tensors = [importer.add_input(node) for node in inputs]
     for node in calls:

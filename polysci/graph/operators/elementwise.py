@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from math import prod
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -133,22 +132,16 @@ def shift_bits(build: Builder, node: Node) -> None:
 
 
 def clip(build: Builder, node: Node) -> None:
-    """Bounds are attributes, or inputs since opset 11."""
+    """A bound that is left out does not bound."""
     x, y = node.inputs[0], node.outputs[0]
     build.check_function("max", x)
     if any(build.values[name].size != 1 for name in node.inputs[1:] if name):
         build.refuse("a bound of several numbers")
     expr = build.load(x, y)
-    lowest: Any = node.attributes.get("min")
-    highest: Any = node.attributes.get("max")
     if node.input(1):
-        lowest = build.load(node.input(1), y)
+        expr = apply("max", expr, build.load(node.input(1), y))
     if node.input(2):
-        highest = build.load(node.input(2), y)
-    if lowest is not None:
-        expr = apply("max", expr, lowest)
-    if highest is not None:
-        expr = apply("min", expr, highest)
+        expr = apply("min", expr, build.load(node.input(2), y))
     build.define(node, expr)
 
 
@@ -358,11 +351,10 @@ def extreme_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence
 
 
 def clip_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Nothing beyond the bounds; these are attributes, or inputs."""
+    """Nothing beyond the bounds."""
     dx = dys[0]
-    for position, name, test in ((1, "min", "x >= bound"), (2, "max", "x <= bound")):
-        bound = node.input(position) or node.attributes.get(name)
-        if bound is not None and bound != "":
+    for position, test in ((1, "x >= bound"), (2, "x <= bound")):
+        if bound := node.input(position):
             names = {"x": node.inputs[0], "bound": bound, "dx": dx}
             dx = derive(back, f"select({test}, dx, 0)", **names)
     return [dx, *[""] * (len(node.inputs) - 1)]

@@ -24,11 +24,8 @@ def dft(build: Builder, node: Node) -> None:
     x, y = node.inputs[0], node.outputs[0]
     build.check_floats(node, x)
     shape, full, rank = build.shape(x), build.shape(y), len(build.shape(x))
-    listed = node.attributes.get("axis", 1)
-    if build.graph.opset >= 20:
-        known = build.known(node, 2, "axis")
-        listed = -2 if known is None else int(known.reshape(-1)[0])
-    (along,) = attribute_axes([int(listed)], rank)
+    known = build.known(node, 2, "axis")
+    (along,) = attribute_axes([-2 if known is None else int(known.reshape(-1)[0])], rank)
     if along == rank - 1 or shape[-1] not in (1, 2):
         build.refuse(f"x {list(shape)} along axis {along}: expected 1 or 2 numbers a sample")
     inverse = bool(node.attributes.get("inverse", 0))

@@ -301,7 +301,7 @@ def infer_unpool(of: Inference) -> Sequence[Tensor | None]:
     return of.results if sizes is None else of.first(sizes.reshape(-1).tolist())
 
 
-ALONG_AXIS = ("gather", "gather_elements", "scatter", "scatter_elements")
+ALONG_AXIS = ("gather", "gather_elements", "scatter_elements")
 
 
 def with_places_inside(node: Node, known: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -363,7 +363,6 @@ ROWS = (
              shape_inputs=slice(1, 2)),
     Operator("one_hot", "OneHot", one_hot, shape_inputs=slice(1, 2)),
     Operator("reverse_sequence", "ReverseSequence", reverse_sequence),
-    Operator("scatter", "Scatter", scatter_elements),
     Operator("scatter_elements", "ScatterElements", scatter_elements),
     Operator("scatter_nd", "ScatterND", scatter_nd),
     Operator("tensor_scatter", "TensorScatter", tensor_scatter),

@@ -178,28 +178,27 @@ def root_mean_square(build: Builder, node: Node) -> None:
 
 
 def group_normalisation(build: Builder, node: Node) -> None:
-    """Normalise groups of channels; scale and bias are by channel, before opset 21 by group."""
+    """Normalise groups of channels; scale and bias are by channel."""
     _check(build, node)
     groups, channels = int(node.attributes["num_groups"]), build.shape(node.inputs[0])[1]
     if groups < 1 or channels % groups:
         build.refuse(f"{groups} groups of {channels} channels")
-    _normalise_channels(build, node, groups, groups if build.graph.opset < 21 else channels)
+    _normalise_channels(build, node, groups)
 
 
 def instance_normalisation(build: Builder, node: Node) -> None:
     """Every channel of every image by itself."""
     _check(build, node)
-    channels = build.shape(node.inputs[0])[1]
-    _normalise_channels(build, node, channels, channels)
+    _normalise_channels(build, node, build.shape(node.inputs[0])[1])
 
 
-def _normalise_channels(build: Builder, node: Node, groups: int, vectors: int) -> None:
-    """Normalise groups of channels; scale and bias have ``vectors`` elements."""
+def _normalise_channels(build: Builder, node: Node, groups: int) -> None:
+    """Normalise groups of channels."""
     x, scale, bias = node.inputs
     images, channels, *spatial = build.shape(x)
-    if build.shape(scale) != (vectors,) or build.shape(bias) != (vectors,):
+    if build.shape(scale) != (channels,) or build.shape(bias) != (channels,):
         build.refuse(f"scale {list(build.shape(scale))} and bias {list(build.shape(bias))}; "
-                     f"expected {vectors} elements each")  # fmt: skip
+                     f"expected {channels} elements each")  # fmt: skip
     size, epsilon = channels // groups, float(node.attributes.get("epsilon", 1e-5))
     over = [(f"r{2 + at}", extent) for at, extent in enumerate(spatial)]
     inside = [combine({name: 1}) for name, _ in over]
@@ -207,15 +206,14 @@ def _normalise_channels(build: Builder, node: Node, groups: int, vectors: int) -
     sums = Reduce("add", (("c", size), *over), Load(x, (axis(0), channel, *inside)))
     mean, factor = mean_and_scale(build, node, sums, (images, groups), epsilon)
     of_group = _every(channels, groups)
-    of_vector = _every(channels, vectors)
     shape = (images, channels)
     means = statistic(build, node, "means", Load(mean, (axis(0), of_group)), shape)
     factors = statistic(
         build, node, "factors",
-        apply("mul", Load(factor, (axis(0), of_group)), Load(scale, (of_vector,))), shape,
+        apply("mul", Load(factor, (axis(0), of_group)), Load(scale, (axis(1),))), shape,
     )  # fmt: skip
     m, f = (Load(name, (axis(0), axis(1))) for name in (means, factors))
-    x_here, b = build.load(x, node.outputs[0]), Load(bias, (of_vector,))
+    x_here, b = build.load(x, node.outputs[0]), Load(bias, (axis(1),))
     build.define(node, formula("(x - m) * f + b", x=x_here, m=m, f=f, b=b))
 
 
@@ -352,14 +350,13 @@ def groups_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
 
 
 def groups_reference(of: Evaluation) -> list[Array]:
-    """A scale and a bias a group, before opset 21, or a channel: ONNX's reference sums in f32."""
+    """A scale and a bias a channel: ONNX's reference sums in f32."""
     (x, scale, bias), node = of.inputs, of.node
     rows = x.reshape(len(x), node.attributes["num_groups"], -1)
     centred = rows - rows.mean(axis=2, keepdims=True)
     variance = (centred**2).mean(axis=2, keepdims=True)
     parts = centred / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-    vectors = [np.repeat(value, x.shape[1] // len(value)) for value in (scale, bias)]
-    factor, shift = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in vectors)
+    factor, shift = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in (scale, bias))
     return [parts.reshape(x.shape) * factor + shift]
 
 

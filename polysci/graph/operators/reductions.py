@@ -84,11 +84,9 @@ def reduce(
 
 
 def reduction_axes(build: Builder, node: Node) -> tuple[int, ...]:
-    """The axes of an attribute, or of an input in newer opsets; all where none are named."""
-    rank, listed = len(build.shape(node.inputs[0])), node.attributes.get("axes")
-    if node.input(1):
-        known = build.known(node, 1, "axes")
-        listed = None if known is None else [int(number) for number in known.reshape(-1)]
+    """The axes that the second input lists; all where it lists none."""
+    rank, known = len(build.shape(node.inputs[0])), build.known(node, 1, "axes")
+    listed = [] if known is None else [int(number) for number in known.reshape(-1)]
     if not listed and node.attributes.get("noop_with_empty_axes"):
         return ()
     return attribute_axes(listed or range(rank), rank)
@@ -299,7 +297,7 @@ def _operands(
 ) -> tuple[Mapping[str, str], Sequence[int]]:
     """x, y and dy, which keep the axes with one element, and these axes."""
     x, shape = node.inputs[0], back.shape(node.inputs[0])
-    axes = known_integers(back, node, 1, "axes")
+    axes = known_integers(back, node, 1)
     if not axes:
         axes = [] if node.attributes.get("noop_with_empty_axes") else list(range(len(shape)))
     axes = [at % len(shape) for at in axes]

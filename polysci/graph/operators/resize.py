@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import MappingProxyType
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +28,6 @@ Indices = NDArray[np.int64]
 
 def resize(build: Builder, node: Node) -> None:
     """One axis after the other: linear interpolation is a product of those along axes."""
-    if node.op == "upsample" or build.graph.opset < 11:
-        node = _in_new_words(build, node)
     x, y = node.inputs[0], node.outputs[0]
     mode = node.attributes.get("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
@@ -59,20 +54,6 @@ def resize(build: Builder, node: Node) -> None:
         current = output
     if not changed:
         build.define(node, build.load(x, y))
-
-
-def _in_new_words(build: Builder, node: Node) -> Node:
-    """Upsample, or Resize before opset 11, as Resize of later ones."""
-    listed, scales = node.attributes.get("scales"), node.input(1)
-    if listed is not None:
-        scales = build.number(f"{node.outputs[0]}.scales", np.array(listed, np.float32))
-    attributes = {
-        "mode": node.attributes.get("mode", "nearest"),
-        "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "floor",
-    }
-    inputs = (node.inputs[0], "", scales)
-    return replace(node, inputs=inputs, attributes=MappingProxyType(attributes))
 
 
 def _scales(build: Builder, node: Node) -> list[float]:
@@ -245,5 +226,4 @@ def _nearest(build: Builder, node: Node, places: Reals) -> NDArray[np.int64]:
 
 ROWS = (
     Operator("resize", "Resize", resize, shape_inputs=slice(None)),
-    Operator("upsample", "Upsample", resize, shape_inputs=slice(None)),
 )  # fmt: skip

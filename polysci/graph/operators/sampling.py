@@ -111,7 +111,7 @@ def grid_sample(build: Builder, node: Node) -> None:
     x, grid, y = node.inputs[0], node.inputs[1], node.outputs[0]
     build.check_floats(node, x, grid)
     shape, points = build.shape(x), build.shape(grid)
-    mode = str(node.attributes.get("mode", "bilinear" if build.graph.opset < 20 else "linear"))
+    mode = str(node.attributes.get("mode", "linear"))
     padding = str(node.attributes.get("padding_mode", "zeros"))
     rank = len(shape) - 2
     if mode not in _TAPS or padding not in _PADDING:

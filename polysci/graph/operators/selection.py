@@ -63,8 +63,7 @@ def roi_align(build: Builder, node: Node) -> None:
     modes = ("avg", "max")
     ways = {"half_pixel": 0.5, "output_half_pixel": 0.0}
     mode = str(node.attributes.get("mode", "avg"))
-    default = "half_pixel" if build.graph.opset >= 16 else "output_half_pixel"
-    way = str(node.attributes.get("coordinate_transformation_mode", default))
+    way = str(node.attributes.get("coordinate_transformation_mode", "half_pixel"))
     if mode not in modes or way not in ways:
         build.refuse(f"mode {mode} with coordinate_transformation_mode {way}")
     shape = build.shape(node.outputs[0])

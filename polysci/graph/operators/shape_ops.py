@@ -58,21 +58,6 @@ def check_axis(of: Inference) -> Sequence[Tensor | None]:
     return of.results
 
 
-def cut(of: Inference) -> Sequence[Tensor | None]:
-    """A Slice by attributes, whose ends lie where they may; inference leaves them there."""
-    starts, ends = (of.node.attributes.get(name) for name in ("starts", "ends"))
-    if starts is None or ends is None:
-        return of.results
-    shape = list(of.shape)
-    for at, start, end in zip(
-        of.node.attributes.get("axes") or range(len(starts)), starts, ends, strict=True
-    ):
-        if not -len(shape) <= at < len(shape):
-            return of.results
-        shape[at] = len(range(shape[at])[start:end])
-    return of.first(shape)
-
-
 _MODES = ("constant", "edge", "reflect", "wrap")
 
 
@@ -115,7 +100,7 @@ def split(build: Builder, node: Node) -> None:
 
 
 def slices(build: Builder, node: Node) -> None:
-    """Starts and ends are attributes, or inputs since opset 10; they may lie outside."""
+    """Starts and ends may lie outside."""
     shape = build.shape(node.inputs[0])
     rank = len(shape)
     starts = _list(build, node, 1, "starts")
@@ -130,8 +115,6 @@ def slices(build: Builder, node: Node) -> None:
 
 
 def _list(build: Builder, node: Node, position: int, name: str) -> list[int]:
-    if name in node.attributes:
-        return [int(number) for number in node.attributes[name]]
     value = build.known(node, position, name)
     return [] if value is None else [int(number) for number in value.reshape(-1)]
 
@@ -161,8 +144,7 @@ def pad(build: Builder, node: Node) -> None:
                 index[at] = Lookup(tuple(map(int, sources)), axis(at))
         build.define(node, Load(x, tuple(index)))
         return
-    value = node.attributes.get("value", 0.0)
-    other: Expr = Number(float(value))
+    other: Expr = Number(0.0)
     if node.input(2) and build.values[node.input(2)].size:
         other = build.load(node.input(2), node.outputs[0])
     guards = tuple(
@@ -368,10 +350,7 @@ def slices_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[
     """Zeros around and between the elements that were taken."""
     x, dx = node.inputs[0], dys[0]
     shape = back.shape(x)
-    starts, ends, axes, steps = (
-        known_integers(back, node, at, name)
-        for at, name in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
-    )
+    starts, ends, axes, steps = (known_integers(back, node, at) for at in range(1, 5))
     assert starts is not None and ends is not None
     axes = axes or list(range(len(starts)))
     for start, end, at, step in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
@@ -407,11 +386,7 @@ def pad_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str
     if mode != "constant":
         raise UnsupportedError(f"the gradient of padding of mode {mode}")
     x = node.inputs[0]
-    shape, pads, axes = (
-        back.shape(x),
-        known_integers(back, node, 1, "pads"),
-        known_integers(back, node, 3, "axes"),
-    )
+    shape, pads, axes = back.shape(x), known_integers(back, node, 1), known_integers(back, node, 3)
     assert pads is not None
     turned = list(range(len(shape))) if axes is None else [at % len(shape) for at in axes]
     dx = dys[0]
@@ -430,7 +405,7 @@ ROWS = (
              dims="transposed"),
     Operator("concat", "Concat", concat, gradient=concat_gradient, dims="joined"),
     Operator("split", "Split", split, gradient=split_gradient),
-    Operator("slice", "Slice", slices, cut, slices_gradient, dims="sliced"),
+    Operator("slice", "Slice", slices, gradient=slices_gradient, dims="sliced"),
     Operator("pad", "Pad", pad, gradient=pad_gradient),
     # Without stages: known while a model is read, or Reshape after simplification
     Operator("flatten", "Flatten", None, check_axis, reshape_gradient, dims="reshaped"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -12,7 +12,7 @@ from polysci.graph.formulas import derive
 from polysci.graph.graph import Node
 from polysci.graph.operators.builder import Builder, attribute_axes, formula, whole
 from polysci.graph.operators.reductions import reduce
-from polysci.graph.operators.table import Evaluation, Operator
+from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import (
     Computed,
     Expr,
@@ -24,15 +24,12 @@ from polysci.loop_ir.expressions import (
     axis,
     combine,
 )
-from polysci.numerics.arrays import Array
 
 
 def _axes(build: Builder, node: Node) -> Sequence[int]:
-    """One axis; before opset 13 all axes from one on."""
+    """The axis, as a list."""
     build.check_floats(node, node.inputs[0])
-    rank, old = len(build.shape(node.inputs[0])), build.graph.opset < 13
-    (first,) = attribute_axes([node.attributes.get("axis", 1 if old else -1)], rank)
-    return range(first, rank) if old else [first]
+    return attribute_axes([node.attributes.get("axis", -1)], len(build.shape(node.inputs[0])))
 
 
 def _make_reduced(build: Builder, node: Node, axes: Sequence[int], part: str, dtype: str) -> str:
@@ -135,11 +132,9 @@ def _sum(build: Builder, name: str) -> Reduce:
 
 
 def softmax_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
-    """Softmax and its logarithm, along an axis; before opset 13 along all from one on."""
-    y, dy, shape = node.outputs[0], dys[0], back.shape(node.outputs[0])
-    old = back.graph.opset < 13
-    first = int(node.attributes.get("axis", 1 if old else -1)) % len(shape)
-    axes = range(first, len(shape)) if old else [first]
+    """Softmax and its logarithm, along an axis."""
+    y, dy, rank = node.outputs[0], dys[0], len(back.shape(node.outputs[0]))
+    axes = [int(node.attributes.get("axis", -1)) % rank]
     return [_of_logarithm(back, y, dy, axes)] if node.op == "log_softmax" else [
         derive(back, "y * (dy - t)", y=y, dy=dy,
                t=back.total(derive(back, "dy * y", dy=dy, y=y), axes, keep=True))
@@ -193,54 +188,10 @@ def _shares(back: Backward, node: Node, labels: str, weights: str, hot: str) -> 
     return derive(back, "share / select(t == 0, 1, t)", share=share, t=total)
 
 
-def _softmax(rows: Array) -> Array:
-    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    shares: Array = powers / powers.sum(axis=1, keepdims=True)
-    return shares
-
-
-def _log_softmax(rows: Array) -> Array:
-    below = rows - rows.max(axis=1, keepdims=True)
-    logarithms: Array = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
-    return logarithms
-
-
-def _hardmax(rows: Array) -> Array:
-    ones = np.zeros_like(rows)
-    ones[np.arange(len(rows)), rows.argmax(axis=1)] = 1
-    return ones
-
-
-def _flat(of: Evaluation, function: Callable[[Array], Array]) -> list[Array] | None:
-    """A function of rows, of all axes from one on as one.
-
-    So before opset 13; ONNX's reference knows the newer one.
-    """
-    if of.opset >= 13:
-        return None
-    (x,) = of.inputs
-    axis = int(of.node.attributes.get("axis", 1)) % x.ndim
-    return [function(x.reshape(prod(x.shape[:axis]), -1)).reshape(x.shape) if x.size else x]
-
-
-def softmax_reference(of: Evaluation) -> list[Array] | None:
-    return _flat(of, _softmax)
-
-
-def log_softmax_reference(of: Evaluation) -> list[Array] | None:
-    return _flat(of, _log_softmax)
-
-
-def hardmax_reference(of: Evaluation) -> list[Array] | None:
-    return _flat(of, _hardmax)
-
-
 ROWS = (
-    Operator("softmax", "Softmax", softmax, gradient=softmax_gradient, reference=softmax_reference,
-             dims="along"),
-    Operator("log_softmax", "LogSoftmax", softmax, gradient=softmax_gradient,
-             reference=log_softmax_reference, dims="along"),
-    Operator("hardmax", "Hardmax", hardmax, reference=hardmax_reference, dims="along"),
+    Operator("softmax", "Softmax", softmax, gradient=softmax_gradient, dims="along"),
+    Operator("log_softmax", "LogSoftmax", softmax, gradient=softmax_gradient, dims="along"),
+    Operator("hardmax", "Hardmax", hardmax, dims="along"),
     Operator("cross_entropy", "SoftmaxCrossEntropyLoss", cross_entropy,
              gradient=cross_entropy_gradient),
 )  # fmt: skip

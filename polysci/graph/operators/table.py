@@ -72,14 +72,13 @@ def like_input(of: Inference) -> Sequence[Tensor | None]:
 class Evaluation:
     """A node to compute for values that are known by name.
 
-    ``results`` are the tensors that it makes, empty where that is not known yet. ``opset`` is the
-    version of ONNX's operators. A ``nudge`` moves what is rounded to 8 bits.
+    ``results`` are the tensors that it makes, empty where that is not known yet. A ``nudge`` moves
+    what is rounded to 8 bits.
     """
 
     node: Node
     known: Mapping[str, Array]
     results: tuple[Tensor, ...] = ()
-    opset: int = 0
     nudge: Nudge | None = None
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from polysci.graph.graph import Graph, Node, rebuild
 from polysci.numerics.arrays import Array
 
+_EXACT = MappingProxyType({"allowzero": 1})
 RESHAPES = ("flatten", "squeeze", "unsqueeze", "reshape")
 
 
@@ -19,8 +20,7 @@ def fix_shapes(graph: Graph) -> Graph:
         if node.op in RESHAPES and not _has_fixed_shape(graph, node):
             name, shape = graph.part_name(node, "shape"), graph.tensors[node.outputs[0]].shape
             constants[name] = np.array(shape, np.int64)
-            exact = MappingProxyType({"allowzero": 1} if graph.opset >= 14 else {})
-            node = Node("reshape", (node.inputs[0], name), node.outputs, exact, node.name)
+            node = Node("reshape", (node.inputs[0], name), node.outputs, _EXACT, node.name)
         nodes.append(node)
     return rebuild(graph, nodes, constants)
 

@@ -13,13 +13,12 @@ from polysci.graph.graph import Graph, Node
 from polysci.numerics.arrays import Array
 
 OPERATORS = ("integer_conv", "integer_matmul")
-LEAST_OPSET = 11  # in which Pad has inputs
 WHOLE = 6  # ONNX's number of int32
 
 
 def remove_known_zeros(graph: Graph) -> Graph:
     """No computed zero of x and no weights beyond 8 bits, in products with known weights."""
-    usable = graph.opset >= LEAST_OPSET and any(node.op in OPERATORS for node in graph.nodes)
+    usable = any(node.op in OPERATORS for node in graph.nodes)
     return rewrite_nodes(graph, _expand) if usable else graph
 
 

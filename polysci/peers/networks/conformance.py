@@ -304,7 +304,7 @@ def _compare(part: ReadCase, results: Sequence[Array]) -> CaseResult:
 
 
 def merge_graphs(graphs: Sequence[Graph]) -> Graph:
-    """One graph of many that follow the same opset; names begin with the graph's number."""
+    """One graph of many; names begin with the graph's number."""
     merged = [_prefix(graph, f"g{number}/") for number, graph in enumerate(graphs)]
     return Graph(
         "merged",
@@ -313,7 +313,6 @@ def merge_graphs(graphs: Sequence[Graph]) -> Graph:
         tuple(node for graph in merged for node in graph.nodes),
         {name: value for graph in merged for name, value in graph.constants.items()},
         {name: tensor for graph in merged for name, tensor in graph.tensors.items()},
-        graphs[0].opset,
         {name: mark for graph in merged for name, mark in graph.dynamic_dims.items()},
     )
 

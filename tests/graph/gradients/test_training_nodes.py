@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray]
 def growing(**inputs: np.ndarray) -> GraphBuilder:
     """A graph of inputs alone."""
     tensors = {name: Tensor(name, v.shape, v.dtype.name) for name, v in inputs.items()}
-    return GraphBuilder(Graph("small", tuple(tensors.values()), (), (), {}, tensors, 24))
+    return GraphBuilder(Graph("small", tuple(tensors.values()), (), (), {}, tensors))
 
 
 def run(graph: Graph, values: Arrays, threads: int = 1) -> Arrays:
