@@ -17,7 +17,7 @@ from polysci.text.tables import fit, time_text
 if TYPE_CHECKING:
     from polysci.cli.display import Display
     from polysci.ops.problem import Problem
-    from polysci.peers.contest import Comparison
+    from polysci.peers.contest import LayerComparison
     from polysci.peers.rival import LayerRival
     from polysci.tune import Result
 
@@ -155,7 +155,7 @@ def _compare(
 
 def _time(
     problem: Problem, result: Result, rivals: Sequence[LayerRival], arguments: argparse.Namespace
-) -> Comparison:
+) -> LayerComparison:
     """One run of a layer beside all peers."""
     from polysci.numerics.dtypes import precision_named
     from polysci.peers.contest import PEAK_UNITS, ROUNDS, compare
@@ -182,7 +182,7 @@ def _time(
 class ComparedLayer:
     """A layer's times beside the peers', and the search that chose our schedule."""
 
-    times: Comparison
+    times: LayerComparison
     result: Result
 
     @property
@@ -248,7 +248,7 @@ def write_table(
     return "\n".join(lines)
 
 
-def _is_marked(times: Comparison) -> bool:
+def _is_marked(times: LayerComparison) -> bool:
     """Return whether other work disturbed most samples of a side, or all of the peak's."""
     return times.disturbed or times.peak_disturbed or any(peer.disturbed for peer in times.peers)
 
@@ -279,7 +279,7 @@ def _rows(comparisons: Sequence[ComparedLayer]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _title(name: str, all_times: Sequence[Comparison]) -> str:
+def _title(name: str, all_times: Sequence[LayerComparison]) -> str:
     """A peer's name and version, as far as some layer tells it."""
     versions = (p.version for times in all_times for p in times.peers if p.name == name)
     return f"{name} {next(filter(None, versions), '').split(' ')[0]}".strip()
@@ -311,7 +311,7 @@ def _summary(comparisons: Sequence[ComparedLayer], faults: Sequence[Fault]) -> d
     }
 
 
-def _peers(all_times: Sequence[Comparison]) -> dict[str, tuple[str, dict[str, float | None]]]:
+def _peers(all_times: Sequence[LayerComparison]) -> dict[str, tuple[str, dict[str, float | None]]]:
     """Return the name with version, and the ratios, of every peer that ran a layer."""
     peers = [peer for times in all_times for peer in times.peers if peer.version]
     versions = {peer.name: f"{peer.name} {peer.version}" for peer in peers}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polysci.network.debug import CheckedTensor
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
-    from polysci.peers.networks.contest import NetworkComparison
+    from polysci.peers.networks.compare import NetworkComparison
 
 
 def output_options(command: argparse.ArgumentParser) -> None:

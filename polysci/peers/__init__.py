@@ -35,7 +35,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         peer.name: peer
         for peer in (
-            Peer("torch", "torch", "polysci.peers.pytorch:PyTorch", operators=_OPERATORS),
+            Peer("torch", "torch", "polysci.peers.pytorch.service:PyTorch", operators=_OPERATORS),
             Peer(
                 "onednn", "", "polysci.peers.onednn.service:OneDNN",
                 operators=(*_OPERATORS, "conv1d"), takes_library=True,

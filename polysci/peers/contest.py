@@ -68,7 +68,7 @@ class PeerTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LayerComparison:
     """Samples of ours and of the peers', in seconds a call, taken in turns.
 
     ``peak_gflops`` is the peak of all threads, of the instructions that ``unit`` names. ``cold``
@@ -88,7 +88,7 @@ class Comparison:
     dropped: float = 0.0
     peak_disturbed: bool = False
 
-    def best_with(self, again: Comparison) -> Comparison:
+    def best_with(self, again: LayerComparison) -> LayerComparison:
         """Every side's samples with the lesser median of two runs: what disturbs adds time."""
         peers = zip(self.peers, again.peers, strict=True)
         chosen = again if _lesser(self.seconds, again.seconds) is again.seconds else self
@@ -194,8 +194,7 @@ def compare(
     rounds: int = ROUNDS,
     schedule: Schedule | None = None,
     cold: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
+) -> LayerComparison:
     """Time a compiled candidate and the rivals in turns; all are checked first.
 
     ``schedule`` is the candidate's, for the check. ``peak`` is the probe of the peak of ``unit``,
@@ -221,7 +220,7 @@ def compare(
             for rival, peer in zip(rivals, peers, strict=True):
                 if peer.version:
                     takes[peer.name, from_memory] = partial(rival.sample, from_memory)
-        samples, failed = _take_turns(takes, rounds, progress)
+        samples, failed = _take_turns(takes, rounds)
         peaks.append(bench.peak(*peak))
     timed = tuple(
         PeerTimes(peer.name, failed[peer.name])
@@ -231,7 +230,7 @@ def compare(
     )
     best = fastest(peaks)
     gflops = 1e-9 / best.seconds * rivals[0].threads
-    return Comparison(
+    return LayerComparison(
         problem, peers=timed, peak_gflops=gflops, unit=unit, peak_disturbed=best.disturbed,
         **_members(samples, _OURS),
     )  # fmt: skip
@@ -266,9 +265,7 @@ def _members(samples: Mapping[tuple[str, bool], Samples], side: str) -> dict[str
 
 
 def _take_turns(
-    takes: Mapping[tuple[str, bool], Callable[[], Sample]],
-    rounds: int,
-    progress: Callable[[int, int], None] | None,
+    takes: Mapping[tuple[str, bool], Callable[[], Sample]], rounds: int
 ) -> tuple[dict[tuple[str, bool], Samples], dict[str, str]]:
     """Samples of every side, one in every round; each second round goes backwards.
 
@@ -278,8 +275,6 @@ def _take_turns(
     samples = {side: Samples() for side in takes}
     failed = dict[str, str]()
     for turn in range(MOST_TURNS * rounds):
-        if progress:
-            progress(turn, rounds)
         for side in list(takes)[:: 1 if turn % 2 == 0 else -1]:
             if side[0] in failed or samples[side].enough(rounds):
                 continue

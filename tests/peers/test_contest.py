@@ -15,7 +15,7 @@ from polysci.measure.samples import MOST_TURNS, Sample, Samples
 from polysci.ops.convolutions import Conv2d
 from polysci.ops.problem import Problem
 from polysci.peers import PEERS, Peer
-from polysci.peers.contest import Comparison, PeerTimes
+from polysci.peers.contest import LayerComparison, PeerTimes
 from polysci.space import schedule
 from polysci.tune import Result, emit
 from tests.support.command import done, polysci
@@ -192,7 +192,7 @@ def test_a_library_that_is_not_there_ends_the_run() -> None:
 
 
 def layer(*peers: PeerTimes, cold: tuple[float, ...] = ()) -> bench_command.ComparedLayer:
-    times = Comparison(PROBLEM, (2e-6,) * 9, peers, 500.0, "FMA", cold)
+    times = LayerComparison(PROBLEM, (2e-6,) * 9, peers, 500.0, "FMA", cold)
     plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
     source = emit(PROBLEM, plan)
     return bench_command.ComparedLayer(

@@ -19,11 +19,12 @@ from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.numerics.dtypes import PRECISIONS, from_bf16
 from polysci.ops.convolutions import Conv2d
 from polysci.peers import PEERS
-from polysci.peers.contest import PEAK_UNITS, Comparison, PeerTimes
+from polysci.peers.contest import PEAK_UNITS, LayerComparison, PeerTimes
 from polysci.peers.example_inputs import example_inputs, fault
 from polysci.peers.process import peer_named
-from polysci.peers.pytorch import PyTorch, service
+from polysci.peers.pytorch import service
 from polysci.peers.pytorch.operands import Operands, Path, chain
+from polysci.peers.pytorch.service import PyTorch
 from polysci.runtime.measurement import RECORDED, Measurement
 from polysci.space import schedule
 from polysci.tune import Result, emit
@@ -209,7 +210,7 @@ def test_without_pytorch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pytorch_is_imported_late() -> None:
-    code = "import polysci.peers.pytorch, sys; sys.exit('torch' in sys.modules)"
+    code = "import polysci.peers.pytorch.service, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -233,7 +234,7 @@ def test_a_peer_that_is_none() -> None:
 def compared(measurement: Measurement | None = None) -> bench_command.ComparedLayer:
     """A layer and its peer, and the measurement by which our schedule was chosen."""
     torch = PeerTimes("torch", "a call", "9", {"a call": 3e-6, "another": 4e-6}, (3e-6,) * 9)
-    times = Comparison(SHAPES["dense"], (2e-6,) * 9, (torch,), 500.0, PEAK_UNITS["i8"])
+    times = LayerComparison(SHAPES["dense"], (2e-6,) * 9, (torch,), 500.0, PEAK_UNITS["i8"])
     plan = schedule.parse("n p q k:4 > brgemm_portable_f32_1x4")
     source = emit(SHAPES["dense"], plan)
     result = Result(SHAPES["dense"], plan, source, 1e-6, measurement, (), 0.0, "measure", 1)

@@ -1,15 +1,18 @@
-"""Our network beside the peers': in its own process, and all of them in turns."""
+"""Our network beside the peers': each in its own process, timed in turns, one at a time."""
 
 from __future__ import annotations
 
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from os import PathLike
 from pathlib import Path
+from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -18,15 +21,14 @@ from numpy.typing import NDArray
 from polysci.errors import CheckError, SpecError, UnsupportedError
 from polysci.frontends.layers.words import backward_of
 from polysci.frontends.onnx.importer import bound_inputs
-from polysci.measure.network_samples import SAMPLE_S, WARM_UP_S
+from polysci.measure.network_samples import PAUSE_S, SAMPLE_S, WARM_UP_S
 from polysci.network.build import store
 from polysci.network.compiled import Network, build_network
 from polysci.network.prepare import prepare
 from polysci.network.runner import inputs_of, order_inputs
-from polysci.numerics.differences import largest_error
+from polysci.numerics.differences import Difference, compare_outputs, largest_error
 from polysci.peers import REMEDY, Peer
-from polysci.peers.contest import ROUNDS
-from polysci.peers.networks.contest import OURS, NetworkComparison, compare
+from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
 from polysci.peers.process import FAILURES, PeerProcess, peer_named
 from polysci.tune.wisdom import Wisdom
 
@@ -48,12 +50,17 @@ def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | Non
     return largest_error(ours, theirs, "f32")
 
 
+OURS: Final = "polysci"
 DTYPES: Final = ("f32", "bf16")
 _TRIALS: Final = 5  # samples that decide between the settings
 
 
 class TimedNetwork(PeerProcess):
-    """A worker process with a network in it, loaded and ready to be timed."""
+    """A worker process with a network in it, loaded and ready to be timed.
+
+    ``outputs`` are those of one run, in the model's order, ``choice`` is the setting,
+    ``peak_bytes`` the memory that loading and the first runs added to that process.
+    """
 
     version = choice = ""
     peak_bytes = 0
@@ -69,8 +76,7 @@ class NetworkRival(TimedNetwork):
     """A peer's worker process with a model in it, after ``load``.
 
     ``timeout`` is in seconds, for every question. ``choice`` is the fastest setting,
-    ``settings`` the least seconds a run of each on trial, ``peak_bytes`` the most memory that
-    loading and the first runs added to that process.
+    ``settings`` the least seconds a run of each on trial.
     """
 
     def __init__(self, peer: Peer, threads: int = 1, *, timeout: float = 600.0) -> None:
@@ -166,6 +172,115 @@ class CompiledContestant(TimedNetwork):
             answer = self.ask({"op": "load", **options})
             self.peak_bytes = int(answer["peak_bytes"])
             self.outputs = read(written, int(answer["outputs"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ContestResult:
+    """One contestant's samples in seconds a run, and how far ours are from its outputs."""
+
+    seconds: tuple[float, ...]
+    version: str
+    choice: str
+    peak_bytes: int
+    difference: Difference = field(default_factory=Difference)
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds a run at the median."""
+        return median(self.seconds) * 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkComparison:
+    """Samples of our network and of each peer's, taken in turns.
+
+    ``failures`` says of peers without samples why they have none.
+    """
+
+    ours: ContestResult
+    rivals: Mapping[str, ContestResult]
+    failures: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds a run of ours, at the median."""
+        return self.ours.latency_ms
+
+    @property
+    def peers(self) -> dict[str, float]:
+        """Milliseconds a run of each peer's, at the median."""
+        return {name: result.latency_ms for name, result in self.rivals.items()}
+
+    @property
+    def fastest(self) -> str | None:
+        """The name of the fastest peer; None where all failed."""
+        return min(self.peers, key=lambda name: (self.peers[name], name), default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """The fastest peer's median over ours: above 1 where ours is faster."""
+        return None if self.fastest is None else self.peers[self.fastest] / self.latency_ms
+
+    @property
+    def max_error(self) -> float | None:
+        """The largest error against any peer; None where one has none."""
+        errors = [result.difference.number for result in self.rivals.values()]
+        known = [error for error in errors if error is not None]
+        return max(known) if known and len(known) == len(errors) else None
+
+
+def compare(
+    ours: TimedNetwork,
+    rivals: Mapping[str, TimedNetwork],
+    rounds: int = ROUNDS,
+    *,
+    failures: Mapping[str, str] = MappingProxyType({}),
+    pause_s: float = PAUSE_S,
+) -> NetworkComparison:
+    """Compare outputs, then time every contestant once a round; rounds start with each in turn.
+
+    Waits ``pause_s`` before each sample: idle threads of the previous one may spin that long. A
+    rival that fails, or has outputs of another number or shape, joins ``failures`` and gets no
+    further turn. Raises SpecError for no rival or fewer than LEAST_ROUNDS rounds, CheckError where
+    ours fails.
+    """
+    if not rivals and not failures:
+        raise SpecError("no peer to compare with")
+    if rounds < LEAST_ROUNDS:
+        raise SpecError(f"rounds={rounds}: expected at least {LEAST_ROUNDS}")
+    failed, differences = dict(failures), dict[str, Difference]()
+    for name, rival in rivals.items():
+        try:
+            differences[name] = compare_outputs(ours.outputs, rival.outputs, name)
+        except CheckError as error:
+            failed[name] = str(error)
+    contestants: dict[str, TimedNetwork] = {OURS: ours, **rivals}
+    order = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in order}
+    for turn in range(rounds):
+        first = turn % len(order)
+        for name in order[first:] + order[:first]:
+            if name in failed:
+                continue
+            time.sleep(pause_s)
+            try:
+                seconds[name].append(contestants[name].sample())
+            except FAILURES as error:
+                if name == OURS:
+                    raise
+                failed[name] = str(error)
+    results = {
+        name: ContestResult(
+            tuple(seconds[name]),
+            contestant.version,
+            contestant.choice,
+            contestant.peak_bytes,
+            differences.get(name, Difference()),
+        )
+        for name, contestant in contestants.items()
+        if name not in failed
+    }
+    return NetworkComparison(results.pop(OURS), results, failed)
 
 
 def installed_peers(names: Sequence[str], say: Say) -> list[Peer]:

@@ -14,6 +14,7 @@ from polysci.frontends.layers.model import INPUT, Layer, LayeredModel, build_mod
 from polysci.frontends.layers.words import RecurrentWords, backward_of, describes_model, layers_of
 from polysci.measure.network_samples import LoadedModel, Way
 from polysci.peers.networks.service import Service, TimingRequest
+from polysci.peers.pytorch.ways import compile_frozen
 
 # PyTorch's modules of ONNX's operators that treat every element alike.
 _FUNCTIONS: Final[Mapping[str, Callable[..., tuple[str, dict[str, Any]]]]] = MappingProxyType(
@@ -43,7 +44,7 @@ class TorchModules(Service):
         if not describes_model(request.model):
             raise UnsupportedError("it runs words of layers, as mlp:16x64x32, and no ONNX files")
         calls = {
-            "compiled": _compile,
+            "compiled": compile_frozen,
             "scripted": _script,
             "eager": lambda torch, module, x: module,
         }
@@ -160,13 +161,3 @@ def _script(torch: Any, module: Any, x: Any) -> Any:
     with torch.no_grad():
         traced = torch.jit.trace(module, x.clone(), check_trace=False)
         return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-
-
-def _compile(torch: Any, module: Any, x: Any) -> Any:
-    """Inductor, with frozen weights and products tuned by trial."""
-    from torch._inductor import config
-
-    compiled = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
-    with config.patch(freezing=True):
-        compiled(x)
-    return compiled

@@ -172,18 +172,20 @@ def activate(operands: Operands) -> list[Step]:
     return [partial(getattr(operands.torch.nn.functional, name), **kwargs)] if name else []
 
 
-def chain(x: Any, steps: Sequence[Step]) -> Run:
-    """A function without arguments that takes x through all steps."""
-    if len(steps) == 1:
-        return partial(steps[0], x)
+def compose(steps: Sequence[Step]) -> Step:
+    """A function that takes a tensor through all steps."""
 
-    def run() -> Any:
-        value = x
+    def run(value: Any) -> Any:
         for step in steps:
             value = step(value)
         return value
 
     return run
+
+
+def chain(x: Any, steps: Sequence[Step]) -> Run:
+    """A function without arguments that takes x through all steps."""
+    return partial(steps[0] if len(steps) == 1 else compose(steps), x)
 
 
 def _tensor(torch: Any, array: NDArray[Any], element: str) -> Any:

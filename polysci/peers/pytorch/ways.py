@@ -16,7 +16,6 @@ from polysci.ops.convolution_rules import span
 from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
 from polysci.peers.example_inputs import Quant
-from polysci.peers.pytorch.graph import compile_graph, compile_module, script_call
 from polysci.peers.pytorch.operands import (
     Operands,
     Path,
@@ -26,6 +25,7 @@ from polysci.peers.pytorch.operands import (
     activate,
     attribute_of,
     chain,
+    compose,
 )
 
 _EAGER: Final = "eager convolution_backward"
@@ -33,6 +33,7 @@ _PACKED: Final = "mkldnn._convolution_transpose_pointwise"
 _TYPES: Final = MappingProxyType({"f32": "float32", "bf16": "bfloat16", "f16": "float16"})
 ENGINES: Final = ("onednn", "fbgemm")  # of the eager call; "x86" picks one of them
 _HALF: Final = 128  # from s8 to u8
+_RUNS: Final = 3  # TorchScript watches the first call and compiles in the second
 
 
 def gradients_of_input(operands: Operands) -> Sequence[Way]:
@@ -170,7 +171,11 @@ def _mkl(operands: Operands, w: Any) -> Step:
 
 
 def _compile(operands: Operands, w: Any) -> Step:
-    return compile_module(operands.torch, [_linear(operands, w), *activate(operands)], operands.x)
+    """Raises RuntimeError for what inductor cannot compile."""
+    torch, run = operands.torch, compose([_linear(operands, w), *activate(operands)])
+    torch._dynamo.reset()  # it compiles a function only some times
+    module = type("Compiled", (torch.nn.Module,), {"forward": lambda self, x: run(x)})()
+    return compile_frozen(torch, module.eval(), operands.x)  # type: ignore[no-any-return]
 
 
 def _product(operands: Operands) -> Matmul:
@@ -240,6 +245,48 @@ _OPERATORS: Final[Mapping[type[Problem], Callable[[Operands], Sequence[Way]]]] =
 )
 
 
+def _compile_graph(torch: Any, steps: Sequence[Step], x: Any) -> Step:
+    """One function for all steps, the convolution among them by oneDNN Graph.
+
+    It keeps the compiled primitive and the packed weights, where other calls look primitives up in
+    caches each time: about 7 us a call in place of 22. Raises RuntimeError where oneDNN Graph
+    leaves the convolution to others.
+    """
+    torch.jit.enable_onednn_fusion(True)
+    try:
+        script = torch.jit.trace(compose(steps), x, check_trace=False)
+        for _ in range(_RUNS):
+            script(x)
+        graph = str(torch.jit.last_executed_optimized_graph())
+    finally:
+        torch.jit.enable_onednn_fusion(False)
+    if "oneDNNFusionGroup" not in graph:
+        raise RuntimeError("oneDNN Graph does not take this convolution")
+    return script  # type: ignore[no-any-return]
+
+
+def _script_call(torch: Any, expression: str, packed: Any) -> Step:
+    """The function of ``x`` that an expression of it and of ``self.packed`` is.
+
+    Handing an object with packed weights from Python to PyTorch takes 9 us a call.
+    """
+    owner = type("Packed", (torch.nn.Module,), {})()  # TorchScript compiles a class only once
+    owner.packed = packed
+    script = torch.jit.script(owner)
+    script.define(f"def forward(self, x):\n    return {expression}\n")
+    return script.forward  # type: ignore[no-any-return]
+
+
+def compile_frozen(torch: Any, module: Any, x: Any) -> Any:
+    """The module compiled by inductor, its constants frozen, products tuned by trial."""
+    from torch._inductor import config
+
+    compiled = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
+    with config.patch(freezing=True):
+        compiled(x)
+    return compiled
+
+
 def float_paths(operands: Operands) -> Iterator[Path]:
     """Every call; constant w in f32 as well: oneDNN may lack instructions of a type of 16 bits."""
     own, _, result = operands.inputs.elements
@@ -264,7 +311,7 @@ def _run(operands: Operands, way: Way, element: str) -> Run:
     steps += [lambda y: y.to(kinds[result])] if element != result else []
     steps += [operands.plain] if way.after else []
     if way.script:
-        steps = [compile_graph(operands.torch, steps, operands.x)]
+        steps = [_compile_graph(operands.torch, steps, operands.x)]
     if operands.x.ndim == 5 and operands.conv.layout == "nhwc" and not way.after:
         steps += [operands.channels_last]  # of three axes, not all calls leave it so
     return chain(operands.x, steps)
@@ -340,7 +387,7 @@ def _eager_of_integers(operands: Operands, engine: str, above: int) -> Run:
     torch.backends.quantized.engine = engine
     packed = torch.ops.quantized.conv2d_prepack(w, None, *geometry)
     zero = quant.y_zero + above
-    call = script_call(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {zero})", packed)
+    call = _script_call(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {zero})", packed)
     x = torch._make_per_tensor_quantized_tensor(own.x, 1.0, own.zero)
     return chain(x, _last(operands, call))
 
