@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polysci.network.account import NetworkAccount
     from polysci.ops.problem import Problem
     from polysci.report import Report
-    from polysci.report.network_model import NetworkPage
+    from polysci.report.network_page import NetworkPage
     from polysci.target.machine import Machine
     from polysci.target.target import Target
 
@@ -195,7 +195,7 @@ def _report_model(arguments: argparse.Namespace) -> int:
 def _page_of(account: NetworkAccount) -> NetworkPage:
     """The account beside the machine's rates."""
     from polysci.explain.roofline import bandwidths
-    from polysci.report.network_model import NetworkPage
+    from polysci.report.network_page import NetworkPage
 
     options = account.network.options
     machine = options.rates

@@ -1,21 +1,145 @@
-"""The figures of a report as inline SVG, styled by the page."""
+"""Elements of a page, a tree that is escaped when it is written, and figures as inline SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import atan2, degrees
-from xml.etree.ElementTree import Element
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import atan2, ceil, degrees, floor, log10
+from xml.etree.ElementTree import Element, tostring
 
 from polysci.explain import Explanation
-from polysci.report.axes import Log, PlotArea, labels
-from polysci.report.markup import tag
 from polysci.report.model import Report, ReportLayer
 from polysci.text.tables import time_text
 
+Child = Element | str | None
+_STEPS = ((1.0, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+_SHORT = 4.0  # ratio of high to low below which ticks are spaced as on a linear axis
 WIDE, HIGH = 600, 440
-_LEFT, _RIGHT, _TOP, _BOTTOM = 86, 14, 14, 46
+LEFT, RIGHT, TOP, BOTTOM = 86, 14, 14, 46
 BAND = 1.25  # predictions within this factor of the measured time lie between the dashed lines
 ROOM = 24  # pixels beside a label in the middle of its tick
+
+
+def tag(name: str, /, *children: Child | Iterable[Child], **attributes: object) -> Element:
+    """An element; ``class_`` sets the attribute class, ``a_b`` a-b, None is left out."""
+    element = Element(name)
+    for key, value in attributes.items():
+        if value is not None:
+            element.set(key.rstrip("_").replace("_", "-"), shown(str(value)))
+    for child in children:
+        for part in [child] if child is None or isinstance(child, str | Element) else child:
+            _append(element, part)
+    return element
+
+
+def _append(element: Element, child: Child) -> None:
+    if isinstance(child, Element):
+        element.append(child)
+    elif child is not None and len(element):
+        element[-1].tail = (element[-1].tail or "") + shown(child)
+    elif child is not None:
+        element.text = (element.text or "") + shown(child)
+
+
+def shown(text: str) -> str:
+    """The text with U+FFFD for every character that is neither printable nor a newline."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
+def document(html: Element) -> str:
+    """A whole page as text."""
+    return "<!DOCTYPE html>\n" + tostring(html, encoding="unicode", method="html")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A logarithmic axis from ``low`` to ``high``, drawn from ``start`` to ``end`` in pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The position of a value; values outside the axis are at the nearer end."""
+        share = log10(value / self.low) / log10(self.high / self.low)
+        return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def ticks(self, limit: int) -> list[float]:
+        """Return at most ``limit`` round values on the axis, as dense as possible."""
+        if self.high < _SHORT * self.low:
+            return self._even(limit)
+        for steps in _STEPS:
+            values = [value for value in self._multiples(steps) if self.holds(value)]
+            if len(values) <= limit:
+                return values
+        return values[:: ceil(len(values) / limit)]
+
+    def _even(self, limit: int) -> list[float]:
+        """Multiples of one round step, as on a linear axis."""
+        step = 10.0 ** floor(log10((self.high - self.low) / limit))
+        while (self.high - self.low) / step > limit:
+            step *= 2.5 if f"{step:e}".startswith("2") else 2  # 1, 2, 5, 10
+        first, last = ceil(self.low / step), floor(self.high / step)
+        return [count * step for count in range(first, last + 1)]
+
+    def _multiples(self, steps: Sequence[float]) -> Iterator[float]:
+        for power in range(floor(log10(self.low)), ceil(log10(self.high)) + 1):
+            yield from (step * 10.0**power for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class PlotArea:
+    """A rectangle in pixels."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlap(self, other: PlotArea) -> float:
+        wide = min(self.right, other.right) - max(self.left, other.left)
+        high = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(0.0, wide) * max(0.0, high)
+
+
+def labels(
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    frame: PlotArea,
+    obstacles: Sequence[PlotArea] = (),
+    size: float = 12.0,
+) -> list[tuple[float, float]]:
+    """Centres for the labels of points, each near its point, with as little overlap as possible.
+
+    Labels avoid ``obstacles``, and leave ``frame`` only where there is no room.
+    """
+    taken = [*obstacles, *(PlotArea(x - 6, y - 6, x + 6, y + 6) for x, y in points)]
+    centres = []
+    for (x, y), text in zip(points, texts, strict=True):
+        wide, high = 0.62 * size * len(text) + 2, size
+        best, lowest = (x, y), float("inf")
+        for order, (right, down) in enumerate(_PLACES):
+            cx, cy = x + right * (wide / 2 + 8), y + down * (high / 2 + 7)
+            box = PlotArea(cx - wide / 2, cy - high / 2, cx + wide / 2, cy + high / 2)
+            outside = wide * high - box.overlap(frame)
+            cost = sum(box.overlap(other) for other in taken) + 4 * outside + 0.5 * order
+            if cost < lowest:
+                best, lowest, chosen = (cx, cy), cost, box
+        taken.append(chosen)
+        centres.append(best)
+    return centres
+
+
+# Right first, then around the point, then the same farther away.
+_PLACES = [
+    (reach * right, reach * down)
+    for reach in (1.0, 1.9, 2.8, 3.8)
+    for right, down in ((1, 0), (0, -1), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))
+]
 
 
 def roofline(report: Report) -> Element | None:
@@ -28,15 +152,17 @@ def roofline(report: Report) -> Element | None:
         return None
     x, y = _roof_axes(report, drawn)
     parts = [*grid(x, y, "{:g}"), *titles(x, y, "flop per byte from memory", "GFLOP/s")]
-    parts += _roofs(report, x, y)
+    rates, peak = report.bandwidths, report.peak
+    parts += roofs(x, y, rates, peak)
+    parts += roof_of_peak(x, y, rates, peak, report.peak_name, "start")
     for layer in drawn:
         if layer.account:
             parts += _layer_marks(layer, layer.account, x, y)
     return svg([*parts, *_numbers(report, drawn, x, y)], WIDE, HIGH, "Roofline of all layers")
 
 
-def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> Iterable[Element]:
-    """The layers' numbers beside their points; a line connects those farther away."""
+def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> Iterator[Element]:
+    """Yield the layers' numbers beside their points."""
     spots, texts, boxes = [], [], []
     for layer in drawn:
         own = layer.account
@@ -48,8 +174,14 @@ def _numbers(report: Report, drawn: Sequence[ReportLayer], x: Log, y: Log) -> It
         predicted = y.at(own.needed_rate(own.terms.seconds))
         boxes.append(PlotArea(px - 7, predicted - 7, px + 7, predicted + 7))
         boxes.append(PlotArea(px, py - 4, x.at(own.multiplied / own.flows[-1].bound) + 2, py + 4))
-    frame = PlotArea(_LEFT, _TOP, WIDE - _RIGHT, HIGH - _BOTTOM)
-    places = labels(spots, texts, frame, boxes)
+    return numbers_beside(spots, texts, boxes)
+
+
+def numbers_beside(
+    spots: Sequence[tuple[float, float]], texts: Sequence[str], boxes: Sequence[PlotArea]
+) -> Iterator[Element]:
+    """Yield numbers beside points; a line connects those farther away."""
+    places = labels(spots, texts, PlotArea(LEFT, TOP, WIDE - RIGHT, HIGH - BOTTOM), boxes)
     for (px, py), (cx, cy), text in zip(spots, places, texts, strict=True):
         if abs(cx - px) + abs(cy - py) > 30:
             yield segment({"x1": px, "y1": py, "x2": cx, "y2": cy}, "lead")
@@ -72,8 +204,8 @@ def _roof_axes(report: Report, drawn: Sequence[ReportLayer]) -> tuple[Log, Log]:
     ]
     low = 0.8 * min(*rates, report.peak)
     nearest = low / max(report.bandwidths.values())  # where the steepest roof begins
-    x = Log(min(0.55 * nearest, 0.8 * min(reach)), 1.3 * max(reach), _LEFT, WIDE - _RIGHT)
-    y = Log(low, 1.12 * max(report.peak, *rates), HIGH - _BOTTOM, _TOP)
+    x = Log(min(0.55 * nearest, 0.8 * min(reach)), 1.3 * max(reach), LEFT, WIDE - RIGHT)
+    y = Log(low, 1.12 * max(report.peak, *rates), HIGH - BOTTOM, TOP)
     return x, y
 
 
@@ -81,24 +213,32 @@ def _times(own: Explanation) -> list[float]:
     return [own.terms.seconds, *([own.measured.seconds] if own.measured else [])]
 
 
-def _roofs(report: Report, x: Log, y: Log) -> list[Element]:
-    """The peak, and the bandwidths of all threads."""
-    parts = list[Element]()
-    for name, rate in report.bandwidths.items():
-        first, last = max(x.low, y.low / rate), min(x.high, report.peak / rate)
+def roofs(
+    x: Log, y: Log, bandwidths: Mapping[str, float], peak: float, room: float = 0.0
+) -> Iterator[Element]:
+    """Yield the bandwidths of all threads up to the peak, named if longer than ``room``."""
+    for name, rate in bandwidths.items():
+        first, last = max(x.low, y.low / rate), min(x.high, peak / rate)
         if first >= last:
             continue
         ends = {"x1": x.at(first), "y1": y.at(first * rate), "x2": x.at(last)}
-        parts.append(segment(ends | {"y2": y.at(last * rate)}, f"roof {name}"))
-        side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
-        parts.append(along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side))
-    ridge, level = max(x.low, report.peak / max(report.bandwidths.values())), y.at(report.peak)
-    parts.append(segment({"x1": x.at(ridge), "y1": level, "x2": x.end, "y2": level}, "roof"))
-    label = f"{report.peak_name} {report.peak:.0f} GFLOP/s"
-    return [*parts, label_at(x.start + 6, level - 6, label, "note", "start")]
+        yield segment(ends | {"y2": y.at(last * rate)}, f"roof {name}")
+        if x.at(last) - x.at(first) > room:
+            side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
+            yield _along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side)
 
 
-def along(
+def roof_of_peak(
+    x: Log, y: Log, bandwidths: Mapping[str, float], peak: float, name: str, anchor: str
+) -> Iterator[Element]:
+    """Yield a peak from the steepest roof on, with its name at the ``anchor`` of the axis."""
+    level, start = y.at(peak), x.at(max(x.low, peak / max(bandwidths.values())))
+    yield segment({"x1": start, "y1": level, "x2": x.end, "y2": level}, "roof")
+    place = x.start + 6 if anchor == "start" else x.end - 6
+    yield label_at(place, level - 6, f"{name} {peak:.0f} GFLOP/s", "note", anchor)
+
+
+def _along(
     x: Log, y: Log, span: tuple[float, float], rate: float, text: str, side: float
 ) -> Element:
     """A label beside a bandwidth roof, in the middle of it."""
@@ -141,8 +281,8 @@ def scatter(layers: Sequence[ReportLayer], wide: int = WIDE, high: int = HIGH) -
     ]
     if not pairs:
         return None
-    x = _around([pair[0] for pair in pairs], _LEFT, wide - _RIGHT)
-    y = _around([pair[1] for pair in pairs], high - _BOTTOM, _TOP)
+    x = _around([pair[0] for pair in pairs], LEFT, wide - RIGHT)
+    y = _around([pair[1] for pair in pairs], high - BOTTOM, TOP)
     parts = [*grid(x, y, ""), *titles(x, y, "predicted", "measured"), *_equals(x, y)]
     dots: dict[str, list[Element]] = {"tried": [], "chosen": []}
     for predicted, seconds, trial, layer in pairs:

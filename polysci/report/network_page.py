@@ -3,30 +3,119 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
+from polysci.explain.roofline import peak_name
 from polysci.network.account import BufferAccount, NetworkAccount, StageAccount
-from polysci.report.axes import Log, PlotArea, labels
-from polysci.report.figures import HIGH, WIDE, along, grid, label_at, pixels, segment, svg, titles
-from polysci.report.markup import Child, tag
-from polysci.report.network_model import NetworkPage
-from polysci.report.page import whole_page
+from polysci.report.figures import (
+    BOTTOM,
+    HIGH,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDE,
+    Child,
+    Log,
+    PlotArea,
+    grid,
+    label_at,
+    numbers_beside,
+    pixels,
+    roof_of_peak,
+    roofs,
+    segment,
+    svg,
+    tag,
+    titles,
+)
+from polysci.report.page import header_of, summary_of, thread_count, whole_page
+from polysci.target.machine import Machine
 from polysci.target.target import size_text
 from polysci.text.tables import bytes_text, shorten, time_text
 
 NAMED = 10  # stages with a number in the roofline
 COLOURS = 7  # in style.css
-_LEFT, _RIGHT, _TOP, _BOTTOM = 86, 14, 14, 46
 ROOM = 110  # pixels that the name of a roof takes
 _TICKS = 6
 _LONGEST = 80  # characters of a title of the page
 PROCESS: Final = 1
+Position = Callable[[float], float]  # of a stage or a byte, in pixels
 RUNS: Final = 0  # the thread of whole runs; those that compute follow
 MICROSECONDS: Final = 1e6
 _LONGEST_EVENT: Final = 200  # characters of an event's title
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPage:
+    """A network on a machine as its page shows it: every stage beside what the machine allows.
+
+    ``bandwidths`` of L2, L3 and memory, by name, are in GB/s, of all threads.
+    """
+
+    account: NetworkAccount
+    machine: Machine
+    bandwidths: Mapping[str, float]
+    date: str
+    version: str
+
+    @property
+    def title(self) -> str:
+        return self.account.network.name
+
+    @property
+    def by_time(self) -> list[StageAccount]:
+        """The slowest stage first."""
+        return sorted(self.account.stages, key=lambda stage: (-stage.seconds, stage.position))
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """GFLOP/s of all threads by name, for each way to multiply that layers have."""
+        layers = [stage for stage in self.account.stages if stage.schedule]
+        return {peak_name(stage.compute): stage.peak for stage in layers or self.account.stages}
+
+    @property
+    def at_peak(self) -> float:
+        """Seconds of all operations at their peaks, taps in the padding left out."""
+        return sum((stage.multiplied or 0) / stage.peak * 1e-9 for stage in self.account.stages)
+
+    @property
+    def flops(self) -> int:
+        return sum(stage.flops or 0 for stage in self.account.stages)
+
+    def share(self, stage: StageAccount) -> float:
+        """Return the share of a run that a stage takes."""
+        return stage.seconds / self.account.report.latency
+
+    def rate(self, stage: StageAccount) -> float | None:
+        """GFLOP/s."""
+        return stage.flops / stage.seconds * 1e-9 if stage.flops and stage.seconds > 0 else None
+
+    def needed_rate(self, stage: StageAccount) -> float:
+        """GFLOP/s, taps in the padding left out; 0 where nobody counts them."""
+        return (stage.multiplied or 0) / stage.seconds * 1e-9 if stage.seconds > 0 else 0.0
+
+    def bandwidth(self, stage: StageAccount) -> float | None:
+        """GB/s of what it touches."""
+        return stage.bytes / stage.seconds * 1e-9 if stage.seconds > 0 else None
+
+    def least(self, stage: StageAccount) -> float:
+        """Seconds at the peak, or at the memory's bandwidth where that takes longer."""
+        part = stage.threads / max(1, self.account.network.threads)
+        compute = (stage.multiplied or 0) / (stage.peak * part * 1e9)
+        return max(compute, stage.bytes / (self.bandwidths["memory"] * 1e9))
+
+    def binds(self, stage: StageAccount) -> str:
+        """Name what bounds it: ``compute`` or ``memory``."""
+        slow = stage.bytes / self.bandwidths["memory"] > (stage.multiplied or 0) / stage.peak
+        return "memory" if slow else "compute"
+
+    def loss(self, stage: StageAccount) -> float:
+        """Seconds that it takes more than ``least``."""
+        return max(0.0, stage.seconds - self.least(stage))
 
 
 def stage_roofline(page: NetworkPage) -> Element | None:
@@ -36,26 +125,23 @@ def stage_roofline(page: NetworkPage) -> Element | None:
         return None
     x, y = _axes(page, drawn)
     parts = [*grid(x, y, "{:g}"), *titles(x, y, "flop per byte of its tensors", "GFLOP/s")]
-    parts += _roofs(page, x, y)
+    rates = page.bandwidths
+    parts += roofs(x, y, rates, max(page.peaks.values()), ROOM)
+    for name, peak in page.peaks.items():
+        parts += roof_of_peak(x, y, rates, peak, name, "end")
     spots = [(x.at(_intensity(stage)), y.at(page.needed_rate(stage))) for stage in drawn]
     for stage, (at, up) in [*zip(drawn, spots, strict=True)][::-1]:
         title = tag("title", _label(page, stage))
         radius = pixels(_radius(page, stage))
         kind = f"dot {'layer-dot' if stage.schedule else 'loop-dot'}"
         parts.append(tag("circle", title, cx=pixels(at), cy=pixels(up), r=radius, class_=kind))
-    named = drawn[:NAMED]
-    frame = PlotArea(_LEFT, _TOP, WIDE - _RIGHT, HIGH - _BOTTOM)
     boxes = [
         PlotArea(at - _radius(page, stage), up - _radius(page, stage),
                  at + _radius(page, stage), up + _radius(page, stage))
         for stage, (at, up) in zip(drawn, spots, strict=True)
     ]  # fmt: skip
-    texts = [str(1 + page.by_time.index(stage)) for stage in named]
-    centres = labels(spots[: len(named)], texts, frame, boxes)
-    for (at, up), (cx, cy), text in zip(spots, centres, texts, strict=False):
-        if abs(cx - at) + abs(cy - up) > 30:
-            parts.append(segment({"x1": at, "y1": up, "x2": cx, "y2": cy}, "lead"))
-        parts.append(label_at(cx, cy + 4, text, "number"))
+    texts = [str(1 + page.by_time.index(stage)) for stage in drawn[:NAMED]]
+    parts += numbers_beside(spots[: len(texts)], texts, boxes)
     return svg(parts, WIDE, HIGH, "Roofline of all stages")
 
 
@@ -78,28 +164,10 @@ def _axes(page: NetworkPage, drawn: Sequence[StageAccount]) -> tuple[Log, Log]:
     rates = [page.needed_rate(stage) for stage in drawn]
     reach = [_intensity(stage) for stage in drawn]
     ridge = max(page.peaks.values()) / page.bandwidths["memory"]
-    x = Log(0.6 * min(*reach, ridge), 1.6 * max(*reach, ridge), _LEFT, WIDE - _RIGHT)
+    x = Log(0.6 * min(*reach, ridge), 1.6 * max(*reach, ridge), LEFT, WIDE - RIGHT)
     lowest = min(*rates, page.bandwidths["memory"] * x.low, *page.peaks.values())
-    y = Log(0.7 * lowest, 1.25 * max(*page.peaks.values(), *rates), HIGH - _BOTTOM, _TOP)
+    y = Log(0.7 * lowest, 1.25 * max(*page.peaks.values(), *rates), HIGH - BOTTOM, TOP)
     return x, y
-
-
-def _roofs(page: NetworkPage, x: Log, y: Log) -> Iterable[Element]:
-    """The peaks, and the bandwidths of all threads, named where there is room."""
-    top = max(page.peaks.values())
-    for name, rate in page.bandwidths.items():
-        first, last = max(x.low, y.low / rate), min(x.high, top / rate)
-        if first >= last:
-            continue
-        ends = {"x1": x.at(first), "y1": y.at(first * rate), "x2": x.at(last)}
-        yield segment(ends | {"y2": y.at(last * rate)}, f"roof {name}")
-        if x.at(last) - x.at(first) > ROOM:
-            side = -6 if name == "L2" else 15  # above its roof, so that L3's has room below its own
-            yield along(x, y, (first, last), rate, f"{name} {rate:.0f} GB/s", side)
-    for name, peak in page.peaks.items():
-        level, start = y.at(peak), x.at(max(x.low, peak / max(page.bandwidths.values())))
-        yield segment({"x1": start, "y1": level, "x2": x.end, "y2": level}, "roof")
-        yield label_at(x.end - 6, level - 6, f"{name} {peak:.0f} GFLOP/s", "note", "end")
 
 
 def memory_map(account: NetworkAccount) -> Element | None:
@@ -107,25 +175,25 @@ def memory_map(account: NetworkAccount) -> Element | None:
     if not account.buffers:
         return None
     size, count = max(1, account.report.arena), len(account.stages)
-    wide = WIDE - _LEFT - _RIGHT
-    high = HIGH - _TOP - _BOTTOM
+    wide = WIDE - LEFT - RIGHT
+    high = HIGH - TOP - BOTTOM
 
     def across(position: float) -> float:
-        return _LEFT + wide * position / count
+        return LEFT + wide * position / count
 
     def down(offset: float) -> float:
-        return _TOP + high * (1 - offset / size)
+        return TOP + high * (1 - offset / size)
 
     parts = list[Element]()
     for step in range(_TICKS + 1):
         at = size * step / _TICKS
-        ends = {"x1": _LEFT, "y1": down(at), "x2": _LEFT + wide, "y2": down(at)}
+        ends = {"x1": LEFT, "y1": down(at), "x2": LEFT + wide, "y2": down(at)}
         parts.append(segment(ends, "grid"))
-        parts.append(label_at(_LEFT - 6, down(at) + 4, bytes_text(round(at)), "tick", "end"))
+        parts.append(label_at(LEFT - 6, down(at) + 4, bytes_text(round(at)), "tick", "end"))
     for position in range(0, count, max(1, ceil(count / 10))):
         middle = across(position + 0.5)
-        parts.append(label_at(middle, _TOP + high + 16, str(position), "tick"))
-    parts.append(label_at(_LEFT + wide / 2, _TOP + high + 36, "stage, in program order", "axis"))
+        parts.append(label_at(middle, TOP + high + 16, str(position), "tick"))
+    parts.append(label_at(LEFT + wide / 2, TOP + high + 36, "stage, in program order", "axis"))
     for number, buffer in enumerate(account.buffers):
         parts.append(_block(buffer, number, across, down))
     marks = [(across(at), down(account.live(at))) for at in range(count)]
@@ -137,8 +205,7 @@ def memory_map(account: NetworkAccount) -> Element | None:
     return svg(parts, WIDE, HIGH, "Buffers of the arena over the stages of a run")
 
 
-def _block(buffer: BufferAccount, number: int, across: object, down: object) -> Element:
-    assert callable(across) and callable(down)
+def _block(buffer: BufferAccount, number: int, across: Position, down: Position) -> Element:
     left, right = across(buffer.first), across(buffer.last + 1)
     top, bottom = down(buffer.offset + buffer.size), down(buffer.offset)
     label = (
@@ -180,7 +247,7 @@ def _header(page: NetworkPage) -> Element:
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
         ("caches", caches),
         *(
-            (name, f"{peak:.1f} GFLOP/s on {_threads(network.threads)}{known}")
+            (name, f"{peak:.1f} GFLOP/s on {thread_count(network.threads)}{known}")
             for name, peak in page.peaks.items()
         ),
         ("bandwidth", f"{rates} GB/s{known}"),
@@ -189,13 +256,7 @@ def _header(page: NetworkPage) -> Element:
         ("level, algorithm", f"{options.level}, {options.algorithm}"),
         ("compiled in", f"{network.seconds:.1f} s"),
     ]
-    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    return tag("header", tag("p", "polysci report of a network", class_="kicker"),
-               tag("h1", page.title), tag("dl", rows, class_="facts"))  # fmt: skip
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
+    return header_of("polysci report of a network", page.title, facts)
 
 
 def _summary(page: NetworkPage) -> Element:
@@ -210,8 +271,7 @@ def _summary(page: NetworkPage) -> Element:
         (time_text(report.call), "a call from Python"),
         (time_text(max(0.0, report.rest)), "of a run beside its stages"),
     ]
-    divs = [tag("div", tag("b", value), tag("span", name)) for value, name in cards]
-    return tag("section", tag("h2", "Summary"), tag("div", divs, class_="cards"))
+    return summary_of(cards)
 
 
 def _first(page: NetworkPage) -> Element:

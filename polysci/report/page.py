@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import log
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -12,8 +12,7 @@ from polysci.explain.levels import HELD, Inside
 from polysci.explain.roofline import PEAK_NOTE
 from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.polyhedral.tile_schedule import Loop
-from polysci.report.figures import BAND, roofline, scatter
-from polysci.report.markup import Child, document, tag
+from polysci.report.figures import BAND, Child, document, roofline, scatter, tag
 from polysci.report.model import Report, ReportLayer, shape_text
 from polysci.space import directives
 from polysci.space.directives import Pack
@@ -36,7 +35,8 @@ def page(report: Report) -> str:
     """The page as text. All names from users are escaped."""
     return whole_page(
         report.title, report.version, report.date, _header(report),
-        _summary(report), _table(report), _figures(report), *_sections(report),
+        summary_of(_cards(report), _notes(report)), _table(report), _figures(report),
+        *_sections(report),
     )  # fmt: skip
 
 
@@ -62,43 +62,49 @@ def _header(report: Report) -> Element:
     facts = [
         ("machine", f"{target.model_name}, {target.isa}, {target.cores} cores"),
         ("caches", caches),
-        (report.peak_name, f"{report.peak:.1f} GFLOP/s on {_threads(report)}"),
+        (report.peak_name, f"{report.peak:.1f} GFLOP/s on {thread_count(report.threads)}"),
         ("bandwidth", f"{rates} GB/s" + ("" if machine.measured else " (assumed)")),
         ("threads", str(report.threads)),
         ("level", report.level),
         ("date", report.date),
         ("polysci", report.version),
     ]
+    return header_of("polysci report", report.title, facts)
+
+
+def header_of(kicker: str, title: str, facts: Iterable[tuple[str, str]]) -> Element:
+    """The head of a page, with its facts by name."""
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    return tag("header", tag("p", "polysci report", class_="kicker"), tag("h1", report.title),
+    return tag("header", tag("p", kicker, class_="kicker"), tag("h1", title),
                tag("dl", rows, class_="facts"))  # fmt: skip
 
 
-def _threads(report: Report) -> str:
-    return "1 thread" if report.threads == 1 else f"{report.threads} threads"
+def thread_count(count: int) -> str:
+    """A number of threads in words."""
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
-def _summary(report: Report) -> Element:
-    cards = [tag("div", tag("b", value), tag("span", name)) for name, value in _cards(report)]
-    notes = list(_notes(report))
-    return tag("section", tag("h2", "Summary"), tag("div", cards, class_="cards"),
+def summary_of(cards: Iterable[tuple[str, str]], notes: Iterable[str] = ()) -> Element:
+    """Numbers with what they mean, and notes below them."""
+    divs = [tag("div", tag("b", value), tag("span", name)) for value, name in cards]
+    return tag("section", tag("h2", "Summary"), tag("div", divs, class_="cards"),
                *(tag("p", note, class_="note") for note in notes))  # fmt: skip
 
 
 def _cards(report: Report) -> Iterator[tuple[str, str]]:
     failed = len(report.layers) - len(report.good)
-    yield "layers" + (f", {failed} failed" if failed else ""), str(len(report.layers))
+    yield str(len(report.layers)), "layers" + (f", {failed} failed" if failed else "")
     if report.network_seconds and report.network_gflops and report.peak_share:
-        yield "measured, all layers as often as they occur", time_text(report.network_seconds)
-        yield "GFLOP/s", f"{report.network_gflops:.1f}"
-        yield f"of the {report.peak_name}", f"{100 * report.peak_share:.0f} %"
+        yield time_text(report.network_seconds), "measured, all layers as often as they occur"
+        yield f"{report.network_gflops:.1f}", "GFLOP/s"
+        yield f"{100 * report.peak_share:.0f} %", f"of the {report.peak_name}"
     if report.good:
-        yield "predicted, all layers as often as they occur", time_text(report.predicted_seconds)
+        yield time_text(report.predicted_seconds), "predicted, all layers as often as they occur"
     if report.bias:
-        yield "predicted over measured, geometric mean", f"{report.bias:.2f}"
+        yield f"{report.bias:.2f}", "predicted over measured, geometric mean"
     if report.median_tau is not None:
-        yield "Kendall's τ, predicted and measured, median", f"{report.median_tau:.2f}"
-    yield "spent searching", f"{report.spent:.1f} s"
+        yield f"{report.median_tau:.2f}", "Kendall's τ, predicted and measured, median"
+    yield f"{report.spent:.1f} s", "spent searching"
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -203,8 +209,8 @@ def _caption(report: Report) -> str:
     return (
         "Numbers are rows of the table. Rates over flop per byte that the schedule moves into the "
         "last cache; the whisker reaches to what the lower bound on loads allows. Bandwidths are "
-        f"those of {_threads(report)}. Timed with warm caches, so data may come from nearer than "
-        "memory. "
+        f"those of {thread_count(report.threads)}. Timed with warm caches, so data may come from "
+        "nearer than memory. "
     )
 
 

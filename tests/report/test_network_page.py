@@ -15,8 +15,7 @@ from polysci import compile_network
 from polysci.cli import main
 from polysci.network import account
 from polysci.network.account import NetworkAccount, account_of
-from polysci.report.network_model import NetworkPage
-from polysci.report.network_page import network_page, trace_text
+from polysci.report.network_page import NetworkPage, network_page, trace_text
 from tests.report.test_report import sound
 from tests.support.flags import QUICK
 from tests.support.onnxmodels import model, node, reals

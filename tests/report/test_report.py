@@ -16,8 +16,7 @@ from polysci.cli import main
 from polysci.errors import CheckError
 from polysci.ops import parse_problem
 from polysci.report import layer_of, page
-from polysci.report.axes import Log, PlotArea, labels
-from polysci.report.markup import document, tag
+from polysci.report.figures import Log, PlotArea, document, labels, tag
 from polysci.tune import Result
 from tests.support.command import polysci
 from tests.support.reports import report_of, result_of
