@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster, Worker, get_worker
 
 from polysci import parse_problem
 from polysci.farm import Farm, FarmTasks, connect, tasks
-from polysci.farm.runner import FarmRunner
+from polysci.farm.tuning import FarmRunner
 from polysci.lower import choice
 from polysci.target.machine import assume_rates
 from polysci.tune import context_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from polysci.cli.layers import say, title
@@ -43,12 +42,7 @@ class Display:
             self._show("starting")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
