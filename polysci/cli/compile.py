@@ -95,7 +95,7 @@ def parse(text: str) -> tuple[int, str]:
     elif "POLYSCI_NUM_THREADS" in os.environ:
         count = shared.default_threads()
     else:
-        from polysci.target.cpus import available_cores
+        from polysci.target.host import available_cores
 
         count = max(2, available_cores())
     if count == 1 and kind != KINDS[0]:

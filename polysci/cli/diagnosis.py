@@ -19,7 +19,6 @@ from polysci.printers.headers import COUNT_OF_TWO, fused_product
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.compiler import PROBE_S, CompileTimeoutError
 from polysci.target import host
-from polysci.target.cpus import allowed_cpus, cpu_quota
 from polysci.target.isas import permissions
 from polysci.target.target import Target
 from polysci.text.tables import paragraph
@@ -162,7 +161,7 @@ def _caches(target: Target) -> Check:
 
 
 def _cores(target: Target) -> Check:
-    allowed, quota = allowed_cpus(), cpu_quota()
+    allowed, quota = host.allowed_cpus(), host.cpu_quota()
     text = f"{target.cores} of {os.cpu_count() or allowed} CPUs"
     reasons = [f"affinity allows {allowed}"]
     reasons += [] if quota is None else [f"a control group allows {quota:g}"]

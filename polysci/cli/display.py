@@ -55,9 +55,9 @@ class Display:
         if self._live is None:
             if step.stage == "calibrating" and not self._calibrating:
                 from polysci.numerics.dtypes import precision_named
-                from polysci.tune.announcement import describe
+                from polysci.tune.result import describe_calibration
 
-                say(describe(precision_named(problem.dtype).x.name))
+                say(describe_calibration(precision_named(problem.dtype).x.name))
             self._calibrating = step.stage == "calibrating"
             return
         share = f" {step.done}/{step.total}" if step.total > 1 else ""

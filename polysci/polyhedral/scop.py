@@ -147,13 +147,12 @@ class Scop:
         """Iterations of the domain to their place in the order of the text."""
         return _union(s.schedule.intersect_domain(s.domain) for s in self.statements)
 
-    def dependences(self, kind: str, *, nearest: bool = False) -> isl.UnionMap:
+    def dependences(self, kind: str) -> isl.UnionMap:
         """Pairs of iterations, earlier to later, that touch the same element.
 
         ``kind`` says how: ``flow`` (write, read), ``anti`` (read, write), ``output`` (write, write)
-        or ``input`` (read, read). By default all such pairs. With ``nearest`` only the last write
-        before a read or write, the next write after a read, the last read before a read.
-        Raises SpecError for another kind, UnsupportedError when isl gives up.
+        or ``input`` (read, read). Raises SpecError for another kind, UnsupportedError when isl
+        gives up.
         """
         if kind not in _ENDS:
             raise SpecError(
@@ -161,12 +160,7 @@ class Scop:
             )
         source, sink = (ends(self) for ends in _ENDS[kind])
         with bound_operations(f"{kind} dependences of {self.name}"):
-            if not nearest:
-                return _flow(source, sink, self.schedule())
-            if kind != "anti":
-                return _flow(source, sink, self.schedule(), last=True)
-            # The next write after a read is the last write before it once time runs backwards.
-            return _flow(sink, source, _backwards(self.schedule()), last=True).reverse()
+            return _flow(source, sink, self.schedule())
 
     def reduction_dependences(self) -> isl.UnionMap:
         """Pairs of iterations of one statement that only accumulate into the same element.
@@ -236,20 +230,6 @@ def _union(maps: Iterable[isl.Map | isl.UnionMap]) -> isl.UnionMap:
     return union
 
 
-def _flow(
-    source: isl.UnionMap, sink: isl.UnionMap, order: isl.UnionMap, *, last: bool = False
-) -> isl.UnionMap:
-    access = isl.UnionAccessInfo.from_sink(sink)
-    access = access.set_must_source(source) if last else access.set_may_source(source)
-    result = access.set_schedule_map(order).compute_flow()
-    return result.get_must_dependence() if last else result.get_may_dependence()
-
-
-def _backwards(order: isl.UnionMap) -> isl.UnionMap:
-    ranges: list[isl.Set] = []
-    order.range().foreach_set(ranges.append)
-    reverse = isl.UnionMap("{ }")
-    for places in ranges:
-        identity = isl.MultiAff.identity(places.get_space().map_from_set())
-        reverse = reverse.union(isl.UnionMap.from_map(isl.Map.from_multi_aff(identity.neg())))
-    return order.apply_range(reverse)
+def _flow(source: isl.UnionMap, sink: isl.UnionMap, order: isl.UnionMap) -> isl.UnionMap:
+    access = isl.UnionAccessInfo.from_sink(sink).set_may_source(source)
+    return access.set_schedule_map(order).compute_flow().get_may_dependence()

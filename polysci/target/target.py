@@ -49,7 +49,7 @@ class Memory:
 class Target:
     """A machine to generate code for; ``memories`` from the nearest to the cores outwards.
 
-    ``cores`` are the CPUs that this process may use (``target.cpus``). ``assumed`` names the
+    ``cores`` are the CPUs that this process may use (``target.host``). ``assumed`` names the
     memories, and ``features`` or ``cores``, that are documented defaults because the machine does
     not tell, or tells what no machine has. ``withheld`` are features of the CPU that the kernel
     denies. ``backend`` names the row of ``runtime.backends`` that builds and runs code for it.

@@ -34,7 +34,6 @@ from polysci.target import microkernels
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import HeaderSet, Microkernel
 from polysci.target.target import Target
-from polysci.tune.announcement import announce
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
 from polysci.tune.probes import (
     BLOCK,
@@ -46,6 +45,7 @@ from polysci.tune.probes import (
     together_text,
     unit_of,
 )
+from polysci.tune.result import announce_calibration
 
 FORMAT = 12
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
@@ -148,7 +148,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     other work disturbs too much, however often repeated.
     """
     with ExitStack() as stack:
-        progress = progress or stack.enter_context(announce(x))
+        progress = progress or stack.enter_context(announce_calibration(x))
         progress(0, 100)
         machine = load_rates(target) if x != "f32" else None
         end = 80 if x != "f32" else 100

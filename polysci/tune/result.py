@@ -1,8 +1,10 @@
-"""Levels, progress and results of searches."""
+"""Levels, progress and results of searches, and the announcement of a calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
@@ -132,3 +134,24 @@ class Progress:
     total: int
     best: float | None = None
     schedule: Schedule | None = None
+
+
+def describe_calibration(x: str) -> str:
+    """Return the line that announces a calibration for inputs of type ``x``."""
+    return f"measuring this machine once for {x} (less than a minute)"
+
+
+@contextmanager
+def announce_calibration(x: str) -> Iterator[Callable[[int, int], None]]:
+    """Write one line to standard error; on a terminal, a bar that vanishes with the block."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        if sys.stderr:
+            sys.stderr.write(f"{describe_calibration(x)}\n")
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(describe_calibration(x))
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -9,7 +9,7 @@ import pytest
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
 from polysci.tune import calibrate
-from polysci.tune.announcement import describe
+from polysci.tune.result import describe_calibration
 from tests.support.command import polysci
 from tests.support.compiling import saved, tiny
 
@@ -58,7 +58,7 @@ def uncalibrated(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 @pytest.mark.parametrize("command", COMMANDS)
 def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, command: str) -> None:
     words = COMMANDS[command](saved(tiny(), tmp_path / "tiny.onnx"), tmp_path)
-    line = describe("bf16" if command == "bf16" else "f32")
+    line = describe_calibration("bf16" if command == "bf16" else "f32")
     for count in (1, int(command == "machine")):  # which measures again whenever it is asked
         ran = polysci(*words, *QUICK)
         assert ran.returncode == 0, ran.stderr

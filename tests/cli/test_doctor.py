@@ -8,10 +8,9 @@ import pytest
 from polysci.cli import diagnosis
 from polysci.cli.diagnosis import Check, checks
 from polysci.errors import UnsupportedError
-from polysci.target import cpus, isas
 from polysci.target import host as host_module
-from polysci.target.cpus import cpu_quota
-from polysci.target.host import detect
+from polysci.target import isas
+from polysci.target.host import cpu_quota, detect
 from polysci.target.isas import ISAS
 
 
@@ -209,8 +208,7 @@ def test_quotas(tmp_path, own, files, quota):
 def test_cores_and_why(monkeypatch, quota, ok, said):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {*range(4)})
-    monkeypatch.setattr(cpus, "cpu_quota", lambda root: quota)
-    monkeypatch.setattr(diagnosis, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(host_module, "cpu_quota", lambda *root: quota)
     check = diagnosis._cores(detect())
     assert (check.ok, check.detail) == (ok, said)
 

@@ -16,7 +16,7 @@ from polysci.cli.display import Display
 from polysci.network.report import NetworkReport, StageRow
 from polysci.ops import parse_problem
 from polysci.tune import Progress
-from polysci.tune.announcement import describe
+from polysci.tune.result import describe_calibration
 from polysci.tune.training import Judgement
 from polysci.tune.wisdom import Wisdom
 from tests.support.command import done, polysci
@@ -121,7 +121,7 @@ def test_progress_in_a_pipe_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     progress(stream, monkeypatch)
     assert stream.getvalue().splitlines() == [
-        describe("f32"),
+        describe_calibration("f32"),
         "[1/1] one layer is done [bold]",
     ]
 
@@ -133,7 +133,7 @@ def test_every_calibration_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None
     with Display(2) as display:
         for at, stage in enumerate(stages):
             display.watch(problem, Progress(stage, at, len(stages)))
-    assert stream.getvalue().splitlines() == [describe("f32")] * 2
+    assert stream.getvalue().splitlines() == [describe_calibration("f32")] * 2
 
 
 def test_progress_on_a_terminal_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:

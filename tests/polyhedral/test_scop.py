@@ -76,22 +76,6 @@ def all_pairs(events: list[Event], kind: str) -> Pairs:
     }
 
 
-def nearest_pairs(events: list[Event], kind: str) -> Pairs:
-    """Last source before each sink; for anti, the next write after each read."""
-    if kind == "anti":
-        return {(read, write) for write, read in last_pairs(events[::-1], 3, 2)}
-    return last_pairs(events, *ENDS[kind])
-
-
-def last_pairs(events: list[Event], source: int, sink: int) -> Pairs:
-    pairs: Pairs = set()
-    for at, second in enumerate(events):
-        for element in second[sink]:
-            before = [first for first in events[:at] if element in first[source]]
-            pairs |= {(label(before[-1]), label(second))} if before else set()
-    return pairs
-
-
 def label(event: Event) -> str:
     return f"{event[0]}{list(event[1])}"
 
@@ -130,7 +114,6 @@ def test_dependences_equal_enumeration(
 ) -> None:
     scop, events = example()
     assert pairs_of(scop.dependences(kind)) == all_pairs(events, kind)
-    assert pairs_of(scop.dependences(kind, nearest=True)) == nearest_pairs(events, kind)
 
 
 def test_reduction_dependences_are_what_a_reduction_may_reorder() -> None:

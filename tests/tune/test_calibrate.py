@@ -23,7 +23,7 @@ from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
 from polysci.tune import calibrate, fit, probes
-from polysci.tune.announcement import announce, describe
+from polysci.tune.result import announce_calibration, describe_calibration
 from tests.support import naive
 from tests.support.load import busy
 from tests.support.terminal import shown_on_terminal
@@ -280,13 +280,13 @@ def test_without_progress_standard_error_tells_once(
     calibrate.machine_path(TARGET).unlink()
     for _ in range(2):
         tune.optimize(TINY, "estimate", target=TARGET)
-    assert capsys.readouterr().err.splitlines() == [describe("f32")]
+    assert capsys.readouterr().err.splitlines() == [describe_calibration("f32")]
 
 
 def test_on_a_terminal_a_bar_tells_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(stream: TextIO) -> None:
         monkeypatch.setattr(sys, "stderr", stream)
-        with announce("bf16") as progress:
+        with announce_calibration("bf16") as progress:
             progress(0, 100)
             progress(100, 100)
 
