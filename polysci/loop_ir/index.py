@@ -255,6 +255,7 @@ Condition = Comparison | Within | Flag | Supported | Every | Either | Negation
 
 ATOMS: Final = (Variable, Extreme, Mapped, TableEntry, Select)  # whose text needs no parentheses
 ZERO: Final = Linear()
+THREAD: Final = Variable("thread")  # the number of a thread among those that share loops
 TRUE: Final = Flag("1")
 FALSE: Final = Flag("0")
 _COMPARE: Final = {
@@ -266,6 +267,18 @@ _COMPARE: Final = {
 def as_index(value: IndexLike) -> Index:
     """Return an integer as an expression."""
     return Linear((), value) if isinstance(value, int) else value
+
+
+def iterator(dim: str) -> Variable:
+    """Return the variable that runs over a dimension: the code's own names end in no digit."""
+    return Variable(f"{dim}0")
+
+
+def thread_share(count: int, threads: int) -> tuple[Index, Index]:
+    """Return first and end of a thread's share of so many turns; one thread takes all of them."""
+    if threads == 1:
+        return ZERO, as_index(count)
+    return count * THREAD // threads, count * (THREAD + 1) // threads
 
 
 def number_in(value: IndexLike) -> int | None:

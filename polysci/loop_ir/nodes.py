@@ -623,6 +623,12 @@ def loop(variable: str, end: int | Index, *body: LoopStatement, start: int | Ind
     return For(variable, as_index(start), as_index(end), block(*body), step)
 
 
+def run_threads(threads: int, body: Sequence[LoopStatement], *, last: bool = False) -> For:
+    """Return statements once a thread; nobody waits for others behind the ``last`` ones."""
+    end = as_index(threads)
+    return For("thread", ZERO, end, block(*body), kind=LoopKind.THREADS, wait=not last)
+
+
 def names_in(node: object) -> set[str]:
     """Return the names that statements or values mention, and other words that they hold."""
     names, pending = set[str](), [node]

@@ -13,7 +13,7 @@ from polysci.cost import Context, shortlist
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.explain import Explanation
 from polysci.loop_ir import interface
-from polysci.loop_ir.index import Variable, as_index, least
+from polysci.loop_ir.index import THREAD, Variable, as_index, least, thread_share
 from polysci.loop_ir.nodes import (
     Address,
     Alternative,
@@ -28,6 +28,7 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
     loop,
+    run_threads,
 )
 from polysci.lower.algorithm import (
     Algorithm,
@@ -38,10 +39,10 @@ from polysci.lower.algorithm import (
     ExplainRequest,
     SpaceLimits,
 )
-from polysci.lower.direct.nest import THREAD, flush_denormals, lower_nest, run_threads, thread_share
+from polysci.lower.direct.nest import flush_denormals, lower_nest
 from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.lowering import LoweredPrimitive
-from polysci.numerics.arrays import Doubles
+from polysci.numerics.arrays import Doubles, round_up
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
@@ -50,7 +51,6 @@ from polysci.polyhedral.contraction import Strides
 from polysci.polyhedral.residue_classes import ResidueClass, residue_classes, scatter_axes
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead, Pack
-from polysci.space.packed_copy import ALIGNMENT, round_up
 from polysci.space.resolve import resolve as resolve_nest
 from polysci.space.schedule import Schedule, Step, Transform
 from polysci.text.tables import columns, time_text
@@ -356,7 +356,7 @@ def lower_residues(plan: ResiduePlan, options: EmitOptions) -> LoweredPrimitive:
     parts = _parts(plan, options, strides)
     whole, pool = parts[0].source, options.team is Team.POOL
     copies = plan.threads if plan.shared and plan.schedule.parallel else 1
-    own = max(round_up(part.source.workspace, ALIGNMENT) for part in parts)
+    own = max(round_up(part.source.workspace) for part in parts)
     ends = [part.workspace + part.source.workspace for part in parts]
     workspace = own * copies if plan.shared else max(ends)
     packed = parts[-1].packed + parts[-1].source.packed
@@ -393,9 +393,9 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
         threads = 1 if plan.shared else plan.threads
         source = lower_nest(residue.contraction, residue.strides(strides), schedule, threads, own)
         parts.append(_Part(source, residue.start(strides), packed, workspace))
-        packed += round_up(source.packed, ALIGNMENT)
+        packed += round_up(source.packed)
         if inside is not Team.OWN:
-            workspace += round_up(source.workspace, ALIGNMENT)
+            workspace += round_up(source.workspace)
     return parts
 
 

@@ -22,9 +22,9 @@ BEHIND: Final = 128  # bytes
 F32: Final = np.dtype(np.float32)
 
 
-def round_up(size: int) -> int:
-    """Bytes, up to whole lines."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def round_up(size: int, step: int = ALIGNMENT) -> int:
+    """Return the least multiple of ``step`` that is no less: of bytes, those of whole lines."""
+    return -(-size // step) * step
 
 
 def empty(

@@ -8,6 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.arrays import LINE, round_up
 from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim, Operand, columns_of, row_beside
 from polysci.space.padding import leaves
@@ -15,8 +16,6 @@ from polysci.target.microkernels import Microkernel, header_set_of
 
 if TYPE_CHECKING:
     from polysci.space.schedule import Schedule
-
-ALIGNMENT = 64  # bytes: every buffer starts on a cache line
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,7 @@ class PackedCopy:
     def size(self) -> int:
         """Elements, rounded up to whole cache lines."""
         panels = -(-self.extents[self.order[-1]] // self.panel) if self.panel else 1
-        return round_up(self.panel_size * panels, ALIGNMENT // self.bytes)
-
-
-def round_up(size: int, step: int) -> int:
-    """The least multiple of ``step`` that is no less."""
-    return -(-size // step) * step
+        return round_up(self.panel_size * panels, LINE // self.bytes)
 
 
 def beside_in_copy(

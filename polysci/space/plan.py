@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from polysci.loop_ir.index import Variable
 from polysci.numerics.affine import Affine
+from polysci.numerics.arrays import ALIGNMENT, round_up
 from polysci.numerics.dtypes import COMPUTES, DTYPES, ComputeType, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, FlatImage, Operand
 from polysci.polyhedral.tile_schedule import TileSchedule
 from polysci.space.directives.ahead import PanelReuse
 from polysci.space.directives.private import PrivateCopies
-from polysci.space.packed_copy import ALIGNMENT, PackedCopy, round_up
+from polysci.space.packed_copy import PackedCopy
 from polysci.space.padding import Piece, skips
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import HeaderSet, Microkernel, header_set_of
@@ -219,7 +219,7 @@ class Plan:
     @property
     def offsets_at(self) -> int:
         """The byte at which the offsets start: a cache line of their own."""
-        return round_up(self.compute.bytes * self.packed_size, ALIGNMENT)
+        return round_up(self.compute.bytes * self.packed_size)
 
     @property
     def reads_on(self) -> bool:
@@ -237,11 +237,6 @@ class Plan:
     def blocked(self) -> bool:
         """Return whether one call leaves part of the reduction to later calls."""
         return bool(self.split)
-
-
-def iterator(dim: str) -> Variable:
-    """Return the variable that runs over a dimension: the code's own names end in no digit."""
-    return Variable(f"{dim}0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +355,7 @@ class Workspace:
     def panel_elements(self) -> int:
         """Elements from one thread's panels of B to the next one's."""
         item = self.plan.compute.bytes
-        return round_up(self.plan.panel_bytes, ALIGNMENT) // item
+        return round_up(self.plan.panel_bytes) // item
 
     @property
     def sums_at(self) -> int:
@@ -369,7 +364,7 @@ class Workspace:
         used = self.panels_at + (plan.panel_bytes if plan.packs_b else 0)
         if plan.schedule.packs_parts_of_b:
             used += plan.compute.bytes * self.panel_elements * (self.threads - 1)
-        return round_up(used, ALIGNMENT) if plan.private else used
+        return round_up(used) if plan.private else used
 
     @property
     def bytes(self) -> int:

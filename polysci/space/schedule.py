@@ -125,18 +125,19 @@ class Schedule:
         return replace(self, steps=(*first, *nest, *last))
 
     @property
+    def packings(self) -> dict[str, Pack]:
+        """The packings by their operands."""
+        return {step.operand: step for step in self.steps if isinstance(step, Pack)}
+
+    @property
     def pack(self) -> Pack | None:
         """The packing of A."""
-        return next((step for step in self._packings if step.operand == "A"), None)
+        return self.packings.get("A")
 
     @property
     def packs_parts_of_b(self) -> bool:
         """Return whether B is copied into panels inside loops, part by part."""
-        return any(step.operand == "B" for step in self._packings)
-
-    @property
-    def _packings(self) -> list[Pack]:
-        return [step for step in self.steps if isinstance(step, Pack)]
+        return "B" in self.packings
 
     @property
     def transform(self) -> Transform | None:

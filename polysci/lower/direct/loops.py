@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import islpy as isl
@@ -44,17 +45,9 @@ from polysci.loop_ir.nodes import (
     names_in,
 )
 from polysci.polyhedral.tile_schedule import PACKING, TileSchedule
+from polysci.space.directives import EntryPoint
 from polysci.space.packed_copy import origin_coef
 from polysci.space.plan import Plan, Tile
-
-
-@dataclass(frozen=True, slots=True)
-class TileCall:
-    """A place where the AST reaches a register tile: its origin by dimension."""
-
-    index: int
-    tile: Tile
-    origin: Mapping[str, Index]
 
 
 def origins(plan: Plan) -> list[dict[str, range]]:
@@ -62,19 +55,13 @@ def origins(plan: Plan) -> list[dict[str, range]]:
     return [{dim: piece.origins for dim, piece in pieces.items()} for pieces in plan.classes()]
 
 
-def nest(
-    plan: Plan,
-    parameters: int,
-    call: Callable[[TileCall], LoopStatement],
-    pack: Callable[[str, Mapping[str, Index]], list[LoopStatement]],
-    comments: Mapping[str, str],
-) -> Block:
-    """Return loops over every register tile; ``call`` and ``pack`` (of an operand) make the leaves.
+def nest(entry: EntryPoint, parameters: int, comments: Mapping[str, str]) -> Block:
+    """Return loops over every register tile, with calls of tiles and packing inside.
 
     The first ``parameters`` loops are left out: their iterators are variables of the caller.
     ``comments`` are of loops, by iterator.
     """
-    order = plan.tile_schedule
+    plan, order = entry.plan, entry.plan.tile_schedule
     names = order.names[parameters:]
     build = isl.AstBuild.from_context(order.context(parameters))
     ids = isl.IdList.alloc(build.get_ctx(), len(names))
@@ -83,7 +70,7 @@ def nest(
     build = build.set_iterators(ids)
     tree = order.tree(order.tiles(origins(plan), parameters), parameters)
     tiles = [Tile(plan, pieces) for pieces in plan.classes()]
-    reader = _Reader(order, parameters, tiles, call, pack, comments)
+    reader = _Reader(entry, order, parameters, tiles, comments)
     return block(reader.node(build.node_from_schedule(tree)))
 
 
@@ -112,13 +99,16 @@ def tap_range(plan: Plan, tile: Tile, tap: str, at: Index, start: Index) -> list
     return [first, least(tile.taps_of(tap), last)]
 
 
-def tile_call(symbol: str, plan: Plan, call: TileCall) -> Invoke:
-    """Return the call of a tile function: offsets in elements, and what else changes by tile."""
-    origin, zero = call.origin, as_index(0)
+def _tile_call(entry: EntryPoint, index: int, tile: Tile, origin: Mapping[str, Index]) -> Invoke:
+    """Return the call of a tile function: offsets in elements, and what else changes by tile.
+
+    The tile starts at ``origin``, by dimension.
+    """
+    plan, zero = entry.plan, as_index(0)
     n = {d.name: plan.channel.coef(d.name) for d in plan.contraction.dims}
     factors = [
         _offset_of_x(plan, origin),
-        linear(call.tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
+        linear(tile.panel_strides(), _inside(plan, origin, plan.schedule.panels_depth)),
     ]
     operands: list[Value] = [
         *(reversed(factors) if plan.contraction.swapped else factors),
@@ -128,29 +118,30 @@ def tile_call(symbol: str, plan: Plan, call: TileCall) -> Invoke:
     if plan.batches:
         operands.append(linear(plan.batches, origin))
     if plan.blocked:
-        operands += _ends(plan, call)
+        operands += _ends(tile, origin)
     for tap, row in plan.ranges.items():
         at, start = origin.get(row, zero), origin.get(tap, zero)
-        operands += tap_range(plan, call.tile, tap, at, start)
+        operands += tap_range(plan, tile, tap, at, start)
     if plan.gaps:
         operands.append(_column(plan, origin) % plan.gaps.pitch)
     for directive in plan.schedule.directives:
-        operands += directive.tile_operands(call.tile, origin)
-    return Invoke(f"{symbol}_t{call.index}", (Named("g"), *operands))
+        operands += directive.tile_operands(tile, origin)
+    return Invoke(f"{entry.symbol}_t{index}", (Named("g"), *operands))
 
 
-def _ends(plan: Plan, call: TileCall) -> tuple[Condition, Condition]:
+def _ends(tile: Tile, origin: Mapping[str, Index]) -> tuple[Condition, Condition]:
     """Return whether a call is the first one that adds to its sums, and whether it is the last.
 
     None is the last one of private copies: the epilogue is that of their sum.
     """
+    plan = tile.plan
     turns = plan.private.turns if plan.private else {}
     starts, ends = list[Condition](), list[Condition]()
     for dim in plan.split:
-        at, (step, _) = call.origin[dim], turns.get(dim, (0, 0))
+        at, (step, _) = origin[dim], turns.get(dim, (0, 0))
         if step != plan.tile[dim]:
             starts.append(compare(at % step if step else at, "==", 0))
-        ends.append(compare(at + call.tile.size(dim), "==", plan.extent(dim)))
+        ends.append(compare(at + tile.size(dim), "==", plan.extent(dim)))
     return every(starts), FALSE if plan.private else every(ends)
 
 
@@ -247,11 +238,10 @@ def _condition(expr: isl.AstExpr) -> Condition:
 class _Reader:
     """Turns a syntax tree of isl into loop IR."""
 
+    entry: EntryPoint
     order: TileSchedule
     parameters: int
     tiles: list[Tile]
-    call: Callable[[TileCall], LoopStatement]
-    pack: Callable[[str, Mapping[str, Index]], list[LoopStatement]]
     comments: Mapping[str, str]
 
     def node(self, node: isl.AstNode) -> LoopStatement:
@@ -297,11 +287,11 @@ class _Reader:
         arguments = [_index(expr.get_op_arg(at)) for at in range(1, expr.get_op_n_arg())]
         if name.startswith(PACKING):
             origin = self._pack_origin(arguments)
-            operands = name.removeprefix(PACKING)
-            return block(*(part for of in operands for part in self.pack(of, origin)))
-        tile = self.tiles[int(name[1:])]
-        origin = dict(zip(self.order.looped, arguments, strict=True))
-        return self.call(TileCall(int(name[1:]), tile, origin))
+            packings = self.entry.plan.schedule.packings
+            copies = (packings[of].copy_block(self.entry, origin) for of in name[len(PACKING) :])
+            return block(*chain(*copies))
+        index, origin = int(name[1:]), dict(zip(self.order.looped, arguments, strict=True))
+        return _tile_call(self.entry, index, self.tiles[index], origin)
 
     def _pack_origin(self, arguments: list[Index]) -> dict[str, Index]:
         """Return where the packed tile starts: the innermost value of each dimension around it."""

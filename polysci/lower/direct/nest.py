@@ -4,77 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from math import prod
-from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import loop_comments
 from polysci.loop_ir import interface
-from polysci.loop_ir.index import (
-    ZERO,
-    Condition,
-    Index,
-    Variable,
-    as_index,
-    every,
-    inside,
-    least,
-    linear,
-)
+from polysci.loop_ir.index import ZERO, Index, Variable, thread_share
 from polysci.loop_ir.nodes import (
-    Address,
     AddressOf,
-    Alternative,
     Assign,
     Block,
-    Buffer,
     Comment,
-    Convert,
     Fields,
-    For,
-    If,
     Invoke,
     Let,
     LoopFunction,
-    LoopKind,
     LoopModule,
     LoopStatement,
     Member,
     Named,
-    Point,
     Return,
     RoutineResult,
-    ScalarParameter,
     Scoped,
     Team,
     Unused,
     Value,
     block,
     loop,
+    run_threads,
 )
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct.loops import declare_origins, nest, tile_call
+from polysci.lower.direct.loops import declare_origins, nest
 from polysci.lower.direct.panels import (
     columns_at_a_time,
     columns_function,
     integer_arguments,
     panel_count,
     panels_function,
-    part_function,
-    part_origins,
     weights_function,
 )
 from polysci.lower.direct.tile_functions import activation_headers, tile_function
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.polyhedral.contraction import Contraction
 from polysci.space.directives import Directive, EntryPoint
-from polysci.space.plan import Plan, Tile, Workspace, iterator
+from polysci.space.plan import Plan, Tile, Workspace
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
-
-THREAD: Final = Variable("thread")
 
 
 def flush_denormals(statements: Sequence[LoopStatement]) -> list[LoopStatement]:
@@ -87,19 +63,6 @@ def flush_denormals(statements: Sequence[LoopStatement]) -> list[LoopStatement]:
         *statements,
         Invoke("ps_restore_mode", (Named("mode"),)),
     ]
-
-
-def thread_share(count: int, threads: int) -> tuple[Index, Index]:
-    """Return first and end of a thread's share of so many turns; one thread takes all of them."""
-    if threads == 1:
-        return ZERO, as_index(count)
-    return count * THREAD // threads, count * (THREAD + 1) // threads
-
-
-def run_threads(threads: int, body: Sequence[LoopStatement], *, last: bool = False) -> For:
-    """Return statements once a thread; nobody waits for others behind the ``last`` ones."""
-    end = as_index(threads)
-    return For("thread", ZERO, end, block(*body), kind=LoopKind.THREADS, wait=not last)
 
 
 def lower_nest(
@@ -151,8 +114,7 @@ class _NestLowering:
 
     def module(self) -> LoopModule:
         """Return all functions in the order in which they are printed: callers come first."""
-        plan, x, symbol = self.plan, self.plan.contraction.x, self.options.symbol
-        of_x, of_w = self.strides[x.array], self.of_w
+        plan, of_w, symbol = self.plan, self.of_w, self.options.symbol
         functions = [
             self._run(),
             weights_function(symbol, plan, of_w),
@@ -163,14 +125,11 @@ class _NestLowering:
                 for index, pieces in enumerate(plan.classes())
             ),
         ]
-        if plan.box:
-            functions.append(box_function(f"{symbol}_pack", plan, of_x))
+        functions += (f for directive in self.directives for f in directive.functions(self.entry))
         if self.columns:
             functions.append(columns_function(symbol, plan, of_w))
-        if plan.packs_b:
-            parts_of_b = plan.schedule.packs_parts_of_b
-            functions.append((part_function if parts_of_b else panels_function)(symbol, plan, of_w))
-        functions += (f for directive in self.directives for f in directive.functions(self.entry))
+        if self.packs_whole_b:
+            functions.append(panels_function(symbol, plan, of_w))
         return LoopModule(tuple(functions))
 
     @property
@@ -187,6 +146,11 @@ class _NestLowering:
     def of_w(self) -> tuple[int, ...]:
         """The storage strides of the weights."""
         return self.strides[self.plan.contraction.w.array]
+
+    @property
+    def packs_whole_b(self) -> bool:
+        """Return whether a call packs all of B before its loops."""
+        return self.plan.packs_b and not self.plan.schedule.packs_parts_of_b
 
     @property
     def columns(self) -> tuple[int, int] | None:
@@ -226,7 +190,9 @@ class _NestLowering:
     def entry(self) -> EntryPoint:
         """The entry point, as directives know it."""
         threads = self.threads if self.several else 1
-        return EntryPoint(self.options.symbol, self.plan, threads, self.workspace.sums_at)
+        args = "local" if self.tasks and not self.options.by_rows else "args"
+        symbol, plan = self.options.symbol, self.plan
+        return EntryPoint(symbol, plan, self.strides, threads, self.workspace, args)
 
     def _size(self, name: str, value: int) -> LoopFunction:
         body = block(Return(value))
@@ -249,14 +215,10 @@ class _NestLowering:
             Let("args", Fields(tuple(fields.items())), "ps_args", const=False),
             *[Unused(("residual",))] * adds,
             *integer_arguments(self.plan),
-            *(part for directive in self.directives for part in directive.enter(self.plan)),
+            *(self._pack_b() if self.packs_whole_b else ()),
+            *(part for directive in self.directives for part in directive.enter(self.entry)),
+            *[Unused(("workspace",))] * (not self.workspace.bytes),
         ]
-        if self.plan.packs_b:
-            body += [] if self.plan.schedule.packs_parts_of_b else self._pack_b()
-        elif self.plan.box is None and not self.plan.private:
-            body.append(Unused(("workspace",)))
-        if self.workspace.shares_a:
-            body += self._pack_shared()
         if self.options.by_rows:
             body += self._some_rows()
         else:
@@ -276,17 +238,15 @@ class _NestLowering:
             self._arguments("args"),
             *self._tiles("args"),
             *self._about(0),
-            self._nest(0, ZERO),
+            self._nest(0),
             *self._leave(),
         ])  # fmt: skip
 
-    def _nest(self, parameters: int, thread: Index) -> Block:
+    def _nest(self, parameters: int) -> Block:
         """Return the loops inside the first ``parameters`` ones."""
         names = self.plan.tile_schedule.names
         comments = dict(zip(names, self.comments[1:], strict=False))
-        pack = partial(self._pack, thread)
-        call = partial(tile_call, self.options.symbol, self.plan)
-        return nest(self.plan, parameters, call, pack, comments)
+        return nest(self.entry, parameters, comments)
 
     def _about(self, loops: int) -> list[Comment]:
         """Return the comments of the whole nest and of its first loops."""
@@ -295,7 +255,7 @@ class _NestLowering:
     def _some_rows(self) -> list[LoopStatement]:
         """Return some iterations of the outermost loop."""
         name, outermost = self.plan.tile_schedule.names[0], self.plan.schedule.loops[0]
-        inner, last = self._nest(1, ZERO), Variable("last")
+        inner, last = self._nest(1), Variable("last")
         return [
             self._arguments("args"),
             *self._tiles("args"),
@@ -316,7 +276,7 @@ class _NestLowering:
 
     def _leave(self) -> list[LoopStatement]:
         """Return what a thread does behind its loops; no tile registers stay configured."""
-        last = [part for directive in self.directives for part in directive.leave(self.plan)]
+        last = [part for directive in self.directives for part in directive.leave(self.entry)]
         if registers := self.plan.kernel.tile_registers:
             last.append(Invoke(registers.release, (AddressOf(registers.state),)))
         return last
@@ -328,7 +288,7 @@ class _NestLowering:
         origin = self._origins(counts)
         by_dim = {loop.dim: Variable(name) for name, loop in zip(origin, loops, strict=True)}
         begin = (d.begin_turn(self.entry, by_dim) for d in self.directives)
-        inner = self._nest(self.parameters, THREAD if self.several else ZERO)
+        inner = self._nest(self.parameters)
         turn = block(*chain(*begin), inner)
         first, last = thread_share(prod(counts), self.entry.threads)
         body = self._flush([
@@ -357,178 +317,11 @@ class _NestLowering:
             for at, count in enumerate(counts)
         }
 
-    def _pack_shared(self) -> list[LoopStatement]:
-        """Return the packing of all of A, before all loops."""
-        rows = thread_share(box_rows(self.plan), self.entry.threads)
-        operands = (Named("x"), Named("workspace"), self._zero, *rows)
-        call = Invoke(f"{self.options.symbol}_pack", operands)
-        moved = Assign(Member("args", "a"), Named("workspace"))
-        return [run_threads(self.threads, [call]) if self.several else call, moved]
-
     def _pack_b(self) -> list[LoopStatement]:
         """Return the packing of B, which changes with every call, behind the copies of A."""
-        count, panels = panel_count(self.plan), self._panels(ZERO)
+        count, panels = panel_count(self.plan), self.entry.panels(ZERO)
         several = self.several and (count > 1 or self.options.team is not Team.OWN)
         share = thread_share(count, self.threads if several else 1)
         call = Invoke(f"{self.options.symbol}_pack_b", (Named("packed"), panels, *share))
         moved = Assign(Member("args", "packed"), panels)
         return [run_threads(self.threads, [call]) if several else call, moved]
-
-    def _panels(self, thread: Index) -> Address:
-        """Return where a thread's panels of B begin."""
-        step = self.plan.compute.bytes * self.workspace.panel_elements
-        at = as_index(self.workspace.panels_at) + step * thread
-        return Address(Address(Named("workspace"), at, "char"), dtype="ps_b")
-
-    @property
-    def _zero(self) -> Value:
-        """The value that a packed copy holds in the padding."""
-        zero = Member("args", "x_zero")
-        return Convert("ps_a", zero) if self.plan.precision.integer else 0
-
-    def _pack(
-        self, thread: Index, operand: str, origin: Mapping[str, Index]
-    ) -> list[LoopStatement]:
-        """Return the packing of the tile of A or B that the loops inside read."""
-        plan = self.plan
-        target = "local" if self.tasks and not self.options.by_rows else "args"
-        if operand == "B":
-            panels = self._panels(thread)
-            origins = (origin[dim] for dim in part_origins(plan))
-            return [
-                Assign(Member(target, "packed"), panels),
-                Invoke(f"{self.options.symbol}_pack_b", (Named("packed"), panels, *origins)),
-            ]
-        if plan.box is None:
-            return []
-        box = Address(Named("workspace"), plan.box.size * thread, "ps_a")
-        places = (origin[dim] for dim in box_origins(plan))
-        operands = (Named("x"), box, self._zero, 0, box_rows(plan), *places)
-        return [Assign(Member(target, "a"), box), Invoke(f"{self.options.symbol}_pack", operands)]
-
-
-def box_rows(plan: Plan) -> int:
-    """Rows of the box, the unit in which threads share copying: all but the two fastest axes.
-
-    With all taps of an image in a row of positions, all but the fastest.
-    """
-    if plan.box is None:
-        return 0
-    inner = 1 if plan.contraction.image else 2
-    return prod(plan.box.extents[axis] for axis in plan.box.order[:-inner])
-
-
-def box_origins(plan: Plan) -> list[str]:
-    """Dimensions whose tile origin the packing function takes."""
-    loops = plan.schedule.loops[: plan.schedule.pack_depth]
-    dims = dict.fromkeys(loop.dim for loop in loops)
-    return [dim for dim in dims if plan.copied.uses(dim)]
-
-
-def box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
-    """Return ``name(x, box, zero, first, last, origins...)``, which copies rows first..last-1."""
-    if plan.box is None:
-        raise UnsupportedError(f"{plan.schedule} packs nothing")
-    image = plan.contraction.image
-    shape, copy = _image_copy(plan, strides) if image else _row_copy(plan, strides)
-    parameters: tuple[Buffer | ScalarParameter, ...] = (
-        Buffer("x", "ps_x", const=True, restrict=True),
-        Buffer("box", "ps_a", restrict=True),
-        ScalarParameter("zero", "ps_a"),
-        ScalarParameter("first"),
-        ScalarParameter("last"),
-        *(ScalarParameter(iterator(dim).name) for dim in box_origins(plan)),
-    )
-    unused = [Unused(("zero",))] if plan.contraction.swapped or plan.box.word > 1 else []
-    rows = loop("row", Variable("last"), *copy, start=Variable("first"))
-    return LoopFunction(name, parameters, block(shape, *unused, rows))
-
-
-def _source_row(
-    plan: Plan, strides: tuple[int, ...], outer: Sequence[int]
-) -> tuple[list[LoopStatement], Condition, Index]:
-    """Return where row ``row`` of the box lies on the axes ``outer``.
-
-    That is statements, the condition that x has it, and its offset in x.
-    """
-    box, a = plan.box, plan.copied
-    assert box
-    lines: list[LoopStatement] = []
-    rest: Index = Variable("row")
-    for axis in reversed(outer):
-        extent, step = box.extents[axis], box.steps[axis]
-        lines.append(Let(f"at{axis}_", _low(plan, axis) + rest % extent * step))
-        rest = rest // extent
-    places = {str(axis): Variable(f"at{axis}_") for axis in outer}
-    real = every([part for axis in outer for part in inside(places[str(axis)], a.shape[axis])])
-    return lines, real, linear({str(axis): strides[axis] for axis in outer}, places)
-
-
-def _shape(kind: str, fields: dict[str, int]) -> Let:
-    """The definition of ``shape``, a constant that copies take."""
-    return Let("shape", Fields(tuple(fields.items())), kind, static=True)
-
-
-def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[Let, list[LoopStatement]]:
-    """The shape of a row of pixels, and what copies it or gathers a whole image."""
-    box, a = plan.box, plan.copied
-    assert box
-    *outer, middle, fast = box.order
-    low = {axis: _low(plan, axis) for axis in (middle, fast)}
-    lines, real, source = _source_row(plan, strides, outer)
-    source = source + strides[fast] * low[fast]
-    fields = {
-        "pixels": box.extents[middle],
-        "channels": box.extents[fast],
-        "step": box.steps[middle],
-        "limit": a.shape[middle],
-        "box_pixel": box.strides[middle],
-        "x_pixel": strides[middle],
-        "x_channel": strides[fast] * box.steps[fast],
-    }
-    if box.panel or box.word > 1:
-        panel = box.panel or box.extents[fast]
-        fields |= {"panel": panel, "panel_size": box.panel_size}
-    pitch = box.strides[outer[-1]] if outer else 0
-    count = least(box.extents[fast], a.shape[fast] - low[fast])
-    to = Address(Named("box"), Variable("row") * pitch)
-    function = "ps_pack_row"
-    padding: tuple[Index | Named, ...] = (low[middle], count, Named("zero"))
-    if plan.contraction.swapped:
-        function, padding = "ps_gather_image", ()
-    if box.word > 1:
-        function, padding = "ps_pack_pairs", (low[middle], count)
-    start = Alternative(real, Address(Named("x"), source), 0)
-    lines += [
-        Point(Buffer("from", "ps_x", const=True), start),
-        Invoke(function, (to, Named("from"), Named("shape"), *padding)),
-    ]
-    return _shape("ps_row", fields), lines
-
-
-def _image_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[Let, list[LoopStatement]]:
-    """The shape of an image, and what copies some of its positions, zeros between its rows."""
-    box, image = plan.box, plan.contraction.image
-    assert box and image
-    *outer, along = box.order
-    lines, real, source = _source_row(plan, strides, outer)
-    fields = {
-        "height": image.height,
-        "width": image.width,
-        "top": image.top,
-        "left": image.left,
-        "pitch": image.pitch,
-        "x_row": strides[-2],
-    }
-    to = Address(Named("box"), Variable("row") * box.strides[outer[-1]])
-    place = (_low(plan, along), box.extents[along])
-    copy = Invoke("ps_copy_image", (to, Address(Named("x"), source), Named("shape"), *place))
-    lines.append(If(real, block(copy)))
-    return _shape("ps_image", fields), lines
-
-
-def _low(plan: Plan, axis: int) -> Index:
-    """Smallest source index of an axis that the tile at the given origins reads."""
-    affine = plan.copied.index[axis]
-    origins = {dim: iterator(dim) for dim in box_origins(plan)}
-    return linear({dim: affine.coef(dim) for dim in origins}, origins, affine.const)

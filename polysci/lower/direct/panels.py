@@ -1,4 +1,4 @@
-"""Functions that rearrange weights, or B or parts of it in every call, into panels."""
+"""Functions that rearrange weights, or all of B in every call, into panels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from polysci.errors import UnsupportedError
 from polysci.loop_ir import interface
 from polysci.loop_ir.index import (
     Bits,
@@ -19,6 +18,7 @@ from polysci.loop_ir.index import (
     as_index,
     compare,
     every,
+    iterator,
     least,
     linear,
 )
@@ -51,11 +51,12 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.numerics.affine import Affine
+from polysci.numerics.arrays import ALIGNMENT
 from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Dim
+from polysci.space.directives.pack import panel_width, vector_copy
 from polysci.space.group_views import shift_of
-from polysci.space.packed_copy import ALIGNMENT, round_up
-from polysci.space.plan import Plan, iterator
+from polysci.space.plan import Plan
 
 FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
 # Policies: how much memory packing takes beside the weights of a network.
@@ -134,23 +135,17 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFu
 
 
 @dataclass(frozen=True, slots=True)
-class _CopyOfB:
-    """A copy of B, which has these strides, into panels."""
+class _Panels:
+    """The panels of w, or of what lies in its memory from column ``origin`` on."""
 
     plan: Plan
     strides: tuple[int, ...]
+    origin: IndexLike = 0
 
     @property
     def offset(self) -> Affine:
-        """The offset in B of its elements."""
+        """The offset in w of its elements."""
         return self.plan.contraction.w.offset(self.strides)
-
-
-@dataclass(frozen=True, slots=True)
-class _Panels(_CopyOfB):
-    """The panels of w, or of what lies in its memory from column ``origin`` on."""
-
-    origin: IndexLike = 0
 
     @property
     def target(self) -> Buffer:
@@ -336,35 +331,6 @@ class _Panels(_CopyOfB):
         ]
 
 
-def panel_width(plan: Plan, rest: Index) -> Let:
-    """Return the definition of a panel's width: of the ``rest`` of columns, in whole vectors."""
-    lanes = plan.panel_lanes
-    whole_tile = round_up(plan.tile[plan.panel_dim], lanes)
-    return Let("width", least((rest + (lanes - 1)) // lanes * lanes, whole_tile))
-
-
-def vector_copy(plan: Plan, strides: tuple[int, ...]) -> str:
-    """Return the function of ``microkernels/panels.h`` that copies a block by vectors; or nothing.
-
-    It takes floats, and words of two bf16, of which columns or steps of the reduction are
-    neighbours.
-    """
-    swapped, shift = plan.contraction.swapped, shift_of(plan.contraction)
-    apart = plan.joined or plan.stacked or plan.paired or plan.merged > 1
-    if not (plan.depth or plan.taps) or apart or swapped or shift or plan.panel_lanes == 1:
-        return ""
-    offset = plan.contraction.w.offset(strides)
-    rows = offset.coef(plan.panel_dim) == 1
-    turned = bool(plan.depth) and offset.coef(plan.depth or "") == 1
-    if plan.compute.name == "bf16" and plan.depth and (rows or turned):
-        return "ps_panel_pairs" if rows else "ps_panel_turned_pairs"
-    if str(plan.precision) != "f32" or plan.compute.bytes != 4:
-        return ""
-    if rows:
-        return "ps_panel_rows"
-    return "ps_panel_turned" if turned else ""
-
-
 def clear_bytes(first: int, last: int) -> list[LoopStatement]:
     """Return statements that write zeros to bytes of packed memory which no call reads."""
     zero = Store(Address(Named("packed"), dtype="char"), Variable("i"), 0)
@@ -424,130 +390,3 @@ def columns_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopF
     start = Address(Address(Named("panels"), dtype="ps_b"), plan.reduction * first)
     body = block(Point(panels.target, start), panels.columns(first, last))
     return interface.columns_function(plan.precision).define(symbol, body)
-
-
-def part_origins(plan: Plan) -> list[str]:
-    """Dimensions whose tile origin the function takes."""
-    around = plan.schedule.loops[: plan.schedule.panels_depth]
-    dims = dict.fromkeys(loop.dim for loop in around)
-    return [dim for dim in dims if plan.contraction.w.uses(dim)]
-
-
-def part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFunction:
-    """Return ``SYMBOL_pack_b(w, panels, origins...)``: the part of B from these origins on.
-
-    Its panels are laid out as those of a B that ends with the part.
-    """
-    copy = vector_copy(plan, strides)
-    if not copy:
-        raise UnsupportedError(
-            f"schedule {plan.schedule}: pack(B) copies vectors: columns or steps of the reduction "
-            f"must be neighbours in {plan.contraction.w.array}"
-        )
-    part = _PartOfB(plan, strides)
-    copies = {
-        "ps_panel_rows": part.rows,
-        "ps_panel_turned": part.turned,
-        "ps_panel_pairs": part.pairs,
-    }
-    parameters: tuple[Buffer | ScalarParameter, ...] = (
-        Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
-        Buffer("panels", "ps_b", restrict=True),
-        *(ScalarParameter(iterator(dim).name) for dim in part.origins),
-    )
-    return LoopFunction(f"{symbol}_pack_b", parameters, block(copies[copy]()))
-
-
-@dataclass(frozen=True, slots=True)
-class _PartOfB(_CopyOfB):
-    """The part of B from the origins of loops on; its copies are loops over what it holds."""
-
-    @property
-    def origins(self) -> list[str]:
-        return part_origins(self.plan)
-
-    @property
-    def width(self) -> int:
-        """Columns of a whole panel, in whole vectors."""
-        return round_up(self.plan.tile[self.plan.panel_dim], self.plan.panel_lanes)
-
-    def rows(self) -> LoopStatement:
-        """Return the copy row by row of B, each of which gives every panel a row."""
-        plan = self.plan
-        *around, deepest = [plan.depth] if plan.depth else plan.taps
-        columns = self.count(plan.panel_dim)
-        body: LoopStatement = Invoke("ps_part_rows", (
-            Named("panels"), self.source(around), self.row(around), self.offset.coef(deepest),
-            self.count(deepest), columns, self.width, plan.reduction,
-        ))  # fmt: skip
-        for tap in reversed(around):
-            body = self.loop(tap, 1, body)
-        return body
-
-    def pairs(self) -> LoopStatement:
-        """Return the copy of two rows of B at a time, which give every panel words, tap by tap."""
-        plan = self.plan
-        assert plan.depth
-        depth, columns = plan.depth, self.count(plan.panel_dim)
-        body: LoopStatement = Invoke("ps_part_pair", (
-            Named("panels"), self.source([depth, *plan.taps]), self.row(plan.taps),
-            self.offset.coef(depth), self.count(depth), _within(depth), columns, self.width,
-            plan.reduction,
-        ))  # fmt: skip
-        for name in reversed(plan.taps):
-            body = self.loop(name, 1, body)
-        return self.loop(depth, 2, body)
-
-    def turned(self) -> LoopStatement:
-        """Return the copy panel by panel, where steps of the reduction are neighbours in B."""
-        plan, panel, width = self.plan, self.plan.panel_dim, Variable("width")
-        assert plan.depth
-        rest = self.count(panel) - _within(panel)
-        deep = least(self.count(plan.depth) - _within(plan.depth), plan.tile[plan.depth])
-        to = Address(Named("panels"), plan.reduction * _within(panel) + width * _within(plan.depth))
-        operands = (
-            to,
-            self.source([panel, plan.depth]),
-            self.offset.coef(panel),
-            deep,
-            width,
-            rest,
-        )
-        body = self.loop(plan.depth, plan.tile[plan.depth], Invoke("ps_panel_turned", operands))
-        return self.loop(panel, plan.tile[panel], block(panel_width(plan, rest), body))
-
-    def row(self, taps: Sequence[str]) -> Index:
-        """Return the number of the row of B that loops over ``taps`` have reached."""
-        steps = {
-            tap: prod(self.plan.panels[t] for t in self.plan.taps[at + 1 :])
-            for at, tap in enumerate(taps)
-        }
-        return linear(steps, {tap: _within(tap) for tap in taps})
-
-    def source(self, looped: Sequence[str]) -> Address:
-        """Return the place in B that the loops over ``looped`` dimensions have reached."""
-        offset, at = self.offset, dict[str, Index]()
-        for dim in dict.fromkeys([*self.origins, *looped]):
-            at[dim] = as_index(0)
-            if dim in self.origins:
-                at[dim] = at[dim] + iterator(dim)
-            if dim in looped:
-                at[dim] = at[dim] + _within(dim)
-        coef = {d.name: offset.coef(d.name) for d in self.plan.contraction.dims}
-        return Address(Named("w"), linear(coef, at, offset.const))
-
-    def count(self, dim: str) -> Index:
-        """Return the number of positions of a dimension in the part."""
-        extent, size = self.plan.extent(dim), self.plan.panels[dim]
-        if dim not in self.origins or extent % size == 0:
-            return as_index(size)
-        return least(extent - iterator(dim), size)
-
-    def loop(self, dim: str, step: int, body: LoopStatement) -> LoopStatement:
-        """Return a loop over a dimension of the part."""
-        return loop(_within(dim).name, self.count(dim), body, step=step)
-
-
-def _within(dim: str) -> Variable:
-    """Return the variable that counts positions of a dimension inside the part."""
-    return Variable(f"{iterator(dim)}_at")

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.index import ZERO, Index, IndexLike, Variable, as_index, least, most
+from polysci.loop_ir.index import ZERO, Index, IndexLike, Variable, as_index, iterator, least, most
 from polysci.loop_ir.nodes import (
     Address,
     Arithmetic,
@@ -26,7 +26,7 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.space.padding import Piece
-from polysci.space.plan import Plan, Tile, iterator
+from polysci.space.plan import Plan, Tile
 from polysci.space.stencil_roles import FilterAxis, windows_of
 
 MOST_PIXELS = 64  # that a mask can tell of

@@ -233,8 +233,6 @@ def _shape(tile: Tile) -> dict[str, int]:
         "c_col": plan.coef["C"][plan.column],
         "diagonal": int(plan.kernel.diagonal),
     }
-    if plan.contraction.swapped:  # rows of a panel of w
-        fields |= {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}
     if plan.kernel.shifts > 1:
         fields["shifts"] = plan.kernel.shifts
     if _begins_with_offset(plan):

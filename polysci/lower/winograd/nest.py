@@ -9,6 +9,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import caches_text
 from polysci.loop_ir import interface
 from polysci.loop_ir.index import (
+    THREAD,
     ZERO,
     Index,
     Variable,
@@ -16,7 +17,9 @@ from polysci.loop_ir.index import (
     choose,
     compare,
     every,
+    iterator,
     least,
+    thread_share,
 )
 from polysci.loop_ir.nodes import (
     Address,
@@ -44,15 +47,15 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
     loop,
+    run_threads,
 )
 from polysci.lower.algorithm import EmitOptions
-from polysci.lower.direct.nest import THREAD, flush_denormals, run_threads, thread_share
+from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.space.directives import Ahead
-from polysci.space.plan import iterator
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
 

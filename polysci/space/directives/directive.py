@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.loop_ir.index import Index
-from polysci.loop_ir.nodes import LoopFunction, LoopStatement, Value
+from polysci.loop_ir.index import THREAD, ZERO, Index, as_index
+from polysci.loop_ir.nodes import Address, LoopFunction, LoopStatement, Named, Value
 from polysci.polyhedral.contraction import Contraction, Strides
 from polysci.target.microkernels import Microkernel
 
 if TYPE_CHECKING:
     from polysci.polyhedral.tile_schedule import Loop
     from polysci.space.enumerate import Family, LoopOrder
-    from polysci.space.plan import Plan, Tile
+    from polysci.space.plan import Plan, Tile, Workspace
     from polysci.space.schedule import Schedule
 
 
@@ -50,14 +50,27 @@ class TilePart:
 class EntryPoint:
     """The entry point whose loops are lowered: what statements of directives refer to.
 
-    ``threads`` share its loops. ``kept_at`` is the byte of the workspace at which memory of
-    directives begins.
+    Its arrays have these ``strides``. ``threads`` share its loops, in which its arguments are in
+    ``args``.
     """
 
     symbol: str
     plan: Plan
+    strides: Strides
     threads: int
-    kept_at: int
+    workspace: Workspace
+    args: str
+
+    @property
+    def thread(self) -> Index:
+        """The number of the thread that runs a turn of the loops."""
+        return THREAD if self.threads > 1 else ZERO
+
+    def panels(self, thread: Index) -> Address:
+        """Return where a thread's panels of B begin."""
+        step = self.plan.compute.bytes * self.workspace.panel_elements
+        at = as_index(self.workspace.panels_at) + step * thread
+        return Address(Address(Named("workspace"), at, "char"), dtype="ps_b")
 
 
 class Directive:
@@ -136,7 +149,7 @@ class Directive:
 
     # Its lowering: what it adds to the loop IR that a plan becomes, at points of it in this order.
 
-    def enter(self, plan: Plan) -> Sequence[LoopStatement]:
+    def enter(self, entry: EntryPoint) -> Sequence[LoopStatement]:
         """Return what a call does before all loops, whose arguments are in ``args``."""
         return ()
 
@@ -154,7 +167,7 @@ class Directive:
         """
         return ()
 
-    def leave(self, plan: Plan) -> Sequence[LoopStatement]:
+    def leave(self, entry: EntryPoint) -> Sequence[LoopStatement]:
         """Return what each thread does behind all loops."""
         return ()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.index import Index, Variable, as_index, linear
+from polysci.loop_ir.index import Index, Variable, as_index, linear, thread_share
 from polysci.loop_ir.nodes import (
     Address,
     Alternative,
@@ -88,12 +88,9 @@ class Private(Directive):
 
     def finish(self, entry: EntryPoint) -> Sequence[LoopStatement]:
         """Return the call with which a thread sums its share of the copies."""
-        private, threads = _copies(entry.plan), entry.threads
+        private = _copies(entry.plan)
         rows, *_ = _rows(private, entry.plan.channel_axis)
-        share: tuple[Index, Index] = (as_index(0), as_index(rows))
-        if threads > 1:
-            thread = Variable("thread")
-            share = (rows * thread // threads, rows * (thread + 1) // threads)
+        share = thread_share(rows, entry.threads)
         operands = map(Named, ("y", "bias", "residual", "clamp"))
         return (Invoke(f"{entry.symbol}_sum", (_memory(entry), *operands, *share)),)
 
@@ -192,7 +189,8 @@ def _copies(plan: Plan) -> PrivateCopies:
 
 def _memory(entry: EntryPoint) -> Address:
     """Return where the copies begin."""
-    return Address(Address(Named("workspace"), as_index(entry.kept_at), "char"), dtype="ps_y")
+    start = Address(Named("workspace"), as_index(entry.workspace.sums_at), "char")
+    return Address(start, dtype="ps_y")
 
 
 def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> LoopFunction:

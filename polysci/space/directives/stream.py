@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import Assign, Invoke, LoopStatement, Member, Named, RoutineResult
 from polysci.polyhedral.contraction import columns_of
-from polysci.space.directives.directive import Directive, Place, TilePart
+from polysci.space.directives.directive import Directive, EntryPoint, Place, TilePart
 from polysci.target.isas import isa_named
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class Stream(Directive):
         whole = [step > 0 and tile.sizes[0][1] % step == 0 for tile in order.tiles]
         return none, np.array(whole)[order.which]
 
-    def enter(self, plan: Plan) -> Sequence[LoopStatement]:
-        aligned = RoutineResult("ps_is_aligned", (Named("y"), 4 * plan.kernel.lanes))
+    def enter(self, entry: EntryPoint) -> Sequence[LoopStatement]:
+        aligned = RoutineResult("ps_is_aligned", (Named("y"), 4 * entry.plan.kernel.lanes))
         return (Assign(Member("args", "aligned"), aligned),)
 
-    def leave(self, plan: Plan) -> Sequence[LoopStatement]:
+    def leave(self, entry: EntryPoint) -> Sequence[LoopStatement]:
         return (Invoke("ps_fence"),)  # others see the stores before the caller goes on
 
     def tile_part(self, tile: Tile) -> TilePart:

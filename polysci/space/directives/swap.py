@@ -60,17 +60,18 @@ class Swap(Directive):
     def tile_part(self, tile: Tile) -> TilePart:
         """Return the reduction: A by panels of its rows, B from x by vectors."""
         plan, x = tile.plan, tile.plan.coef["x"]
+        fields = {"wrap": tile.rows, "a_outer": 0, "a_inner": 1}  # rows of a panel of w
         taps = [tap for tap in plan.taps if plan.extent(tap) > 1]
         if taps:
             pairs = [(1, 0)] * (2 - len(taps)) + [(plan.extent(tap), x[tap]) for tap in taps]
             values = tuple(Fields((("", count), ("", step))) for count, step in pairs)
             buffer = Buffer("taps", "ps_tap", as_index(2), Scope.CONSTANT)
             run = Invoke("ps_run_taps", (*OPERANDS, tile.depth, _step(tile), Named("taps")))
-            return TilePart(sums=(Declare(buffer, values), run))
-        soon = (
-            tile.depth >= prior_of("long_depth") and plan.contraction.x.bytes * _step(tile) >= LINE
-        )
-        return TilePart(fields={"soon": steps_ahead()} if soon else {}, sums=run_rows(tile))
+            return TilePart(fields=fields, sums=(Declare(buffer, values), run))
+        deep = tile.depth >= prior_of("long_depth")
+        if deep and plan.contraction.x.bytes * _step(tile) >= LINE:
+            fields["soon"] = steps_ahead()
+        return TilePart(fields=fields, sums=run_rows(tile))
 
 
 def run_rows(tile: Tile, following: Index | int = 0) -> tuple[LoopStatement, ...]:

@@ -37,7 +37,7 @@ from polysci.space.directives import (
     TilePart,
 )
 from polysci.space.enumerate import LoopOrder
-from polysci.space.plan import Plan, Tile
+from polysci.space.plan import Tile
 from polysci.space.resolve import resolve
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
@@ -64,7 +64,7 @@ class Note(Directive):
         without = np.zeros(len(order.steps), dtype=bool)
         return without, ~without
 
-    def enter(self, plan: Plan) -> Sequence[LoopStatement]:
+    def enter(self, entry: EntryPoint) -> Sequence[LoopStatement]:
         return (Comment(self.sentence),)
 
     def tile_part(self, tile: Tile) -> TilePart:
