@@ -8,6 +8,7 @@ from polysci.polyhedral.contraction import Contraction
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.group_views import roles_of
 from polysci.space.schedule import Schedule
+from polysci.target.coefficients import prior_of
 from polysci.text.tables import bytes_text
 
 _OPERANDS = {"I": "x", "W": "w", "O": "y"}  # arrays of the nest, by the names of C parameters
@@ -18,7 +19,7 @@ def loop_comments(
 ) -> tuple[str, ...]:
     """Comments of the whole nest, then of each loop; ``caches`` are a thread's L1, L2 and L3."""
     roles = roles_of(roles, schedule)
-    whole, *inner = insides(roles, schedule, caches)
+    whole, *inner = insides(roles, schedule, caches, prior_of("usable_cache"))
     names = [_OPERANDS.get(o.array, o.array) for o in (roles.x, roles.w, roles.out)]
     first = f"{_sizes(names, whole)}; {caches_text(caches)}"
     remarks = (each.remark(roles, schedule, names) for each in reversed(schedule.directives))

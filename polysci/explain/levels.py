@@ -12,11 +12,9 @@ from polysci.polyhedral import footprint
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.schedule import Schedule
-from polysci.target.coefficients import TABLE
 from polysci.target.target import Target
 
 MEMORY = "memory"
-HELD = TABLE["usable_cache"].prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +69,17 @@ def sizes_of(target: Target, threads: int) -> tuple[int, ...]:
     return tuple(int(target.share(cache.name, threads)) for cache in levels)
 
 
-def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> tuple[Inside, ...]:
-    """Every step of a schedule from the whole nest inwards."""
+def insides(
+    roles: Contraction, schedule: Schedule, sizes: tuple[int, ...], usable: float
+) -> tuple[Inside, ...]:
+    """Every step of a schedule from the whole nest inwards.
+
+    The caches have ``sizes`` bytes, of which a share ``usable`` holds a working set.
+    """
+    held = tuple(usable * size for size in sizes)
     extents = {d.name: d.extent for d in roles.dims}
     operands = (roles.x, roles.w, roles.out)
-    rows, depth, current = [_inside("", 1, operands, extents, sizes)], 0, extents
+    rows, depth, current = [_inside("", 1, operands, extents, held)], 0, extents
     for step in schedule.nest:
         trips, depth = 1, depth + isinstance(step, Loop)
         before, current = current, schedule.tile(extents, depth)
@@ -85,7 +89,7 @@ def insides(roles: Contraction, schedule: Schedule, sizes: tuple[int, ...]) -> t
             if trips > 1:
                 a, b, c = (_overlap(operand, step.dim, current, before) for operand in operands)
                 kept = a, b, c
-        rows.append(_inside(str(step), trips, operands, current, sizes, kept))
+        rows.append(_inside(str(step), trips, operands, current, held, kept))
     return tuple(rows)
 
 
@@ -94,11 +98,11 @@ def _inside(
     trips: int,
     operands: tuple[Operand, ...],
     tile: dict[str, int],
-    sizes: tuple[int, ...],
+    held: tuple[float, ...],
     kept: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> Inside:
     a, b, c = (_bytes(operand, tile) for operand in operands)
-    return Inside(step, trips, tuple(tile.items()), a, b, c, _home(a + b + c, sizes), kept)
+    return Inside(step, trips, tuple(tile.items()), a, b, c, _home(a + b + c, held), kept)
 
 
 def _bytes(operand: Operand, tile: dict[str, int]) -> float:
@@ -113,8 +117,8 @@ def _overlap(operand: Operand, dim: str, tile: dict[str, int], around: dict[str,
     return max(0.0, 1.0 - (pair - iteration) / iteration)
 
 
-def _home(size: float, sizes: tuple[int, ...]) -> str:
-    fitting = (name for name, cache in zip(LEVELS, sizes, strict=False) if size <= HELD * cache)
+def _home(size: float, held: tuple[float, ...]) -> str:
+    fitting = (name for name, most in zip(LEVELS, held, strict=False) if size <= most)
     return next(fitting, MEMORY)
 
 
@@ -125,7 +129,7 @@ def flows_of(context: Context, terms: Terms, inside: tuple[Inside, ...]) -> tupl
         Flow(
             name, size, level.a, level.b, level.c, level.kept,
             footprint.load_bound_bytes(context.contraction, size),
-            next((row.step for row in inside if row.working_set <= HELD * size), None),
+            next((row.step for row in inside if row.working_set <= context.usable(size)), None),
         )
         for name, size, level in zip(LEVELS, sizes, terms.levels, strict=False)
     )  # fmt: skip

@@ -92,7 +92,8 @@ class Explanation:
     ``peak`` is that of ``compute``, the fastest way to multiply inputs of these types, for all
     threads. Of ``flops``, ``multiplied`` are not of taps in the padding, nor of zeros between
     merged groups; rooflines and shares of the peak count them. ``caches`` are one thread's shares
-    of L1, L2 and L3. ``rivals`` and ``views`` are filled by ``explain`` only.
+    of L1, L2 and L3; a working set may fill a share ``usable`` of one. ``rivals`` and ``views`` are
+    filled by ``explain`` only.
     """
 
     title: str
@@ -108,6 +109,7 @@ class Explanation:
     peak: float
     compute: str
     caches: tuple[int, ...]
+    usable: float
     terms: Terms
     inside: tuple[Inside, ...]
     flows: tuple[Flow, ...]
@@ -161,10 +163,12 @@ def account(
     flops = 2 * prod(d.extent for d in roles.dims)
     multiplied = 2 * needed_products(context.contraction)
     terms, sizes = terms_of(context, schedule), sizes_of(context.target, context.threads)
-    inside = insides(roles, schedule, sizes)
+    usable = context.usable(1.0)
+    inside = insides(roles, schedule, sizes, usable)
     return Explanation(
         title, scop, roles, str(context.target), context.threads, flops, multiplied, schedule,
-        origin, measured, context.peak * context.threads, context.compute, sizes, terms, inside,
+        origin, measured, context.peak * context.threads, context.compute, sizes, usable, terms,
+        inside,
         flows_of(context, terms, inside), roofs_of(context, multiplied, terms, sizes),
         reuses(roles, context.strides),
     )  # fmt: skip

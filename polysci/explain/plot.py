@@ -10,7 +10,7 @@ from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.explain.levels import HELD, MEMORY, Inside
+from polysci.explain.levels import MEMORY, Inside
 from polysci.explain.model import Explanation
 from polysci.explain.terms import LEVELS, OTHER
 from polysci.text.tables import bytes_text, time_text
@@ -115,15 +115,15 @@ def _working_sets(axes: Any, explanation: Explanation) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks([at for at, _ in rows], [_step(row) for _, row in rows])
     for name, size in zip(LEVELS, explanation.caches, strict=False):
-        axes.axvspan(HELD * size, size, color=_REST, alpha=0.35, lw=0, zorder=3)
+        axes.axvspan(explanation.usable * size, size, color=_REST, alpha=0.35, lw=0, zorder=3)
         axes.axvline(size, color=_INK, lw=1.1, ls=(0, (4, 2)), zorder=3)
         axes.annotate(
             f"{name} {bytes_text(size)}", (size, 1), xycoords=("data", "axes fraction"),
             xytext=(0, 3), textcoords="offset points", ha="center", va="bottom",
         )  # fmt: skip
     _byte_ticks(axes)
-    axes.set_xlabel(f"bytes that one iteration touches; a cache holds {100 * HELD:.0f} % of "
-                    "its size")  # fmt: skip
+    usable = f"a cache holds {100 * explanation.usable:.0f} % of its size"
+    axes.set_xlabel(f"bytes that one iteration touches; {usable}")
     homes = [
         home for home in (*LEVELS, MEMORY) if any(row.fits == home for row in explanation.inside)
     ]

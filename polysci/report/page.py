@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from polysci.explain import Explanation, MeasuredTime
-from polysci.explain.levels import HELD, Inside
+from polysci.explain.levels import Inside
 from polysci.explain.roofline import PEAK_NOTE
 from polysci.explain.terms import LEVELS, MEANING, OTHER
 from polysci.polyhedral.tile_schedule import Loop
@@ -335,7 +335,7 @@ def _packing(own: Explanation) -> str:
     )  # fmt: skip
     sentences = (row.sentence for row in reversed(directives.DIRECTIVES) if own.schedule.has(row))
     marks = "".join(f" {sentence}" for sentence in sentences if sentence)
-    note = f"A cache counts as holding what takes at most {100 * HELD:.0f} % of its size."
+    note = f"A cache counts as holding what takes at most {100 * own.usable:.0f} % of its size."
     return f"{copied} B is packed in panels.{marks} {note}"
 
 

@@ -17,7 +17,7 @@ from polysci.cli import main
 from polysci.cost import RANKERS, Estimate
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import Explanation, MeasuredTime, account, explain, members, render
-from polysci.explain.levels import HELD, insides
+from polysci.explain.levels import insides
 from polysci.explain.plot import check, draw
 from polysci.explain.terms import terms_of
 from polysci.ops.convolutions import Conv2d
@@ -25,6 +25,7 @@ from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.space import schedule
 from tests.support import samples
+from tests.support.rates import set_coefficients
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
 SQUARE = Conv2d(N=1, C=16, H=12, W=12, K=32, R=3, S=3, pad=1)
@@ -53,7 +54,7 @@ def test_what_an_iteration_keeps_for_the_next_is_that_of_brute_force(
     if roles.extent(dim) < 2 * step:
         return
     plan = schedule.parse(f"{dim}:{step} > brgemm_avx512_f32_1x16")
-    inside = insides(roles, plan, (1, 2, 3))[-1]
+    inside = insides(roles, plan, (1, 2, 3), 1.0)[-1]
     boxes = [
         [range(at, at + step) if d.name == dim else range(d.extent) for d in roles.dims]
         for at in (0, step)
@@ -122,9 +123,16 @@ def test_the_loops_working_sets_and_where_they_live() -> None:
     assert block.kept[0] == 1.0 and block.kept[1:] == (0.0, 0.0)
     for one in found.inside:
         held = dict(zip(("L1", "L2", "L3"), found.caches, strict=True)).get(one.fits, np.inf)
-        assert one.working_set <= HELD * held
+        assert one.working_set <= found.usable * held
     for flow in found.flows:
         assert flow.total >= 0.999 * flow.bound or flow.level == "L1"
+
+
+def test_a_machine_says_what_share_of_a_cache_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_coefficients(monkeypatch, usable_cache=1e-6)
+    found = explained(plan="p:4 k:16 p q:6 > brgemm_portable_f32_6x4")
+    assert {row.fits for row in found.inside} == {"memory"}
+    assert {flow.holds for flow in found.flows} == {None}
 
 
 def test_a_cache_that_threads_share_is_divided() -> None:
