@@ -25,7 +25,6 @@ from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.space import schedule
 from tests.support import samples
-from tests.support.rates import set_coefficients
 
 LAYER = "mb1ic8ih10oc24oh10kh3ph1"
 SQUARE = Conv2d(N=1, C=16, H=12, W=12, K=32, R=3, S=3, pad=1)
@@ -128,9 +127,11 @@ def test_the_loops_working_sets_and_where_they_live() -> None:
         assert flow.total >= 0.999 * flow.bound or flow.level == "L1"
 
 
-def test_a_machine_says_what_share_of_a_cache_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_coefficients(monkeypatch, usable_cache=1e-6)
-    found = explained(plan="p:4 k:16 p q:6 > brgemm_portable_f32_6x4")
+def test_a_machine_says_what_share_of_a_cache_is_usable() -> None:
+    context = samples.fixed_context(SQUARE)
+    context = replace(context, machine=context.machine.with_coefficients({"usable_cache": 1e-6}))
+    plan = schedule.parse("p:4 k:16 p q:6 > brgemm_portable_f32_6x4")
+    found = account("layer", model_of(SQUARE)[0], context, plan)
     assert {row.fits for row in found.inside} == {"memory"}
     assert {flow.holds for flow in found.flows} == {None}
 
