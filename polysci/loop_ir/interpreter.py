@@ -155,7 +155,6 @@ class ScalarAddress:
 class Interpreter:
     """The functions and tables of a module, and the threads that run them.
 
-    ``unit`` says what the headers of the functions' C file are: element types and vectors;
     ``routines`` are called by name where the module has no such function. A run by one thread
     starts the threads of loops over thread numbers; several threads share them.
     """
@@ -163,7 +162,6 @@ class Interpreter:
     module: LoopModule
     threads: int = 1
     seed: int = 0
-    unit: Unit | None = None
     routines: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: ROUTINES)
     span: int = 0  # barriers until now
     names: dict[str, Any] = field(default_factory=dict)  # that all functions know
@@ -177,9 +175,8 @@ class Interpreter:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.functions = self.module.functions
-        self.types = {**C_DTYPES, **(self.unit.types if self.unit else {})}
-        self.types |= {name: self.types[kind] for name, kind in self.module.types.items()}
-        self.names = dict(self.unit.names) if self.unit else {}
+        self.types = {**C_DTYPES}
+        self.types |= {name: C_DTYPES[kind] for name, kind in self.module.types.items()}
         for part in self.module.parts:
             if isinstance(part, Table):
                 dtype = self.types[part.dtype]
@@ -187,14 +184,17 @@ class Interpreter:
                 self.names[part.name] = Pointer(memory, 0, dtype)
                 self.shapes[part.name] = part.shape
             elif isinstance(part, Let | Declare):
-                Thread(0, True, self, self.names).execute(part)
+                Thread(0, True, self, self.names, self.types).execute(part)
 
     def run(self, function: LoopFunction | str, arguments: Mapping[str, Any]) -> Any:
         """Run a function in all threads and return its result. Raises MemoryFaultError."""
         if isinstance(function, str):
             function = self.functions[function]
         alone = self.threads == 1
-        members = [Thread(number, alone, self, dict(self.names)) for number in range(self.threads)]
+        members = [
+            Thread(number, alone, self, dict(self.names), self.types)
+            for number in range(self.threads)
+        ]
         results = list[Any]()
 
         def result_of(thread: Thread) -> Turns:
@@ -249,6 +249,8 @@ class Thread(MemoryUser):
 
     program: Interpreter
     names: dict[str, Any]
+    types: Mapping[str, np.dtype[Any]]
+    kernels: Unit | None = None  # those of the function that it is in
     encounters: int = 0
     tiles: list[int] = field(default_factory=lambda: [0])  # the shape of its tile registers
 
@@ -258,9 +260,9 @@ class Thread(MemoryUser):
 
     @property
     def unit(self) -> Unit:
-        """The element types and vectors of the C file."""
-        assert self.program.unit
-        return self.program.unit
+        """The element types and vectors of the microkernels that the function calls."""
+        assert self.kernels
+        return self.kernels
 
     # Statements.
 
@@ -324,12 +326,17 @@ class Thread(MemoryUser):
 
     def enter(self, function: LoopFunction, arguments: Mapping[str, Any]) -> Thread:
         """Return this thread inside a function: pointers have the types of its parameters."""
-        names, types = {**self.program.names, **arguments}, self.program.types
+        names, types, unit = self.program.names, self.program.types, function.unit
+        if unit:
+            names, types = {**names, **unit.names}, {**types, **unit.types}
+        names = {**names, **arguments}
         for parameter in function.parameters:
             value = names.get(parameter.name)
             if isinstance(value, Pointer) and not isinstance(parameter, ScalarParameter):
                 names[parameter.name] = value.cast(types[parameter.dtype])
-        return Thread(self.number, self.alone, self.program, names, self.encounters, self.tiles)
+        return Thread(
+            self.number, self.alone, self.program, names, types, unit, self.encounters, self.tiles
+        )
 
     def check_end(self) -> None:
         """Raise MemoryFaultError if the thread leaves its tile registers configured."""
@@ -361,7 +368,14 @@ class Thread(MemoryUser):
         """Run the turns of a loop as threads; this one goes on when all have ended."""
         numbers = [*range(self.index(node.start), self.index(node.end))]
         members = [
-            Thread(at, len(numbers) == 1, self.program, {**self.names, node.variable: at})
+            Thread(
+                at,
+                len(numbers) == 1,
+                self.program,
+                {**self.names, node.variable: at},
+                self.types,
+                self.kernels,
+            )
             for at in numbers
         ]
         self.program.random.shuffle(members)
@@ -437,7 +451,7 @@ class Thread(MemoryUser):
         if buffer.scope is Scope.REGISTER and buffer.dtype in ("ps_acc", "ps_vec"):
             self.names[buffer.name] = Accumulators(extent)
             return
-        dtype = self.program.types[buffer.dtype]
+        dtype = self.types[buffer.dtype]
         memory = InterpretedMemory.empty(buffer.name, extent * dtype.itemsize, shared=False)
         if buffer.scope is Scope.STATIC:
             memory = InterpretedMemory.of(buffer.name, np.zeros(extent, dtype))
@@ -501,13 +515,11 @@ class Thread(MemoryUser):
 
     def cast(self, value: Any, dtype: str | None) -> Any:
         """Return a pointer to elements of a type; other values as they are."""
-        return (
-            value.cast(self.program.types[dtype]) if dtype and isinstance(value, Pointer) else value
-        )
+        return value.cast(self.types[dtype]) if dtype and isinstance(value, Pointer) else value
 
     def of_kind(self, value: Any, kind: str) -> Any:
         """Return a number of a kind; pointers and records stay."""
-        dtype = self.program.types.get(kind)
+        dtype = self.types.get(kind)
         if dtype is None or isinstance(value, Pointer | dict | list):
             return value
         if type(value) is int and kind == INTEGER:
@@ -529,8 +541,8 @@ class Thread(MemoryUser):
         """Return a record, or a pointer to constants."""
         values = [self.value(part) for _, part in value.members]
         kind = value.dtype.removeprefix("const ").removesuffix("[]")
-        if kind in self.program.types:
-            array = np.array(values, self.program.types[kind])
+        if kind in self.types:
+            array = np.array(values, self.types[kind])
             return Pointer(InterpretedMemory.of("constants", array), 0, array.dtype)
         if kind in _FIELDS:
             return Structure(kind, zip(_FIELDS[kind], values[0], strict=True))

@@ -64,13 +64,13 @@ class Unit:
             "ps_bias": sums,
         }  # fmt: skip
 
-    @property
-    def types(self) -> dict[str, np.dtype[Any]]:
+    @cached_property
+    def types(self) -> Mapping[str, np.dtype[Any]]:
         """The types of memory by the names that C has for them: of narrow floats their bits."""
         return {name: C_DTYPES[dtype.c_type] for name, dtype in self.formats.items()}
 
-    @property
-    def names(self) -> dict[str, Any]:
+    @cached_property
+    def names(self) -> Mapping[str, Any]:
         """The constants that generated code reads, and the functions of finished sums."""
         constants = {"PS_WORD": self.word, "PS_FLIP": self.flip}
         return constants | {f"ps_each_{name}": name for name in FUNCTIONS}

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from polysci.loop_ir.index import ZERO, Condition, Index, as_index
+
+if TYPE_CHECKING:
+    from polysci.loop_ir.microkernels import Unit
 
 INTEGER: Final = "int64_t"  # the kind of indices
 INDENT: Final = "    "
@@ -546,7 +549,10 @@ LoopStatement = (
 
 @dataclass(frozen=True, slots=True)
 class LoopFunction:
-    """A function. ``attributes`` are words of its head: ``static``, ``PS_KERNEL``, ``PS_LOOP``."""
+    """A function. ``attributes`` are words of its head: ``static``, ``PS_KERNEL``, ``PS_LOOP``.
+
+    ``unit`` has the element types and vectors of the microkernels that it calls, if it calls some.
+    """
 
     name: str
     parameters: tuple[Buffer | ScalarParameter, ...]
@@ -554,6 +560,7 @@ class LoopFunction:
     result: str = "void"
     attributes: tuple[str, ...] = ("static", "PS_KERNEL")
     comment: str = ""
+    unit: Unit | None = None
 
     def __str__(self) -> str:
         return "\n".join(_function_lines(self, {}))

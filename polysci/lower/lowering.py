@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polysci.loop_ir.interface import Function, functions
-from polysci.loop_ir.nodes import LoopModule, Team
+from polysci.loop_ir.microkernels import Unit
+from polysci.loop_ir.nodes import LoopFunction, LoopModule, Team
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.space.schedule import Schedule
+from polysci.target.isas import isa_named
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import shorten
 
@@ -75,4 +77,22 @@ def lower_problem(
     Raises IllegalScheduleError, SpecError or UnsupportedError.
     """
     algorithm = algorithm_of(schedule)
-    return algorithm.lower(algorithm.resolve(problem, schedule, threads), options)
+    primitive = algorithm.lower(algorithm.resolve(problem, schedule, threads), options)
+    unit = unit_of(primitive.header_set)
+    parts = (
+        replace(part, unit=unit) if isinstance(part, LoopFunction) else part
+        for part in primitive.module.parts
+    )
+    return replace(primitive, module=replace(primitive.module, parts=tuple(parts)))
+
+
+def unit_of(headers: HeaderSet) -> Unit:
+    """Return what a choice of headers decides for microkernels."""
+    isa, signed = isa_named(headers.isa), headers.x == "s8"
+    flip = 0
+    if headers.compute == "i8" and isa.tile_registers is None:
+        flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)
+    return Unit(
+        isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
+        isa.tile_registers is not None,
+    )  # fmt: skip

@@ -10,11 +10,13 @@ from onnx.reference import ReferenceEvaluator
 
 import polysci
 from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.frontends.onnx import reference
 from polysci.loop_ir.memory import MemoryFaultError
 from polysci.network.compiled import compile_network
 from polysci.ops import parse_problem
 from polysci.runtime import backends
 from polysci.target.target import Target
+from tests.support.networks import read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.remote_device import NAME, Buffer, RemoteBackend
 
@@ -110,12 +112,12 @@ def small_network() -> onnx.ModelProto:
 
 def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> None:
     network = compile_network(small_network(), "estimate", target=target)
-    reference = ReferenceEvaluator(small_network())
+    evaluator = ReferenceEvaluator(small_network())
     before = remote.device.launches
     for seed in (3, 4):
         x = reals(1, 3, 6, 6, seed=seed)
         y = network(x)
-        (expected,) = reference.run(None, {"x": x})
+        (expected,) = evaluator.run(None, {"x": x})
         assert np.allclose(y, expected, rtol=1e-5)
     assert remote.device.launches == before + 2
     out = {"y": np.empty((1, 8), np.float32)}
@@ -124,6 +126,32 @@ def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> 
     assert network.runner.packed_weights().nbytes == network.runner.model_bytes
     with pytest.raises(UnsupportedError, match="its device does not share this memory"):
         network.runner.run_at([0, 0])
+
+
+def mixed_network() -> onnx.ModelProto:
+    """A convolution of floats, one of 8-bit numbers and another one of floats."""
+    nodes = [
+        node("Conv", "x w1", "c1", pads=[1, 1, 1, 1]), node("Relu", "c1", "r1"),
+        node("QuantizeLinear", "r1 s1 z1", "q1"),
+        node("QLinearConv", "q1 s1 z1 w2 s2 z2 s3 z3", "q2", pads=[1, 1, 1, 1]),
+        node("DequantizeLinear", "q2 s3 z3", "d2"), node("Conv", "d2 w3", "y"),
+    ]  # fmt: skip
+    scales = {"s1": np.float32(0.05), "s2": np.float32(0.01), "s3": np.float32(0.08)}
+    zeros = {"z1": np.uint8(0), "z2": np.int8(0), "z3": np.uint8(120)}
+    w2 = (90 * reals(8, 8, 3, 3, seed=2)).clip(-127, 127).astype(np.int8)
+    weights = {"w1": reals(8, 3, 3, 3), "w2": w2, "w3": reals(4, 8, 1, 1, seed=3)}
+    return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 4, 6, 6)}, weights | scales | zeros)
+
+
+@pytest.mark.parametrize(("dtype", "kinds", "error"), [("f32", 2, 0.02), ("bf16", 3, 0.04)])
+def test_layers_of_a_network_differ_in_precision(
+    dtype: str, kinds: int, error: float, target: Target
+) -> None:
+    network = compile_network(mixed_network(), "estimate", target=target, dtype=dtype)
+    assert len({call.source.key for call in network.code.calls.values()}) == kinds
+    x = reals(1, 3, 6, 6, seed=7)
+    expected = reference.run(read(mixed_network()), {"x": x})["y"]
+    assert np.abs(network(x) - expected).max() < error * np.abs(expected).max()
 
 
 def test_a_network_is_compiled_again(remote: RemoteBackend, target: Target) -> None:

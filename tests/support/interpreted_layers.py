@@ -11,7 +11,6 @@ import numpy as np
 
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import InterpretedMemory, MemoryFaultError, Pointer
-from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import LoopModule, Team
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.registry import algorithm_of
@@ -20,24 +19,10 @@ from polysci.numerics.dtypes import Precision, precision_named
 from polysci.ops.problem import Problem
 from polysci.runtime.source import Source, emit
 from polysci.space.schedule import Schedule
-from polysci.target.isas import isa_named
-from polysci.target.microkernels import HeaderSet
 from tests.support.interpreted import Change, change_module
 
 SYMBOL = "layer"
 BYTE = np.dtype(np.int8)
-
-
-def unit_of(headers: HeaderSet) -> Unit:
-    """Return what a choice of headers decides for microkernels."""
-    isa, signed = isa_named(headers.isa), headers.x == "s8"
-    flip = 0
-    if headers.compute == "i8" and isa.tile_registers is None:
-        flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)
-    return Unit(
-        isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
-        isa.tile_registers is not None,
-    )  # fmt: skip
 
 
 def pointer(name: str, array: np.ndarray | None) -> Any:
@@ -85,7 +70,7 @@ class InterpretedLayer:
     def run(self, arrays: Arrays, *, fused: bool = False, seed: int = 0) -> np.ndarray:
         """Return y, with bias, residual and clamp if ``fused``. Raises MemoryFaultError."""
         team = self.threads if self.team else 1
-        interpreter = Interpreter(self.module, team, seed, unit_of(self.source.header_set))
+        interpreter = Interpreter(self.module, team, seed)
         inputs: Mapping[str, np.ndarray] = arrays.inputs
         packed = Pointer(InterpretedMemory.empty("packed", self.source.packed), 0, BYTE)
         weights = {"w": pointer("w", inputs["w"]), "packed": packed, "x_zero": arrays.x_zero}

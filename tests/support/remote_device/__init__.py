@@ -22,7 +22,6 @@ import numpy as np
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import InterpretedMemory, MemoryUser, Pointer
-from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import EMPTY, LoopModule, Member, Store, walk_statements
 from polysci.loop_ir.routines import ROUTINES
 from polysci.numerics.arrays import Array, round_up
@@ -304,7 +303,7 @@ class RemoteBackend:
         if path not in self.device.files:
             raise BuildError(f"{path}: nothing was built for the remote device")
         module = self.device.files[path]
-        return RemoteLibrary(path, self.device, Interpreter(module, unit=Unit(ISA.lanes_f32)))
+        return RemoteLibrary(path, self.device, Interpreter(module))
 
     def load_network(
         self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
