@@ -18,7 +18,6 @@ from polysci.target.host import detect
 from polysci.target.machine import assume_rates
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
-from tests.support.rates import set_coefficients
 
 SHAPE = (1, 8, 12, 12)
 CONV = {"pads": [1, 1, 1, 1]}
@@ -163,9 +162,8 @@ def test_lengths_that_data_decides_in_both_branches() -> None:
         assert differ(made, network, {"x": x}) == 0
 
 
-def test_all_threads_take_the_same_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_threads_take_the_same_branch() -> None:
     """Whatever the first thread computes alone, it does not branch alone."""
-    set_coefficients(monkeypatch, barrier_us=1.0)
     program = network_of(read(nested())).code.placed.program
     target = detect("portable")
     costs = StageCosts(replace(assume_rates(target), peak=0.5), target)

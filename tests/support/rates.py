@@ -1,15 +1,18 @@
 """Rates of a machine, stored where a calibration would store them."""
 
 import os
+import tempfile
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
-from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.target import Target
 from polysci.tune.calibrate import machine_path
+from tests.support.machines import share_builds, write_policy
 
 
 def write_rates(machine: Machine, target: Target, x: str) -> None:
@@ -21,13 +24,15 @@ def write_rates(machine: Machine, target: Target, x: str) -> None:
 
 
 def set_coefficients(patch: pytest.MonkeyPatch, **values: float) -> None:
-    """Give every machine these coefficients, whatever its own are."""
-    before = Machine.coefficient
-
-    def coefficient(machine: Machine, name: str) -> float:
-        return values[name] if name in values else before(machine, name)
-
-    patch.setattr(Machine, "coefficient", coefficient)
+    """Make another cache directory the current one, whose rates have these coefficients."""
+    before = Path(os.environ["POLYSCI_CACHE_DIR"])
+    folder = Path(tempfile.mkdtemp(prefix="coefficients-", dir=before))
+    share_builds(before, folder)
+    write_policy(folder)
+    for file in before.glob("machine-*.json"):
+        machine = from_json(file.read_text(encoding="utf-8")).with_coefficients(values)
+        (folder / file.name).write_text(machine.to_json(), encoding="utf-8")
+    patch.setenv("POLYSCI_CACHE_DIR", str(folder))
 
 
 def assume_rates_of_all() -> None:
