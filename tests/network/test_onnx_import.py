@@ -282,3 +282,20 @@ def test_a_model_in_memory() -> None:
     assert Counter(n.op for n in graph_of(one, {"N": 1, "W": 5}).nodes) == {"conv": 1, "relu": 1}
     assert MOST_BYTES >= 1 << 32
     assert numpy_helper.to_array(one.graph.initializer[0]).shape == (5, 3, 3, 3)
+
+
+def test_attributes_are_in_the_words_of_graphs() -> None:
+    nodes = [
+        node("MaxPool", "x", "p", kernel_shape=[2, 3], strides=[2, 1], auto_pad="SAME_LOWER"),
+        node("Reshape", "p shape", "s"),
+        node("RNN", "s w r", "y", hidden_size=2, activations=["ThresholdedRelu"],
+             activation_alpha=[0.5]),
+    ]  # fmt: skip
+    weights = {"shape": np.array([1, 4, 3]), "w": reals(1, 2, 3), "r": reals(1, 2, 2)}
+    pool, _, rnn = graph_of(model(nodes, {"x": [1, 1, 7, 3]}, {"y": None}, weights)).nodes
+    assert pool.attributes["pads"] == [1, 1, 0, 1] and "auto_pad" not in pool.attributes
+    assert rnn.attributes["activations"] == [("thresholded_relu", 0.5)]
+    gemm = model(
+        [node("Gemm", "x w", "y", transB=1)], {"x": [3, 3]}, {"y": None}, {"w": reals(2, 3)}
+    )
+    assert dict(graph_of(gemm).nodes[0].attributes) == {"transpose_b": 1}

@@ -46,7 +46,7 @@ class LinearLayer(CheckedLayer):
         ]
         if self.bias:
             inputs.append(graph.uniform(f"{name}.bias", shape[:1], self.in_features))
-        y = graph.add("gemm", inputs, (prod(rows), self.out_features), transB=1)
+        y = graph.add("gemm", inputs, (prod(rows), self.out_features), transpose_b=1)
         return graph.reshape(y, (*rows, self.out_features))
 
 

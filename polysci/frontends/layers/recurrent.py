@@ -121,10 +121,9 @@ class RNN(_Recurrent):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        known = {"tanh": "Tanh", "relu": "Relu"}
-        if self.nonlinearity not in known:
+        if self.nonlinearity not in ("tanh", "relu"):
             raise SpecError(f"nonlinearity {self.nonlinearity!r:.40}: expected tanh or relu")
-        return {"activations": [known[self.nonlinearity]] * (1 + self.bidirectional)}
+        return {"activations": [(self.nonlinearity,)] * (1 + self.bidirectional)}
 
 
 def _join(graph: LayerGraph, parts: Sequence[str], together: int) -> str:

@@ -190,7 +190,7 @@ def _joined(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 def _product(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
     """Rows of the first factor, of one matrix or many."""
     mark, rank = _first(reader, node), len(reader.table.shape(node.inputs[0]))
-    if mark.axis == rank - 1 or node.attributes.get("transA") or rank < 2:
+    if mark.axis == rank - 1 or node.attributes.get("transpose_a") or rank < 2:
         raise ExpansionError(_MIXED)
     return DynamicDim(mark.axis + len(shapes[node.outputs[0]]) - rank, mark.count)
 

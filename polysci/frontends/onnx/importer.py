@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.onnx.auto_pad import expansion_of_auto_pad
 from polysci.frontends.onnx.control_flow import (
     expand_if,
     expand_loop,
@@ -366,8 +367,10 @@ def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
     """Return the expansion of a node, if any; ``last``: where polysci has no operator for it."""
     if last:
         return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
-    if proto.domain in DOMAINS and (upgrade := opset_upgrade(reader, proto)):
-        return upgrade
+    if proto.domain in DOMAINS and (
+        newer := opset_upgrade(reader, proto) or expansion_of_auto_pad(reader, proto)
+    ):
+        return newer
     if dynamic := expansion_of_dynamic(reader, proto):
         return dynamic
     if function := expansion_by_function(reader, proto):

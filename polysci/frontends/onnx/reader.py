@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.frontends.onnx.attributes import graph_attributes
 from polysci.frontends.onnx.model_file import DOMAINS, Body, rename_nodes
 from polysci.frontends.onnx.tensors import TensorTable, Types, fold, infer, infer_own
 from polysci.graph.graph import Node, QuantisedConstant, Tensor, ancestors
@@ -82,7 +83,7 @@ class Reader:
             self._refuse(node, str(error), error.needs)
 
     def node(self, proto: Any) -> Node:
-        """Return the node with its attributes as Python's and NumPy's values, but for subgraphs."""
+        """Return the node with its attributes in the words of graphs, without subgraphs."""
         onnx, attributes = self.table.onnx, dict[str, Any]()
         for attribute in proto.attribute:
             value = onnx.helper.get_attribute_value(attribute)
@@ -94,7 +95,7 @@ class Reader:
                 attributes[attribute.name] = value
         return Node(
             operator_of_onnx(operator_name(proto)), tuple(proto.input), tuple(proto.output),
-            MappingProxyType(attributes), proto.name,
+            MappingProxyType(graph_attributes(attributes)), proto.name,
         )  # fmt: skip
 
     def _claim(self, node: Node) -> None:

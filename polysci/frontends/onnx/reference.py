@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.onnx.attributes import onnx_attributes
 from polysci.frontends.onnx.model_file import newest_opset, onnx_module
 from polysci.graph.graph import LOOP_BEGIN, Graph, Node, end_of_loop
 from polysci.graph.operators import OPERATORS, onnx_name
@@ -146,8 +146,6 @@ def of_node(
     own = compute_by_own_rules(Evaluation(node, known, results, nudge))
     if own is not None:
         return list(own)
-    if node.op == "conv_transpose" and node.attributes.get("group", 1) > 1:
-        return [_run_groups(graph, node, known)]
     if results and all(0 in tensor.shape for tensor in results):  # several of ONNX's fail there
         return [np.zeros(tensor.shape, tensor.dtype) for tensor in results]
     return _evaluate(node, known)
@@ -180,19 +178,6 @@ def compute_by_own_rules(of: Evaluation) -> Sequence[Array] | None:
     """Compute a node that ONNX's reference lacks or gets wrong; return None for all others."""
     row = OPERATORS.get(of.node.op)
     return None if row is None or row.reference is None else row.reference(of)
-
-
-def _run_groups(graph: Graph, node: Node, known: Mapping[str, Array]) -> Array:
-    """Compute a transposed convolution by groups: ONNX's reference takes no more than one."""
-    groups = node.attributes["group"]
-    group = replace(node, attributes=MappingProxyType({**node.attributes, "group": 1}))
-    names = [name for name in node.inputs if name]
-    axes = (1, 0, 0)[: len(names)]  # of x, weights and bias
-    parts = [np.split(known[name], groups, axis) for name, axis in zip(names, axes, strict=True)]
-    results: list[Array] = []
-    for values in zip(*parts, strict=True):
-        results += of_node(graph, group, {**known, **dict(zip(names, values, strict=True))})
-    return np.concatenate(results, 1)
 
 
 def _has_one_scale(node: Node, known: Mapping[str, Array]) -> bool:
@@ -229,5 +214,5 @@ def _attributes(node: Node) -> dict[str, Any]:
     onnx = onnx_module()
     return {
         name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        for name, value in node.attributes.items()
+        for name, value in onnx_attributes(node.attributes).items()
     }

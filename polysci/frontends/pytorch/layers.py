@@ -19,21 +19,25 @@ def linear(call: AtenCall, x: str, weight: str, bias: str | None = None) -> str:
     """Add ``input @ weight' + bias`` over the last axis."""
     *rows, columns = call.graph.shape(x)
     x = call.graph.reshape(x, (prod(rows), columns))
-    y = call.add("gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transB=1)
+    y = call.add(
+        "gemm", x, weight, bias, shape=(prod(rows), call.graph.shape(weight)[0]), transpose_b=1
+    )
     return call.reshape(y)
 
 
 def addmm(call: AtenCall, x: str, mat1: str, mat2: str, beta: float = 1, alpha: float = 1) -> str:
     attributes: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
     (a, across), (b, back) = (_factor(call, name) for name in (mat1, mat2))
-    return call.add("gemm", a, b, x if beta else None, transA=across, transB=back, **attributes)
+    return call.add(
+        "gemm", a, b, x if beta else None, transpose_a=across, transpose_b=back, **attributes
+    )
 
 
 def product(call: AtenCall, x: str, mat2: str = "", **others: Any) -> str:
     mat2 = mat2 or others.get("other") or others["vec"]
     (a, across), (b, back) = (_factor(call, name) for name in (x, mat2))
     if (across or back) and len(call.shape) == 2:
-        return call.add("gemm", a, b, transA=across, transB=back)
+        return call.add("gemm", a, b, transpose_a=across, transpose_b=back)
     return call.add("matmul", x, mat2)
 
 
@@ -267,7 +271,7 @@ def recurrent(
         call.refuse("projections of the hidden state")
     attributes: dict[str, Any] = {"order": order} if len(order) > 1 else {}
     attributes |= {"linear_before_reset": 1} if op == "gru" else {}
-    attributes |= {"activations": ["Relu"] * count} if name == "rnn_relu" else {}
+    attributes |= {"activations": [("relu",)] * count} if name == "rnn_relu" else {}
     attributes["direction"] = "bidirectional" if bidirectional else "forward"
     if batch_first:
         x = graph.transpose(x, (1, 0, 2))

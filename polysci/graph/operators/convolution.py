@@ -13,7 +13,7 @@ from polysci.graph.builder import Backward
 from polysci.graph.graph import CONV_WEIGHTS_GRADIENT, Node
 from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.table import Evaluation, Operator
-from polysci.graph.operators.windows import Span, auto_pad_of, spans
+from polysci.graph.operators.windows import Span, spans
 from polysci.loop_ir.expressions import (
     Expr,
     Guard,
@@ -235,21 +235,11 @@ def _upwards(build: Builder, node: Node) -> tuple[Span, ...]:
     axes = len(taps)
     strides = node.attributes.get("strides") or [1] * axes
     dilations = node.attributes.get("dilations") or [1] * axes
-    pads = node.attributes.get("pads") or [0] * 2 * axes
-    extra = node.attributes.get("output_padding") or [0] * axes
-    auto = auto_pad_of(node)
-    if len(out) != axes:  # what shape inference gives for a shape that it does not accept
-        asked = list(node.attributes.get("output_shape", ()))
-        build.refuse(f"output_shape {asked}: expected {axes} sizes, none below x's {list(shape)}")
-    windows = []
-    for at in range(axes):
-        before = pads[at]
-        if auto in ("SAME_UPPER", "SAME_LOWER") or node.attributes.get("output_shape"):
-            reach = (taps[at] - 1) * dilations[at] + 1
-            total = max(0, strides[at] * (shape[at] - 1) + extra[at] + reach - out[at])
-            before = total // 2 if auto == "SAME_UPPER" else total - total // 2
-        windows.append(Span(shape[at], taps[at], strides[at], dilations[at], before, 0, out[at]))
-    return tuple(windows)
+    before = node.attributes.get("pads") or [0] * axes
+    return tuple(
+        Span(shape[at], taps[at], strides[at], dilations[at], before[at], 0, out[at])
+        for at in range(axes)
+    )
 
 
 def _scatter(build: Builder, node: Node, windows: Sequence[Span], groups: int) -> None:
@@ -364,15 +354,8 @@ def _words(back: Backward, node: Node, large: str, small: str) -> dict[str, Any]
     strides = list(node.attributes.get("strides") or [1] * axes)
     dilations = list(node.attributes.get("dilations") or [1] * axes)
     before = list(node.attributes.get("pads") or [0] * axes)[:axes]
-    auto = str(node.attributes.get("auto_pad", "NOTSET"))
     reaches = [(low[at] - 1) * strides[at] + (taps[at] - 1) * dilations[at] + 1
                for at in range(axes)]  # fmt: skip
-    if auto == "VALID":
-        before = [0] * axes
-    elif auto.startswith("SAME") or node.attributes.get("output_shape"):
-        missing = [max(0, reach - size) for reach, size in zip(reaches, high, strict=True)]
-        upper = auto == "SAME_UPPER"
-        before = [total // 2 if upper else total - total // 2 for total in missing]
     after = [reaches[at] - high[at] - before[at] for at in range(axes)]
     return {
         "kernel_shape": list(taps), "strides": strides, "dilations": dilations,
@@ -403,27 +386,15 @@ def conv_weights_reference(of: Evaluation) -> Sequence[Array]:
     return [dw]
 
 
-_WINDOWS = ("kernel_shape", "strides", "pads", "dilations")
-
-
-def has_windows(node: Node) -> bool:
-    """Return whether the attributes of a transposed convolution are all numbers."""
-    attributes = node.attributes
-    return all(word in attributes for word in _WINDOWS) and not {"auto_pad", "output_shape"} & {
-        *attributes
-    }
-
-
 def conv_transpose_reference(of: Evaluation) -> Sequence[Array] | None:
     """A product a tap, added to the pixels of y that the tap reaches; ONNX's takes minutes."""
-    if not of.results or not has_windows(of.node) or 0 in of.results[0].shape:
+    if not of.results or 0 in of.results[0].shape:
         return None
     (x, w, *bias), shape = of.inputs, of.results[0].shape
     attributes, axes = of.node.attributes, x.ndim - 2
-    groups, pads, extents = attributes.get("group", 1), attributes["pads"], x.shape[2:]
-    spans = [
-        *zip(extents, attributes["strides"], attributes["dilations"], w.shape[2:], strict=True)
-    ]
+    groups, pads = attributes.get("group", 1), attributes.get("pads") or [0] * axes
+    steps, gaps = (attributes.get(name) or [1] * axes for name in ("strides", "dilations"))
+    spans = [*zip(x.shape[2:], steps, gaps, w.shape[2:], strict=True)]
     reached = [(n - 1) * s + (t - 1) * d + 1 for n, s, d, t in spans]
     sizes = map(max, reached, map(sum, zip(shape[2:], pads[:axes], strict=True)))
     y = np.zeros((*shape[:2], *sizes), x.dtype)

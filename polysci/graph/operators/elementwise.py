@@ -53,7 +53,7 @@ def function_of(node: Node) -> ScalarFunction:
     elif name == "mod" and attributes.get("fmod", 0):
         name = "remainder"  # of the sign of the dividend, not of the divisor
     elif name == "bit_shift":
-        name = f"shift_{attributes.get('direction', '').lower():.40}"
+        name = f"shift_{attributes.get('direction', ''):.40}"
     return FUNCTIONS[name]
 
 
@@ -126,8 +126,8 @@ def _widths(dtype: str) -> int:
 def shift_bits(build: Builder, node: Node) -> None:
     """BitShift; all bits are gone after as many as there are."""
     direction = node.attributes.get("direction")
-    if direction not in ("LEFT", "RIGHT"):
-        build.refuse(f"direction {direction!r:.40}: expected LEFT or RIGHT")
+    if direction not in ("left", "right"):
+        build.refuse(f"direction {direction!r:.40}: expected left or right")
     apply_function(build, node)
 
 

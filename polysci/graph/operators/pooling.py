@@ -256,11 +256,10 @@ def crop_pool(of: Inference) -> Sequence[Tensor | None]:
         return of.results
     strides = attributes.get("strides") or [1] * taps
     pads = attributes.get("pads") or [0] * 2 * taps
-    before = pads if attributes.get("auto_pad", "NOTSET") == "NOTSET" else [0] * taps
 
     def crop(tensor: Tensor) -> Tensor:
         sizes = [
-            size - ((size - 1) * strides[at] >= x[at] + before[at])
+            size - ((size - 1) * strides[at] >= x[at] + pads[at])
             for at, size in enumerate(tensor.shape[2:])
         ]
         return replace(tensor, shape=(*tensor.shape[:2], *sizes))
@@ -329,18 +328,12 @@ def _along(
 ) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Return by axis the places of a window's taps, padding included, and the padding."""
     rank, attributes = len(size), node.attributes
-    taps, auto = attributes["kernel_shape"], attributes.get("auto_pad", "NOTSET")
+    taps = attributes["kernel_shape"]
     steps, gaps = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
     pads = attributes.get("pads") or [0] * 2 * rank
     for at in range(rank):
-        before, after = pads[at], pads[rank + at]
-        if auto != "NOTSET":
-            reach = (out[at] - 1) * steps[at] + (taps[at] - 1) * gaps[at] + 1
-            both = max(0, reach - size[at]) if auto != "VALID" else 0
-            before = (both + (auto == "SAME_LOWER")) // 2
-            after = both - before
-        first = window[at] * steps[at] - before
-        yield [first + tap * gaps[at] for tap in range(taps[at])], (before, after)
+        first = window[at] * steps[at] - pads[at]
+        yield [first + tap * gaps[at] for tap in range(taps[at])], (pads[at], pads[rank + at])
 
 
 def local_response_reference(of: Evaluation) -> list[Array]:

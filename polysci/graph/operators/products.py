@@ -26,7 +26,10 @@ def gemm(build: Builder, node: Node) -> None:
     """``alpha * A' * B' + beta * C``."""
     a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
     alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    across, back = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
+    across, back = (
+        bool(node.attributes.get("transpose_a")),
+        bool(node.attributes.get("transpose_b")),
+    )
     build.check_numbers(node, a, b)
     added = node.input(2)
     constant_b = build.constant_value(b)
@@ -76,7 +79,10 @@ def _plain_gemm(build: Builder, node: Node, alpha: float, beta: float) -> None:
     a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
     if build.dtype(a) not in FLOATS and (alpha % 1 or beta % 1):
         build.refuse(f"alpha {alpha:g} and beta {beta:g} of whole numbers")
-    across, back = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
+    across, back = (
+        bool(node.attributes.get("transpose_a")),
+        bool(node.attributes.get("transpose_b")),
+    )
     k = build.shape(a)[0 if across else 1]
     depth = Affine((("k", 1),))
     left = Load(a, (depth, axis(0)) if across else (axis(0), depth))
@@ -373,7 +379,7 @@ def multiply_gradient(
 ) -> str:  # fmt: skip
     """``alpha * A' * B'`` of two matrices."""
     rows, columns = back.shape(a)[turn_a], back.shape(b)[1 - turn_b]
-    attributes: dict[str, float] = {"transA": int(turn_a), "transB": int(turn_b)}
+    attributes: dict[str, float] = {"transpose_a": int(turn_a), "transpose_b": int(turn_b)}
     if alpha != 1:
         attributes["alpha"] = alpha
     return back.add("gemm", (a, b), (rows, columns), back.dtype(a), **attributes)
@@ -383,7 +389,10 @@ def gemm_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[st
     """``alpha * A' * B' + beta * C``."""
     a, b, dy = node.inputs[0], node.inputs[1], dys[0]
     alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    across, behind = bool(node.attributes.get("transA")), bool(node.attributes.get("transB"))
+    across, behind = (
+        bool(node.attributes.get("transpose_a")),
+        bool(node.attributes.get("transpose_b")),
+    )
     da = db = dc = ""
     if back.wants(a):
         pair, turns = ((b, dy), (behind, True)) if across else ((dy, b), (False, not behind))

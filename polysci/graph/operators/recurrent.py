@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -24,7 +24,7 @@ from polysci.loop_ir.expressions import Expr, Load, Number, Reduce, apply, axis,
 from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import Array
 from polysci.numerics.formulas import evaluate, gradients, parse
-from polysci.numerics.scalar_functions import FUNCTIONS, ScalarFunction
+from polysci.numerics.scalar_functions import FUNCTIONS
 from polysci.program.control import CarriedTensor
 from polysci.program.stages import ConcatStage, ViewStage
 
@@ -44,17 +44,21 @@ KEPT: Mapping[str, str] = MappingProxyType({"lstm": "iofgcdh", "gru": "zrnqh", "
 FIRST_KEPT = 3  # outputs before them
 Activation = Callable[[Expr], Expr]
 Parameters = tuple[float, ...]  # alpha, and beta of those that have one
-# By lower case name: functions that the table of scalar functions lacks, of x and their parameters,
-# and the defaults of these in ONNX Runtime.
-_OTHERS: Mapping[str, tuple[Callable[..., Expr], Parameters]] = MappingProxyType({
-    "affine": (lambda x, a, b: apply("add", apply("mul", x, a), b), (1.0, 0.0)),
-    "thresholdedrelu": (lambda x, a: apply("select", apply("greater_equal", x, a), x, 0.0),
-                        (1.0,)),
-    "scaledtanh": (lambda x, a, b: apply("mul", a, apply("tanh", apply("mul", x, b))), (1.0, 1.0)),
+# Functions of x and their parameters that the table of scalar functions lacks: as expressions, and
+# in NumPy.
+_OTHERS: Mapping[str, tuple[Callable[..., Expr], Callable[..., Any]]] = MappingProxyType({
+    "affine": (
+        lambda x, a, b: apply("add", apply("mul", x, a), b), lambda x, a, b: a * x + b,
+    ),
+    "thresholded_relu": (
+        lambda x, a: apply("select", apply("greater_equal", x, a), x, 0.0),
+        lambda x, a: np.where(x >= a, x, 0),
+    ),
+    "scaled_tanh": (
+        lambda x, a, b: apply("mul", a, apply("tanh", apply("mul", x, b))),
+        lambda x, a, b: a * np.tanh(b * x),
+    ),
 })  # fmt: skip
-_FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
-    {row.onnx.lower(): row for row in FUNCTIONS.values() if row.inputs == ("x",)}
-)
 # Functions whose slope is known by their value.
 _WITH_SLOPES = ("relu", "tanh", "sigmoid")
 
@@ -75,8 +79,7 @@ def slopes(
     build: Builder, node: Node, directions: int, defaults: Sequence[str]
 ) -> list[list[Activation]]:
     """The slope of each function by its value, by direction; refuses functions without one."""
-    names = [_text(name).lower() for name in node.attributes.get("activations") or ()]
-    names = names or [name.lower() for name in defaults] * directions
+    names = [name for name, *_ in chosen_activations(node, directions, defaults)]
     for name in names:
         if name not in _WITH_SLOPES:
             build.refuse(f"the gradient of activation {name}")
@@ -87,32 +90,31 @@ def slopes(
 def activations(
     build: Builder, node: Node, directions: int, defaults: Sequence[str]
 ) -> list[list[Activation]]:
-    """The functions of each direction in turn; alpha and beta go to those that take them."""
-    names = list(node.attributes.get("activations") or [*defaults] * directions)
-    if len(names) != directions * len(defaults):
-        build.refuse(f"{len(names)} activations; expected {directions * len(defaults)}")
-    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
-    functions = [_activation(build, _text(name), lists) for name in names]
-    size = len(defaults)
+    """The functions of each direction in turn."""
+    chosen, size = chosen_activations(node, directions, defaults), len(defaults)
+    if len(chosen) != directions * size:
+        build.refuse(f"{len(chosen)} activations; expected {directions * size}")
+    functions = [_activation(build, *row) for row in chosen]
     return [functions[first : first + size] for first in range(0, len(functions), size)]
 
 
-def _activation(build: Builder, name: str, lists: Sequence[Iterator[float]]) -> Activation:
+def chosen_activations(
+    node: Node, directions: int, defaults: Sequence[str]
+) -> Sequence[tuple[str, *tuple[float, ...]]]:
+    """Name the function of each gate, with its parameters, direction by direction."""
+    chosen = node.attributes.get("activations")
+    return chosen or [(name,) for name in defaults] * directions
+
+
+def _activation(build: Builder, name: str, *parameters: float) -> Activation:
     function: Callable[..., Expr]
-    if row := _FUNCTIONS.get(name.lower()):
-        function, defaults = partial(apply, row.name), tuple(row.parameters.values())
-    elif name.lower() in _OTHERS:
-        function, defaults = _OTHERS[name.lower()]
+    if name in _OTHERS:
+        function, _ = _OTHERS[name]
+    elif name in FUNCTIONS and FUNCTIONS[name].inputs == ("x",):
+        function = partial(apply, name)
     else:
         build.refuse(f"activation {name}")
-    parameters = tuple(
-        float(next(values, default)) for values, default in zip(lists, defaults, strict=False)
-    )
     return lambda x: function(x, *parameters)
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
 
 
 _BACKWARDS = MappingProxyType(
@@ -321,9 +323,9 @@ def rnn(cell: Direction, x: str, carried: Sequence[CarriedTensor]) -> None:
 
 
 CELLS: Mapping[str, Cell] = MappingProxyType({
-    "lstm": Cell(("Sigmoid", "Tanh", "Tanh"), (5, 6), lstm),
-    "gru": Cell(("Sigmoid", "Tanh"), (5,), gru),
-    "rnn": Cell(("Tanh",), (5,), rnn),
+    "lstm": Cell(("sigmoid", "tanh", "tanh"), (5, 6), lstm),
+    "gru": Cell(("sigmoid", "tanh"), (5,), gru),
+    "rnn": Cell(("tanh",), (5,), rnn),
 })  # fmt: skip
 
 
@@ -472,7 +474,7 @@ def last_of(build: Builder, node: Node, output: int, carried: Sequence[CarriedTe
     build.stages.append(ConcatStage(str(node), name, tuple(views), time))
 
 
-_REFUSED = ("clip", "input_forget", "activation_alpha", "activation_beta")
+_REFUSED = ("clip", "input_forget")
 _WORDS = ("direction", "layout", "order", "activations", "linear_before_reset")
 _PEEPHOLES = "iof"  # gates, in the order of an LSTM's peepholes
 
@@ -593,23 +595,6 @@ def _join(back: Backward, parts: Sequence[str], along: int = 0) -> str:
 
 
 Function = Callable[[Array], Any]
-# By lower case name: the function of x and its parameters, and the defaults of these.
-_NUMPY_FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[float, ...]]] = MappingProxyType(
-    {
-        **{
-            row.onnx.lower(): (row.numpy, tuple(row.parameters.values()))
-            for row in FUNCTIONS.values()
-            if row.inputs == ("x",) and row.numpy is not None
-        },
-        "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
-        "thresholdedrelu": (lambda x, a: np.where(x >= a, x, 0), (1.0,)),
-        "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
-    }
-)
-_LSTM = ("Sigmoid", "Tanh", "Tanh")
-_DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"lstm": _LSTM, QUANTISED_LSTM: _LSTM, "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -657,7 +642,8 @@ def recurrent_reference(of: Evaluation) -> list[Array]:
     time_last, (count, _, hidden) = bool(node.attributes.get("layout", 0)), r.shape
     x = x.swapaxes(0, 1) if time_last else x
     steps, batch, _ = x.shape
-    functions, own = _functions(node, count), len(_DEFAULTS[node.op])
+    defaults = CELLS["lstm" if node.op == QUANTISED_LSTM else node.op].activations
+    functions, own = _functions(chosen_activations(node, count, defaults)), len(defaults)
     y, last, kept = np.zeros((steps, count, batch, hidden), x.dtype), [], []
     for d in range(count):
         backwards = node.attributes.get("direction", "forward") == "reverse" or d == 1
@@ -704,17 +690,15 @@ def _weights(
     return _Weights(w[d], r[d], bias, seen, scales, nudge)
 
 
-def _functions(node: Node, directions: int) -> list[Function]:
-    """Return the functions of all directions, with their parameters."""
-    names = node.attributes.get("activations") or _DEFAULTS[node.op] * directions
-    lists = [iter(node.attributes.get(f"activation_{word}") or ()) for word in ("alpha", "beta")]
-    functions = list[Function]()
-    for name in names:
-        text = name.decode() if isinstance(name, bytes) else str(name)
-        function, defaults = _NUMPY_FUNCTIONS[text.lower()]
-        values = [next(given, value) for given, value in zip(lists, defaults, strict=False)]
-        functions.append(lambda x, f=function, v=values: f(x, *v))  # type: ignore[misc]
-    return functions
+def _functions(chosen: Sequence[tuple[str, *tuple[float, ...]]]) -> list[Function]:
+    """Return functions with their parameters in NumPy."""
+    return [partial(_apply_numpy, name, tuple(values)) for name, *values in chosen]
+
+
+def _apply_numpy(name: str, parameters: Sequence[float], x: Array) -> Any:
+    function = _OTHERS[name][1] if name in _OTHERS else FUNCTIONS[name].numpy
+    assert function is not None
+    return function(x, *parameters)
 
 
 def _step(

@@ -17,6 +17,7 @@ from polysci.graph.operators.recurrent import (
     ORDERS,
     RECURRENT_GRADIENT,
     Direction,
+    chosen_activations,
     last_of,
     mask_of,
     multiply,
@@ -256,8 +257,8 @@ def _gates(
             return {**gates, "n'": 0 * new}, dc, dh * z + through * r
         reset = new * q * r * (1 - r)
         return {"z": update, "r": reset, "n": new, "n'": new * r}, dc, dh * z
-    names, n = node.attributes.get("activations") or ("Tanh",), seen["n"]
-    slope = n > 0 if names[0] in ("Relu", b"Relu") else 1 - n**2
+    ((name, *_), *_), n = chosen_activations(node, 1, CELLS[kind].activations), seen["n"]
+    slope = n > 0 if name == "relu" else 1 - n**2
     return {"n": dh * slope}, dc, np.zeros_like(dh)
 
 

@@ -49,7 +49,7 @@ def _factor(maker: Node, weights: Array, scale: Array) -> Array | None:
     if maker.op == "conv":
         return scale.reshape(-1, *[1] * (weights.ndim - 1))
     if maker.op == "gemm":
-        return scale[:, None] if maker.attributes.get("transB") else scale
+        return scale[:, None] if maker.attributes.get("transpose_b") else scale
     if maker.attributes.get("group", 1) != 1:
         return None
     return scale.reshape(1, -1, *[1] * (weights.ndim - 2))

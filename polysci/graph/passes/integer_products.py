@@ -164,13 +164,13 @@ class _ProductFinder:
 
 def _is_plain(node: Node) -> bool:
     """Return whether a Gemm reads A as it lies, and adds its bias as it is."""
-    defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    defaults = {"alpha": 1.0, "beta": 1.0, "transpose_a": 0}
     return all(node.attributes.get(word, default) == default for word, default in defaults.items())
 
 
 def _whole_weights(node: Node, w: QuantisedConstant) -> Array | None:
     """Weights less their zeros, if 8 bits hold them; a matrix has a column for each channel."""
-    weights, turned = w.numbers, bool(node.attributes.get("transB"))
+    weights, turned = w.numbers, bool(node.attributes.get("transpose_b"))
     axis = 0 if node.op == "conv" or turned else 1
     ranks = (3, 4) if node.op == "conv" else (2,)
     if weights.dtype.name not in BYTES or weights.ndim not in ranks or not weights.size:

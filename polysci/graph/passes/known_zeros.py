@@ -25,7 +25,7 @@ def remove_known_zeros(graph: Graph) -> Graph:
 def _expand(graph: GraphBuilder, node: Node) -> str:
     """Add other nodes in place of one, and name their result; an empty name where it may stay."""
     weights = _weights_of(graph, node) if node.op in OPERATORS else None
-    if weights is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    if weights is None:
         return ""
     x, zero, attributes = node.inputs[0], node.input(2), dict(node.attributes)
     computed = bool(zero) and graph.constant_value(zero) is None and graph.tensors[zero].size == 1
