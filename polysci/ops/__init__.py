@@ -4,11 +4,8 @@ from polysci.ops.conv_transpose2d import ConvTranspose2d
 from polysci.ops.convolution_gradients import (
     BackwardData,
     BackwardWeights,
-    Conv1dBackwardData,
-    Conv1dBackwardWeights,
     Conv2dBackwardData,
     Conv2dBackwardWeights,
-    Conv3dBackwardData,
     Conv3dBackwardWeights,
 )
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
@@ -16,7 +13,6 @@ from polysci.ops.matmul import Matmul
 from polysci.ops.nest import Nest
 from polysci.ops.registry import (
     OPS,
-    ProblemKind,
     convolution,
     in_direction,
     parse_key,
@@ -29,18 +25,14 @@ __all__ = [
     "BackwardData",
     "BackwardWeights",
     "Conv1d",
-    "Conv1dBackwardData",
-    "Conv1dBackwardWeights",
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardWeights",
     "Conv3d",
-    "Conv3dBackwardData",
     "Conv3dBackwardWeights",
     "ConvTranspose2d",
     "Matmul",
     "Nest",
-    "ProblemKind",
     "convolution",
     "in_direction",
     "parse_key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,6 @@ _TARGET_KEYS = ("isa", "features", "cores", "model_name", "assumed", "backend", 
 _LEVEL_KEYS = tuple(
     key for cache in ASSUMED_CACHES for key in (cache.name.lower(), f"{cache.name.lower()}_cores")
 )
-Reader = Callable[[str, Any, bool], Any]  # of a key, its value, whether it divides
 
 # What the numbers of a Machine are: unit and meaning.
 NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -263,18 +262,29 @@ def _machine(data: Mapping[str, Any], target: Target) -> Machine:
     ]
     default = {name: getattr(known, name) for name in own}
     _refuse_unknown("machine.", data, (*default, *known.coefficients))
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        reader: Reader = _READERS.get(type(default.get(name)), _number)
-        if name in _TABLES:
-            reader = _TABLES[name]
-        values[name] = reader(f"machine.{name}", value, name in RATES)
+    values = {name: _machine_value(name, value) for name, value in data.items()}
     coefficients = {name: values.pop(name) for name in [*values] if name in known.coefficients}
     machine = Machine(**(default | values), cores=target.cores)
     return machine.with_coefficients(coefficients)
 
 
-def _flag(name: str, value: Any, rate: bool) -> bool:
+def _machine_value(name: str, value: Any) -> Any:
+    """Return the value of a key of ``[machine]``."""
+    place = f"machine.{name}"
+    match name:
+        case "measured":
+            return _flag(place, value)
+        case "cpu":
+            return _word(place, value)
+        case "efficiency":
+            return _shares(place, value)
+        case "errors":
+            return _errors(place, value)
+        case _:
+            return _number(place, value, name in RATES)
+
+
+def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise SpecError(f"{name}: expected true or false, got {_show(value)}")
     return value
@@ -293,7 +303,7 @@ def _number(name: str, value: Any, rate: bool) -> float:
     raise SpecError(f"{name}: expected {kind} of {unit or 'the peak'}, got {_show(value)}")
 
 
-def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
+def _shares(name: str, value: Any) -> Mapping[str, float]:
     """Kernel names to shares of the peak."""
     shares = {}
     for kernel, share in _table(name, value).items():
@@ -308,19 +318,12 @@ def _shares(name: str, value: Any, rate: bool) -> Mapping[str, float]:
     return MappingProxyType(shares)
 
 
-def _errors(name: str, value: Any, rate: bool) -> Mapping[str, float]:
+def _errors(name: str, value: Any) -> Mapping[str, float]:
     """Return names of coefficients to their standard errors."""
     data = _table(name, value)
     _refuse_unknown(f"{name}.", data, tuple(coefficients.TABLE))
     errors = {key: _number(f"{name}.{key}", error, False) for key, error in data.items()}
     return MappingProxyType(errors)
-
-
-_READERS: Mapping[type, Reader] = {
-    bool: _flag,
-    str: lambda name, value, rate: _word(name, value),
-}
-_TABLES: Mapping[str, Reader] = {"efficiency": _shares, "errors": _errors}
 
 
 def _refuse_unknown(place: str, names: Any, known: tuple[str, ...]) -> None:

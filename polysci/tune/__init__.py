@@ -4,7 +4,7 @@ from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.ops.model import model_of
 from polysci.runtime.source import emit
 from polysci.tune.context import context_of
-from polysci.tune.result import LEVELS, Progress, Result, SearchLevel, Trial
+from polysci.tune.result import LEVELS, Progress, Result, Trial
 from polysci.tune.search import optimize
 from polysci.tune.search_options import SearchOptions, check_options
 from polysci.tune.tuners import TunerOptions
@@ -15,7 +15,6 @@ __all__ = [
     "EmitOptions",
     "Progress",
     "Result",
-    "SearchLevel",
     "SearchOptions",
     "Trial",
     "TunerOptions",

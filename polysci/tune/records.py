@@ -107,10 +107,7 @@ class SearchRecords:
 
     def fastest(self, count: int) -> list[Schedule]:
         """The ``count`` fastest on this machine that this search may take, trials included."""
-        known: Sequence[Record] = ()
-        with suppress(WisdomError):
-            known = self.wisdom.measurements(self.host, threads=self.threads, problem_key=self.key)
-        schedules = list[Schedule]()
+        known, schedules = self._measurements(problem_key=self.key), list[Schedule]()
         for record in sorted(known, key=lambda record: (record.seconds, record.schedule)):
             with suppress(PolysciError):
                 schedules.append(self.schedule_of(record.schedule))
@@ -118,11 +115,8 @@ class SearchRecords:
 
     def of_other_sizes(self, count: int) -> list[str]:
         """The best schedules of the same problem with other numbers, the nearest sizes first."""
-        known: Sequence[Record] = ()
-        with suppress(WisdomError):
-            known = self.wisdom.measurements(self.host, threads=self.threads)
         form, best = _NUMBER.sub("", self.key), dict[str, Record]()
-        for record in sorted(known, key=lambda record: record.seconds):
+        for record in sorted(self._measurements(), key=lambda record: record.seconds):
             if record.problem != self.key and _NUMBER.sub("", record.problem) == form:
                 best.setdefault(record.problem, record)
         nearest = sorted(best.values(), key=lambda record: (self._distance(record), record.problem))
@@ -190,12 +184,11 @@ class SearchRecords:
 
     def times(self, compiler: str) -> dict[str, float]:
         """Return the times of schedules that ``keep_times`` recorded of this compiler's code."""
+        known = self._measurements(problem_key=self.key, level=TRIAL)
+        return {record.schedule: record.seconds for record in known if record.compiler == compiler}
+
+    def _measurements(self, **criteria: str) -> Sequence[Record]:
+        """Return records of this machine and so many threads; none where they cannot be read."""
         with suppress(WisdomError):
-            return {
-                record.schedule: record.seconds
-                for record in self.wisdom.measurements(
-                    self.host, threads=self.threads, problem_key=self.key, level=TRIAL
-                )
-                if record.compiler == compiler
-            }
-        return {}
+            return self.wisdom.measurements(self.host, threads=self.threads, **criteria)
+        return ()

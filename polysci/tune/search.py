@@ -137,18 +137,9 @@ def _emit_requested(
     predicted = choice.predict_seconds(problem, context, schedule)
     spent = time.monotonic() - start
     return Result(
-        problem,
-        schedule,
-        source,
-        predicted,
-        None,
-        (),
-        spent,
-        options.level,
-        threads,
-        verify=options.verify,
-        backend=target.backend,
-    )
+        problem, schedule, source, predicted, None, (), spent, options.level, threads,
+        verify=options.verify, backend=target.backend,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -247,18 +238,16 @@ class _ScheduleSearch:
         if self.options.progress:
             self.options.progress(step)
 
-    def _show_calibration(self, done: int, total: int) -> None:
-        self._tell(Progress("calibrating", done, total))
-
     def _context(self) -> Context:
         if self.context is None:
+
+            def show(done: int, total: int) -> None:
+                self._tell(Progress("calibrating", done, total))
+
             self.context = context_of(
-                self.problem,
-                self.options.threads,
-                self.target,
-                self._show_calibration if self.options.progress else None,
-                self.options.machine,
-            )
+                self.problem, self.options.threads, self.target,
+                show if self.options.progress else None, self.options.machine,
+            )  # fmt: skip
         return self.context
 
     def _find_recorded(self) -> Result | None:
@@ -311,13 +300,9 @@ class _ScheduleSearch:
         )  # fmt: skip
         if isinstance(ranked, TunerOptions):
             tuned = TunedTrials.of(
-                trials,
-                self.records,
-                ranked,
-                level,
-                self.options.again,
+                trials, self.records, ranked, level, self.options.again,
                 self.options.find_candidates,
-            )
+            )  # fmt: skip
             winner = trials.run(tuned.attempt)
         else:
             ahead, rest = self._with_seeds(ranked)

@@ -111,10 +111,8 @@ class Trials:
     @property
     def late(self) -> bool:
         """Return whether the time limit has passed."""
-        return self.time_limit is not None and self._seconds_spent() > self.time_limit
-
-    def _seconds_spent(self) -> float:
-        return time.monotonic() - self.start
+        spent = time.monotonic() - self.start
+        return self.time_limit is not None and spent > self.time_limit
 
     @property
     def best(self) -> float | None:

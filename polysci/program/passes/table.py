@@ -70,34 +70,25 @@ class ScheduleContext:
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _fuse_loops(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
-    return fuse_loops(program, context.choices.apart) if context.fuse else (program, ())
-
-
 def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
     costs = StageCosts(context.machine, context.target)
     predictions = UpdatePredictions(costs, context.predict)
     return fuse_updates(program, context.choices.update, predictions, context.choices.updates)
 
 
-def _order_axes(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
-    return with_orders(program, context.choices.turned), ()
-
-
-def _order_stages(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
-    return order_for_memory(program) if context.optimize == "memory" else program, ()
-
-
 # From a program to a placed program.
 PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
     plain("branches", "a side of a choice runs where it is taken", place_branches),
     Pass("fuse loops", "loops move into their readers and makers",
-         _fuse_loops),
+         lambda program, context: fuse_loops(program, context.choices.apart)
+         if context.fuse else (program, ())),
     Pass("element types", "layers and tensors in bf16, if asked for",
          lambda program, context: (with_dtype(program, context.dtype), ())),
     Pass("fused updates", "steps sum gradients of their weights",
          _fuse_updates),
-    Pass("axis orders", "channels last where layers gain by it", _order_axes),
+    Pass("axis orders", "channels last where layers gain by it",
+         lambda program, context: (with_orders(program, context.machine, context.choices.turned),
+                                   ())),
     plain("common factors", "factors of all terms of a sum leave it",
           take_out_factors),
     plain("partial sums", "long sums of few results become sums of sums", split_sums),
@@ -105,7 +96,8 @@ PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
          lambda program, _: (program, concat_in_place(program))),
     plain("updates", "what replaces an input is written over it", replace_in_place),
     Pass("stage order", "the order that takes least memory, if asked for",
-         _order_stages),
+         lambda program, context: (order_for_memory(program)
+                                   if context.optimize == "memory" else program, ())),
     plain("buffers", "every tensor gets its place in a buffer", place_buffers),
     plain("weights ahead", "weights of steps are packed before them",
           with_weights_ahead),
