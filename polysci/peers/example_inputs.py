@@ -26,36 +26,25 @@ _SPREAD: Final = 40.0  # of the results of 8 bits, as their standard deviation
 
 
 @dataclass(frozen=True, slots=True)
-class Quant:
-    """``y = saturate(rint(sum((x - x_zero) * w) * scale[k]) + y_zero)``; ``scale`` has (K,)."""
-
-    scale: Floats
-    x_zero: int = 0
-    y_zero: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ExampleInputs:
     """Input and weights in the NumPy dtypes of the precision (bf16: its bits as uint16).
 
     ``elements`` are the names of the element types of x, w and y; ``expected`` is the result
-    rounded to the type of y, in f32. ``quant`` is None except for 8-bit elements.
+    rounded to the type of y, in f32. ``scale`` is None except for 8-bit elements: (K,), with
+    ``y = saturate(rint(sum(x * w) * scale[k]))``.
     """
 
     elements: tuple[str, str, str]
     x: NDArray[Any]
     w: NDArray[Any]
     expected: Floats
-    quant: Quant | None = None
+    scale: Floats | None = None
 
 
-def example_inputs(
-    problem: Problem, dtype: str, seed: int, x_zero: int = 0, y_zero: int = 0
-) -> ExampleInputs:
+def example_inputs(problem: Problem, dtype: str, seed: int) -> ExampleInputs:
     """Integers, small enough for sums to be exact in f32 in any order.
 
-    Zero points default to 0: another one of x costs oneDNN time. Raises SpecError for an unknown
-    precision.
+    There are no zero points: one of x costs oneDNN time. Raises SpecError for an unknown precision.
     """
     precision = precision_named(dtype)
     random, top = np.random.default_rng(seed), largest_value(problem)
@@ -63,22 +52,19 @@ def example_inputs(
     low, high = (0, 2 * most) if precision.x.name == "u8" else (-most, most)
     x = random.integers(low, high + 1, problem.x_shape, np.int16)
     w = random.integers(-top, top + 1, problem.w_shape, np.int8)
-    reals = np.asarray(x - x_zero, np.float32), np.asarray(w, np.float32)
+    reals = np.asarray(x, np.float32), np.asarray(w, np.float32)
     sums = np.asarray(problem.reference(*reals), np.float32)
     channels = problem.y_shape[problem.bias_axis]
-    scale, quant = np.ones(channels, np.float32), None
-    if precision.integer:
-        if precision.scaled:
-            scale = _scales(channels, sums)
-        quant = Quant(scale, x_zero, y_zero)
+    scale = _scales(channels, sums) if precision.scaled else np.ones(channels, np.float32)
     sums *= scale.reshape(bias_shape(problem))
-    stored = values(to_stored(sums + np.float32(y_zero), precision.y), precision.y)
+    stored = values(to_stored(sums, precision.y), precision.y)
     elements = precision.x.name, precision.w.name, precision.y.name
     arrays = (
         to_stored(x.astype(np.float32), precision.x),
         to_stored(w.astype(np.float32), precision.w),
     )
-    return ExampleInputs(elements, *arrays, stored.astype(np.float32), quant)
+    given = scale if precision.integer else None
+    return ExampleInputs(elements, *arrays, stored.astype(np.float32), given)
 
 
 def fault(result: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:

@@ -17,6 +17,7 @@ _SHORT = 4.0  # ratio of high to low below which ticks are spaced as on a linear
 WIDE, HIGH = 600, 440
 LEFT, RIGHT, TOP, BOTTOM = 86, 14, 14, 46
 BAND = 1.25  # predictions within this factor of the measured time lie between the dashed lines
+_LETTER = 12.0  # pixels of a letter's height
 ROOM = 24  # pixels beside a label in the middle of its tick
 
 
@@ -111,7 +112,6 @@ def labels(
     texts: Sequence[str],
     frame: PlotArea,
     obstacles: Sequence[PlotArea] = (),
-    size: float = 12.0,
 ) -> list[tuple[float, float]]:
     """Centres for the labels of points, each near its point, with as little overlap as possible.
 
@@ -120,7 +120,7 @@ def labels(
     taken = [*obstacles, *(PlotArea(x - 6, y - 6, x + 6, y + 6) for x, y in points)]
     centres = []
     for (x, y), text in zip(points, texts, strict=True):
-        wide, high = 0.62 * size * len(text) + 2, size
+        wide, high = 0.62 * _LETTER * len(text) + 2, _LETTER
         best, lowest = (x, y), float("inf")
         for order, (right, down) in enumerate(_PLACES):
             cx, cy = x + right * (wide / 2 + 8), y + down * (high / 2 + 7)

@@ -153,16 +153,6 @@ def test_what_is_reordered_in_the_call_counts(monkeypatch: pytest.MonkeyPatch) -
 
 
 @onednn_only
-@pytest.mark.parametrize("dtype", ["u8:s8:u8", "u8:s8:s8", "s8:s8:u8", "s8:s8:s8"])
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, layout: str) -> None:
-    given = lambda conv, dtype, seed: example_inputs(conv, dtype, seed, 9, 11)  # noqa: E731
-    monkeypatch.setattr(service, "example_inputs", given)
-    for shape in ("dense", "lopsided", "grouped"):
-        assert prepare(dtype, layout, shape)[1]["paths"]
-
-
-@onednn_only
 @pytest.mark.parametrize(("dtype", "change"), [("f32", 9), ("bf16", 9), ("u8:s8:u8", 2)])
 def test_a_wrong_result_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, dtype: str, change: int

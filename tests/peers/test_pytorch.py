@@ -95,18 +95,6 @@ def test_pytorch_lacks_integer_products() -> None:
         PyTorch().prepare("mm:9x48x36 b=constant", "", "u8:s8:s32", 1, 3)
 
 
-@pytest.mark.parametrize("dtype", WHOLE)
-@pytest.mark.parametrize("shape", ["dense", "lopsided"])
-def test_zero_points(monkeypatch: pytest.MonkeyPatch, dtype: str, shape: str) -> None:
-    y_zero = 0 if dtype.endswith("s32") else 11
-    monkeypatch.setattr(
-        service,
-        "example_inputs",
-        lambda conv, dtype, seed: example_inputs(conv, dtype, 1, 9, y_zero),
-    )
-    assert PyTorch().prepare(str(SHAPES[shape]), "nhwc", dtype, 1, 3)["paths"]
-
-
 @pytest.mark.parametrize(("dtype", "change"), [("f32", 9), ("bf16", 9), ("u8:s8:u8", 2)])
 def test_pytorch_is_found_wrong(monkeypatch: pytest.MonkeyPatch, dtype: str, change: int) -> None:
     def falsified(*args: Any) -> Any:

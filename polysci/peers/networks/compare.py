@@ -30,20 +30,17 @@ from polysci.numerics.differences import Difference, compare_outputs, largest_er
 from polysci.peers import REMEDY, Peer
 from polysci.peers.contest import LEAST_ROUNDS, ROUNDS
 from polysci.peers.process import FAILURES, PeerProcess, peer_named
-from polysci.tune.wisdom import Wisdom
 
 Array = NDArray[Any]
 
 
-def f32_loss(network: Network, inputs: Mapping[str, Array], wisdom: Wisdom | None = None) -> float:
+def f32_loss(network: Network, inputs: Mapping[str, Array]) -> float:
     """max |y - f32's y| / max(1, max |f32's y|), the largest of all outputs.
 
     The f32 network has the schedules on record, else those that the model prefers.
     """
     options = replace(network.options, level="estimate", dtype="f32", algorithm="direct")
-    plain = build_network(
-        prepare(network.prepared.graph, "f32"), options, network.name, wisdom=wisdom
-    )
+    plain = build_network(prepare(network.prepared.graph, "f32"), options, network.name)
     ours, theirs = (
         compiled.runner(order_inputs(compiled.inputs, inputs)) for compiled in (network, plain)
     )
@@ -318,7 +315,6 @@ def compare_networks(
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
     rounds: int = ROUNDS,
-    seed: int = 0,
     inputs: Mapping[str, Array] | None = None,
 ) -> NetworkComparison:
     """Time the network and the peers in turns, each in its own process, on the same inputs.
@@ -327,7 +323,7 @@ def compare_networks(
     ``compile_network`` took them. The result says of a peer that lacks something, as bf16, or
     fails, why it has no time. Raises CheckError where ours fails.
     """
-    inputs = inputs_for(network, model, seed) if inputs is None else inputs
+    inputs = inputs_for(network, model) if inputs is None else inputs
     arrays = order_inputs(network.inputs, inputs)
     inputs = {port.name: array for port, array in zip(network.inputs, arrays, strict=True)}
     constants = bound_inputs(model, dims or {}, values) if values else {}

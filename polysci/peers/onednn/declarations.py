@@ -37,7 +37,6 @@ int dnnl_post_ops_create(void **post_ops);
 int dnnl_post_ops_destroy(void *post_ops);
 int dnnl_post_ops_append_eltwise(void *post_ops, int alg, float alpha, float beta);
 int dnnl_primitive_attr_set_scales_mask(void *attr, int arg, int mask);
-int dnnl_primitive_attr_set_zero_points_mask(void *attr, int arg, int mask);
 int dnnl_convolution_forward_primitive_desc_create(
     void **pd, void *engine, int prop, int alg, const void *src, const void *weights,
     const void *bias, const void *dst, const int64_t *strides, const int64_t *dilates,
@@ -90,7 +89,7 @@ CPU_ENGINE, IN_ORDER = 1, 1
 LIBRARY_SCRATCHPAD, USER_SCRATCHPAD = 0, 1
 SRC, DST, WEIGHTS, SCRATCHPAD = 1, 17, 33, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
-SCALES, ZERO_POINTS = 4096, 8192  # added to an argument
+SCALES = 4096  # added to an argument
 IMPLEMENTATION = 8  # queries of a primitive descriptor
 SCRATCHPAD_MD = 136
 FORMATS: Final[Mapping[int, int]] = MappingProxyType(  # queries of memory descriptors, by argument

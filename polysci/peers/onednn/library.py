@@ -101,20 +101,13 @@ class Dnnl:
         function, code = "memory_desc_create_with_strides", api.TYPES[element]
         return self.create("memory_desc", function, len(dims), list(dims), code, strides)
 
-    def attributes(
-        self, scratchpad: int, scales: Mapping[int, int], zeros: Sequence[int], activation: str
-    ) -> Handle:
-        """Attributes: the mask of an argument's scales, and which arguments have a zero point.
-
-        ``activation`` names a row of ELTWISE, or is empty.
-        """
+    def attributes(self, scratchpad: int, scales: Mapping[int, int], activation: str) -> Handle:
+        """Attributes, with the mask of an argument's scales, and a row of ELTWISE or none."""
         attributes = self.create("primitive_attr", "primitive_attr_create")
         prefix = "primitive_attr_set"
         self._call(f"{prefix}_scratchpad_mode", attributes, scratchpad)
         for argument, mask in scales.items():
             self._call(f"{prefix}_scales_mask", attributes, argument, mask)
-        for argument in zeros:
-            self._call(f"{prefix}_zero_points_mask", attributes, argument, 0)
         if activation:
             post_ops = self.create("post_ops", "post_ops_create")
             self._call("post_ops_append_eltwise", post_ops, *api.ELTWISE[activation])

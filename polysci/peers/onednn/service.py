@@ -166,7 +166,7 @@ class DnnlProblem:
         self._x = dnnl.memory(self._x_form, inputs.x, _X)
         self._w = dnnl.memory(self._w_form, inputs.w, _W)
         self._y = dnnl.room(self._y_form, _Y)
-        self._quantities = dict(self._quantisation())
+        self._scales = self._scales_of_output()
         self._taken: list[tuple[_Setting, str, Handle]] = []
         self.refused: dict[str, str] = {}
 
@@ -202,20 +202,14 @@ class DnnlProblem:
     def _type(self) -> str:
         return self.inputs.elements[0]
 
-    def _quantisation(self) -> Iterator[tuple[int, DnnlMemory]]:
-        """Scales of the output channels and zero points, by the attribute's argument."""
-        quant = self.inputs.quant
-        if quant is None:
-            return
-        x, w, y = (operand.argument for operand in self.operator.operands.values())
-        if self.inputs.elements[2] != "s32":
-            form = self.dnnl.dense_format([quant.scale.size], "f32", [0])
-            yield api.SCALES + w, self.dnnl.memory(form, quant.scale)
-        for argument, zero in ((x, quant.x_zero), (y, quant.y_zero)):
-            if zero:
-                form = self.dnnl.dense_format([1], "s32", [0])
-                memory = self.dnnl.memory(form, np.array([zero], np.int32))
-                yield api.ZERO_POINTS + argument, memory
+    def _scales_of_output(self) -> dict[int, DnnlMemory]:
+        """The scales of the output channels, by the attribute's argument; none of real numbers."""
+        scale = self.inputs.scale
+        if scale is None or self.inputs.elements[2] == "s32":
+            return {}
+        form = self.dnnl.dense_format([scale.size], "f32", [0])
+        scaled = self.operator.operands["w"].argument
+        return {api.SCALES + scaled: self.dnnl.memory(form, scale)}
 
     def _descriptor(self, setting: _Setting) -> Handle:
         dnnl, operator = self.dnnl, self.operator
@@ -228,10 +222,8 @@ class DnnlProblem:
             else dnnl.dense_format(operand.dims, element, order)
             for operand, order, element in rows
         }
-        scaled, numbers = operator.operands["w"].argument, self._quantities
-        scales = {scaled: operator.scale_mask} if api.SCALES + scaled in numbers else {}
-        zeros = [number for number in forms if api.ZERO_POINTS + number in numbers]
-        attributes = dnnl.attributes(setting.scratchpad, scales, zeros, operator.activation)
+        scales = {argument - api.SCALES: operator.scale_mask for argument in self._scales}
+        attributes = dnnl.attributes(setting.scratchpad, scales, operator.activation)
         return operator.create(dnnl, setting.algorithm, forms, attributes)
 
     def _elements(self, setting: _Setting) -> tuple[str, str, str]:
@@ -274,7 +266,7 @@ class DnnlProblem:
         elif w_before:
             packed = self._w
         roles = [operand.argument for operand in self.operator.operands.values()]
-        arguments = dict(zip(roles, (x, w, y), strict=True)) | self._quantities
+        arguments = dict(zip(roles, (x, w, y), strict=True)) | self._scales
         if setting.scratchpad == api.USER_SCRATCHPAD:
             scratchpad = dnnl.format_of(descriptor, api.SCRATCHPAD_MD)
             arguments[api.SCRATCHPAD] = dnnl.room(scratchpad, _SCRATCH)

@@ -96,8 +96,7 @@ class Operands:
         if isinstance(problem, BackwardData):
             raise UnsupportedError("PyTorch pads gradients of inputs alike on both sides")
         sides = zip(reversed(conv.pad), reversed(conv.pad_end), strict=True)
-        zero = inputs.quant.x_zero if inputs.quant else 0
-        x = torch.nn.functional.pad(x, [size for side in sides for size in side], value=zero)
+        x = torch.nn.functional.pad(x, [size for side in sides for size in side])
         x = own.channels_last(x) if conv.layout == "nhwc" else x.contiguous()
         return cls(torch, problem, inputs, x, w, [0] * len(conv.pad), ", padded ahead")
 

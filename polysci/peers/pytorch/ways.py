@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import UnsupportedError
 from polysci.ops import BackwardData, BackwardWeights, Matmul
 from polysci.ops.convolution_rules import span
 from polysci.ops.convolutions import Convolution
 from polysci.ops.problem import Problem
-from polysci.peers.example_inputs import Quant
 from polysci.peers.pytorch.operands import (
     Operands,
     Path,
@@ -351,43 +350,36 @@ class _Unsigned:
     w_zeros: Any
 
 
-def _make_unsigned(operands: Operands, quant: Quant) -> _Unsigned:
-    torch, x, zero = operands.torch, operands.x, quant.x_zero
+def _make_unsigned(operands: Operands) -> _Unsigned:
+    torch, x, zero = operands.torch, operands.x, 0
     if operands.inputs.elements[0] == "s8":
-        x, zero = x.view(torch.uint8).bitwise_xor(_HALF), zero + _HALF
-    scale = torch.from_numpy(np.array(quant.scale, np.float32))
-    return _Unsigned(x, zero, scale, torch.zeros(len(quant.scale), dtype=torch.int64))
-
-
-def _quant(operands: Operands) -> Quant:
-    if operands.inputs.quant is None:
-        raise SpecError("a peer's 8-bit convolution: no scales are given")
-    return operands.inputs.quant
+        x, zero = x.view(torch.uint8).bitwise_xor(_HALF), _HALF
+    scale = torch.from_numpy(np.array(operands.inputs.scale, np.float32))
+    return _Unsigned(x, zero, scale, torch.zeros(len(scale), dtype=torch.int64))
 
 
 def _pointwise_of_integers(operands: Operands) -> Run:
-    torch, geometry, quant = operands.torch, operands.geometry, _quant(operands)
+    torch, geometry = operands.torch, operands.geometry
     results = {"u8": torch.uint8, "s8": torch.int8, "s32": torch.float32}
     result = results[operands.inputs.elements[2]]
-    own = _make_unsigned(operands, quant)
+    own = _make_unsigned(operands)
     pack, call = torch.ops.onednn.qconv_prepack, torch.ops.onednn.qconv2d_pointwise.default
     packed = pack(operands.w, own.scale, 1.0, own.zero, *geometry, list(own.x.shape))
     fixed = (1.0, own.zero, packed, own.scale, own.w_zeros, None, *geometry)
-    output: tuple[Any, ...] = (1.0, quant.y_zero, result, "none", [], "")
+    output: tuple[Any, ...] = (1.0, 0, result, "none", [], "")
     return chain(own.x, _last(operands, lambda x: call(x, *fixed, *output)))
 
 
 def _eager_of_integers(operands: Operands, engine: str, above: int) -> Run:
-    torch, geometry, quant = operands.torch, operands.geometry, _quant(operands)
+    torch, geometry = operands.torch, operands.geometry
     if engine not in torch.backends.quantized.supported_engines:
         raise RuntimeError(f"this PyTorch has no engine {engine}")
-    own = _make_unsigned(operands, quant)
+    own = _make_unsigned(operands)
     scales = own.scale.double()
     w = torch._make_per_channel_quantized_tensor(operands.w, scales, own.w_zeros, 0)
     torch.backends.quantized.engine = engine
     packed = torch.ops.quantized.conv2d_prepack(w, None, *geometry)
-    zero = quant.y_zero + above
-    call = _script_call(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {zero})", packed)
+    call = _script_call(torch, f"torch.ops.quantized.conv2d(x, self.packed, 1.0, {above})", packed)
     x = torch._make_per_tensor_quantized_tensor(own.x, 1.0, own.zero)
     return chain(x, _last(operands, call))
 
