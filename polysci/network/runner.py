@@ -21,7 +21,7 @@ from polysci.border.files import open_stored
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type, to_bf16
-from polysci.program.value_ranges import GUESSED, ValueRange
+from polysci.program.stages import GUESSED, ValueRange
 from polysci.runtime.arguments import check_array, view_bits
 from polysci.runtime.backend import DeviceLibrary
 from polysci.runtime.backends import backend_named

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Protocol, Self
 
 from polysci.cost import Context
@@ -45,12 +44,7 @@ class TrialRunner(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     def try_all(
         self, schedules: Sequence[Schedule]
@@ -97,12 +91,7 @@ class LocalRunner:
             self._bench.watch(*self._loop, self.usual)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bench.close()
 
     def try_all(

@@ -54,7 +54,7 @@ def test_a_file_of_the_first_schema_is_read_and_then_brought_up_to_date(wisdom: 
     put(wisdom, schedule="b > k", **DISTURBED)
     marks = {record.schedule: record.disturbed for record in wisdom.list()}
     assert marks == {"k:64 p > kernel": False, "b > k": True}
-    with store.reading(wisdom.path) as connection:
+    with store.open_to_read(wisdom.path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (store.SCHEMA,)
 
 

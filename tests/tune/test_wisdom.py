@@ -211,7 +211,7 @@ def test_sixteen_processes_write_at_once(wisdom: Wisdom) -> None:
 DYING = """
 import os, pathlib, sys
 from polysci.tune.wisdom import store
-with store.writing(pathlib.Path(sys.argv[1])) as connection:
+with store.open_to_write(pathlib.Path(sys.argv[1])) as connection:
     connection.execute("PRAGMA cache_size = 1")
     connection.execute("UPDATE records SET schedule = schedule || problem")
     os.kill(os.getpid(), 9)

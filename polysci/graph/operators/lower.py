@@ -27,6 +27,9 @@ from polysci.loop_ir.expressions import (
 from polysci.numerics.affine import Affine
 from polysci.program.control import STEP, BranchStage, ChoiceStage
 from polysci.program.stages import (
+    GUESSED,
+    NEEDED,
+    WANTED,
     ConcatStage,
     JointLoops,
     LoopStage,
@@ -34,9 +37,10 @@ from polysci.program.stages import (
     RepeatStage,
     Stage,
     UpdateStage,
+    ValueRange,
     ViewStage,
+    truth,
 )
-from polysci.program.value_ranges import GUESSED, NEEDED, WANTED, ValueRange, truth
 
 SUPPORTED = OPERATORS.keys()
 

@@ -20,6 +20,7 @@ from polysci.loop_ir.expressions import (
     Reduce,
     Where,
     axis,
+    loads,
     walk,
 )
 from polysci.loop_ir.functions import argument_kinds, kind_of, kind_of_type
@@ -50,6 +51,7 @@ from polysci.loop_ir.nodes import (
     Named,
     Once,
     Point,
+    Prefetch,
     RoutineResult,
     ScalarParameter,
     Scoped,
@@ -69,14 +71,15 @@ from polysci.lower.stages.access import (
     unchanged_parts,
 )
 from polysci.lower.stages.accumulators import Accumulator, Statements, choose
-from polysci.lower.stages.rows_ahead import rows_ahead
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import C_TYPES
+from polysci.numerics.arrays import LINE
+from polysci.numerics.dtypes import C_TYPES, array_type
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
 from polysci.program.passes.operands import ROW_ITERATOR
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
+from polysci.target.coefficients import prior_of
 
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
@@ -88,6 +91,17 @@ _ROW_PARAMETERS: Final = (
 )  # fmt: skip
 Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
 Chunk = tuple[str, int, int]  # iterator, extent, step
+MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy for short rows
+
+
+@dataclass(frozen=True, slots=True)
+class LaterAccess(MemoryAccess):
+    """An element as a later turn reads it, or the last one that any turn reads."""
+
+    last: int = 0
+
+    def index(self, places: Places) -> Index:
+        return least(MemoryAccess.index(self, places), self.last)
 
 
 @dataclass(slots=True)
@@ -148,6 +162,9 @@ class LoopLowering:
     def pointer(self, load: Load) -> str:
         """Return the name of the buffer of an element."""
         return self.buffers[self.places[load.tensor].buffer]
+
+    def item_bytes(self, tensor: str) -> int:
+        return array_type(self.dtypes[tensor]).itemsize
 
     def reads(self) -> list[Load]:
         """Return all elements that are read."""
@@ -363,24 +380,24 @@ class LoopLowering:
             return RoutineResult(f"ps_{NARROW[dtype]}_of", (value,))
         if dtype == "bool":
             return Compute("not_equal", WHOLE, (value, Constant(0, kind)), (kind, kind))
-        return converted(value, kind, C_TYPES[dtype])
+        return convert(value, kind, C_TYPES[dtype])
 
     def value(
         self, expr: Expr, kind: str, places: Places, gathered: Accumulator | None = None
     ) -> Value:
         """Return the value of an expression as a number of a kind."""
         if self.hoisted and expr in self.hoisted:  # hashing is slow
-            return converted(Named(self.hoisted[expr]), self.kind_of(expr), kind)
+            return convert(Named(self.hoisted[expr]), self.kind_of(expr), kind)
         match expr:
             case Number(value):
                 return Constant(value, kind)
             case Position(at):
-                return converted(affine_index(self.busy(at), places), LONG, kind)
+                return convert(affine_index(self.busy(at), places), LONG, kind)
             case Load():
                 return self.element(expr, kind, places, gathered)
             case Reduce():
                 assert gathered is not None
-                return converted(gathered.result, gathered.result_kind, kind)
+                return convert(gathered.result, gathered.result_kind, kind)
             case Where(guards, body, otherwise):
                 inside = self.value(body, kind, places, gathered)
                 other = self.value(otherwise, kind, places, gathered)
@@ -393,8 +410,8 @@ class LoopLowering:
                     self.value(argument, inner, places, gathered) for argument, inner in pairs
                 ]
                 if template(function, kinds[-1]) is None:  # a conversion
-                    return converted(converted(values[0], kinds[0], own), own, kind)
-                return converted(Compute(function, own, tuple(values), kinds), own, kind)
+                    return convert(convert(values[0], kinds[0], own), own, kind)
+                return convert(Compute(function, own, tuple(values), kinds), own, kind)
 
     def element(self, load: Load, kind: str, places: Places, gathered: Accumulator | None) -> Value:
         """Return an element that is read, as a number of a kind."""
@@ -402,8 +419,8 @@ class LoopLowering:
         at = self.subscript(self.accesses[load], places, gathered)
         value: Value = Element(self.pointer(load), at)
         if dtype in NARROW:
-            return converted(RoutineResult(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
-        return converted(value, C_TYPES[dtype], kind)
+            return convert(RoutineResult(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
+        return convert(value, C_TYPES[dtype], kind)
 
     def subscript(
         self, access: MemoryAccess, places: Places, gathered: Accumulator | None = None
@@ -459,6 +476,83 @@ def vector_loop(name: str, end: int, body: Statements, lanes: int = 0) -> LoopSt
     return For(name, as_index(0), as_index(end), block(*body), simd=True, lanes=lanes)
 
 
-def converted(value: Value, own: str, kind: str) -> Value:
+def convert(value: Value, own: str, kind: str) -> Value:
     """Return a number of one kind as one of another kind."""
     return value if own == kind else Convert(kind, value)
+
+
+def rows_ahead(
+    lowering: LoopLowering, extents: Mapping[str, int], loops: tuple[str, str],
+    row: tuple[IndexLike, int],
+) -> Statements:  # fmt: skip
+    """Return statements that ask for rows of tables that later turns of a loop read.
+
+    No hardware foresees rows of large tables that data chooses, and memory answers many questions
+    at a time. What a turn reads so many turns later, its subscripts say now.
+
+    ``loops`` are that one and the one inside, which runs along ``row``: its value at the first
+    element, and how many these are.
+    """
+    lines, known = Statements(), lowering.accesses
+    for load, access in known.items():
+        if not access.computed:
+            continue
+        dtype, item = lowering.dtypes[load.tensor], lowering.item_bytes(load.tensor)
+        if later := _later(access, item, known, extents, loops):
+            turn, inner = loops
+            places = {turn: Variable(turn) + _turns(row[1] * item), inner: row[0]}
+            lowering.accesses = {**known, **later}
+            at = lowering.subscript(access, places)
+            lowering.accesses = known
+            address = Address(Named(lowering.pointer(load)), at)
+            lines += _asks(f"ahead{len(lines)}", C_TYPES[dtype], address, row[1], item)
+    return lines
+
+
+def _later(
+    access: MemoryAccess, item: int, accesses: Mapping[Load, MemoryAccess],
+    extents: Mapping[str, int], loops: tuple[str, str],
+) -> Mapping[Load, MemoryAccess]:  # fmt: skip
+    """Return the loads inside subscripts out of data, as later turns of a loop read them.
+
+    ``loops`` are that one and the one inside. Empty where the latter does not read a row of a
+    large table of elements of ``item`` bytes that the former chooses.
+    """
+    turn, inner = loops
+    sizes = (it.extent * abs(step) * item for it, step in access.computed)
+    if max(sizes, default=0) < prior_of("large_table"):
+        return {}
+    inside = [load for index, _ in access.computed for load in loads(index.at)]
+    forms = [accesses[load] for load in inside]
+    simple = all(
+        not form.computed and not form.tables and inner not in form.terms
+        and all(name in extents and coef > 0 for name, coef in form.terms.items())
+        for form in forms
+    )  # fmt: skip
+    if not simple or access.terms.get(inner) != 1 or not any(turn in it.terms for it in forms):
+        return {}
+    later = dict[Load, MemoryAccess]()
+    for load, form in zip(inside, forms, strict=True):
+        last = form.const + sum(coef * (extents[name] - 1) for name, coef in form.terms.items())
+        later[load] = LaterAccess(form.terms, form.const, last=last)
+    return later
+
+
+def _turns(row: int) -> int:
+    """Return how many turns that read rows of so many bytes lie in between."""
+    return max(1, min(MOST_TURNS, int(prior_of("table_ahead")) // row))
+
+
+def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Statements:
+    """Return statements that ask for elements of a kind, which may begin anywhere in a line.
+
+    ``name`` is that of the address.
+    """
+    most = int(prior_of("row_lines"))
+    starts = [*range(0, count, LINE // item)][:most]
+    if len(starts) < most:
+        starts.append(count - 1)
+    return [
+        Point(Buffer(name, kind, const=True), address),
+        *(Prefetch(Address(Named(name), as_index(start))) for start in starts),
+    ]

@@ -22,14 +22,14 @@ from polysci.lower.stages.accumulators import (
 from polysci.lower.stages.loops import (
     LoopLowering,
     UpdateLowering,
-    converted,
+    convert,
+    rows_ahead,
     vector_loop,
 )
-from polysci.lower.stages.rows_ahead import rows_ahead
 from polysci.numerics.arrays import LINE, PAGE
 from polysci.numerics.scalar_functions import EXACT, REAL
 from polysci.program.passes.operands import ROW_ITERATOR
-from polysci.program.stages import JointLoops, LoopStage, UpdateStage, Value, members_of
+from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
 from polysci.target.coefficients import prior_of
 
 CHUNK = 64  # accumulators side by side: four vectors of AVX-512
@@ -213,9 +213,6 @@ class ReductionLowering(LoopLowering):
         read = {load.tensor for load, it in self.accesses.items() if reduced & {*it.terms}}
         return turns * sum(self.item_bytes(tensor) for tensor in read) >= prior_of("streamed_sum")
 
-    def item_bytes(self, tensor: str) -> int:
-        return Value(tensor, (), self.places[tensor].dtype).item
-
     def ahead(self, reduction: Reduce, last: str, count: int) -> Statements:
         """Asks for elements that a later turn reads, so many along ``last`` from ``j0`` on.
 
@@ -306,7 +303,7 @@ def in_parts(
     first = Variable("b0")
     added = [
         line for total, part in pairs
-        for line in total.at(LANE).add(converted(part.at(LANE).result, REAL, EXACT), TRUE, ZERO)
+        for line in total.at(LANE).add(convert(part.at(LANE).result, REAL, EXACT), TRUE, ZERO)
     ]  # fmt: skip
     body = [
         *start([part for _, part in pairs], width, lanes),

@@ -76,7 +76,7 @@ class Wisdom:
         what = (problem_key, threads, canonical_features(features), host, level, schedule)
         quality = dropped, spread, speed
         record = self._new(what, seconds_median, gflops, isa, compiler, quality)
-        with store.writing(self.path) as connection:
+        with store.open_to_write(self.path) as connection:
             if not record.disturbed:
                 connection.execute(_FORGET_DISTURBED, (*what[:4], MOST_DROPPED, LEAST_SPEED))
             connection.execute(store.UPSERT, astuple(record))
@@ -114,7 +114,7 @@ class Wisdom:
             for schedule, time in seconds.items()
         ]  # fmt: skip
         if trials:
-            with store.writing(self.path) as connection:
+            with store.open_to_write(self.path) as connection:
                 connection.executemany(store.UPSERT, map(astuple, trials))
         return len(trials)
 
@@ -268,7 +268,7 @@ class Wisdom:
             return 0
         where = [f"{name} = ?" for name in criteria] + [_DISTURBED] * disturbed
         values = (*criteria.values(), *(MOST_DROPPED, LEAST_SPEED) * disturbed)
-        with store.writing(self.path) as connection:
+        with store.open_to_write(self.path) as connection:
             query = f"DELETE FROM records WHERE {' AND '.join(where)}"
             return connection.execute(query, values).rowcount
 
@@ -276,7 +276,7 @@ class Wisdom:
         """Delete every record; returns how many."""
         if not self.list():
             return 0
-        with store.writing(self.path) as connection:
+        with store.open_to_write(self.path) as connection:
             return connection.execute("DELETE FROM records").rowcount
 
     def export(self, path: str | os.PathLike[str]) -> int:
@@ -296,7 +296,7 @@ class Wisdom:
 
     def merge(self, records: Iterable[Record]) -> int:
         """Add records; returns how many were new or newer."""
-        with store.writing(self.path) as connection:
+        with store.open_to_write(self.path) as connection:
             before = connection.total_changes
             connection.executemany(_NEWER, map(astuple, records))
             return connection.total_changes - before
@@ -313,7 +313,7 @@ class Wisdom:
         except store.DamagedError:
             aside = self._move_aside()
         kept = store.salvage(aside)
-        with store.writing(self.path) as connection:
+        with store.open_to_write(self.path) as connection:
             connection.executemany(store.UPSERT, map(astuple, kept))
         return Repair(aside, len(kept))
 

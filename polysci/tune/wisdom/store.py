@@ -69,7 +69,7 @@ class DamagedError(WisdomError):
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
+def open_to_read(path: Path) -> Iterator[sqlite3.Connection | None]:
     """A connection to read with, or None where there is no file or nothing in it yet.
 
     SQLite may have to roll back what a killed writer left, so it may write where it can.
@@ -84,7 +84,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
+def open_to_write(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection inside one transaction, which an exception rolls back; creates the file."""
     with _translate_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 def rows(path: Path, clause: str = "", values: tuple[object, ...] = ()) -> tuple[Record, ...]:
     """The records that an SQL clause selects. Raises ``WisdomError``."""
-    with reading(path) as connection:
+    with open_to_read(path) as connection:
         query = f"{_SELECT[_schema(connection)]} {clause}" if connection else ""
         selected = connection.execute(query, values) if connection else []
         try:
@@ -123,7 +123,7 @@ def rows(path: Path, clause: str = "", values: tuple[object, ...] = ()) -> tuple
 
 def verify(path: Path) -> None:
     """Raise ``DamagedError`` unless SQLite's own check passes and every record is sound."""
-    with reading(path) as connection:
+    with open_to_read(path) as connection:
         report = "ok" if connection is None else _first(connection, "PRAGMA integrity_check")
     if report != "ok":
         raise DamagedError(path, f"{report}".splitlines()[0])
