@@ -53,7 +53,7 @@ class Function:
     @property
     def returns(self) -> bool:
         """Return whether the function returns a value."""
-        return self.result != "void"
+        return bool(self.result)
 
     def define(self, symbol: str, body: Block, *, restrict: Collection[str] = ()) -> LoopFunction:
         """Return the definition of the function for ``symbol``.
@@ -92,27 +92,27 @@ def functions(
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
     iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
     """
-    x, w, y, sums = (t.c_type for t in (precision.x, precision.w, precision.y, precision.sum))
+    x, w, y, sums = (t.stored for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
-    packed = "float" if precision == _F32 else "void"
+    packed = "float32" if precision == _F32 else "opaque"
     pack: list[Parameter] = [Buffer("w", w, const=True), Buffer("packed", packed)]
-    pack += [ScalarParameter("x_zero", "int32_t")] * precision.integer
+    pack += [ScalarParameter("x_zero", "int32")] * precision.integer
     run: list[Parameter] = [
         Buffer("x", x, const=True),
         Buffer("packed", packed, const=True),
         Buffer("y", y),
         Buffer("bias", sums, const=True),
         Buffer("residual", y, const=True),
-        Buffer("clamp", "float", const=True),
+        Buffer("clamp", "float32", const=True),
         *[Buffer("to", "polysci_scales", const=True)] * precision.scaled,
-        Buffer("workspace", "void"),
+        Buffer("workspace", "opaque"),
         *(ScalarParameter(name) for name in ("first", "last") if by_rows),
         *[Buffer("team", "polysci_team", const=True)] * team,
     ]
     return (
-        Function("workspace_size", "int64_t"),
-        Function("packed_size", "int64_t"),
-        Function("pack_weights", "void", tuple(pack)),
+        Function("workspace_size", "int64"),
+        Function("packed_size", "int64"),
+        Function("pack_weights", "", tuple(pack)),
         Function("run", "int", tuple(run)),
     )
 
@@ -124,9 +124,9 @@ def function(role: Role, precision: Precision) -> Function:
 
 def columns_function(precision: Precision) -> Function:
     """Return the function that packs columns first..last-1 of large weights, which ``w`` has."""
-    w = Buffer("w", precision.w.c_type, const=True)
+    w = Buffer("w", precision.w.stored, const=True)
     ends = ScalarParameter("first"), ScalarParameter("last")
-    return Function("pack_columns", "void", (w, Buffer("panels", "void"), *ends))
+    return Function("pack_columns", "", (w, Buffer("panels", "opaque"), *ends))
 
 
 def check_symbol(symbol: str) -> None:

@@ -38,7 +38,7 @@ from polysci.loop_ir.index import (
     Within,
 )
 from polysci.loop_ir.memory import (
-    C_DTYPES,
+    STORED,
     Array,
     InterpretedMemory,
     MemoryFaultError,
@@ -109,8 +109,8 @@ _BITS: Final[Mapping[str, Callable[[int, int], int]]] = {
 _FIELDS: Final = {"polysci_scales": ("scale", "residual_scale", "residual_zero", "y_zero")}
 _POINTERS: Final = {
     "ps_args": {
-        "packed": "ps_b", "y": "ps_y", "bias": "ps_bias", "residual": "ps_y", "clamp": "float",
-        "offset": "int32_t",
+        "packed": "ps_b", "y": "ps_y", "bias": "ps_bias", "residual": "ps_y", "clamp": "float32",
+        "offset": "int32",
     },
 }  # fmt: skip
 
@@ -175,8 +175,7 @@ class Interpreter:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.functions = self.module.functions
-        self.types = {**C_DTYPES}
-        self.types |= {name: C_DTYPES[kind] for name, kind in self.module.types.items()}
+        self.types = {**STORED}
         for part in self.module.parts:
             if isinstance(part, Table):
                 dtype = self.types[part.dtype]
@@ -540,7 +539,7 @@ class Thread(MemoryUser):
     def fields(self, value: Fields) -> Any:
         """Return a record, or a pointer to constants."""
         values = [self.value(part) for _, part in value.members]
-        kind = value.dtype.removeprefix("const ").removesuffix("[]")
+        kind = value.dtype
         if kind in self.types:
             array = np.array(values, self.types[kind])
             return Pointer(InterpretedMemory.of("constants", array), 0, array.dtype)

@@ -14,10 +14,13 @@ from polysci.errors import PolysciError
 Array = NDArray[Any]
 At = int | NDArray[np.int64]  # an element, or some
 Place = slice | NDArray[np.int64]  # their bytes
-C_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    "float": np.dtype("float32"), "double": np.dtype("float64"), "char": np.dtype("int8"),
-    "void": np.dtype("int8"), "size_t": np.dtype("uint64"), "int": np.dtype("int32"),
-    **{f"{s}int{bits}_t": np.dtype(f"{s}int{bits}") for s in ("", "u") for bits in (8, 16, 32, 64)},
+# How elements of buffers and other numbers are stored, by their type: of narrow floats the bits.
+STORED: Final[Mapping[str, np.dtype[Any]]] = {
+    **{name: np.dtype(name) for name in ("float32", "float64")},
+    **{f"{s}int{bits}": np.dtype(f"{s}int{bits}") for s in ("", "u") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("float16", "bf16"), np.dtype("uint16")), "size": np.dtype("uint64"),
+    **dict.fromkeys(("bool", "bit"), np.dtype("uint8")),
+    **dict.fromkeys(("byte", "opaque"), np.dtype("int8")), "int": np.dtype("int32"),
 }  # fmt: skip
 _NOBODY: Final = -1
 _SEVERAL: Final = -2

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.loop_ir.memory import C_DTYPES, Array, At, MemoryFaultError, Pointer
+from polysci.loop_ir.memory import STORED, Array, At, MemoryFaultError, Pointer
 from polysci.numerics.dtypes import (
     COMPUTES,
     DTYPES,
@@ -67,7 +67,7 @@ class Unit:
     @cached_property
     def types(self) -> Mapping[str, np.dtype[Any]]:
         """The types of memory by the names that C has for them: of narrow floats their bits."""
-        return {name: C_DTYPES[dtype.c_type] for name, dtype in self.formats.items()}
+        return {name: STORED[dtype.stored] for name, dtype in self.formats.items()}
 
     @cached_property
     def names(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ where it is read or written; its ``Buffer`` is a parameter, a table or stands in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from polysci.loop_ir.index import ZERO, Condition, Index, as_index
 if TYPE_CHECKING:
     from polysci.loop_ir.microkernels import Unit
 
-INTEGER: Final = "int64_t"  # the kind of indices
+INTEGER: Final = "int64"  # the kind of indices
 INDENT: Final = "    "
 INFIX: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/"}  # of functions in text
 COLUMNS: Final = 96  # of a call or a head in text, from its first letter on
@@ -58,7 +58,8 @@ class LoopKind(Enum):
 class Buffer:
     """Memory with ``extent`` elements of a type, or None where the caller decides.
 
-    ``dtype`` is a C type, as ``float``, or the name of one in the module's ``types``, as ``ps_a``.
+    ``dtype`` is a type of tensors, as ``float32``, one that microkernels define, as ``ps_a``, a
+    record, ``byte``, or ``opaque`` where only others know what it holds.
     ``restrict``: no other name reaches the same memory. ``shape``: extents of the axes, where
     elements are read and written by ``Subscripts``.
     """
@@ -79,7 +80,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class ScalarParameter:
-    """A number or a record that a function takes; ``kind`` is its type."""
+    """A number that a function takes; ``kind`` is its type: besides those of buffers ``int``.
+
+    That is the type of statuses and truths.
+    """
 
     name: str
     kind: str = INTEGER
@@ -106,7 +110,7 @@ class Constant:
     """A number of a kind, as ``functions.number`` prints it."""
 
     value: float
-    kind: str = "float"
+    kind: str = "float32"
 
     def __str__(self) -> str:
         return f"{self.value:.9g}"
@@ -235,7 +239,10 @@ class RoutineResult:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A record of some type: values by field, or several of them in order; or an array of it."""
+    """A record of some type: values by field, or several of them in order.
+
+    ``array``: an array of constants of that type.
+    """
 
     members: tuple[tuple[str, Value], ...]
     dtype: str = ""
@@ -378,7 +385,7 @@ class Point:
     """The definition of a buffer that is part of another one: a pointer into it."""
 
     buffer: Buffer
-    address: Address | Named | Member | Alternative | int
+    address: Address | AddressOf | Named | Member | Alternative | int
 
     def __str__(self) -> str:
         buffer = self.buffer
@@ -557,7 +564,7 @@ class LoopFunction:
     name: str
     parameters: tuple[Buffer | ScalarParameter, ...]
     body: Block
-    result: str = "void"
+    result: str = ""
     attributes: tuple[str, ...] = ("static", "PS_KERNEL")
     comment: str = ""
     unit: Unit | None = None
@@ -582,26 +589,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LoopModule:
-    """Functions, tables, constants and static memory in the order in which they are printed.
-
-    ``types`` are element types by the names that buffers use, where these are not C's.
-    """
+    """Functions, tables, constants and static memory in the order in which they are printed."""
 
     parts: tuple[LoopFunction | Table | Let | Declare, ...]
-    types: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         parameters = {
             name: [parameter.name for parameter in function.parameters]
             for name, function in self.functions.items()
         }
-        types = [f"type {name} = {dtype}" for name, dtype in self.types.items()]
         parts = [
             _function_lines(part, parameters) if isinstance(part, LoopFunction)
             else (str(part),) if isinstance(part, Table) else _lines(part, parameters)
             for part in self.parts
         ]  # fmt: skip
-        return "\n\n".join(["\n".join(types)] * bool(types) + ["\n".join(part) for part in parts])
+        return "\n\n".join("\n".join(part) for part in parts)
 
     @property
     def functions(self) -> dict[str, LoopFunction]:
@@ -613,10 +615,8 @@ EMPTY: Final = LoopModule(())
 
 
 def join(modules: Iterable[LoopModule]) -> LoopModule:
-    """Return the parts and types of several modules as one."""
-    modules = [*modules]
-    types = {name: dtype for module in modules for name, dtype in module.types.items()}
-    return LoopModule(tuple(part for module in modules for part in module.parts), types)
+    """Return the parts of several modules as one."""
+    return LoopModule(tuple(part for module in modules for part in module.parts))
 
 
 def block(*statements: LoopStatement) -> Block:
@@ -720,7 +720,7 @@ def _function_lines(
 ) -> Iterator[str]:
     """Yield the text of a function, with its comment above it."""
     yield from (f"# {line}" for line in function.comment.splitlines())
-    result = "" if function.result == "void" else f" -> {function.result}"
+    result = f" -> {function.result}" if function.result else ""
     items = [*map(str, function.parameters)]
     yield from _wrap(f"function {function.name}(", items, f"){result}:", 0)
     yield from _inside(function.body, parameters)

@@ -429,8 +429,8 @@ def _call(part: _Part, role: interface.Role, more: Mapping[str, Value]) -> Invok
     row = next(function for function in source.functions if function.role == role)
     operands: dict[str, Value] = {
         **{name: Named(name) for name in row.names},
-        "workspace": _place_in("workspace", part.workspace, "char"),
-        "packed": _place_in("packed", part.packed, "char"),
+        "workspace": _place_in("workspace", part.workspace, "byte"),
+        "packed": _place_in("packed", part.packed, "byte"),
         "y": Address(Named("y"), as_index(part.start)),
     }
     if str(source.precision) == "f32":
@@ -462,7 +462,7 @@ def _by_images(
     more: dict[str, Value] = {"first": image, "last": least(images, image + step)}
     more["workspace"] = Named("workspace")
     if several and own:
-        more["workspace"] = Address(Named("workspace"), own * THREAD, "char")
+        more["workspace"] = Address(Named("workspace"), own * THREAD, "byte")
     calls = [_call(part, "run", more) for part in parts]
     if not several:
         return _flush([loop("image", images, *calls, step=step)], team)

@@ -23,9 +23,9 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
+    Point,
     Return,
     RoutineResult,
-    ScalarParameter,
     Table,
     Unused,
     Value,
@@ -41,7 +41,7 @@ from polysci.program.stages import LayerStage, members_of
 
 MAGIC = b"polysci weights "
 PACKED_MAGIC = b"polysci packed "
-SOURCE = ScalarParameter("from", "source *")  # of packing: where weights come from
+SOURCE = Buffer("from", "source")  # of packing: where weights come from
 PIECE = 1 << 20  # elements or bytes looked at at a time: whole lines
 
 Chunk = bytes | memoryview
@@ -210,7 +210,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
     if file.constants:
         pairs = zip(file.constants, file.parts, strict=False)
         places = [value for at, (_, array) in pairs for value in (at, array.nbytes)]
-        tables.append(Table("parts", "size_t", (len(file.constants), 2), tuple(places)))
+        tables.append(Table("parts", "size", (len(file.constants), 2), tuple(places)))
         first, size = (TableEntry("parts", (i, as_index(column))) for column in (0, 1))
         filled = RoutineResult("fill", (source, Address(constants, first), size))
         body.append(loop(
@@ -219,12 +219,12 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
         ))  # fmt: skip
     layers = packed_once(calls)
     if layers:
-        body.append(Let("w", 0, "const void *", const=False))
+        body.append(Point(Buffer("w", "opaque", const=True), 0))
     for call in layers:
         kind, at = call.source.precision.w, call.packed_at or 0
         count = prod(call.layer.problem.w_shape)
-        w = Address(Named("w"), dtype=kind.c_type, const=True)
-        to = Address(Address(packed, as_index(at)), dtype="void")
+        w = Address(Named("w"), dtype=kind.stored, const=True)
+        to = Address(Address(packed, as_index(at)), dtype="opaque")
         if call.source.columns:
             body.append(_pack_columns(call, count, w, to))
         else:
@@ -233,7 +233,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
             body.append(Invoke(f"{call.source.symbol}_pack_weights", (w, to, *zero)))
         end = at + call.source.packed
         body += clear_bytes(end, round_up(end))
-    parameters = (SOURCE, Buffer("constants", "char"), Buffer("packed", "char"))
+    parameters = (SOURCE, Buffer("constants", "byte"), Buffer("packed", "byte"))
     function = LoopFunction("pack_all", parameters, block(*body, Return(1)), "int", ("static",))
     return LoopModule((*tables, function))
 
@@ -254,7 +254,7 @@ def _pack_columns(call: LayerCall, count: int, w: Address, to: Address) -> LoopS
         "at", columns,
         Let("end", least(at + step, columns)),
         Assign(Member("from", "more", pointed=True), compare(end, "<", columns)),
-        *_take(Convert("size_t", size)),
+        *_take(Convert("size", size)),
         Invoke(f"{call.source.symbol}_pack_columns", (w, to, at, end)),
         step=step,
     )  # fmt: skip

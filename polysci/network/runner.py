@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from polysci.border.files import open_stored
 from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics import arrays as aligned
-from polysci.numerics.dtypes import C_TYPES, DTYPES, array_type, to_bf16
+from polysci.numerics.dtypes import DTYPES, array_type, to_bf16
 from polysci.program.stages import GUESSED, ValueRange
 from polysci.runtime.arguments import check_array, view_bits
 from polysci.runtime.backend import DeviceLibrary
@@ -73,7 +73,7 @@ class PortAccess:
         kind = array_type(port.dtype)
         size = prod(port.shape) * kind.itemsize
         room = size + aligned.ALIGNMENT - 1 if size > SHORT else 0
-        return PortAccess(port, port.shape, kind, library.copy_in(C_TYPES[port.dtype]), room)
+        return PortAccess(port, port.shape, kind, library.copy_in(port.dtype), room)
 
     def check(self, value: object) -> Array:
         """Return an input's array, C-contiguous. Raises TypeError or ValueError that name it."""

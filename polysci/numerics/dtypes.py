@@ -13,18 +13,9 @@ from polysci.border.arguments import check_type, describe
 from polysci.errors import SpecError
 from polysci.text.names import known_name, suggest
 
-# The C type that holds an element, by NumPy's name for it; NumPy has no bfloat16.
-C_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        **{"float16": "uint16_t", "bf16": "uint16_t", "float32": "float", "float64": "double"},
-        **dict.fromkeys(("bool", "bit"), "uint8_t"),  # eight bits share one
-        **{f"{s}int{bits}": f"{s}int{bits}_t" for s in ("", "u") for bits in (8, 16, 32, 64)},
-    }
-)
-
 
 def array_type(dtype: str) -> np.dtype[Any]:
-    """The type of NumPy's arrays that hold elements of a type of C_TYPES: of bf16 its bits."""
+    """The type of NumPy's arrays that hold elements of a tensor's type: of bf16 its bits."""
     return np.dtype("uint16" if dtype == "bf16" else dtype)
 
 
@@ -44,9 +35,9 @@ class DType:
         return self.name
 
     @property
-    def c_type(self) -> str:
-        """The C type that holds an element; of narrow floats their bits."""
-        return C_TYPES[self.numpy.name]
+    def stored(self) -> str:
+        """The type of buffers of loop IR that hold elements; of bf16 their bits."""
+        return self.numpy.name
 
 
 _TYPES = (

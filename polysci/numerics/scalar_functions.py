@@ -15,13 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.numerics.dtypes import C_TYPES, from_bf16, to_bf16
+from polysci.numerics.dtypes import from_bf16, to_bf16
 
 Array = NDArray[Any]
-# The kinds of numbers that C computes with.
-REAL, EXACT, WHOLE, LONG, UNSIGNED = (
-    C_TYPES[name] for name in ("float32", "float64", "int32", "int64", "uint64")
-)
+# The kinds of numbers that code computes with.
+REAL, EXACT, WHOLE, LONG, UNSIGNED = "float32", "float64", "int32", "int64", "uint64"
 # Kind -> the letter in names of C functions and in the table.
 LETTERS: Final[Mapping[str, str]] = MappingProxyType(
     {REAL: "f", EXACT: "d", WHOLE: "w", LONG: "l", UNSIGNED: "u"}

@@ -61,7 +61,8 @@ def textbook(
     for iterator, extent in reversed([*loops.items()]):
         node = loop(iterator, extent, node)
     parameters = tuple(
-        Buffer(part.array, "float", const=part is not out, shape=part.shape) for part in references
+        Buffer(part.array, "float32", const=part is not out, shape=part.shape)
+        for part in references
     )
     return LoopFunction(name, parameters, Block((node,)), attributes=())
 

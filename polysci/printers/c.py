@@ -47,7 +47,16 @@ from polysci.loop_ir.nodes import (
 from polysci.numerics.scalar_functions import REAL
 from polysci.printers import ctree as c
 from polysci.printers import openmp
-from polysci.printers.c_values import definition, element, head, number, pointer, text, texts
+from polysci.printers.c_values import (
+    c_type,
+    definition,
+    element,
+    head,
+    number,
+    pointer,
+    text,
+    texts,
+)
 from polysci.printers.definitions import arrange
 from polysci.printers.headers import headers
 from polysci.printers.interface import declare
@@ -209,8 +218,9 @@ def _declare(node: Declare) -> c.Generable:
     assert buffer.extent is not None
     count = text(buffer.extent)
     if buffer.scope is Scope.CONSTANT:
-        return c.Statement(f"static const {buffer.dtype} {buffer.name}[{count}] = {values}")
-    array = c.local_array(buffer.dtype, buffer.name, count, values)
+        name = definition(buffer.dtype, buffer.name)
+        return c.Statement(f"static const {name}[{count}] = {values}")
+    array = c.local_array(c_type(buffer.dtype), buffer.name, count, values)
     return c.Statement(f"static {array.text}") if buffer.scope is Scope.STATIC else array
 
 
@@ -223,7 +233,7 @@ def _table(table: Table) -> str:
         starts = range(0, len(table.values), width)
         rows = [", ".join(literals[at : at + width]) for at in starts]
         values = ", ".join(f"{{{row}}}" for row in rows)
-    return f"static const {table.dtype} {table.name}{extents} = {{{values}}}"
+    return f"static const {definition(table.dtype, table.name)}{extents} = {{{values}}}"
 
 
 def _line(node: LoopStatement) -> str:

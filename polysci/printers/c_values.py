@@ -59,6 +59,13 @@ from polysci.numerics.scalar_functions import (
     template,
 )
 
+# The C types of elements and numbers; others have their own names in C.
+_TYPES: Final = {
+    **{"float16": "uint16_t", "bf16": "uint16_t", "float32": "float", "float64": "double"},
+    **dict.fromkeys(("bool", "bit"), "uint8_t"),  # eight bits share one
+    **{f"{s}int{bits}": f"{s}int{bits}_t" for s in ("", "u") for bits in (8, 16, 32, 64)},
+    **{"byte": "char", "opaque": "void", "size": "size_t", "": "void"},
+}
 _ROUNDED: Final = {"floor": "ps_floor_div", "ceil": "ps_ceil_div"}
 FIRST_LINE: Final = 4  # parameters of a long list that stand beside the function's name
 _EXTREMES: Final = {"min": "ps_least", "max": "ps_most"}
@@ -66,6 +73,11 @@ _LIMITS: Final = {  # C has no other way to write the first two
     **{-(2**31): "INT32_MIN", -(2**63): "INT64_MIN", 2**31 - 1: "INT32_MAX"},
     **{2**63 - 1: "INT64_MAX", 2**64 - 1: "UINT64_MAX"},
 }
+
+
+def c_type(dtype: str) -> str:
+    """Return the C type that holds an element or a number; of narrow floats their bits."""
+    return _TYPES.get(dtype, dtype)
 
 
 def text(value: Value) -> str:
@@ -107,7 +119,7 @@ def head(function: LoopFunction) -> str:
         ", ".join(line) for line in (parts[:first], parts[first:]) if line
     )
     return " ".join(
-        [*function.attributes, function.result, f"{function.name}({parameters or 'void'})"]
+        [*function.attributes, c_type(function.result), f"{function.name}({parameters or 'void'})"]
     )
 
 
@@ -117,19 +129,19 @@ def parameter(part: Buffer | ScalarParameter) -> str:
         return definition(part.kind, part.name)
     if part.shape:
         axes = "".join(f"[{extent}]" for extent in part.shape)
-        return f"{'const ' * part.const}{part.dtype} {part.name}{axes}"
+        return f"{'const ' * part.const}{definition(part.dtype, part.name)}{axes}"
     return pointer(part)
 
 
 def definition(kind: str, name: str) -> str:
     """Return a name behind its type."""
-    return f"{kind}{' ' * (kind[-1] != '*')}{name}"
+    return f"{c_type(kind)} {name}"
 
 
 def pointer(buffer: Buffer) -> str:
     """Return a buffer behind its type."""
     const, restrict = "const " * buffer.const, "restrict " * buffer.restrict
-    return f"{const}{buffer.dtype} *{restrict}{buffer.name}"
+    return f"{const}{c_type(buffer.dtype)} *{restrict}{buffer.name}"
 
 
 def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) -> str:
@@ -143,7 +155,7 @@ def call(function: str, own: str, kinds: Sequence[str], texts: Sequence[str]) ->
 
 def cast(text: str, own: str, kind: str) -> str:
     """Return C text of a number of one kind as one of another kind."""
-    return text if own == kind else f"(({kind})({text}))"
+    return text if own == kind else f"(({c_type(kind)})({text}))"
 
 
 def number(value: float, kind: str) -> str:
@@ -217,7 +229,7 @@ def _address(value: Address) -> str:
     base = text(value.buffer)
     if value.dtype:
         inner = f"({base})" if " " in base else base
-        base = f"({'const ' * value.const}{value.dtype} *){inner}"
+        base = f"({'const ' * value.const}{c_type(value.dtype)} *){inner}"
     at = text(value.at)
     return base if at == "0" else f"{base} + {at}"
 
@@ -240,7 +252,8 @@ def _member(value: Member) -> str:
 
 def _fields(value: Fields) -> str:
     items = [f".{name} = {text(part)}" if name else text(part) for name, part in value.members]
-    kind = f"({value.dtype}{'[]' * value.array})" if value.dtype else ""
+    kind = f"const {c_type(value.dtype)}[]" if value.array else c_type(value.dtype)
+    kind = f"({kind})" if value.dtype else ""
     return f"{kind}{{{', '.join(items)}}}"
 
 
@@ -281,7 +294,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     Before: lambda value: (
         f"(uintptr_t){text(value.buffer)} - (uintptr_t)({text(value.count)} * {value.size})"
     ),
-    Convert: lambda value: f"(({value.kind})({text(value.value)}))",
+    Convert: lambda value: f"(({c_type(value.kind)})({text(value.value)}))",
     Compute: _compute,
     Alternative: _choice,
     Subscript: lambda value: call(

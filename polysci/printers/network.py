@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from polysci.loop_ir.nodes import LoopFunction, LoopModule, ScalarParameter, Team
-from polysci.numerics.dtypes import C_TYPES, array_type
+from polysci.loop_ir.nodes import Buffer, LoopFunction, LoopModule, Team
+from polysci.numerics.dtypes import array_type
 from polysci.printers import ctree as c
 from polysci.printers import openmp
 from polysci.printers.c import CPrinter
+from polysci.printers.c_values import c_type
 from polysci.printers.definitions import trim
 from polysci.printers.headers import target_lines
 from polysci.printers.interface import SCALES, TEAM
@@ -25,7 +26,7 @@ from polysci.text.names import remark
 TEMPLATES: Final = Path(__file__).with_name("templates")
 OPENMP: Final = "openmp"
 TEAM_MEMBER: Final = "m->team"  # in stages, of a team that is no region of OpenMP's
-MEMORY: Final = ScalarParameter("m", "const ps_memory *")  # the parameter of stages
+MEMORY: Final = Buffer("m", "ps_memory", const=True)  # the parameter of stages
 FUNCTION_HEADERS: Final = (
     "functions",
     "functions_exponential",
@@ -63,7 +64,7 @@ class RunArgument:
     @property
     def kind(self) -> str:
         """The C type of an element."""
-        return C_TYPES[self.dtype]
+        return c_type(self.dtype)
 
     @property
     def parameter(self) -> str:

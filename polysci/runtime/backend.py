@@ -34,11 +34,11 @@ class DeviceLibrary(Protocol):
     def function(self, name: str) -> Callable[..., Any]:
         """Return what launches a function and waits for its end. BuildError where it lacks."""
 
-    def copy_in(self, c_type: str) -> Callable[[Array], Argument]:
+    def copy_in(self, kind: str) -> Callable[[Array], Argument]:
         """Return what copies arrays of an element type to the device and gives the arguments."""
 
     def allocator(
-        self, shape: tuple[int, ...], dtype: Any, c_type: str
+        self, shape: tuple[int, ...], dtype: Any, kind: str
     ) -> Callable[[Argument], tuple[Array, Argument]]:
         """Return what makes arrays for results, each with the argument of its memory.
 

@@ -16,7 +16,7 @@ from polysci.loop_ir.nodes import LoopModule
 from polysci.lower.algorithm import SYMBOL
 from polysci.numerics import arrays
 from polysci.numerics.arrays import Array
-from polysci.numerics.dtypes import precision_named
+from polysci.numerics.dtypes import F32, precision_named
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem, input_shapes
 from polysci.ops.registry import parse_problem
@@ -146,14 +146,14 @@ class Primitive:
         self._batched = problem.batched
         self._activation = problem.w_kind == "activation"
         # The pointer keeps its array alive; a sum made from it does not.
-        kinds = {dtype.c_type for dtype in self._types.values()} | {"float"}
+        kinds = {dtype.stored for dtype in self._types.values()} | {F32.stored}
         self._buffers = {kind: library.copy_in(kind) for kind in kinds}
-        self._pointers = {name: self._buffers[dtype.c_type] for name, dtype in self._types.items()}
-        self._wide = self._buffers["float"]  # of packed weights and workspace
+        self._pointers = {name: self._buffers[dtype.stored] for name, dtype in self._types.items()}
+        self._wide = self._buffers[F32.stored]  # of packed weights and workspace
         self._null = library.null
         self._copy_out = library.copy_out
         out = self._types["out"]
-        self._new = library.allocator(problem.y_shape, out.numpy, out.c_type)
+        self._new = library.allocator(problem.y_shape, out.numpy, out.stored)
         self._last_limits: tuple[tuple[Any, Any], Any] = ((None, None), self._null)
         self._last_scales: tuple[Scales | None, Any] = None, None
         self._workspaces: list[tuple[Array, Any]] = []

@@ -116,7 +116,7 @@ def _buffer(name: str, floats: int) -> tuple[Parts, LoopStatement]:
     """Return a buffer's memory, and the statement that fills it before a probe's first run."""
     filled = f"{name}_filled"
     fill = Invoke("ps_probe_fill", (Named(name), 4 * floats))
-    memory: Parts = [_static(name, "float", floats), Let(filled, 0, "int", False, static=True)]
+    memory: Parts = [_static(name, "float32", floats), Let(filled, 0, "int", False, static=True)]
     return memory, If(negate(Flag(filled)), block(Assign(filled, 1), fill))
 
 
@@ -188,7 +188,7 @@ def together_text(target: Target) -> str:
     }
     for level, (floats, read) in reads.items():
         buffer, fill = _buffer(f"{level}_buffer", cores * floats)
-        places = [_static("at", "int64_t", cores)] * (level == "memory")
+        places = [_static("at", "int64", cores)] * (level == "memory")
         parts += [
             *buffer,
             _probe(f"read_{level}_all", fill, *places, *_sum_of_threads(cores, read)),

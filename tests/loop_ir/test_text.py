@@ -25,13 +25,11 @@ from polysci.loop_ir.nodes import (
 
 ROW, J, N = Variable("i"), Variable("j"), Variable("n")
 EXPECTED = """\
-type ps_a = float
-
-table factors: float[2 x 5] = {0, 1, 2, 3, 4, 5, 6, 7, ...}
+table factors: float32[2 x 5] = {0, 1, 2, 3, 4, 5, 6, 7, ...}
 
 # Adds rows.
-function add_rows(x: const ps_a[], y: ps_a[64], n: int64_t):
-    declare sums: float[8] @ stack
+function add_rows(x: const ps_a[], y: ps_a[64], n: int64):
+    declare sums: float32[8] @ stack
     once:
         pass
     barrier
@@ -49,11 +47,11 @@ function add_rows(x: const ps_a[], y: ps_a[64], n: int64_t):
 def module() -> LoopModule:
     """Return functions with a loop of each kind, a branch and calls."""
     first = Element("x", J)
-    total = Compute("add", "float", (first, Element("x", 8 * ROW)), ("float", "float"))
+    total = Compute("add", "float32", (first, Element("x", 8 * ROW)), ("float32", "float32"))
     inner = For("j", as_index(0), N, block(Store("y", 8 * ROW + J, total)), step=4, simd=True)
     eight = as_index(8)
     body = block(
-        Declare(Buffer("sums", "float", eight, Scope.STACK)),
+        Declare(Buffer("sums", "float32", eight, Scope.STACK)),
         Once(block(), wait=True),
         For("i", as_index(0), eight, block(inner), kind=LoopKind.PARALLEL, wait=True, chunk=2),
         If(
@@ -66,8 +64,8 @@ def module() -> LoopModule:
         Buffer("x", "ps_a", const=True), Buffer("y", "ps_a", as_index(64)), ScalarParameter("n"),
     )  # fmt: skip
     function = LoopFunction("add_rows", parameters, body, comment="Adds rows.")
-    table = Table("factors", "float", (2, 5), tuple(range(10)))
-    return LoopModule((table, function), {"ps_a": "float"})
+    table = Table("factors", "float32", (2, 5), tuple(range(10)))
+    return LoopModule((table, function))
 
 
 def test_the_text_of_a_module() -> None:
@@ -81,4 +79,4 @@ def test_long_calls_and_heads_take_lines_of_their_own() -> None:
     assert (first, last) == ("    consume(", "    )") and len(lines) == 2
     assert " ".join(line.strip() for line in lines) == ", ".join(names) + ","
     head = str(LoopFunction("consume", tuple(map(ScalarParameter, names)), block()))
-    assert head.splitlines()[1] == "    argument_0: int64_t," and len(head.splitlines()) == 15
+    assert head.splitlines()[1] == "    argument_0: int64," and len(head.splitlines()) == 15

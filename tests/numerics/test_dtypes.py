@@ -26,6 +26,7 @@ from polysci.numerics.dtypes import (
     to_stored,
     values,
 )
+from polysci.printers.c_values import c_type
 from polysci.target import microkernels
 from polysci.target.isas import ISAS
 
@@ -41,7 +42,7 @@ BITS = st.integers(0, 2**32 - 1)
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_sizes_agree(dtype: DType) -> None:
-    assert dtype.bytes == dtype.numpy.itemsize == ctypes.sizeof(C_TYPES[dtype.c_type])
+    assert dtype.bytes == dtype.numpy.itemsize == ctypes.sizeof(C_TYPES[c_type(dtype.stored)])
     assert dtype.integer == (dtype.name in ("s8", "u8", "s32"))
 
 
@@ -51,7 +52,7 @@ def test_is_found_by_its_text(dtype: DType) -> None:
 
 
 def test_f32() -> None:
-    assert (F32.numpy, F32.c_type) == (np.dtype(np.float32), "float")
+    assert (F32.numpy, F32.stored) == (np.dtype(np.float32), "float32")
 
 
 def test_the_tables_are_read_only() -> None:

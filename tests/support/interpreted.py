@@ -13,11 +13,12 @@ from polysci.graph.graph import Graph
 from polysci.graph.passes.table import simplify
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import InterpretedMemory, Pointer
-from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement, ScalarParameter
+from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import WeightsUse, weights_file_of
 from polysci.network.prepare import prepare
 from polysci.numerics.dtypes import array_type
+from polysci.printers.network import MEMORY
 from polysci.target.host import detect
 
 Change = Callable[[LoopStatement], LoopStatement | None]
@@ -41,9 +42,7 @@ class InterpretedNetwork:
         lowering = StageLowering(
             placed, "small", target.isa, threads, {}, offsets, apart=True, timed=False
         )
-        stages = LoopFunction(
-            "stages", (ScalarParameter("m", "const ps_memory *"),), lowering.stages()
-        )
+        stages = LoopFunction("stages", (MEMORY,), lowering.stages())
         constants = np.zeros(file.constants_size, np.uint8)
         for at, (_, array) in zip(file.constants, file.parts, strict=False):
             data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
@@ -88,7 +87,7 @@ def change_module(module: LoopModule, change: Change) -> LoopModule:
         replace(part, body=_change(part.body, change)) if isinstance(part, LoopFunction) else part
         for part in module.parts
     )
-    return LoopModule(parts, module.types)
+    return LoopModule(parts)
 
 
 def _change(body: Block, change: Change) -> Block:

@@ -9,6 +9,7 @@ from polysci.export import ExportedLayer
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.dtypes import precision_named
 from polysci.printers import interface
+from polysci.printers.c_values import c_type
 from polysci.tune import EmitOptions, emit
 from tests.support.kernelunit import ROOT
 
@@ -62,7 +63,8 @@ def _types(dtype: str) -> list[str]:
     """What a precision makes of the signature of a layer."""
     it = precision_named(dtype)
     packed = "float" if str(it) == "f32" else "void"
-    names = {"X": it.x.c_type, "W": it.w.c_type, "Y": it.y.c_type, "SUM": it.sum.c_type}
+    types = {"X": it.x, "W": it.w, "Y": it.y, "SUM": it.sum}
+    names = {name: c_type(dtype.stored) for name, dtype in types.items()}
     names |= {"PACKED": packed, "PACK_TYPES": "", "PACK_MORE": "", "RUN_TYPES": "", "RUN_MORE": ""}
     if it.integer:
         names |= {"PACK_TYPES": ", int32_t", "PACK_MORE": ", l->x_zero"}

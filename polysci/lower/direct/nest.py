@@ -15,6 +15,7 @@ from polysci.loop_ir.nodes import (
     AddressOf,
     Assign,
     Block,
+    Buffer,
     Comment,
     Fields,
     Invoke,
@@ -24,6 +25,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
+    Point,
     Return,
     RoutineResult,
     Scoped,
@@ -59,7 +61,7 @@ def flush_denormals(statements: Sequence[LoopStatement]) -> list[LoopStatement]:
     The thread that executes them has its own mode again after.
     """
     return [
-        Let("mode", RoutineResult("ps_flush_denormals", ()), "uint64_t"),
+        Let("mode", RoutineResult("ps_flush_denormals", ()), "uint64"),
         *statements,
         Invoke("ps_restore_mode", (Named("mode"),)),
     ]
@@ -196,7 +198,7 @@ class _NestLowering:
 
     def _size(self, name: str, value: int) -> LoopFunction:
         body = block(Return(value))
-        return LoopFunction(f"{self.options.symbol}_{name}", (), body, "int64_t", ())
+        return LoopFunction(f"{self.options.symbol}_{name}", (), body, "int64", ())
 
     def _flush(self, body: Sequence[LoopStatement]) -> list[LoopStatement]:
         """Return one thread's statements; a network flushes denormals itself."""
@@ -229,9 +231,9 @@ class _NestLowering:
         )
         return replace(run.define(symbol, block(*body)), comment=f"{symbol}: {self.schedule}")
 
-    def _arguments(self, name: str) -> Let:
+    def _arguments(self, name: str) -> Point:
         """Return the definition of ``g``, which tiles take."""
-        return Let("g", AddressOf(name), "const ps_args *", const=False)
+        return Point(Buffer("g", "ps_args", const=True), AddressOf(name))
 
     def _serial(self) -> list[LoopStatement]:
         return self._flush([

@@ -87,7 +87,7 @@ def weights_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopF
 def _plain_copy(plan: Plan) -> LoopStatement:
     """Return the copy of a B that calls pack themselves: they take it as it lies."""
     at = Variable("i")
-    to, start = (Address(Named(name), dtype="char", const=name == "w") for name in ("packed", "w"))
+    to, start = (Address(Named(name), dtype="byte", const=name == "w") for name in ("packed", "w"))
     return loop("i", plan.packed_bytes, Store(to, at, Element(start, at)))
 
 
@@ -125,7 +125,7 @@ def panels_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFu
     width, *inner = copy.panel()
     body = [*lines, width, Point(copy.target, Address(Named("panels"), start)), *inner]
     parameters = (
-        Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
+        Buffer("w", DTYPES[plan.contraction.b.dtype].stored, const=True, restrict=True),
         Buffer("panels", "ps_b"),
         ScalarParameter("first"),
         ScalarParameter("last"),
@@ -305,7 +305,7 @@ class _Panels:
             depth = iterator(plan.depth) if plan.depth else 0
             place, real = self._weight(column, depth, plan.taps)
         # The other way round, gcc warns of a sign.
-        unsigned = Convert("uint32_t", Element("w", place))
+        unsigned = Convert("uint32", Element("w", place))
         body: LoopStatement = Assign("sum", Arithmetic("+", unsigned, Named("sum")))
         if real:
             body = If(every(real), block(body))
@@ -318,14 +318,14 @@ class _Panels:
         looped = {plan.column, *(group.name for group in plan.groups)}  # others have one position
         terms = {dim: at for dim, at in plan.channel.terms if dim in looped} | dict(plan.batches)
         place = linear(terms, {dim: iterator(dim) for dim in terms})
-        zero = Convert("uint32_t", Variable("x_zero") + FLIP)
-        negated = Convert("int32_t", Arithmetic("-", 0, Arithmetic("*", zero, Named("sum"))))
-        body = block(Let("sum", 0, "uint32_t", const=False), body, Store("offset", place, negated))
+        zero = Convert("uint32", Variable("x_zero") + FLIP)
+        negated = Convert("int32", Arithmetic("-", 0, Arithmetic("*", zero, Named("sum"))))
+        body = block(Let("sum", 0, "uint32", const=False), body, Store("offset", place, negated))
         body = self.in_groups(loop(column.name, plan.extent(plan.column), body))
-        behind = Address(Named("packed"), as_index(plan.offsets_at), "char")
+        behind = Address(Named("packed"), as_index(plan.offsets_at), "byte")
         return [
             *clear_bytes(plan.compute.bytes * plan.packed_size, plan.offsets_at),
-            Point(Buffer("offset", "int32_t", restrict=True), Address(behind, dtype="int32_t")),
+            Point(Buffer("offset", "int32", restrict=True), Address(behind, dtype="int32")),
             body,
             Store("offset", as_index(plan.offsets), Named("x_zero")),
         ]
@@ -333,7 +333,7 @@ class _Panels:
 
 def clear_bytes(first: int, last: int) -> list[LoopStatement]:
     """Return statements that write zeros to bytes of packed memory which no call reads."""
-    zero = Store(Address(Named("packed"), dtype="char"), Variable("i"), 0)
+    zero = Store(Address(Named("packed"), dtype="byte"), Variable("i"), 0)
     return [loop("i", last, zero, start=first)] if first < last else []
 
 
@@ -341,17 +341,17 @@ def integer_arguments(plan: Plan) -> list[LoopStatement]:
     """Return the statements of an entry that take what integers need: offsets, zero, scales."""
     if not plan.precision.integer:
         return []
-    behind = Address(Named("packed"), as_index(plan.offsets_at), "char", const=True)
+    behind = Address(Named("packed"), as_index(plan.offsets_at), "byte", const=True)
     offset = Member("args", "offset")
     lines: list[LoopStatement] = [
-        Assign(offset, Address(behind, dtype="int32_t", const=True)),
+        Assign(offset, Address(behind, dtype="int32", const=True)),
         Assign(Member("args", "x_zero"), Element(offset, as_index(plan.offsets))),
     ]
     if plan.precision.scaled:
         limits = RoutineResult("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
         lines += [
             Assign(Member("args", "to"), Named("to")),
-            Declare(Buffer("limits", "float", as_index(2), Scope.STACK)),
+            Declare(Buffer("limits", "float32", as_index(2), Scope.STACK)),
             Assign(Member("args", "clamp"), limits),
         ]
     return lines

@@ -73,7 +73,7 @@ from polysci.lower.stages.access import (
 from polysci.lower.stages.accumulators import Accumulator, Statements, choose
 from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import LINE
-from polysci.numerics.dtypes import C_TYPES, array_type
+from polysci.numerics.dtypes import array_type
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
@@ -86,7 +86,7 @@ MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 _ATTRIBUTES: Final = ("static", "PS_LOOP")
 MEMORY: Final = Buffer("m", "ps_memory", const=True)
 _ROW_PARAMETERS: Final = (
-    Buffer("in", "void", const=True), Buffer("out", "void"),
+    Buffer("in", "opaque", const=True), Buffer("out", "opaque"),
     ScalarParameter("first"), ScalarParameter("last"),
 )  # fmt: skip
 Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
@@ -268,7 +268,7 @@ class LoopLowering:
         steps = (ScalarParameter(STEP),) if self.steps else ()
         parameters = (MEMORY, *rows, *steps)
         tables = [
-            Table(name, "int32_t", (len(values),), values) for name, values in self.tables.items()
+            Table(name, "int32", (len(values),), values) for name, values in self.tables.items()
         ]
         whole = block(*self.pointer_definitions(), *body)
         return *tables, LoopFunction(self.symbol, parameters, whole, attributes=_ATTRIBUTES)
@@ -337,7 +337,7 @@ class LoopLowering:
             lines.append(Unused((STEP,)))
         kinds = {place.buffer: place.dtype for place in self.places.values()}
         for buffer, name in self.buffers.items():
-            const, kind = not name.startswith("y"), C_TYPES[kinds[buffer]]
+            const, kind = not name.startswith("y"), kinds[buffer]
             whole = Buffer(name, kind, const=const, restrict=True)
             address = Address(self.pointers[buffer], dtype=kind, const=const)
             lines.append(Point(whole, address))
@@ -380,7 +380,7 @@ class LoopLowering:
             return RoutineResult(f"ps_{NARROW[dtype]}_of", (value,))
         if dtype == "bool":
             return Compute("not_equal", WHOLE, (value, Constant(0, kind)), (kind, kind))
-        return convert(value, kind, C_TYPES[dtype])
+        return convert(value, kind, dtype)
 
     def value(
         self, expr: Expr, kind: str, places: Places, gathered: Accumulator | None = None
@@ -420,7 +420,7 @@ class LoopLowering:
         value: Value = Element(self.pointer(load), at)
         if dtype in NARROW:
             return convert(RoutineResult(f"ps_{NARROW[dtype]}_value", (value,)), REAL, kind)
-        return convert(value, C_TYPES[dtype], kind)
+        return convert(value, dtype, kind)
 
     def subscript(
         self, access: MemoryAccess, places: Places, gathered: Accumulator | None = None
@@ -505,7 +505,7 @@ def rows_ahead(
             at = lowering.subscript(access, places)
             lowering.accesses = known
             address = Address(Named(lowering.pointer(load)), at)
-            lines += _asks(f"ahead{len(lines)}", C_TYPES[dtype], address, row[1], item)
+            lines += _asks(f"ahead{len(lines)}", dtype, address, row[1], item)
     return lines
 
 

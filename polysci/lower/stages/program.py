@@ -52,7 +52,6 @@ from polysci.lower.stages.loops import LoopLowering, Pointer
 from polysci.lower.stages.reduction_loops import lowering_of
 from polysci.lower.stages.row_fusion import RowFusionLowering
 from polysci.numerics.arrays import round_up
-from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import REAL
 from polysci.program.control import BREAK, ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
@@ -220,7 +219,7 @@ class StageLowering:
             end = next(n for n in range(at, len(stages)) if stages[n] == replace(stage, part=END))
             clocks = block(*map(_clock, range(at, end)))
             lines.append(Once(clocks, first=True) if self.threads > 1 else clocks)
-        name, kind = f"condition{self.conditions}", C_TYPES[place.dtype]
+        name, kind = f"condition{self.conditions}", place.dtype
         self.conditions += 1
         address = self.address(stage.condition, kind, place.first)
         lines.append(Point(Buffer(name, kind, const=True), address))
@@ -314,7 +313,7 @@ class StageLowering:
         operands: list[Value] = [Variable("item")]
         for name in (stage.output, *stage.inputs):
             place, const = self.places(name), name != stage.output
-            operands.append(self.address(name, C_TYPES[place.dtype], place.first, const=const))
+            operands.append(self.address(name, place.dtype, place.first, const=const))
         operands += [n if isinstance(n, int) else Constant(n, REAL) for n in stage.numbers]
         items = loop("item", stage.items, Invoke(stage.routine, tuple(operands)))
         return [Comment(remark(stage.name)), self.parallel(items)]
@@ -346,7 +345,7 @@ class StageLowering:
             return [*lines, *self.pack_weights(spot, call, ZERO), *self.call_packed(spot)]
         table, count = self.symbol(spot), len(stage.copies)
         values = tuple(value for copy in stage.copies for value in copy)
-        self.tables.append(Table(table, "int64_t", (count, 3), values))
+        self.tables.append(Table(table, "int64", (count, 3), values))
         moved = [TableEntry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
         body = self.pack_weights(spot, call, moved[1])
         product = self.call_primitive(spot, moved)
@@ -369,7 +368,7 @@ class StageLowering:
         """Return the packing of weights that are computed."""
         if not call.packs:
             return []
-        packed = Address(self.scratch_address(spot, "packed"), dtype="void")
+        packed = Address(self.scratch_address(spot, "packed"), dtype="opaque")
         operands: dict[str, Value] = {
             "w": self.weights(call, moved),
             "packed": packed,
@@ -382,7 +381,7 @@ class StageLowering:
 
     def weights(self, call: LayerCall, moved: Index) -> Address:
         """Return the address of the first of a layer's weights, as they are stored."""
-        name, kind = call.layer.weights, call.source.precision.w.c_type
+        name, kind = call.layer.weights, call.source.precision.w.stored
         return self.address(name, kind, self.places(name).first + moved)
 
     def call_once(self, shared: bool, call: LoopStatement, *, wait: bool = False) -> Statements:
@@ -408,7 +407,7 @@ class StageLowering:
         """Return a call of a primitive; x, w and y are so many elements behind the first ones."""
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
-        x_kind, y_kind = source.precision.x.c_type, source.precision.y.c_type
+        x_kind, y_kind = source.precision.x.stored, source.precision.y.stored
         x_place, y_place = self.places(layer.x.tensor), self.places(layer.y.tensor)
         x_first = x_place.first + layer.x.first(x_place.strides) + x_moved
         y_first = y_place.first + layer.y.first(y_place.strides) + y_moved
@@ -420,7 +419,7 @@ class StageLowering:
         )  # fmt: skip
         operands: dict[str, Value] = {
             "x": self.address(layer.x.tensor, x_kind, x_first),
-            "packed": Address(packed, dtype="void", const=True),
+            "packed": Address(packed, dtype="opaque", const=True),
             "y": self.address(layer.y.tensor, y_kind, y_first, const=False),
             **dict.fromkeys(("bias", "residual", "clamp", "workspace"), 0),
             "first": Variable("first"),
@@ -429,14 +428,14 @@ class StageLowering:
         }
         if layer.bias:
             first = self.places(layer.bias).first
-            operands["bias"] = self.address(layer.bias, source.precision.sum.c_type, first)
+            operands["bias"] = self.address(layer.bias, source.precision.sum.stored, first)
         if layer.residual:
             place = self.places(layer.residual)
             first = place.first + layer.y.first(place.strides)
             operands["residual"] = self.address(layer.residual, y_kind, first)
         if layer.clamp:
             bounds = tuple(("", Constant(bound, REAL)) for bound in layer.clamp)
-            operands["clamp"] = Fields(bounds, "const float", array=True)
+            operands["clamp"] = Fields(bounds, REAL, array=True)
         if source.precision.scaled:
             operands["to"] = self.scales(spot, layer)
         if source.by_rows:
@@ -456,7 +455,7 @@ class StageLowering:
             ("", Named(name)), ("", Constant(scales.residual_scale, REAL)),
             ("", as_index(scales.residual_zero)), ("", as_index(scales.y_zero)),
         ))  # fmt: skip
-        return Fields((("", record),), "const polysci_scales", array=True)
+        return Fields((("", record),), "polysci_scales", array=True)
 
     def places(self, name: str) -> BufferPlace:
         return self.placed.places[name]

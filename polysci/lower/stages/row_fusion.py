@@ -49,7 +49,7 @@ from polysci.program.stages import ROW_AXIS, RowFusion
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 _STATIC: Final = ("static",)
 _PARAMETERS: Final = (
-    MEMORY, Buffer("r", "ps_ring"), Buffer("work", "char"), ScalarParameter("from"),
+    MEMORY, Buffer("r", "ps_ring"), Buffer("work", "byte"), ScalarParameter("from"),
     ScalarParameter("upto"),
 )  # fmt: skip
 
@@ -132,7 +132,7 @@ class RowFusionLowering:
         """Return those arguments; 0 for a tensor that is not internal."""
         rows: list[Value] = [
             0,
-            *(Address(row, dtype="void") for row in self.pointers().values()),
+            *(Address(row, dtype="opaque") for row in self.pointers().values()),
             0,
         ]
         return rows[inside], rows[inside + 1]
@@ -175,7 +175,7 @@ class RowFusionLowering:
         ring, size = _ring(inside), self.row_bytes(inside)
         keep, base, done = Variable("keep"), Variable("base"), Variable("first")
         rows = Address(Member(ring, "at"), (keep - base) * size)
-        count = Convert("size_t", (done - keep) * size)
+        count = Convert("size", (done - keep) * size)
         move = block(
             Let("keep", least(Variable("from"), done)),
             Invoke("memmove", (Member(ring, "at"), rows, count)),
@@ -218,7 +218,7 @@ class RowFusionLowering:
         turns = loop(
             "thread", self.threads,
             Declare(Buffer("r", "ps_ring", as_index(last), Scope.STACK), rings),
-            Point(Buffer("work", "char"), work),
+            Point(Buffer("work", "byte"), work),
             Unused(("work",)),
             For("first", start, end, turn, step),
         )  # fmt: skip

@@ -142,7 +142,7 @@ def _tile(plan: WinogradPlan, symbol: str, rows: int) -> LoopFunction:
     factors = (Mask((1 << rows) - 1), Named("v"), Named("u"))
     return _function(
         f"{symbol}_t{rows}",
-        {"v": "const float", "u": "const float", "out": "float"},
+        {"v": "const float32", "u": "const float32", "out": "float32"},
         ["next"] * ahead,
         Let("t", Fields(tuple(fields.items())), "ps_tile", static=not ahead),
         Declare(Buffer("acc", "ps_vec", as_index(rows * kernel.vecs), Scope.REGISTER)),
@@ -158,11 +158,11 @@ def _steps(symbol: str, activation: str) -> list[LoopFunction]:
     places = [Variable(name) for name in ("t0", "t1", "k0", "count")]
     return [
         _function(
-            f"{symbol}_input", {"x": "const float", "v": "float"}, ["t0", "t1"],
+            f"{symbol}_input", {"x": "const float32", "v": "float32"}, ["t0", "t1"],
             Invoke("ps_winograd_input", (shape, Named("x"), Named("v"), *places[:2])),
         ),
         _function(
-            f"{symbol}_output", {"g": "const ps_args", "sums": "const float"},
+            f"{symbol}_output", {"g": "const ps_args", "sums": "const float32"},
             ["t0", "t1", "k0", "count"],
             Invoke("ps_winograd_output", (
                 shape, Named("g"), Named("sums"), *places, Named(function) if function else 0
@@ -183,8 +183,8 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
     a = Address(Named("v"), point * (plan.v_tiles * plan.v_tile))
     c = Address(Named("sums"), point * (plan.t * plan.m_tile) + k)
     columns: list[LoopStatement] = [
-        Point(Buffer("a", "float", const=True), a),
-        Point(Buffer("c", "float"), c),
+        Point(Buffer("a", "float32", const=True), a),
+        Point(Buffer("c", "float32"), c),
         loop(row.name, whole, tile(kernel.rows, row), step=kernel.rows),
         *(If(compare(tiles - whole, "==", rest), block(tile(rest, whole))) for rest in plan.rests),
         Advance("u", as_index(plan.problem.C * kernel.cols)),
@@ -192,7 +192,7 @@ def _multiply(plan: WinogradPlan, symbol: str) -> LoopFunction:
     points = loop("point", plan.points, loop("k", Variable("width"), *columns, step=kernel.cols))
     return _function(
         f"{symbol}_multiply",
-        {"v": "const float", "u": "const float", "sums": "float"},
+        {"v": "const float32", "u": "const float32", "sums": "float32"},
         ["tiles", "width"],
         Let(whole.name, tiles // kernel.rows * kernel.rows),
         points,
@@ -221,7 +221,7 @@ def _block(plan: WinogradPlan, symbol: str) -> LoopFunction:
     v, sums, g = map(Named, ("v", "sums", "g"))
     return _function(
         f"{symbol}_block",
-        {"g": "const ps_args", "v": "const float", "sums": "float"},
+        {"g": "const ps_args", "v": "const float32", "sums": "float32"},
         ["t0", "k0"],
         Let("t1", least(plan.tiles, t0 + plan.t)),
         Let("width", least(plan.k, plan.filters - k0)),
@@ -263,7 +263,7 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunctio
     body = block(
         *[Unused(("team",))] * (pool and plan.teams == 1),
         Let("args", Fields(tuple(fields.items())), "ps_args"),
-        Let("g", AddressOf("args"), "const ps_args *", const=False),
+        Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
         *steps,
         Return(interface.OK),
     )
@@ -272,7 +272,7 @@ def _entry(plan: WinogradPlan, symbol: str, options: EmitOptions) -> LoopFunctio
 
 def _floats(name: str, at: Index) -> Point:
     """Return the definition of floats in the workspace."""
-    return Point(Buffer(name, "float"), Address(Named("workspace"), at, "float"))
+    return Point(Buffer(name, "float32"), Address(Named("workspace"), at, "float32"))
 
 
 def _comment(plan: WinogradPlan, caches: tuple[int, ...]) -> str:

@@ -29,7 +29,6 @@ from polysci.loop_ir.expressions import (
 )
 from polysci.loop_ir.functions import PLACES, is_truth, kind_of, kind_of_type
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import C_TYPES
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, alike
@@ -254,7 +253,7 @@ def _alters(expr: Expr, dtype: str, dtypes: Mapping[str, str]) -> bool:
     if dtype == "bool":
         return not is_truth(expr, dtypes)
     kind = kind_of_type(dtype)
-    return C_TYPES[dtype] != kind or kind_of(expr, dtypes) not in ("", kind)
+    return dtype != kind or kind_of(expr, dtypes) not in ("", kind)
 
 
 def _in_place(part: Expr, maker: LoopStage) -> Expr:

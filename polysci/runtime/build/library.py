@@ -21,6 +21,7 @@ from polysci.errors import BuildError
 from polysci.numerics import arrays
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
+from polysci.printers.c_values import c_type
 from polysci.runtime.build.elf import verify_shared_object
 
 _RTLD_NODELETE = getattr(os, "RTLD_NODELETE", 0)
@@ -62,15 +63,15 @@ class Library:
             raise BuildError(f"{self}: {error}") from error
         return function
 
-    def copy_in(self, c_type: str) -> Callable[[Array], Any]:
+    def copy_in(self, kind: str) -> Callable[[Array], Any]:
         """Return what makes a pointer to the elements of an array, which it keeps alive.
 
         It is the function behind ``ffi.from_buffer``, which spends as long again on its arguments.
         """
-        return partial(_cffi_backend.from_buffer, self.ffi.typeof(f"{c_type}[]"))
+        return partial(_cffi_backend.from_buffer, self.ffi.typeof(f"{c_type(kind)}[]"))
 
     def allocator(
-        self, shape: tuple[int, ...], dtype: Any, c_type: str
+        self, shape: tuple[int, ...], dtype: Any, kind: str
     ) -> Callable[[Any], tuple[Array, Any]]:
         """Return what makes arrays for results and pointers to them, aligned.
 
@@ -79,7 +80,7 @@ class Library:
         """
         cast = partial(self.ffi.cast, self.ffi.typeof("uintptr_t"))
         count = prod(shape) + arrays.PAGE // dtype.itemsize - 1
-        return partial(_allocate, cast, self.copy_in(c_type), count, shape, dtype)
+        return partial(_allocate, cast, self.copy_in(kind), count, shape, dtype)
 
     @property
     def copy_out(self) -> None:

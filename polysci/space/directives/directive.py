@@ -70,7 +70,7 @@ class EntryPoint:
         """Return where a thread's panels of B begin."""
         step = self.plan.compute.bytes * self.workspace.panel_elements
         at = as_index(self.workspace.panels_at) + step * thread
-        return Address(Address(Named("workspace"), at, "char"), dtype="ps_b")
+        return Address(Address(Named("workspace"), at, "byte"), dtype="ps_b")
 
 
 class Directive:

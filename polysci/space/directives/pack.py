@@ -358,7 +358,7 @@ def _part_function(symbol: str, plan: Plan, strides: tuple[int, ...]) -> LoopFun
         "ps_panel_pairs": part.pairs,
     }
     parameters: tuple[Buffer | ScalarParameter, ...] = (
-        Buffer("w", DTYPES[plan.contraction.b.dtype].c_type, const=True, restrict=True),
+        Buffer("w", DTYPES[plan.contraction.b.dtype].stored, const=True, restrict=True),
         Buffer("panels", "ps_b", restrict=True),
         *(ScalarParameter(iterator(dim).name) for dim in part.origins),
     )

@@ -189,7 +189,7 @@ def _copies(plan: Plan) -> PrivateCopies:
 
 def _memory(entry: EntryPoint) -> Address:
     """Return where the copies begin."""
-    start = Address(Named("workspace"), as_index(entry.workspace.sums_at), "char")
+    start = Address(Named("workspace"), as_index(entry.workspace.sums_at), "byte")
     return Address(start, dtype="ps_y")
 
 
@@ -199,7 +199,7 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> LoopFuncti
     Copies are added in pairs, pairs of pairs and so on, whoever does it; then follow bias,
     residual, activation and clamp in the order of ``ps_end``.
     """
-    kind, channel = private.y.c_type, plan.channel_axis
+    kind, channel = private.y.stored, plan.channel_axis
     _, around, run = _rows(private, channel)
     lines, rest = list[LoopStatement](), Variable("row") + 0
     for axis in reversed(around):
@@ -211,7 +211,7 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> LoopFuncti
     bias = places[str(channel)] if channel in around else Variable("i")
     lines += [
         Point(
-            Buffer("from", "float", const=True, restrict=True),
+            Buffer("from", "float32", const=True, restrict=True),
             Address(Named("copies"), run * Variable("row")),
         ),
         Point(Buffer("to", kind), Address(Named("y"), place)),
@@ -219,11 +219,11 @@ def sums_function(symbol: str, plan: Plan, private: PrivateCopies) -> LoopFuncti
         loop("i", run, *_sum_statements(plan, private, Element("bias", bias))),
     ]
     parameters = (
-        Buffer("copies", "float", const=True, restrict=True),
+        Buffer("copies", "float32", const=True, restrict=True),
         Buffer("y", kind),
-        Buffer("bias", "float", const=True),
+        Buffer("bias", "float32", const=True),
         Buffer("residual", kind, const=True),
-        Buffer("clamp", "float", const=True),
+        Buffer("clamp", "float32", const=True),
         ScalarParameter("first"),
         ScalarParameter("last"),
     )
@@ -238,7 +238,7 @@ def _sum_statements(plan: Plan, private: PrivateCopies, bias: Element) -> list[L
     copies: list[Value] = [Element("from", Variable("i") + at) for at in places]
     sums, beside = Named("sum"), _convert(_READ, private, Element("beside", Variable("i")))
     lines: list[LoopStatement] = [
-        Let("sum", _scale(alpha, _tree(copies)), "float", const=False),
+        Let("sum", _scale(alpha, _tree(copies)), "float32", const=False),
         If(Named("bias"), block(_add(bias))),
         If(Named("residual"), block(_add(_scale(beta, beside)))),
     ]
@@ -246,8 +246,8 @@ def _sum_statements(plan: Plan, private: PrivateCopies, bias: Element) -> list[L
         lines.append(Assign("sum", RoutineResult(f"ps_f_{plan.contraction.activation}", (sums,))))
     low, high = (Element("clamp", as_index(at)) for at in (0, 1))
     clamps = [
-        Assign("sum", Alternative(Compute("greater", "float", (low, sums)), low, sums)),
-        Assign("sum", Alternative(Compute("less", "float", (high, sums)), high, sums)),
+        Assign("sum", Alternative(Compute("greater", "float32", (low, sums)), low, sums)),
+        Assign("sum", Alternative(Compute("less", "float32", (high, sums)), high, sums)),
     ]
     written = _convert(_WRITTEN, private, sums)
     return [*lines, If(Named("clamp"), block(*clamps)), Store("to", Variable("i"), written)]

@@ -10,6 +10,7 @@ from polysci.measure.worker import Guarded
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem
+from polysci.printers.c_values import c_type
 from polysci.runtime.backend import bind
 from polysci.runtime.backends import BACKENDS
 from polysci.runtime.source import emit
@@ -42,7 +43,7 @@ def test_sums_are_added_exactly(name: str, isa: str) -> None:
     functions, data, cast = bind(library, source.symbol), Arrays.of(problem, 1), library.ffi.cast
     work = aligned.empty((functions.workspace_size + 1,), dtype=np.dtype(np.uint8))
     x, w = (data.inputs[operand] for operand in "xw")
-    kinds = {operand: f"{getattr(source.precision, operand).c_type} *" for operand in "xy"}
+    kinds = {operand: f"{c_type(getattr(source.precision, operand).stored)} *" for operand in "xy"}
     first = data.inputs["residual"]
     exact = problem.reference(
         *(values(it, source.precision.x).astype(np.float64) for it in (x, w)), None,

@@ -77,7 +77,7 @@ class Note(Directive):
         return (Invoke(f"{entry.symbol}_note", (Named("y"),)),)
 
     def functions(self, entry: EntryPoint) -> Sequence[LoopFunction]:
-        y = Buffer("y", entry.plan.precision.y.c_type)
+        y = Buffer("y", entry.plan.precision.y.stored)
         return (LoopFunction(f"{entry.symbol}_note", (y,), block(Unused(("y",)))),)
 
 

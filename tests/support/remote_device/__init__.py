@@ -130,12 +130,12 @@ class RemoteLibrary:
 
         return launch
 
-    def copy_in(self, c_type: str) -> Callable[[Array], Buffer]:
+    def copy_in(self, kind: str) -> Callable[[Array], Buffer]:
         """Return what copies arrays to the device, whatever their elements are."""
         return Buffer.of
 
     def allocator(
-        self, shape: tuple[int, ...], dtype: Any, c_type: str
+        self, shape: tuple[int, ...], dtype: Any, kind: str
     ) -> Callable[[Any], tuple[Array, Buffer]]:
         """Return what makes arrays for results, and buffers of their size."""
 
