@@ -18,7 +18,7 @@ from polysci.lower.registry import algorithm_of
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
 from polysci.polyhedral.contraction import Contraction, Dim
-from polysci.printers.c_values import parameter
+from polysci.printers.c_values import definition, parameter
 from polysci.printers.interface import SCALES, declare, dispatch, finish, refuse
 from polysci.runtime.source import assemble
 from polysci.target.isas import ISAS, isa_named
@@ -329,7 +329,7 @@ def _signatures(whole: Project) -> dict[str, str]:
     for prefix, role in roles.items():
         rows = {_word(precision): function(role, precision) for precision in precisions}
         values[f"{prefix}_TYPES"] = "\n".join(
-            f"        {row.result} (*{word})({', '.join(map(parameter, row.parameters))});"
+            f"        {definition(row.result, f'(*{word})')}({', '.join(map(parameter, row.parameters))});"
             for word, row in rows.items()
         )
         values[f"{prefix}_CALLS"] = "\n".join(
