@@ -328,9 +328,12 @@ def _signatures(whole: Project) -> dict[str, str]:
     roles: dict[str, Role] = {"PACK": "pack_weights", "RUN": "run"}
     for prefix, role in roles.items():
         rows = {_word(precision): function(role, precision) for precision in precisions}
-        values[f"{prefix}_TYPES"] = "\n".join(
-            f"        {definition(row.result, f'(*{word})')}({', '.join(map(parameter, row.parameters))});"
+        signatures = (
+            (row.result, f"(*{word})({', '.join(map(parameter, row.parameters))})")
             for word, row in rows.items()
+        )
+        values[f"{prefix}_TYPES"] = "\n".join(
+            f"        {definition(*signature)};" for signature in signatures
         )
         values[f"{prefix}_CALLS"] = "\n".join(
             f"    case AS_{word}: {_call(f'c->{role}.{word}', row)}" for word, row in rows.items()
