@@ -175,9 +175,11 @@ class Algorithm(Protocol[Plan]):
 
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
+        return None
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
+        return 0.0
 
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> Plan:
         """The schedule resolved for the problem.

@@ -27,7 +27,7 @@ class LoweredPrimitive:
     function that packs weights, whatever the symbol; empty where other functions take part.
     """
 
-    module: LoopModule = field(hash=False)  # whose types are a dict
+    module: LoopModule = field(hash=False)  # which is large
     symbol: str
     header_set: HeaderSet
     schedule: Schedule

@@ -196,12 +196,6 @@ class Residues(Algorithm[ResiduePlan]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return sum(predict_parts(resolve(problem, schedule, context.threads), context))
 
-    def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
-        return None
-
-    def lower_bound(self, context: Context, schedule: Schedule) -> float:
-        return 0.0
-
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> ResiduePlan:
         return resolve(problem, schedule, threads)
 

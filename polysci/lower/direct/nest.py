@@ -96,10 +96,7 @@ def lower_nest(
     packing = module.functions[interface.function_name("pack_weights", options.symbol)]
     return LoweredPrimitive(
         module, options.symbol, plan.header_set, schedule, plan.precision, options.team,
-        (
-            *activation_headers(contraction.activation),
-            *chain(*(directive.headers for directive in schedule.directives)),
-        ),
+        activation_headers(contraction.activation),
         lowering.workspace.bytes, plan.packed_bytes, options.by_rows, lowering.columns,
         str(replace(packing, name=interface.function_name("pack_weights", "w"))),
     )  # fmt: skip

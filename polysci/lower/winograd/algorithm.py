@@ -111,9 +111,6 @@ class Winograd(Algorithm[WinogradPlan]):
         large = exceeds_l2(plan, context)
         return toggle_ahead(schedule) if large else None
 
-    def lower_bound(self, context: Context, schedule: Schedule) -> float:
-        return 0.0
-
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> WinogradPlan:
         return resolve(problem, schedule, threads)
 

@@ -78,9 +78,9 @@ class Directive:
 
     ``word`` is its text, or names it where it has several. Those that stand first, or last, do so
     in the order of the table. ``own_kind``: a search tells schedules with it from those without,
-    and measures the best of both. ``headers`` are files of ``microkernels/`` that its C needs,
-    ``sentence`` what reports say of a schedule that has it, ``field_types`` those of its numbers.
-    ``features`` are rows of ``cost.features.FEATURES`` that count where a schedule has it.
+    and measures the best of both. ``sentence`` is what reports say of a schedule that has it,
+    ``field_types`` are those of its numbers. ``features`` are rows of ``cost.features.FEATURES``
+    that count where a schedule has it.
 
     Of its lowering, ``own_turns``: whatever threads there are, each turn of the parallel loops has
     ``begin_turn``, and ``finish`` is behind all. With them no call can compute some rows alone.
@@ -90,7 +90,6 @@ class Directive:
     word: ClassVar[str]
     place: ClassVar[Place] = Place.FIRST
     own_kind: ClassVar[bool] = False
-    headers: ClassVar[tuple[str, ...]] = ()
     sentence: ClassVar[str] = ""
     field_types: ClassVar[Mapping[str, type]] = MappingProxyType({})
     features: ClassVar[tuple[str, ...]] = ()
