@@ -66,9 +66,10 @@ class Bench(WorkerProcess):
         self.problem, self.backend = problem, backend or backend_named(HOST)
         self.seed = seed
         env = {"OMP_DYNAMIC": "FALSE", "MKL_NUM_THREADS": "1"}
-        if not self.backend.service:
-            raise UnsupportedError(f"backend {self.backend.name}: no service times its code")
-        super().__init__(self.backend.service, threads=threads, env=env, timeout=timeout)
+        name = self.backend.name
+        if not self.backend.measured:
+            raise UnsupportedError(f"backend {name}: no service times its code")
+        super().__init__("polysci.measure.worker", name, threads=threads, env=env, timeout=timeout)
         self._prepared = False
         self._loop: Candidate | None = None
         self._least = 0.0  # what the loop is known to return a second

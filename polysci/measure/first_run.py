@@ -91,7 +91,7 @@ def check_first_run(
 
     Raises CheckError that names problem, schedule and the command that repeats the check.
     """
-    if not backend.service or has_run(path) or not read_policy().first_runs:
+    if not backend.measured or has_run(path) or not read_policy().first_runs:
         return
     verdict = Verdict(problem, source.schedule, threads, "exact", 0)
     try:

@@ -10,7 +10,7 @@ from math import ceil, inf
 from typing import Any, Final
 
 from polysci.numerics import arrays
-from polysci.runtime.backends.host import Host
+from polysci.runtime.backend import Backend
 
 # Where x, y, weights and workspace start in a page, in bytes: left to chance, a depthwise layer
 # takes 18 or 38 us.
@@ -28,9 +28,10 @@ def count_copies(size: int, cold_bytes: int) -> int:
 class Timed:
     """A candidate ready to be timed: its function, and the arguments of successive calls.
 
-    ``keep`` holds the memory that the arguments point to.
+    ``backend`` is that of its device. ``keep`` holds the memory that the arguments point to.
     """
 
+    backend: Backend
     run: Callable[..., int]
     arguments: Iterator[tuple[Any, ...]]
     keep: tuple[Any, ...]
@@ -53,4 +54,4 @@ class Timed:
 
     def seconds(self, calls: int) -> float:
         """Mean time of one of several calls in a row."""
-        return Host().time(self.run, list(islice(self.arguments, calls)))
+        return self.backend.time(self.run, list(islice(self.arguments, calls)))

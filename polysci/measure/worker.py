@@ -1,4 +1,4 @@
-"""The process that loads untrusted binaries: ``python -m polysci.measure.worker``.
+"""The process that loads untrusted binaries: ``python -m polysci.measure.worker BACKEND``.
 
 JSON lines in and out: the questions are the public methods of ``Worker``. Buffers lie between two
 inaccessible pages: an access outside of one crashes or leaves a trace.
@@ -7,6 +7,7 @@ inaccessible pages: an access outside of one crashes or leaves a trace.
 import ctypes
 import mmap
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +35,9 @@ from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.printers import interface
-from polysci.runtime.backend import LoadedFunctions, bind
+from polysci.runtime.backend import Backend, DeviceLibrary, LoadedFunctions, bind
+from polysci.runtime.backends import backend_named
 from polysci.runtime.build.library import Library
-from polysci.runtime.build.library import load as load_library
 from polysci.runtime.worker_process import serve
 
 Side = Literal["start", "end"]
@@ -49,7 +50,7 @@ class Guarded:
     """``size`` bytes that start right behind one guard page or end right before the other.
 
     With ``align`` (bytes) the end may stay up to ``align - 1`` bytes short of the guard page; what
-    lies between buffer and guard pages is filled with a pattern that ``trespassed`` verifies.
+    lies between buffer and guard pages is filled with a pattern that ``first_trespass`` verifies.
     ``array`` is the buffer as f32 elements, ``raw`` as bytes; both keep the memory alive.
     """
 
@@ -105,7 +106,7 @@ _UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
 def main() -> None:
     """Answer questions until stdin ends."""
-    serve(Worker(), OPERATIONS)
+    serve(Worker(backend_named(sys.argv[1])), OPERATIONS)
 
 
 def _stage(text: str) -> None:
@@ -122,7 +123,7 @@ def _stage(text: str) -> None:
 class _NativeLoop:
     """``double symbol(int64_t iterations)`` of a library, which stays loaded with it."""
 
-    library: Library
+    library: DeviceLibrary
     run: Callable[[int], float]
     iterations: int = 1000
 
@@ -142,7 +143,8 @@ def _rounds(clock: _NativeLoop | None) -> float:
 class Worker:
     """The operations; they raise ``CheckError`` for a candidate's fault."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._problem: tuple[Problem, int]
         self._arrays: Arrays
         self._special: tuple[ExactInputs, Arrays | Reals] | None = None
@@ -260,8 +262,8 @@ class Worker:
     def _loop(self, so: str, symbol: str) -> _NativeLoop:
         """``double symbol(int64_t iterations)``, loaded until the worker ends."""
         if (so, symbol) not in self._loops:
-            library = load_library(Path(so), f"double {symbol}(int64_t iterations);")
-            self._loops[so, symbol] = _NativeLoop(library, getattr(library.lib, symbol))
+            library = self._backend.load(Path(so), f"double {symbol}(int64_t iterations);")
+            self._loops[so, symbol] = _NativeLoop(library, library.function(symbol))
         return self._loops[so, symbol]
 
     def unload(self) -> dict[str, Any]:
@@ -352,7 +354,8 @@ class Worker:
     def _bind(self, so: str, symbol: str) -> LoadedFunctions:
         _stage(f"loading {symbol}")
         precision = precision_named(self._problem[0].dtype)
-        return bind(load_library(Path(so), interface.declarations(symbol, precision)), symbol)
+        library = self._backend.load(Path(so), interface.declarations(symbol, precision))
+        return bind(library, symbol)
 
     def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
         """Return an input in read-only memory, made once for each placement."""
@@ -386,7 +389,8 @@ class Worker:
             for (x, y), p in zip(cycle(self._copies[:pairs]), packed, strict=False)
         ]
         _expect_ok("timed call", functions.run(*calls[0]))
-        return Timed(functions.run, cycle(calls), (functions, packed, workspace, to))
+        kept = (functions, packed, workspace, to)
+        return Timed(self._backend, functions.run, cycle(calls), kept)
 
 
 def _ffi_of(functions: LoadedFunctions) -> Any:

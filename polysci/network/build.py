@@ -62,7 +62,7 @@ def store(code: Code, library: Path, folder: Path) -> None:
 
 
 def signature_of(code: Code) -> dict[str, Any]:
-    """Return what ``stored.restore_runner`` takes, as JSON has it."""
+    """Return what ``runner.restore_runner`` takes, as JSON has it."""
     inputs, outputs = ([asdict(port) for port in its] for its in ports(code))
     return {
         "name": code.name, "declarations": code.declarations, "backend": code.backend,
@@ -120,7 +120,7 @@ def check_first_run(code: Code, library: Path, threads: int) -> None:
 
     Raises CheckError where it crashes or hangs.
     """
-    isolated = backend_named(code.backend).service
+    isolated = backend_named(code.backend).measured
     if not isolated or has_run(library) or not read_policy().first_runs:
         return
     try:

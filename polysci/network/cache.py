@@ -237,7 +237,7 @@ def load_network(
         if not read.are_current(options, wisdom):
             return None
         library = builds.find(entry["build"])
-        checked = backend_of(options.target).service and policy.first_runs
+        checked = backend_of(options.target).measured and policy.first_runs
         if verify and checked and library and not has_run(library):
             return None
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)

@@ -92,15 +92,15 @@ class Backend(Protocol):
     """The device descriptions of one kind of device, and what builds, loads, runs and times code.
 
     ``name`` is its row in ``runtime.backends.BACKENDS``, which targets and worker processes name.
-    ``service`` is the module that checks and times its code in a process of its own, which
-    ``python -m`` runs and ``measure.bench`` asks; empty where there is none.
+    ``measured`` says whether ``measure.worker`` checks and times its code, which then works on the
+    memory of that process; rates are assumed where it does not.
     """
 
     @property
     def name(self) -> str: ...
 
     @property
-    def service(self) -> str: ...
+    def measured(self) -> bool: ...
 
     def targets(self) -> tuple[Target, ...]:
         """Return the devices that are there, the best first."""

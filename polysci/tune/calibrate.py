@@ -65,11 +65,11 @@ Probe = tuple[str, Path]  # a function, and the shared object that holds it
 def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """Return the stored parameters of a device, with the rates of kernels for inputs of type ``x``.
 
-    Measured now if there are none, assumed where the device's backend has no service that measures.
+    Measured now if there are none, assumed where code of the device's backend is not measured.
     Where measuring fails, as on a busy machine, a warning is logged, and assumed rates stand in
     until the process ends.
     """
-    if not backend_of(target).service:
+    if not backend_of(target).measured:
         return assume_rates(target)
     if machine := load_rates(target, x):
         return machine

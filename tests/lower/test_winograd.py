@@ -27,6 +27,7 @@ from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule, Transform, parse
 from polysci.target import microkernels
 from polysci.target.host import detect
+from polysci.target.target import HOST
 from polysci.tune import EmitOptions, emit
 from tests.support.flags import QUICK
 
@@ -90,7 +91,7 @@ class Judge:
     """One worker process for all problems: bound mode between guard pages, or exact mode."""
 
     def __init__(self) -> None:
-        self._child = Child([sys.executable, "-m", "polysci.measure.worker"])
+        self._child = Child([sys.executable, "-m", "polysci.measure.worker", HOST])
 
     def prepare(self, problem: Conv2d) -> None:
         if not self._child.alive:

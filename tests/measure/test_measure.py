@@ -19,6 +19,7 @@ from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples
 from polysci.measure.worker import Worker
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime import measurement as measurement_module
+from polysci.runtime.backends.host import Host
 from polysci.runtime.build.cache import build
 from polysci.runtime.measurement import Measurement, host_digest
 from tests.support import naive
@@ -226,7 +227,7 @@ def test_ctrl_c_kills_the_worker_and_propagates() -> None:
 
 
 def test_a_sample_behind_another_of_the_same_needs_no_warm_up(bench: Bench) -> None:
-    worker = Worker()
+    worker = Worker(Host())
     worker.prepare(str(SMALL), SMALL.layout, 0)
     so = str(sound())
     first, second = (worker.load(so, "naive", 0, 1e-5)["handle"] for _ in range(2))

@@ -20,12 +20,14 @@ from polysci.measure.worker import Guarded
 from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime.backend import bind
+from polysci.runtime.backends.host import Host
 from polysci.runtime.build.cache import build
 from polysci.runtime.build.process import Child
+from polysci.target.target import HOST
 from tests.support import naive
 
 SMALL = Conv2d(N=2, C=3, H=9, W=8, K=5, R=3, S=3, pad=1, stride=(2, 1))
-COMMAND = (sys.executable, "-m", "polysci.measure.worker")
+COMMAND = (sys.executable, "-m", "polysci.measure.worker", HOST)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -142,7 +144,7 @@ def test_samples_are_seconds_a_call(worker: Child) -> None:
 
 def test_copies_of_the_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "_stage", lambda text: None)  # it empties stderr
-    worker = worker_module.Worker()
+    worker = worker_module.Worker(Host())
     worker.prepare(str(SMALL), SMALL.layout, 0)
     size = 4 * SMALL.K * SMALL.C * SMALL.R * SMALL.S
     options = {"cold_bytes": 20 * size, "min_sample_s": 1e-5}

@@ -68,7 +68,7 @@ def test_checks_and_trials_go_through_their_backend() -> None:
     recorder = Recorder()
     verdicts = list(check(LAYER, [SCHEDULE], backend=recorder))
     assert [verdict.passed for verdict in verdicts] == [True, True]
-    assert recorder.asked == ["service", "service", "build", "build"]
+    assert recorder.asked == ["measured", "build", "build"]
     recorder.asked.clear()
     trials = build_trials(LAYER, [SCHEDULE], backend=recorder)
     assert recorder.asked == ["build_many"]

@@ -13,6 +13,7 @@ from polysci.runtime.build import cache
 from polysci.runtime.build.process import Child
 from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
+from polysci.target.target import HOST
 from tests.support.flags import QUICK
 
 
@@ -20,7 +21,7 @@ class Judge:
     """One worker process for all problems: exact and bound mode between guard pages."""
 
     def __init__(self) -> None:
-        self._child = Child([sys.executable, "-m", "polysci.measure.worker"])
+        self._child = Child([sys.executable, "-m", "polysci.measure.worker", HOST])
         self._prepared: Problem | None = None
 
     def judge(

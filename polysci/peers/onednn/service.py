@@ -23,6 +23,7 @@ from polysci.peers.fastest import TimedPaths
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, DnnlMemory, Execution, Handle
 from polysci.peers.onednn.operators import DnnlOperator, Formats, operator_of
+from polysci.runtime.backends.host import Host
 
 _PLAIN_LOOPS: Final = "ref"  # of the implementations' names
 _SCRATCHPADS: Final = (api.LIBRARY_SCRATCHPAD, api.USER_SCRATCHPAD)
@@ -107,7 +108,8 @@ class OneDNN:
         """A path to be timed, its copies one after the other."""
         assert self._dnnl is not None
         calls = [self._dnnl.call(path.steps) for path in copies]
-        return Timed(self._dnnl.execute, cycle([args for args, _ in calls]), (copies, calls))
+        arguments = cycle([args for args, _ in calls])
+        return Timed(Host(), self._dnnl.execute, arguments, (copies, calls))
 
 
 @dataclass(frozen=True, slots=True)

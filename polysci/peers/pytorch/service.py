@@ -20,6 +20,7 @@ from polysci.peers.example_inputs import example_inputs
 from polysci.peers.fastest import TimedPaths
 from polysci.peers.pytorch.operands import Operands, Path, Run
 from polysci.peers.pytorch.ways import float_paths, integer_paths
+from polysci.runtime.backends.host import Host
 
 # The ways of a precision, by the element of x.
 WAYS: Final[Mapping[str, Callable[[Operands], Iterator[Path]]]] = MappingProxyType(
@@ -70,7 +71,7 @@ class PyTorch:
         With ``cold_bytes`` the fastest one that can be made many times is made ready for calls with
         cold weights too.
         """
-        timed = {name: Timed(run, repeat(()), ()) for name, run in self._paths.items()}
+        timed = {name: Timed(Host(), run, repeat(()), ()) for name, run in self._paths.items()}
         with self._torch.inference_mode():
             trials = TimedPaths.of(timed, min_sample_s)
             best = min(timed, key=lambda name: (trials.seconds[name], name))
@@ -78,7 +79,7 @@ class PyTorch:
             if cold_bytes:
                 once = {path.name for path in _ways(self._operands) if path.once}
                 again = sorted(timed.keys() - once, key=lambda name: (trials.seconds[name], name))
-                cold = Timed(_call, cycle(self._copies(again[0], cold_bytes)), ())
+                cold = Timed(Host(), _call, cycle(self._copies(again[0], cold_bytes)), ())
                 self._timed[True] = cold, cold.calls(min_sample_s)
         return {"path": best, "seconds": trials.seconds}
 

@@ -25,7 +25,7 @@ class Host:
     """The CPUs of this machine, whose memory is that of NumPy's arrays."""
 
     name: str = HOST
-    service: str = "polysci.measure.worker"
+    measured: bool = True
 
     def targets(self) -> tuple[Target, ...]:
         """Return this machine."""

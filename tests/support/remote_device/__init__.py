@@ -266,10 +266,10 @@ class RemoteNetwork:
 
 @dataclass(frozen=True, slots=True)
 class RemoteBackend:
-    """One device, started with the backend; it has no service that would time its code."""
+    """One device, started with the backend; its code is not measured."""
 
     name: str = NAME
-    service: str = ""
+    measured: bool = False
     device: RemoteDevice = field(default_factory=RemoteDevice)
 
     def targets(self) -> tuple[Target, ...]:
