@@ -482,7 +482,10 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
 
 
 def rebuild_network(network: Network, *, apart: bool = False, timed: bool = False) -> Network:
-    """Return a network of the same schedules; ``apart`` and ``timed`` as ``code_of`` takes them."""
+    """Return a network of the same schedules.
+
+    ``apart`` and ``timed`` are as ``generate_code`` takes them.
+    """
     code = generate_code(
         network.prepared.placed, network.schedules, network.name, network.options,
         apart=apart, timed=timed,

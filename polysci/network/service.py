@@ -22,7 +22,7 @@ class Compiled(ModelService):
     operations: Final = ("load", "sample")
 
     def load(self, folder: str, inputs: str, outputs: str) -> dict[str, Any]:
-        """Load what ``stored.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
+        """Load what ``runner.save`` wrote to ``folder`` and run it on the .npz of ``inputs``.
 
         ``outputs`` names the .npz to write, as arr_0... ``peak_bytes``: as the peers count it.
         """

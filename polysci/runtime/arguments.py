@@ -71,7 +71,7 @@ def check_output(
 ) -> Array:
     """Return the memory of an array that may be written to, in its own type.
 
-    Raises as ``readable`` does, and ``ValueError`` for a read-only array.
+    Raises as ``check_input`` does, and ``ValueError`` for a read-only array.
     """
     check_input(name, array, shape, axes, dtype)
     memory: Array = np.ndarray.view(array, np.ndarray)

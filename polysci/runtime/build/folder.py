@@ -30,8 +30,8 @@ def dir_of_settings() -> Path:
 def cache_dir() -> Path:
     """Return a directory that is ours alone and can be written to.
 
-    Normally :func:`wanted_dir`, created with mode 0700. If that cannot be trusted or used, one
-    warning is logged and a private directory takes its place until this process ends.
+    Normally that of ``dir_of_settings``, created with mode 0700. If that cannot be trusted or used,
+    one warning is logged and a private directory takes its place until this process ends.
     """
     path = dir_of_settings()
     problem = problem_of(path)
