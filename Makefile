@@ -7,7 +7,7 @@ PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
 CAPS = portable $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 CAPPED = tests/space tests/target tests/cli/test_isa_cap.py tests/cli/test_doctor.py
-TORCH_TESTS = tests/torch tests/training/test_torch.py tests/network/test_torch_modules.py \
+TORCH_TESTS = tests/torch tests/training/test_torch.py tests/peers/test_torch_modules.py \
 	$(patsubst %,'tests/project/test_documents.py::test_python[docs/%.md]',tutorial_pytorch \
 	howto/pytorch howto/when_not) \
 	$(addprefix tests/graph/,operators/test_one_row.py operators/test_table.py) \

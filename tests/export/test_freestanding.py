@@ -7,7 +7,7 @@ import pytest
 
 from polysci.export.network_project import write_freestanding
 from polysci.network.compiled import Network
-from tests.network.test_sanitized import every_form
+from tests.printers.test_sanitized import every_form
 from tests.support import aarch64
 from tests.support.command import done, polysci
 from tests.support.compiling import compiled, saved, tiny

@@ -10,7 +10,7 @@ import pytest
 from polysci.export.network_project import write_project
 from polysci.network.compiled import compile_network, use_pool
 from tests.export.test_freestanding import ALLOWED
-from tests.network.test_sanitized import every_form
+from tests.printers.test_sanitized import every_form
 from tests.support.command import done, polysci
 from tests.support.compiling import FAST, ISA, saved, tiny
 from tests.support.exported import all_passed, run

@@ -28,7 +28,7 @@ from polysci.target.host import detect
 from polysci.tune import TunerOptions
 from polysci.tune.tuners import Genome, Space, TunerState
 from polysci.tune.wisdom import Wisdom
-from tests.network.test_row_fusion import SMALL, inverted_bottleneck
+from tests.program.passes.test_row_fusion import SMALL, inverted_bottleneck
 from tests.support.flags import QUICK
 from tests.support.networks import bounds, fault, given
 from tests.support.rates import set_coefficients

@@ -19,7 +19,7 @@ from polysci.program.passes.table import PassChoices, PassContext, program_befor
 from polysci.program.stages import LayerStage, Program, RepeatStage
 from polysci.target.host import detect
 from tests.graph.gradients.test_recurrent import CASES, gradient_graph, shares_of
-from tests.network.test_recurrent import arrays_of
+from tests.graph.operators.test_recurrent import arrays_of
 from tests.support.flags import QUICK
 
 Array = np.ndarray

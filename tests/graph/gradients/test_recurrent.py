@@ -12,7 +12,7 @@ from polysci.errors import UnsupportedError
 from polysci.frontends.onnx.reference import run as run_reference
 from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
-from tests.network.test_recurrent import (
+from tests.graph.operators.test_recurrent import (
     NAMES,
     arrays_of,
     recurrent_model,

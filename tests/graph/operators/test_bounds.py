@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.network.code import Code
-from tests.network.test_sanitized import SANITIZED
+from tests.printers.test_sanitized import SANITIZED
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node
 

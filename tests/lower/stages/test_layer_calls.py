@@ -19,7 +19,7 @@ from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers.network import OPENMP, POOLS
 from polysci.program.passes import row_fusion
 from polysci.target.host import detect
-from tests.network.test_row_fusion import inverted_bottleneck
+from tests.program.passes.test_row_fusion import inverted_bottleneck
 from tests.support.networks import read
 from tests.support.onnxmodels import model, node
 from tests.support.rates import set_coefficients

@@ -18,7 +18,7 @@ from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
 from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import Barrier, For, LoopKind, LoopStatement, Store, walk_statements
-from tests.network.test_loops import GOES_ON, looped
+from tests.frontends.onnx.test_loops import GOES_ON, looped
 from tests.support.interpreted import InterpretedNetwork
 from tests.support.networks import read
 from tests.support.onnxmodels import model, node, reals

@@ -15,7 +15,7 @@ from polysci.frontends.onnx import reference
 from polysci.frontends.onnx.importer import graph_of
 from polysci.graph.graph import AFFINE, Graph
 from polysci.graph.passes.table import simplify
-from tests.network.test_onnx_import import LIGHT, load
+from tests.frontends.onnx.test_import import LIGHT, load
 from tests.support.onnxmodels import model, node, reals
 
 NORM = "s t m v"  # of a batch normalisation: scale, shift, mean, variance

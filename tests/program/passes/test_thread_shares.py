@@ -12,7 +12,7 @@ from polysci.program.passes.thread_shares import first_alone, independent_loops
 from polysci.program.stages import RepeatStage
 from polysci.target.host import detect
 from polysci.target.machine import assume_rates
-from tests.network.test_recurrent import inputs_of, recurrent_model
+from tests.graph.operators.test_recurrent import inputs_of, recurrent_model
 from tests.support.networks import Arrays, network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.rates import set_coefficients

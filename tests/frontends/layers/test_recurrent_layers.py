@@ -9,7 +9,7 @@ from polysci import layers
 from polysci.errors import SpecError
 from polysci.frontends.layers import build_model
 from polysci.graph.differentiate import pull_back
-from tests.network.test_recurrent import reference
+from tests.graph.operators.test_recurrent import reference
 from tests.support.networks import network_of
 
 T, N, C, K = 4, 3, 5, 6
