@@ -11,9 +11,6 @@ from polysci.errors import SpecError
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.formulas import Part, derive
 
-_TO_REAL = 1  # ONNX's numbers of element types
-_TO_DOUBLE = 11
-
 
 @runtime_checkable
 class Optimizer(Protocol):
@@ -113,13 +110,13 @@ class Adam:
 
     def factors(self, graph: GraphBuilder, step: str) -> Mapping[str, Part]:
         """The inverses of the corrections of both averages, in double until they are done."""
-        count = graph.add("cast", (step,), graph.shape(step), "float64", to=_TO_DOUBLE)
+        count = graph.add("cast", (step,), graph.shape(step), "float64")
         values = dict[str, Part]()
         texts = ("1 / (1 - beta ** t)", "1 / sqrt(1 - beta ** t)")
         for name, beta, text in zip(("first", "second"), self.betas, texts, strict=True):
             base = graph.number(beta, "float64")
             exact = derive(graph, text, beta=base, t=count)
-            values[name] = graph.add("cast", (exact,), graph.shape(step), "float32", to=_TO_REAL)
+            values[name] = graph.add("cast", (exact,), graph.shape(step), "float32")
         return values
 
     def update(

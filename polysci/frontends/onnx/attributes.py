@@ -30,8 +30,11 @@ _FUNCTIONS: Mapping[str, tuple[str, tuple[float, ...]]] = MappingProxyType(
 
 
 def graph_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a node of ONNX, by their names in graphs."""
-    words = {_NAMES.get(name, name): value for name, value in attributes.items()}
+    """Return the attributes of a node of ONNX, by their names in graphs.
+
+    The result of a cast says its type.
+    """
+    words = {_NAMES.get(name, name): value for name, value in attributes.items() if name != "to"}
     if words.get("auto_pad") == "NOTSET":
         del words["auto_pad"]
     if isinstance(direction := words.get("direction"), str):

@@ -297,8 +297,7 @@ class DynamicNode(Call):
 
     def cast_count(self, mark: DynamicDim, like: str) -> str:
         """Convert a count to the type of another tensor."""
-        kind = int(self.reader.table.types[like].tensor_type.elem_type)
-        return self.add("cast", (mark.count,), self.dtype(like), (), to=kind)
+        return self.add("cast", (mark.count,), self.dtype(like), ())
 
     def again(self, inputs: Sequence[str]) -> list[str]:
         """Add the node again with other inputs; return the names of its results."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from polysci.graph.builder import GraphBuilder
 from polysci.graph.graph import Tensor
+from polysci.graph.operators.builder import NUMBERS
 
 Scalar = bool | int | float
 Operand = str | Scalar  # a tensor's name, or a number
@@ -66,10 +67,9 @@ class AtenCall:
             return self.graph.number(x, dtype)
         if self.graph.dtype(x) == dtype:
             return x
-        kind = CAST_TO.get(dtype)
-        if kind is None:
+        if dtype not in (*NUMBERS, "float16"):
             self.refuse(f"elements of {dtype}")
-        return self.graph.add("cast", (x,), self.graph.shape(x), dtype, to=kind)
+        return self.graph.add("cast", (x,), self.graph.shape(x), dtype)
 
     def common_dtype(self, *values: Operand | None) -> str:
         """Return the element type in which PyTorch computes with tensors and numbers.
@@ -110,11 +110,6 @@ class AtenCall:
 # A call and its arguments by the names of ATen's schema, ``self`` and ``input`` as ``x``.
 AtenRule = Callable[..., Made]
 AtenRules = Mapping[str, AtenRule]
-# ONNX's numbers of element types.
-CAST_TO: Mapping[str, int] = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
-    "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13,
-}  # fmt: skip
 
 
 def _kind(dtype: str) -> int:

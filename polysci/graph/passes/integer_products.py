@@ -18,7 +18,6 @@ from polysci.graph.passes.fixed_shapes import RESHAPES
 from polysci.numerics.arrays import Array
 
 BYTES = ("uint8", "int8")
-SINGLE = 1  # ONNX's number of float32
 # Operator -> that of 8-bit numbers whose result has 8 bits, and that whose result has 32.
 _OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -230,7 +229,7 @@ def _end_in_reals(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> st
         "" if part is None else graph.constant(part.astype(np.float32).reshape(-1, *behind))
         for part in (steps, product.bias)
     )
-    real = graph.add("cast", (sums,), shape, to=SINGLE)
+    real = graph.add("cast", (sums,), shape)
     scale = "" if product.linear else graph.reshape(product.scale, ())
     return derive(graph, f"{text} + bias" if bias else text, real=real, step=step, scale=scale,
                   bias=bias)  # fmt: skip

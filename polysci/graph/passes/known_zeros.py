@@ -13,7 +13,6 @@ from polysci.graph.graph import Graph, Node
 from polysci.numerics.arrays import Array
 
 OPERATORS = ("integer_conv", "integer_matmul")
-WHOLE = 6  # ONNX's number of int32
 
 
 def remove_known_zeros(graph: Graph) -> Graph:
@@ -73,6 +72,6 @@ def _correct(graph: GraphBuilder, op: str, sums: str, zero: str, weights: Array)
         total = weights.sum(axes).reshape(-1, *[1] * (weights.ndim - 2))
     else:
         total = weights.sum(-2, keepdims=True)
-    point: Any = graph.add("cast", (graph.reshape(zero, ()),), (), "int32", to=WHOLE)
+    point: Any = graph.add("cast", (graph.reshape(zero, ()),), (), "int32")
     factor = graph.constant(total.astype(np.int32))
     return derive(graph, "sums - factor * point", sums=sums, factor=factor, point=point)
