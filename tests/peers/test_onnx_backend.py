@@ -55,7 +55,7 @@ def test_a_wrong_result_is_noticed() -> None:
     x = reals(3, 4, 5)
     y = np.maximum(x, 0)
     right, other, flat = judge([
-        NodeCase("test_relu", "Relu", relu, (x,), (outputs,), (1e-3, 1e-7), 17)
+        NodeCase("test_relu", "Relu", relu, (x,), (outputs,), (1e-3, 1e-7))
         for outputs in (y, y + 1, y.reshape(-1))
     ])  # fmt: skip
     assert right.kind == PASSED and other.kind == flat.kind == WRONG

@@ -85,16 +85,13 @@ def faults(drawn: Iterable[OperatorCase]) -> tuple[list[str], list[str], int]:
                 refused.append(str(case))
             else:
                 both.append((case, graph, expected))
-    wrong, by_opset = list[str](), dict[int, list[tuple[OperatorCase, Graph, Result]]]()
-    for row in both:
-        by_opset.setdefault(row[0].opset, []).append(row)
-    for rows in by_opset.values():
-        for first in range(0, len(rows), TOGETHER):
-            some = rows[first : first + TOGETHER]
-            made = ours([(case, graph) for case, graph, _ in some])
-            for (case, _, expected), result in zip(some, made, strict=True):
-                if text := difference(result, expected):
-                    wrong.append(f"{case}: {text}")
+    wrong = list[str]()
+    for first in range(0, len(both), TOGETHER):
+        some = both[first : first + TOGETHER]
+        made = ours([(case, graph) for case, graph, _ in some])
+        for (case, _, expected), result in zip(some, made, strict=True):
+            if text := difference(result, expected):
+                wrong.append(f"{case}: {text}")
     return wrong, refused, len(both)
 
 

@@ -67,7 +67,6 @@ class NodeCase:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerance: tuple[float, float]  # relative, absolute
-    opset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def load_cases(pattern: str = "") -> tuple[list[NodeCase], list[CaseResult]]:
         ((inputs, outputs),) = test.data_sets
         cases.append(NodeCase(
             test.name, family, test.model.SerializeToString(), tuple(map(_array, inputs)),
-            tuple(map(_array, outputs)), (test.rtol, test.atol), opset_of(test.model, ""),
+            tuple(map(_array, outputs)), (test.rtol, test.atol),
         ))  # fmt: skip
     return cases, outside
 
@@ -185,12 +184,8 @@ def judge_cases(
 
 
 def _batches(cases: Sequence[NodeCase]) -> Iterator[list[NodeCase]]:
-    by_opset: dict[int, list[NodeCase]] = {}
-    for case in cases:
-        by_opset.setdefault(case.opset, []).append(case)
-    for same in by_opset.values():
-        for first in range(0, len(same), TOGETHER):
-            yield same[first : first + TOGETHER]
+    for first in range(0, len(cases), TOGETHER):
+        yield [*cases[first : first + TOGETHER]]
 
 
 def _verdict(
@@ -211,7 +206,7 @@ class ReadCase:
 def judge_batch(
     cases: Sequence[NodeCase], isa: str | None, flags: Sequence[str] | None
 ) -> list[CaseResult]:
-    """Verdicts on cases of one opset, compiled together."""
+    """Verdicts on cases that are compiled together."""
     verdicts, parts = list[CaseResult](), list[ReadCase]()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

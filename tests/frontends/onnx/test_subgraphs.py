@@ -274,3 +274,23 @@ def test_sequences_that_cannot_be_resolved() -> None:
         importer.graph_of(one, supported=BASIC)
     with pytest.raises(SpecError, match="output 's' is a sequence"):
         importer.graph_of(model(nodes[:1], X, {"s": None}), supported=BASIC)
+
+
+def test_functions_of_another_opset() -> None:
+    """Softmax of opset 11 takes all axes from one on, that of the model one axis."""
+    imports = [helper.make_opsetid("", 11), helper.make_opsetid("mine", 1)]
+    body = [node("Softmax", "a", "b", axis=1)]
+    function = helper.make_function("mine", "Shares", ["a"], ["b"], body, imports)
+    call = helper.make_node("Shares", ["x"], ["h"], domain="mine")
+    one = model([call, node("Softmax", "h", "y", axis=1)], {"x": [2, 3, 4]}, {"y": None})
+    one.opset_import.append(imports[1])
+    one.functions.append(function)
+    x = reals(2, 3, 4)
+    inner = np.exp(x) / np.exp(x).sum((1, 2), keepdims=True)
+    expected = np.exp(inner) / np.exp(inner).sum(1, keepdims=True)
+    made = reference.run(importer.graph_of(one, supported=SUPPORTED), {"x": x}, "float32")
+    np.testing.assert_allclose(made["y"], expected, rtol=1e-5)
+    function.opset_import[0].version = 99
+    one.functions[0].CopyFrom(function)
+    with pytest.raises(UnsupportedError, match="a function follows opset 99 of the operators"):
+        importer.graph_of(one)
