@@ -26,7 +26,6 @@ from polysci.cli import (
     report,
     wisdom,
 )
-from polysci.cli.layers import Interrupted
 from polysci.errors import SpecError, UnsupportedError, cut_message
 from polysci.text.names import suggest
 from polysci.version import __version__
@@ -278,7 +277,7 @@ def _run(argv: Sequence[str]) -> int:
         return status
     except BrokenPipeError:  # ``| head`` has read what it wants
         return FAILED
-    except (KeyboardInterrupt, Interrupted):
+    except KeyboardInterrupt:
         print("polysci: interrupted; what was measured is kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:

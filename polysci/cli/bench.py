@@ -73,25 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
     todo, rivals = shared.problems(arguments), _rivals(arguments)
     comparisons: list[ComparedLayer] = []
     faults: list[Fault] = []
-    interrupted = False
     with ExitStack() as stack:
         for rival in rivals:
             stack.enter_context(rival).open()
         display = stack.enter_context(Display(len(todo) * arguments.repeats))
-        try:
-            for layer in shared.tune_layers(todo, arguments, display.watch):
-                with _note_error(layer.problem, faults, display):
-                    comparisons.append(_compare(layer, rivals, arguments))
-                    display.done(_result_line(comparisons[-1]))
-            for _ in range(arguments.repeats - 1):
-                for at, compared in enumerate(comparisons):
-                    problem = compared.times.problem
-                    with _note_error(problem, faults, display):
-                        again = _time(problem, compared.result, rivals, arguments)
-                        comparisons[at] = replace(compared, times=compared.times.best_with(again))
-                        display.done(_result_line(comparisons[at]))
-        except KeyboardInterrupt:
-            interrupted = True
+        stack.enter_context(display.hold())
+        for layer in shared.tune_layers(todo, arguments, display.watch):
+            with _note_error(layer.problem, faults, display):
+                comparisons.append(_compare(layer, rivals, arguments))
+                display.done(_result_line(comparisons[-1]))
+        for _ in range(arguments.repeats - 1):
+            for at, compared in enumerate(comparisons):
+                problem = compared.times.problem
+                with _note_error(problem, faults, display):
+                    again = _time(problem, compared.result, rivals, arguments)
+                    comparisons[at] = replace(compared, times=compared.times.best_with(again))
+                    display.done(_result_line(comparisons[at]))
     if comparisons or faults:
         width = shared.table_width(arguments)
         text = (
@@ -100,8 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             else write_table(comparisons, faults, width)
         )
         shared.write(text, arguments.output)
-    if interrupted:
-        raise shared.Interrupted
+    display.end()
     return int(bool(faults))
 
 

@@ -6,45 +6,13 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from polysci.cli import bindings
+from polysci.cli import compile_output as output
+from polysci.cli import compile_targets as targets
 from polysci.cli import layers as shared
-from polysci.cli.bindings import (
-    binding_options,
-    check_bindings,
-    check_inputs,
-    dims_of,
-    input_options,
-    inputs_of_run,
-    several_sizes,
-)
-from polysci.cli.compile_output import (
-    check_folder,
-    check_output,
-    comparison_lines,
-    describe_errors,
-    describe_errors_json,
-    describe_pass,
-    describe_passes,
-    explain_stages,
-    explain_stages_json,
-    name_list,
-    output_options,
-    summary_of,
-    write_output,
-    write_sizes,
-)
-from polysci.cli.compile_targets import (
-    DTYPES,
-    compile_on_farm,
-    compile_options,
-    named_dtype,
-    targets_of,
-    title_of,
-    write_for,
-)
 from polysci.cli.schedulers import describe_result, scheduler_option
 from polysci.cli.tuners import tuner_of, tuner_options
 from polysci.errors import SpecError
@@ -118,14 +86,14 @@ def add(command: argparse.ArgumentParser) -> None:
     _model_options(command)
     _output_options(command)
     command.add_argument(
-        "--compare", type=name_list, metavar="NAME,NAME",
+        "--compare", type=output.name_list, metavar="NAME,NAME",
         help="time the model in turns with onnxruntime, openvino or both, or words of layers with "
         "torch.nn; each in its own process",
     )  # fmt: skip
     command.add_argument(
         "--rounds", type=shared.positive, metavar="N", help="timed turns of --compare (15)"
     )
-    input_options(command)
+    bindings.input_options(command)
     shared.table_options(command)
     command.add_argument("--output", metavar="FILE", help="write the table or JSON to FILE")
 
@@ -133,24 +101,24 @@ def add(command: argparse.ArgumentParser) -> None:
 def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
     arguments.model = model
-    check_bindings(arguments)
-    network = _compile(arguments, model, level="estimate", dims=dims_of(arguments))
+    bindings.check_bindings(arguments)
+    network = _compile(arguments, model, level="estimate", dims=bindings.dims_of(arguments))
     _write_explanation(arguments, network)
     return 0
 
 
 def _write_explanation(arguments: argparse.Namespace, network: Network) -> None:
     shared.write(
-        explain_stages_json(network.prepared)
+        output.explain_stages_json(network.prepared)
         if arguments.json
-        else explain_stages(network.prepared, shared.table_width(arguments)),
+        else output.explain_stages(network.prepared, shared.table_width(arguments)),
         getattr(arguments, "output", None),
     )
 
 
 def reading_options(command: argparse.ArgumentParser) -> None:
     """Options to read a model and to order what it computes."""
-    binding_options(command)
+    bindings.binding_options(command)
     command.add_argument(
         "--external-data", action="store_true",
         help="read weights from files beside the model, where the model refers to them",
@@ -174,7 +142,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     """Options to read the model and to search its layers."""
     reading_options(command)
     command.add_argument(
-        "--dtype", type=named_dtype, choices=DTYPES, default="f32",
+        "--dtype", type=targets.named_dtype, choices=targets.DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
@@ -217,7 +185,7 @@ def _output_options(command: argparse.ArgumentParser) -> None:
         "compiler makes of them; passes: tell what each pass changes in the model, passes:NAME: "
         "line by line what one of them does",
     )  # fmt: skip
-    output_options(command)
+    output.output_options(command)
     command.add_argument(
         "--name", metavar="NAME", help="name of files and symbols (the model's name)"
     )
@@ -231,17 +199,19 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     tuner_of(arguments)
     peers = _peers(arguments)
-    if several_sizes(arguments):
-        return write_sizes(arguments, lambda dims: _compile(arguments, _graph(arguments, dims)))
+    if bindings.several_sizes(arguments):
+        return output.write_sizes(
+            arguments, lambda dims: _compile(arguments, _graph(arguments, dims))
+        )
     if arguments.show is not None and arguments.show not in shared.FORMS:
         return _show_passes(arguments)
-    graph = _graph(arguments, dims_of(arguments))
+    graph = _graph(arguments, bindings.dims_of(arguments))
     if arguments.scheduler is not None:
-        status = compile_on_farm(arguments, graph)
+        status = targets.compile_on_farm(arguments, graph)
         if status is not None:
             return status
-    if targets := targets_of(arguments):
-        return write_for(targets, arguments, graph)
+    if chosen := targets.targets_of(arguments):
+        return targets.write_for(chosen, arguments, graph)
     network = _compile(arguments, graph)
     if arguments.explain:
         _write_explanation(arguments, network)
@@ -252,7 +222,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.debug_layers or arguments.check:
         return _debug(arguments, network)
     if arguments.out:
-        write_output(arguments, network)
+        output.write_output(arguments, network)
         if not (peers or arguments.json or arguments.output):
             return 0
     _show(arguments, network, peers)
@@ -261,8 +231,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def network_of(arguments: argparse.Namespace) -> Network:
     """Return the compiled network of a command's MODEL. Raises SpecError for wrong options."""
-    check_bindings(arguments)
-    return _compile(arguments, _graph(arguments, dims_of(arguments)))
+    bindings.check_bindings(arguments)
+    return _compile(arguments, _graph(arguments, bindings.dims_of(arguments)))
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
@@ -302,7 +272,7 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
                 best = step.best
                 display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
 
-        options = compile_options(arguments, watch=watch, progress=show, **changes)
+        options = targets.compile_options(arguments, watch=watch, progress=show, **changes)
         return compile_network(model, options)
 
 
@@ -314,9 +284,9 @@ def _check(arguments: argparse.Namespace) -> None:
     readers = front_end_of(arguments.model).peers
     if arguments.compare and (other := [*set(arguments.compare) & _PEERS - {*readers}]):
         raise SpecError(f"--compare {other[0]}: this model is for {' and '.join(readers)}")
-    check_output(arguments)
-    check_bindings(arguments)
-    check_inputs(arguments)
+    output.check_output(arguments)
+    bindings.check_bindings(arguments)
+    bindings.check_inputs(arguments)
     if arguments.compare and (arguments.explain or arguments.debug_layers or arguments.check):
         raise SpecError("--compare: times the network; leave out what only explains or checks it")
     for option in ("compare", "json", "explain", "check", "debug-layers", "out"):
@@ -330,7 +300,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and not arguments.name.strip():
         raise SpecError("--name: expected a name, got an empty one")
     if arguments.out:
-        check_folder(arguments, title_of(arguments))
+        output.check_folder(arguments, targets.title_of(arguments))
 
 
 def _peers(arguments: argparse.Namespace) -> list[Peer]:
@@ -349,11 +319,11 @@ def _show_passes(arguments: argparse.Namespace) -> int:
     if what != "passes":
         forms = ", ".join(shared.FORMS)
         raise SpecError(f"--show {arguments.show}: expected {forms}, passes, or passes:NAME")
-    options = compile_options(arguments, dims=dims_of(arguments), tuner=None)
+    options = targets.compile_options(arguments, dims=bindings.dims_of(arguments), tuner=None)
     steps = trace_passes(arguments.model, options)
     text = (
-        describe_pass(find_steps(steps, name)) if name
-        else describe_passes(steps, shared.table_width(arguments))
+        output.describe_pass(find_steps(steps, name)) if name
+        else output.describe_passes(steps, shared.table_width(arguments))
     )  # fmt: skip
     shared.write(text, arguments.output)
     return 0
@@ -373,13 +343,18 @@ def _debug(arguments: argparse.Namespace, network: Network) -> int:
     from polysci.network.compiled import rebuild_network
     from polysci.network.debug import compare_tensors, first_wrong
 
-    apart, inputs = rebuild_network(network, apart=True), inputs_of_run(arguments, network)
+    apart, inputs = rebuild_network(network, apart=True), bindings.inputs_of_run(arguments, network)
     reference = front_end_of(arguments.model).reference
-    run = reference and reference(arguments.model, dims_of(arguments), dict(arguments.value))
+    dims, values = bindings.dims_of(arguments), dict(arguments.value)
+    run = reference and reference(arguments.model, dims, values)
     rows = compare_tensors(apart, inputs, strict=arguments.check, run=run)
     width = shared.table_width(arguments)
-    text = describe_errors_json if arguments.json else partial(describe_errors, width=width)
-    shared.write(text(rows), arguments.output)
+    text = (
+        output.describe_errors_json(rows)
+        if arguments.json
+        else output.describe_errors(rows, width=width)
+    )
+    shared.write(text, arguments.output)
     return int(first_wrong(rows) is not None)
 
 
@@ -388,20 +363,21 @@ def _show(arguments: argparse.Namespace, network: Network, peers: list[Peer]) ->
     from polysci.peers.contest import ROUNDS
     from polysci.peers.networks.compare import compare_networks, f32_loss
 
-    inputs = inputs_of_run(arguments, network) if peers else {}  # a wrong file is told at once
+    # A wrong file is told at once.
+    inputs = bindings.inputs_of_run(arguments, network) if peers else {}
     report, comparison, loss = network.report(), None, None
     if peers:
         comparison = compare_networks(
-            network, arguments.model, peers, dims=dims_of(arguments), values=dict(arguments.value),
-            rounds=arguments.rounds or ROUNDS, inputs=inputs,
+            network, arguments.model, peers, dims=bindings.dims_of(arguments),
+            values=dict(arguments.value), rounds=arguments.rounds or ROUNDS, inputs=inputs,
         )  # fmt: skip
         if network.dtype != "f32":
             loss = f32_loss(network, inputs)
     if arguments.json:
-        summary = json.dumps(summary_of(network, report, comparison, loss))
+        summary = json.dumps(output.summary_of(network, report, comparison, loss))
         rows = [json.dumps(row) for row in report.json_rows()]
         shared.write("\n".join([*rows, summary]), arguments.output)
         return
     width = shared.table_width(arguments)
-    lines = [report.text(width), *comparison_lines(comparison, loss, width)]
+    lines = [report.text(width), *output.comparison_lines(comparison, loss, width)]
     shared.write("\n".join(lines), arguments.output)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
     from polysci.peers.networks.compare import NetworkComparison
+    from polysci.program.passes.row import Fusion
 
 
 def output_options(command: argparse.ArgumentParser) -> None:
@@ -154,31 +155,25 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
         rows.append((shorten(stage.name), kinds[type(stage)], f"{value.dtype} {list(value.shape)}"))
     done = [fusion for fusion in prepared.fusions if fusion.done]
     refused = [fusion for fusion in prepared.fusions if not fusion.done]
-    lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", _fit(rows, width, ())]
     saved = bytes_text(sum(fusion.saved for fusion in done))
+    lines = [f"{len(rows) - 1} group{'s' * (len(rows) != 2)}", _fit(rows, width, ())]
     lines += ["", f"{len(done)} fusions, which save {saved} of memory traffic a run"]
     if done:
-        table = [("computed inside", "was", "tensor", "saves")]
-        table += [
-            (
-                shorten(fusion.second, 30), shorten(fusion.first, 40), shorten(fusion.tensor, 30),
-                bytes_text(fusion.saved),
-            )
-            for fusion in done
-        ]  # fmt: skip
-        lines.append(_fit(table, width, ("tensor",)))
+        head: tuple[str, ...] = ("computed inside", "was", "tensor", "saves")
+        lines.append(_fit([head, *map(_fusion_row, done)], width, ("tensor",)))
     lines += ["", f"{len(refused)} considered and rejected"]
     if refused:
-        why = [("into", "not fused", "tensor", "would save", "reason")]
-        why += [
-            (
-                shorten(fusion.second, 30), shorten(fusion.first, 40), shorten(fusion.tensor, 30),
-                bytes_text(fusion.saved), fusion.refusal,
-            )
-            for fusion in refused
-        ]  # fmt: skip
-        lines.append(_fit(why, width, ("tensor", "would save")))
+        head = ("into", "not fused", "tensor", "would save", "reason")
+        why = [(*_fusion_row(fusion), fusion.refusal) for fusion in refused]
+        lines.append(_fit([head, *why], width, ("tensor", "would save")))
     return "\n".join(lines)
+
+
+def _fusion_row(fusion: Fusion) -> tuple[str, ...]:
+    return (
+        shorten(fusion.second, 30), shorten(fusion.first, 40), shorten(fusion.tensor, 30),
+        bytes_text(fusion.saved),
+    )  # fmt: skip
 
 
 def describe_passes(steps: Sequence[PassStep], width: int | None) -> str:

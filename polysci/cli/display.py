@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from polysci.cli.layers import say, title
@@ -27,6 +29,7 @@ class Display:
 
     def __init__(self, layers: int) -> None:
         self.layers, self.finished, self.start = layers, 0, time.monotonic()
+        self._interrupted = False
         self._live: Live | None = None
         self._lines: deque[str] = deque(maxlen=_LAST)
         self._calibrating = False
@@ -45,6 +48,19 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Let Ctrl-C end the block and no more, until ``end``."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._interrupted = True
+
+    def end(self) -> None:
+        """Raise the KeyboardInterrupt that was held, once what was measured is shown."""
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def watch_machine(self, problem: Problem, machine: FarmMachine, step: Progress) -> None:
         """Show the progress of a search on a machine of a farm."""

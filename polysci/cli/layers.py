@@ -39,10 +39,6 @@ FORMS = ("ir", "c", "asm")  # of code, from what is decided to what runs
 LEVELS = ("wisdom-only", "estimate", "measure", "patient", "exhaustive")
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: the user asked
-    """Ctrl-C, after what was measured has been shown."""
-
-
 def layer_options(
     command: argparse.ArgumentParser, *, nargs: str = "+", described: bool = True
 ) -> None:

@@ -44,24 +44,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Optimise, show progress, print the table; 1 if a layer failed."""
     from polysci.cli.display import Display
 
-    layers, interrupted = list[shared.TunedLayer](), False
+    layers = list[shared.TunedLayer]()
     width = shared.table_width(arguments)
     shared.check_writable(arguments.output)
     _check_show(arguments)
     todo, tuner = shared.problems(arguments), tuner_of(arguments)
     if arguments.scheduler is not None:
         return _run_on_farm(todo, arguments, width, tuner)
-    with Display(len(todo)) as display:
-        try:
-            for layer in shared.tune_layers(todo, arguments, display.watch, tuner=tuner):
-                layers.append(layer)
-                display.done(describe(layer))
-        except KeyboardInterrupt:
-            interrupted = True
+    with Display(len(todo)) as display, display.hold():
+        for layer in shared.tune_layers(todo, arguments, display.watch, tuner=tuner):
+            layers.append(layer)
+            display.done(describe(layer))
     if layers:
         shared.write(_text(layers, arguments, width), arguments.output)
-    if interrupted:
-        raise shared.Interrupted
+    display.end()
     return int(any(layer.result is None for layer in layers))
 
 
@@ -87,14 +83,10 @@ def _run_on_farm(
     from polysci.cli.display import Display
 
     tuned: dict[tuple[str, str], FarmResult] = {}
-    interrupted = False
-    with farm_of(arguments) as farm, Display(0) as display:
+    with farm_of(arguments) as farm, Display(0) as display, display.hold():
         display.layers = len({problem.key for problem in todo}) * len(farm.machines)
-        try:
-            for result in tune_on_farm(farm, todo, arguments, display, tuner):
-                tuned[result.machine.name, result.problem.key] = result
-        except KeyboardInterrupt:
-            interrupted = True
+        for result in tune_on_farm(farm, todo, arguments, display, tuner):
+            tuned[result.machine.name, result.problem.key] = result
     texts = []
     for machine in farm.machines:
         results = [(problem, tuned.get((machine.name, problem.key))) for problem in todo]
@@ -109,8 +101,7 @@ def _run_on_farm(
             texts.append(f"{machine}\n{_table(layers, width)}")
     if texts:
         shared.write(("\n" if arguments.json else "\n\n").join(texts), arguments.output)
-    if interrupted:
-        raise shared.Interrupted
+    display.end()
     return int(any(its.result is None for its in tuned.values()))
 
 

@@ -217,24 +217,20 @@ def run(arguments: argparse.Namespace) -> int:
         shared.write(_listing(arguments), arguments.output)
         return 0
     names, threads = _names(arguments), shared.threads_of(arguments)
-    layers, interrupted = list[RankedLayer](), False
+    layers = list[RankedLayer]()
     todo = list({problem.key: problem for problem in shared.problems(arguments)}.values())
-    with Display(len(todo)) as display:
-        try:
-            for problem in todo:
-                layers.append(RankedLayer(problem))
-                _fill(layers[-1], arguments, names, display)
-                display.done(_line(layers[-1]))
-        except KeyboardInterrupt:
-            interrupted = True
+    with Display(len(todo)) as display, display.hold():
+        for problem in todo:
+            layers.append(RankedLayer(problem))
+            _fill(layers[-1], arguments, names, display)
+            display.done(_line(layers[-1]))
     layers = [layer for layer in layers if layer.rankings or layer.fault]
     if layers:
         width = shared.table_width(arguments)
         shared.write(
             as_json(layers, threads) if arguments.json else as_text(layers, width), arguments.output
         )
-    if interrupted:
-        raise shared.Interrupted
+    display.end()
     return int(any(_has_failed(layer, arguments) for layer in layers))
 
 

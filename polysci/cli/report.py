@@ -63,19 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     todo = shared.problems(arguments)
     shared.check_writable(arguments.output)
-    tuned, interrupted = list[shared.TunedLayer](), False
-    with Display(len(todo)) as display:
-        try:
-            for layer in shared.tune_layers(todo, arguments, display.watch):
-                tuned.append(layer)
-                display.done(_line(layer))
-        except KeyboardInterrupt:
-            interrupted = True
+    tuned = list[shared.TunedLayer]()
+    with Display(len(todo)) as display, display.hold():
+        for layer in shared.tune_layers(todo, arguments, display.watch):
+            tuned.append(layer)
+            display.done(_line(layer))
     if tuned:
         shared.write(page(_report(arguments, tuned, len(todo))), arguments.output)
         shared.say(f"written: {arguments.output}")
-    if interrupted:
-        raise shared.Interrupted
+    display.end()
     return int(any(layer.result is None for layer in tuned))
 
 

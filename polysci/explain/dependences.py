@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -47,9 +47,6 @@ class Reuse:
     whole: tuple[str, ...]
     window: tuple[str, ...]
     contiguous: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def dependences(scop: Scop) -> tuple[Dependence, ...]:

@@ -20,7 +20,7 @@ from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.explain.dependences import Dependence, Reuse, dependences, reuses
 from polysci.explain.levels import Flow, Inside, flows_of, insides, sizes_of
 from polysci.explain.measured_time import MeasuredTime
-from polysci.explain.roofline import Roof, binding, peak_name, roofs_of
+from polysci.explain.roofline import Roof, peak_name, roofs_of
 from polysci.explain.terms import LEVELS, OTHER, Terms, terms_of
 from polysci.polyhedral.contraction import Contraction, Dim, needed_products
 from polysci.polyhedral.scop import Scop
@@ -134,7 +134,7 @@ class Explanation:
     @property
     def binding(self) -> Roof:
         """The roof that is lowest over this schedule."""
-        return binding(self.roofs)
+        return min(self.roofs, key=lambda roof: roof.rate)
 
     def rate(self, seconds: float) -> float:
         """GFLOP/s of a time, taps in the padding counted."""
@@ -225,8 +225,8 @@ def nearest_rivals(context: Context, chosen: Schedule) -> tuple[NearSchedule, ..
         for index in _nearest(family, seconds, chosen.tile(extents)):
             schedule = family.schedule(index)
             schedule = schedule.having(Swap()) if chosen.has(Swap) else schedule
-            for trait, differs in TRAITS.items():
-                if differs(schedule, chosen, extents):
+            for trait in TRAITS:
+                if _differs(trait, schedule, chosen, extents):
                     pools[trait].setdefault(str(schedule), (float(seconds[index]), schedule))
     own = terms_of(context, chosen)
     near = []
@@ -257,61 +257,53 @@ def _generates(context: Context, schedule: Schedule) -> bool:
 
 
 Extents = Mapping[str, int]
-Differs = Callable[[Schedule, Schedule, Extents], bool]
+Key = Callable[[Schedule, Extents], Any]  # what two schedules are compared by
 
 
-def _same_call(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    rows = _call(schedule, extents) == _call(chosen, extents)
-    return rows and schedule.kernel == chosen.kernel
+def _kernel(schedule: Schedule, extents: Extents) -> str:
+    return schedule.kernel
 
 
-def _call(schedule: Schedule, extents: Extents) -> dict[str, int]:
-    """Extents of one call along the tiled loops."""
+def _call(schedule: Schedule, extents: Extents) -> tuple[str, dict[str, int]]:
+    """The microkernel, and the extents of one call along the tiled loops."""
     tile = schedule.tile(extents)
     looped = {loop.dim for loop in schedule.loops}
-    return {dim: size for dim, size in tile.items() if dim in looped and size < extents[dim]}
+    sizes = {dim: size for dim, size in tile.items() if dim in looped and size < extents[dim]}
+    return schedule.kernel, sizes
 
 
-def _order(schedule: Schedule) -> tuple[str, ...]:
+def _order(schedule: Schedule, extents: Extents) -> tuple[str, ...]:
     """Dimensions in the order of their innermost loops."""
     return tuple(dict.fromkeys(loop.dim for loop in reversed(schedule.loops)))
 
 
-def _packing(schedule: Schedule) -> tuple[int, int]:
+def _form(schedule: Schedule, extents: Extents) -> Any:
+    """All but the blocks: the order of loops, the microkernel, whether A is packed."""
+    return _order(schedule, extents), schedule.kernel, schedule.pack is None
+
+
+def _packing(schedule: Schedule, extents: Extents) -> tuple[int, int]:
     return (schedule.pack_depth, schedule.pack.pad) if schedule.pack else (-1, 0)
 
 
-def _other_tile(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return schedule.kernel != chosen.kernel
-
-
-def _other_order(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return _same_call(schedule, chosen, extents) and _order(schedule) != _order(chosen)
-
-
-def _other_blocks(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    same = _order(schedule) == _order(chosen) and (schedule.pack is None) == (chosen.pack is None)
-    return same and schedule.kernel == chosen.kernel and schedule.loops != chosen.loops
-
-
-def _other_packing(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    return _same_call(schedule, chosen, extents) and _packing(schedule) != _packing(chosen)
-
-
-def _other_parallel(schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
-    marks = [loop.dim for loop in schedule.parallel], [loop.dim for loop in chosen.parallel]
-    return _same_call(schedule, chosen, extents) and marks[0] != marks[1]
-
-
-TRAITS: Mapping[str, Differs] = MappingProxyType(
+# By trait: what rivals share with the chosen schedule, if anything, and what differs.
+TRAITS: Mapping[str, tuple[Key | None, Key]] = MappingProxyType(
     {
-        "register tile": _other_tile,
-        "loop order": _other_order,
-        "cache blocks": _other_blocks,
-        "packing": _other_packing,
-        "parallel loops": _other_parallel,
+        "register tile": (None, _kernel),
+        "loop order": (_call, _order),
+        "cache blocks": (_form, lambda schedule, extents: schedule.loops),
+        "packing": (_call, _packing),
+        "parallel loops": (_call, lambda schedule, extents: [x.dim for x in schedule.parallel]),
     }
 )
+
+
+def _differs(trait: str, schedule: Schedule, chosen: Schedule, extents: Extents) -> bool:
+    """Tell whether a schedule is a rival of the chosen one by this trait."""
+    shared, other = TRAITS[trait]
+    if shared and shared(schedule, extents) != shared(chosen, extents):
+        return False
+    return bool(other(schedule, extents) != other(chosen, extents))
 
 
 def why(context: Context, chosen: Terms, rival: Terms) -> str:

@@ -69,8 +69,3 @@ def roofs_of(
         most = flops / load_bound_bytes(context.contraction, size)
         roofs.append(Roof(name, intensity * bandwidth, intensity, most, bandwidth))
     return tuple(roofs)
-
-
-def binding(roofs: tuple[Roof, ...]) -> Roof:
-    """The lowest roof."""
-    return min(roofs, key=lambda roof: roof.rate)

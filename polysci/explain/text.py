@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from polysci.explain.dependences import Dependence
@@ -20,30 +21,10 @@ _WHOLE = "the whole nest"
 
 def render(explanation: Explanation, width: int | None = None) -> str:
     """Sections with a heading each, in ``width`` columns; None: whole tables."""
-    return "\n".join(_lines(explanation, width)) + "\n"
-
-
-def _lines(explanation: Explanation, width: int | None) -> Iterator[str]:
-    yield paragraph(explanation.title, width, "")
-    yield from _section("Loop nest", _nest(explanation, width))
-    yield from _section("Dependences", _dependences(explanation, width))
-    yield from _section("GEMM roles", _roles(explanation, width))
-    yield from _section("Reuse that the nest offers", _reuse(explanation, width))
-    yield from _section("Schedule", _schedule(explanation, width))
-    yield from _section("Inside one iteration", _insides(explanation, width))
-    yield from _section(
-        "Traffic, and the least that any schedule moves", _traffic(explanation, width)
-    )
-    yield from _section("Prediction", _prediction(explanation, width))
-    yield from _section("Roofline", _roofline(explanation, width))
-    yield from _section("Nearest rivals", _rivals(explanation, width))
-    yield from _section("What the rankers say of it", _views(explanation, width))
-
-
-def _section(title: str, body: str) -> Iterator[str]:
-    yield ""
-    yield title
-    yield body
+    lines = [paragraph(explanation.title, width, "")]
+    for title, body in _SECTIONS.items():
+        lines += ["", title, body(explanation, width)]
+    return "\n".join(lines) + "\n"
 
 
 def _nest(explanation: Explanation, width: int | None) -> str:
@@ -263,6 +244,23 @@ def _views(explanation: Explanation, width: int | None) -> str:
     return f"{table}\n  among its rivals and the first choices of the search"
 
 
+_SECTIONS: Mapping[str, Callable[[Explanation, int | None], str]] = MappingProxyType(
+    {
+        "Loop nest": _nest,
+        "Dependences": _dependences,
+        "GEMM roles": _roles,
+        "Reuse that the nest offers": _reuse,
+        "Schedule": _schedule,
+        "Inside one iteration": _insides,
+        "Traffic, and the least that any schedule moves": _traffic,
+        "Prediction": _prediction,
+        "Roofline": _roofline,
+        "Nearest rivals": _rivals,
+        "What the rankers say of it": _views,
+    }
+)
+
+
 def members(explanation: Explanation) -> dict[str, Any]:
     """Everything that ``render`` prints, as numbers: seconds, bytes, GFLOP/s."""
     measured = explanation.measured
@@ -274,7 +272,7 @@ def members(explanation: Explanation) -> dict[str, Any]:
         "dependences": [_dependence(dependence) for dependence in explanation.dependences],
         "dimensions": {d.name: {"extent": d.extent, "role": d.role} for d in explanation.dims},
         "roles": str(explanation.contraction),
-        "reuse": [reuse.to_json() for reuse in explanation.reuse],
+        "reuse": [asdict(reuse) for reuse in explanation.reuse],
         "machine": explanation.machine,
         "threads": explanation.threads,
         "flops": explanation.flops,

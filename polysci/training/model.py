@@ -43,9 +43,8 @@ class TrainedModel:
 
 
 def model_of(
-    source: Source, shape: Sequence[int], *, seed: int = 0, external: bool = False,
-    batch_statistics: bool = False,
-) -> TrainedModel:  # fmt: skip
+    source: Source, shape: Sequence[int], *, seed: int = 0, batch_statistics: bool = False
+) -> TrainedModel:
     """Return the model of a list of layers, or of an ONNX model of one input and output.
 
     ``batch_statistics``: batch normalisation of an ONNX model that predicts learns by those of the
@@ -62,18 +61,16 @@ def model_of(
         )
         model = TrainedModel(learning, predicting)
     else:
-        model = _of_onnx(source, shape, external, batch_statistics)
+        model = _of_onnx(source, shape, batch_statistics)
     if not any(value.size for value in model.learning.parameters.values()):
         kinds = "layers" if isinstance(source, list | tuple) else "initializers"
         raise SpecError(f"model: none of its {kinds} has parameters to learn")
     return model
 
 
-def _of_onnx(
-    source: ModelSource, shape: Sequence[int], external: bool, batch_statistics: bool
-) -> TrainedModel:
+def _of_onnx(source: ModelSource, shape: Sequence[int], batch_statistics: bool) -> TrainedModel:
     """Return the model as it predicts, and as it learns; nothing is dropped in either."""
-    proto = read(source, external=external)
+    proto = read(source)
     names = {tensor.name for tensor in proto.graph.initializer}
     inputs = [tensor for tensor in proto.graph.input if tensor.name not in names]
     if len(inputs) != 1 or len(proto.graph.output) != 1:
