@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polysci.cli import compile
 from polysci.cli import layers as shared
@@ -71,9 +71,13 @@ def _show(
     picture: Path | None,
     arguments: argparse.Namespace,
 ) -> None:
+    from polysci.tune import emit
+
     if picture:
         _draw(request, explanation, picture)
-    source = _source(request) if arguments.source else None
+    source = None
+    if arguments.source:
+        source = emit(request.problem, request.schedule, request.context.threads).file
     if arguments.json:
         print(json.dumps(explanation.members() | ({"source": source} if source else {})))
         return
@@ -119,17 +123,14 @@ def _pictures(path: str | None, count: int) -> list[Path | None]:
 
 def _context(problem: Problem, arguments: argparse.Namespace) -> Context:
     from polysci.cli.display import Display
-    from polysci.tune import context_of
+    from polysci.tune import Progress, context_of
 
-    threads, target = shared.threads_of(arguments), shared.target_of(arguments)
     with Display(1) as display:
         return context_of(
-            problem,
-            threads,
-            target,
-            _watch_calibration(display, problem),
+            problem, shared.threads_of(arguments), shared.target_of(arguments),
+            lambda done, total: display.watch(problem, Progress("calibrating", done, total)),
             shared.machine_of(arguments),
-        )
+        )  # fmt: skip
 
 
 def _request(
@@ -155,18 +156,6 @@ def _request(
         measured = _measured_time(wisdom, key, context, schedule)
     title = shared.title(problem)
     return ExplainRequest(title, problem, schedule, context, origin, measured, arguments.ranker)
-
-
-def _source(request: ExplainRequest) -> str:
-    from polysci.tune import emit
-
-    return emit(request.problem, request.schedule, request.context.threads).file
-
-
-def _watch_calibration(display: Any, problem: Any) -> Any:
-    from polysci.tune import Progress
-
-    return lambda done, total: display.watch(problem, Progress("calibrating", done, total))
 
 
 def _recorded_schedule(

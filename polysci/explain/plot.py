@@ -70,15 +70,10 @@ def draw(explanation: Explanation, path: Path) -> None:
     tall = (1.3 + 0.42 * len(explanation.inside), 1.5 + 0.42 * bars)
     with new_figure(path, (9.5, sum(tall) + 0.7)) as figure:
         above, below = figure.subplots(2, 1, height_ratios=tall)
-        figure.suptitle(
-            _title(explanation), x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False
-        )
+        title = f"{_short(explanation.title)}\n{_short(str(explanation.schedule))}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False)
         _working_sets(above, explanation)
         _times(below, explanation)
-
-
-def _title(explanation: Explanation) -> str:
-    return f"{_short(explanation.title)}\n{_short(str(explanation.schedule))}"
 
 
 def _short(text: str) -> str:

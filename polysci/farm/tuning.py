@@ -321,7 +321,7 @@ class FarmRunner:
                         yield at, answer
                     else:
                         todo.append(at)
-                if self._late(grace_s):
+                if self.deadline and time.monotonic() > self.deadline + grace_s:
                     return
         finally:
             self.farm.cancel([future for future, *_ in pending.values()])
@@ -337,9 +337,6 @@ class FarmRunner:
             raise KeyboardInterrupt
         self.farm.count_workers(self.machine)
         return ended
-
-    def _late(self, grace_s: float) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline + grace_s
 
     def _counts(self, answer: Mapping[str, Any]) -> bool:
         """Return whether it is a fault or its worker's times count; else another one repeats."""

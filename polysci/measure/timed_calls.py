@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil, inf
@@ -16,6 +16,7 @@ from polysci.runtime.backend import Backend
 # takes 18 or 38 us.
 PAGE_OFFSETS: Final = (0, arrays.PAGE - arrays.BEHIND, 1088, 3136)
 _WARM_UP_S: Final = 5e-3
+_TRIALS: Final = 5  # samples that decide between paths
 _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 
 
@@ -55,3 +56,25 @@ class Timed:
     def seconds(self, calls: int) -> float:
         """Mean time of one of several calls in a row."""
         return self.backend.time(self.run, list(islice(self.arguments, calls)))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPaths:
+    """Calls that make a sample, and least seconds of a call, of every path by name."""
+
+    calls: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    @classmethod
+    def of(cls, timed: Mapping[str, Timed], min_sample_s: float) -> TimedPaths:
+        """Samples of at least ``min_sample_s`` seconds, taken in turns."""
+        calls = {name: timer.calls(min_sample_s) for name, timer in timed.items()}
+        seconds = dict.fromkeys(timed, float("inf"))
+        for _ in range(_TRIALS):
+            for name, timer in timed.items():
+                seconds[name] = min(seconds[name], timer.seconds(calls[name]))
+        return cls(calls, seconds)
+
+    def fastest(self, names: Iterable[str]) -> str:
+        """The fastest of these paths; of equal ones the first by name."""
+        return min(names, key=lambda name: (self.seconds[name], name))

@@ -86,7 +86,7 @@ class SizedProgram:
     @property
     def key(self) -> str:
         """A word in which its symbols end."""
-        return "_".join(f"{names.underscored(name)}{size}" for name, size in self.sizes.items())
+        return "_".join(f"{names.underscore(name)}{size}" for name, size in self.sizes.items())
 
     def serial(self) -> SizedProgram:
         """Return the program for one thread."""

@@ -216,7 +216,7 @@ def compare(
         for from_memory in (False, True)[: 1 + cold]:
             copies = size if from_memory else 0
             handle = bench.load(candidate, SAMPLE_S, copies, weights_only=True)
-            takes[_OURS, from_memory] = partial(_sample, bench, candidate, handle)
+            takes[_OURS, from_memory] = partial(bench.sample, candidate, handle, WARM_UP_S)
             for rival, peer in zip(rivals, peers, strict=True):
                 if peer.version:
                     takes[peer.name, from_memory] = partial(rival.sample, from_memory)
@@ -245,10 +245,6 @@ def _prepare(rival: LayerRival, problem: Problem, cold_bytes: int) -> PeerTimes:
         return PeerTimes(name, *rival.prepare(problem, cold_bytes))
     except FAILURES as error:
         return PeerTimes(name, f"{name}: {error}")
-
-
-def _sample(bench: Bench, candidate: Candidate, handle: int) -> Sample:
-    return bench.sample(candidate, handle, WARM_UP_S)
 
 
 def _members(samples: Mapping[tuple[str, bool], Samples], side: str) -> dict[str, Any]:

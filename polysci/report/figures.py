@@ -26,7 +26,7 @@ def tag(name: str, /, *children: Child | Iterable[Child], **attributes: object) 
     element = Element(name)
     for key, value in attributes.items():
         if value is not None:
-            element.set(key.rstrip("_").replace("_", "-"), shown(str(value)))
+            element.set(key.rstrip("_").replace("_", "-"), replace_unprintable(str(value)))
     for child in children:
         for part in [child] if child is None or isinstance(child, str | Element) else child:
             _append(element, part)
@@ -37,12 +37,12 @@ def _append(element: Element, child: Child) -> None:
     if isinstance(child, Element):
         element.append(child)
     elif child is not None and len(element):
-        element[-1].tail = (element[-1].tail or "") + shown(child)
+        element[-1].tail = (element[-1].tail or "") + replace_unprintable(child)
     elif child is not None:
-        element.text = (element.text or "") + shown(child)
+        element.text = (element.text or "") + replace_unprintable(child)
 
 
-def shown(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """The text with U+FFFD for every character that is neither printable nor a newline."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 

@@ -156,12 +156,14 @@ def _row(report: Report, at: int, layer: ReportLayer) -> Element:
                    class_="word fault", colspan=str(len(_COLUMNS) - 2))  # fmt: skip
         return tag("tr", *first, failure)
     seconds, share = layer.seconds, _share(report, layer)
+    style = f"--share:{min(1.0, share) * 100:.1f}%"
+    bar = tag("span", f"{100 * share:.0f}", class_="share", style=style)
     cells: dict[str, Child | list[Child]] = {
         "schedule": tag("code", str(result.schedule)),
         "predicted": time_text(result.predicted),
         "measured": _show_time(layer.measured),
         "GFLOP/s": f"{problem.flops / seconds * 1e-9:.1f}" if seconds else "",
-        "% of peak": _bar(share) if seconds else "",
+        "% of peak": bar if seconds else "",
         "binds": layer.account.binding.name if layer.account else "",
         "τ": "" if layer.tau is None else f"{layer.tau:.2f}",
         "spent": "record"
@@ -176,11 +178,6 @@ def _show_time(measured: MeasuredTime | None) -> Child | list[Child]:
         return "not run"
     mark = tag("small", "disturbed", class_="fault", title=measured.disturbance)
     return [time_text(measured.seconds), mark if measured.disturbed else None]
-
-
-def _bar(share: float) -> Element:
-    style = f"--share:{min(1.0, share) * 100:.1f}%"
-    return tag("span", f"{100 * share:.0f}", class_="share", style=style)
 
 
 def _figures(report: Report) -> Element | None:

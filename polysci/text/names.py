@@ -52,7 +52,7 @@ _HELPER = re.compile(
 _OWN_STARTS = ("without", "units")
 
 
-def underscored(text: str, longest: int = LONGEST) -> str:
+def underscore(text: str, longest: int = LONGEST) -> str:
     """Return the letters and digits of a text, accents removed, joined by single underscores."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:longest].strip("_")
@@ -60,7 +60,7 @@ def underscored(text: str, longest: int = LONGEST) -> str:
 
 def project(text: str) -> str:
     """The identifier of a project: prefix of its symbols, name of its files and of its package."""
-    name = underscored(text, LONGEST_PROJECT)
+    name = underscore(text, LONGEST_PROJECT)
     if not name or not name[0].isalpha() or f"{name}_".lower().startswith("ps_"):
         name = f"layers_{name}".rstrip("_")  # ps_ begins the names of the microkernels
     return f"{name}_layers" if name.lower() in _TAKEN else name
@@ -76,7 +76,7 @@ def layers(names: Sequence[str], prefix: str, units: Sequence[str] = ()) -> list
     claimed = _Claimed(prefix)
     identifiers: dict[int, str] = {}
     taken = tuple(f"{start.lower()}_" for start in _starts(units)) if units else ()
-    plain = [underscored(name) for name in names]
+    plain = [underscore(name) for name in names]
     order = sorted(range(len(names)), key=lambda at: names[at] != plain[at])
     for at in order:
         identifiers[at] = claimed.claim(_start(plain[at], at + 1, taken))

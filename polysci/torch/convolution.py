@@ -199,10 +199,10 @@ class ImageOperator:
     def run(self, a: Tensor, b: Tensor, bias: Tensor | None, key: Any, arguments: Any) -> Tensor:
         """Compute by a call of these shapes; ``key`` decides all of it but b."""
         call_key = key, b.shape, b.stride(), b.dtype, b.device
-        call = _calls.get(call_key)
-        if call is None:
-            plan = _DIRECTIONS[self.direction].plan
-            call = _calls.add(call_key, lambda: plan(self.family, a, b, *arguments))
+        plan = _DIRECTIONS[self.direction].plan
+        call = _calls.get(call_key) or _calls.add(
+            call_key, lambda: plan(self.family, a, b, *arguments)
+        )
         return call(a, b, bias, key)
 
     def declare(self) -> None:

@@ -130,7 +130,9 @@ def compile_graph(
     chosen = module_options(**{**DEFAULTS, **(options or {})})
     remove_idle_dropout(graph)
     with_plain_layers(graph)
-    learns = torch.is_grad_enabled() and any(_needs_gradient(x) for x in example_inputs)
+    learns = torch.is_grad_enabled() and any(
+        isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs
+    )
     if not learns:
         compiled = CompiledGraph(graph, example_inputs, chosen)
         if compiled.numbers or not all(isinstance(x, torch.Tensor) for x in example_inputs):
@@ -225,10 +227,6 @@ def _check_options(options: Mapping[str, Any], mode: str | None) -> None:
             )
     if options.get("rest", RESTS[0]) not in RESTS:
         raise SpecError(f"option rest {options['rest']!r}: expected {' or '.join(RESTS)}")
-
-
-def _needs_gradient(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.requires_grad
 
 
 def is_constant(x: Any) -> bool:

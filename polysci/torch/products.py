@@ -123,9 +123,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
     key = a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, b.device, settings.key()
-    call = _calls.get(key)
-    if call is None:
-        call = _calls.add(key, lambda: plan_matmul(a, b))
+    call: Callable[..., Tensor] = _calls.get(key) or _calls.add(key, lambda: plan_matmul(a, b))
     return call(a, b)
 
 
@@ -248,9 +246,9 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
                 equation, a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, b.device,
                 settings.key(),
             )  # fmt: skip
-            call = _einsum_calls.get(key)
-            if call is None:
-                call = _einsum_calls.add(key, lambda: _plan_einsum(equation, a, b))
+            call: Callable[..., Tensor] = _einsum_calls.get(key) or _einsum_calls.add(
+                key, lambda: _plan_einsum(equation, a, b)
+            )
             return call(a, b)
     return _contract(equation, *operands)
 

@@ -160,7 +160,7 @@ class StepInterface:
         sizes = [round_up(array.nbytes) for array in self.held.values()]
         return dict(zip([*self.held, ""], [0, *accumulate(sizes)], strict=True))
 
-    def replaced(self, port: RunArgument) -> str | None:
+    def target_of(self, port: RunArgument) -> str | None:
         """Return the tensor that an output replaces."""
         program = self.network.prepared.program
         titles = dict(zip(program.titles, map(program.in_place.get, program.outputs), strict=True))
@@ -170,7 +170,7 @@ class StepInterface:
         """Return the values of the templates."""
         places, ports = self.places, arguments_of(self.network.prepared.program)
         inputs = [port for port in ports if port.word.startswith("x")]
-        outputs = [self.replaced(port) for port in ports[len(inputs) :]]
+        outputs = [self.target_of(port) for port in ports[len(inputs) :]]
         rows = [
             f" *   byte {places[key]:>10}  {array.dtype} {list(array.shape)} ({remark(key)})"
             for key, array in self.held.items()
@@ -205,7 +205,7 @@ class StepInterface:
         """Return an argument of the run inside a step."""
         if port.word.startswith("x"):
             return f"&{self.rate}" if port.title == self.rate else port.word
-        key = self.replaced(port)
+        key = self.target_of(port)
         return f"({port.kind} *)(at + {self.places[key]})" if key else f"&{LOSS}"
 
     def _pass_argument(self, port: RunArgument) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,7 +144,7 @@ def test_what_is_reordered_in_the_call_counts(monkeypatch: pytest.MonkeyPatch) -
     outside = [path for path in peer._paths.values() if path.after]
     assert outside and all(len(path.steps) == 1 for path in outside)
     short = {path.name: 1e-9 for path in outside}
-    of = lambda timed, least: SimpleNamespace(  # noqa: E731
+    of = lambda timed, least: service.TimedPaths(  # noqa: E731
         calls=dict.fromkeys(timed, 1), seconds=dict.fromkeys(timed, 1.0) | short
     )
     monkeypatch.setattr(service.TimedPaths, "of", of)

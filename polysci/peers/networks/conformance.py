@@ -133,9 +133,9 @@ def _outside(test: Any) -> str:
     for value in (*model.graph.input, *model.graph.output):
         if not value.type.HasField("tensor_type"):
             return "sequences, maps and optional values"
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        if np.dtype(dtype).name not in STORED:
-            return f"elements of {_type_name(onnx, value.type.tensor_type.elem_type)}"
+        kind = value.type.tensor_type.elem_type
+        if np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).name not in STORED:
+            return f"elements of {onnx.TensorProto.DataType.Name(kind).lower()}"
     return ""
 
 
@@ -146,10 +146,6 @@ def _is_newer(onnx: Any, op: str) -> bool:
     except onnx.defs.SchemaError:
         return True
     return False
-
-
-def _type_name(onnx: Any, kind: int) -> str:
-    return str(onnx.TensorProto.DataType.Name(kind)).lower()
 
 
 def judge_cases(

@@ -101,18 +101,6 @@ def operator_of(problem: Problem) -> DnnlOperator:
     raise UnsupportedError(f"{problem}: oneDNN has no such operator")
 
 
-def _convolution(conv: Convolution) -> DnnlOperator:
-    return _convolve(conv, _FORWARD)
-
-
-def _backward_data(gradient: BackwardData) -> DnnlOperator:
-    return _convolve(gradient.forward, _BACKWARD_DATA)
-
-
-def _backward_weights(gradient: BackwardWeights) -> DnnlOperator:
-    return _convolve(gradient.forward, _BACKWARD_WEIGHTS, packed=False)
-
-
 def _convolve(conv: Convolution, direction: _Direction, *, packed: bool = True) -> DnnlOperator:
     """A direction of a convolution, of images and filters."""
     filters: tuple[int, ...] = (conv.K // conv.groups, conv.C // conv.groups, *conv.taps)
@@ -210,9 +198,11 @@ def _matrix(product: Matmul, name: str, argument: int, axes: str) -> DnnlOperand
 
 _OPERATORS: Mapping[type[Problem], Callable[..., DnnlOperator]] = MappingProxyType(
     {
-        Convolution: _convolution,
-        BackwardData: _backward_data,
-        BackwardWeights: _backward_weights,
+        Convolution: lambda conv: _convolve(conv, _FORWARD),
+        BackwardData: lambda gradient: _convolve(gradient.forward, _BACKWARD_DATA),
+        BackwardWeights: lambda gradient: _convolve(
+            gradient.forward, _BACKWARD_WEIGHTS, packed=False
+        ),
         Matmul: _matmul,
     }
 )

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from polysci.errors import CheckError, UnsupportedError
 from polysci.measure.disturbance import observe
-from polysci.measure.timed_calls import PAGE_OFFSETS, Timed, count_copies
+from polysci.measure.timed_calls import PAGE_OFFSETS, Timed, TimedPaths, count_copies
 from polysci.numerics.dtypes import DTYPES, values
 from polysci.ops import parse_problem
 from polysci.peers.example_inputs import ExampleInputs, example_inputs, fault
-from polysci.peers.fastest import TimedPaths
 from polysci.peers.onednn import declarations as api
 from polysci.peers.onednn.library import Dnnl, DnnlMemory, Execution, Handle
 from polysci.peers.onednn.operators import DnnlOperator, Formats, operator_of
@@ -81,10 +80,7 @@ class OneDNN:
         """
         timed = {name: self._ready([path]) for name, path in self._paths.items()}
         trials = TimedPaths.of(timed, min_sample_s)
-        best = min(
-            (name for name, path in self._paths.items() if path.plain),
-            key=lambda name: (trials.seconds[name], name),
-        )
+        best = trials.fastest(name for name, path in self._paths.items() if path.plain)
         self._timed = {False: (timed[best], trials.calls[best])}
         if cold_bytes:
             cold = self._ready(self._copies(self._paths[best], cold_bytes))

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from polysci.errors import CheckError
 from polysci.measure.disturbance import observe
-from polysci.measure.timed_calls import Timed, count_copies
+from polysci.measure.timed_calls import Timed, TimedPaths, count_copies
 from polysci.ops import parse_problem
 from polysci.peers.example_inputs import example_inputs
-from polysci.peers.fastest import TimedPaths
 from polysci.peers.pytorch.operands import Operands, Path, Run
 from polysci.peers.pytorch.ways import float_paths, integer_paths
 from polysci.runtime.backends.host import Host
@@ -74,12 +73,12 @@ class PyTorch:
         timed = {name: Timed(Host(), run, repeat(()), ()) for name, run in self._paths.items()}
         with self._torch.inference_mode():
             trials = TimedPaths.of(timed, min_sample_s)
-            best = min(timed, key=lambda name: (trials.seconds[name], name))
+            best = trials.fastest(timed)
             self._timed = {False: (timed[best], trials.calls[best])}
             if cold_bytes:
                 once = {path.name for path in _ways(self._operands) if path.once}
-                again = sorted(timed.keys() - once, key=lambda name: (trials.seconds[name], name))
-                cold = Timed(Host(), _call, cycle(self._copies(again[0], cold_bytes)), ())
+                again = trials.fastest(timed.keys() - once)
+                cold = Timed(Host(), _call, cycle(self._copies(again, cold_bytes)), ())
                 self._timed[True] = cold, cold.calls(min_sample_s)
         return {"path": best, "seconds": trials.seconds}
 

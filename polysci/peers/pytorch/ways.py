@@ -113,7 +113,8 @@ def ways_to_multiply(operands: Operands) -> Sequence[Way]:
     eager = [Way("eager matmul", _multiply)]
     if not product.constant:
         return eager
-    eager += [Way("eager matmul, constant factor transposed ahead", _transpose_factor)]
+    transposed = "eager matmul, constant factor transposed ahead"
+    eager += [Way(transposed, lambda operands, w: _multiply(operands, w.mT.contiguous().mT))]
     if product.constant == "a" or product.batch is not None or _is_by_columns(product):
         return eager
     return (
@@ -139,10 +140,6 @@ def _multiply(operands: Operands, w: Any) -> Step:
         return call(w, x) if constant_first else call(x, w)
 
     return step
-
-
-def _transpose_factor(operands: Operands, w: Any) -> Step:
-    return _multiply(operands, w.mT.contiguous().mT)
 
 
 def _linear(operands: Operands, w: Any) -> Step:
@@ -230,13 +227,9 @@ _CONVOLUTIONS: Final[Mapping[str, Sequence[Way]]] = MappingProxyType(
 )
 
 
-def _convolve(operands: Operands) -> Sequence[Way]:
-    return _CONVOLUTIONS[operands.conv.layout]
-
-
 _OPERATORS: Final[Mapping[type[Problem], Callable[[Operands], Sequence[Way]]]] = MappingProxyType(
     {
-        Convolution: _convolve,
+        Convolution: lambda operands: _CONVOLUTIONS[operands.conv.layout],
         BackwardData: gradients_of_input,
         BackwardWeights: gradients_of_filters,
         Matmul: ways_to_multiply,
