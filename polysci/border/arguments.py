@@ -65,24 +65,22 @@ def check_real(name: str, value: Any, least: float = 0.0, below: float = 2.0**12
 
     A bool is no number.
     """
-    if not _is_of(value, Real):
-        raise TypeError(f"{name}: expected a number, got {describe(value)}")
-    if not least <= value < below:
-        limits = f"at least {least:g}, below {below:g}"
-        raise SpecError(f"{name}={describe(value)}: expected a number of {limits}")
+    _check_number(name, value, (Real, "a number"), (least, below), f"{least:g}, below {below:g}")
 
 
 def check_whole(name: str, value: Any, least: int = 1, below: int = 1 << 60) -> None:
     """Raise TypeError for no whole number, SpecError for one outside of the limits."""
-    if not _is_of(value, Integral):
-        raise TypeError(f"{name}: expected a whole number, got {describe(value)}")
-    if not least <= value < below:
-        limits = f"at least {least}, below 2^{below.bit_length() - 1}"
-        raise SpecError(f"{name}={describe(value)}: expected a whole number of {limits}")
+    limits = f"{least}, below 2^{below.bit_length() - 1}"
+    _check_number(name, value, (Integral, "a whole number"), (least, below), limits)
 
 
-def _is_of(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _check_number(
+    name: str, value: Any, kind: tuple[Any, str], limits: tuple[float, float], text: str
+) -> None:
+    if not isinstance(value, kind[0]) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected {kind[1]}, got {describe(value)}")
+    if not limits[0] <= value < limits[1]:
+        raise SpecError(f"{name}={describe(value)}: expected {kind[1]} of at least {text}")
 
 
 def check_path(name: str, value: object) -> Path:

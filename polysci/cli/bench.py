@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polysci.cli.display import Display
     from polysci.ops.problem import Problem
     from polysci.peers.contest import LayerComparison
-    from polysci.peers.rival import LayerRival
+    from polysci.peers.process import LayerRival
     from polysci.tune import Result
 
 HELP = "time every layer in turns with other libraries"
@@ -116,8 +116,7 @@ def _note_error(problem: Problem, faults: list[Fault], display: Display) -> Iter
 
 def _rivals(arguments: argparse.Namespace) -> list[LayerRival]:
     """The peers' processes, none started. Raises SpecError and UnsupportedError."""
-    from polysci.peers.process import peer_named
-    from polysci.peers.rival import LayerRival
+    from polysci.peers.process import LayerRival, peer_named
 
     names = [name.strip() for names in arguments.against for name in names.split(",")]
     if repeated := next((name for name in names if names.count(name) > 1), None):

@@ -11,7 +11,7 @@ import numpy as np
 
 from polysci.border.arguments import check_type, describe
 from polysci.errors import SpecError
-from polysci.text.names import known_name, suggest
+from polysci.text.names import suggest
 
 
 def array_type(dtype: str) -> np.dtype[Any]:
@@ -116,7 +116,7 @@ def precision_named(name: str) -> Precision:
     other = {**ALIASES, **SPELLINGS}
     rows |= {**PRECISIONS, **{alias: PRECISIONS[full] for alias, full in other.items()}}
     try:
-        return rows[known_name(name, rows)]
+        return rows[name.lower()]
     except KeyError:
         known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
         hint = suggest(name, [*PRECISIONS, *ALIASES, *SPELLINGS])

@@ -23,7 +23,7 @@ from polysci.ops.convolution_rules import AXES, ConvolutionFamily
 from polysci.ops.problem import Kind, Problem, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import Line, read
-from polysci.text.names import known_name, suggest
+from polysci.text.names import suggest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -258,7 +258,7 @@ def _check_texts(family: ConvolutionFamily, texts: Mapping[str, object]) -> dict
     """Return the text fields, in their canonical form."""
     checked = {field: rules.text(family, field, value) for field, value in texts.items()}
     layout = checked["layout"]
-    checked["layout"] = known_name(layout, LAYOUTS)
+    checked["layout"] = layout.lower()
     if checked["layout"] not in LAYOUTS:
         known = f"{', '.join(LAYOUTS)}{suggest(layout, LAYOUTS)}"
         raise SpecError(f"{family.name}: layout={layout!r} is none of {known}")

@@ -13,8 +13,7 @@ from polysci.errors import SpecError
 from polysci.measure.bench import Bench, Candidate, cold_size
 from polysci.measure.samples import MOST_TURNS, Sample, Samples, fastest
 from polysci.ops.problem import Problem
-from polysci.peers.process import FAILURES
-from polysci.peers.rival import SAMPLE_S, WARM_UP_S, LayerRival
+from polysci.peers.process import FAILURES, SAMPLE_S, WARM_UP_S, LayerRival
 from polysci.space.schedule import Schedule
 
 LEAST_ROUNDS: Final = 9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +27,7 @@ from polysci.frontends.notation.syntax import Declaration
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
 from polysci.numerics.affine import Affine
+from polysci.torch import settings
 from polysci.torch.kernels import MOST, Calls
 from polysci.torch.library import register
 from polysci.tune import check_options
@@ -45,15 +45,6 @@ _OPTIONS: Final = (
     *("update", "reproducible"),
 )
 _calls = Calls()
-_is_child = False  # of fork: threads of the parent are not there
-
-
-def _mark_child() -> None:
-    global _is_child
-    _is_child = True
-
-
-os.register_at_fork(after_in_child=_mark_child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +277,7 @@ def _run(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
     """Compute a plan on the CPU."""
     _signature(plan).check(tensors)
     shapes = tuple(tuple(x.shape) for x in tensors)
-    threads = 1 if _is_child else json.loads(plan)[3]["threads"]
+    threads = 1 if settings.is_child() else json.loads(plan)[3]["threads"]
     key = plan, shapes, threads
     call = _calls.get(key) or _calls.add(key, lambda: _Call.of(plan, shapes, threads))
     results: list[Tensor] = call(tensors)

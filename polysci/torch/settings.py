@@ -29,6 +29,7 @@ class Settings:
 
 _get_num_threads: Callable[[], int] = torch.get_num_threads
 _settings, _base = Settings(), 0
+_is_child = False  # of fork: threads of the parent are not there
 _bases = {_settings: 0}  # by settings whose threads are 0
 
 
@@ -87,6 +88,11 @@ def threads() -> int:
     return _settings.threads or _get_num_threads()
 
 
+def is_child() -> bool:
+    """Tell whether this process is a child of fork."""
+    return _is_child
+
+
 def key() -> int:
     """Return a number for what applies to a call that begins now; as quick as can be."""
     return _base + (_settings.threads or _get_num_threads())
@@ -100,6 +106,8 @@ def _use(chosen: Settings) -> None:
 
 def _have_one_thread() -> None:
     """Use one thread in a child of fork: OpenMP's runtime would wait for those of its parent."""
+    global _is_child
+    _is_child = True
     _use(replace(_settings, threads=1))
 
 

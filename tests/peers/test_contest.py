@@ -61,7 +61,7 @@ class StandIn:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StandIn]]:
-    monkeypatch.setattr("polysci.peers.rival.LayerRival", StandIn)
+    monkeypatch.setattr("polysci.peers.process.LayerRival", StandIn)
     monkeypatch.setattr("polysci.peers.process.peer_named", lambda name: PEERS[name])
     monkeypatch.setattr(StandIn, "calls", [])
     monkeypatch.setattr("polysci.peers.contest.cold_size", lambda: 1 << 18)

@@ -16,7 +16,7 @@ from polysci.peers.example_inputs import example_inputs
 from polysci.peers.onednn import service
 from polysci.peers.onednn.discovery import find_libraries
 from polysci.peers.onednn.service import DnnlPath, OneDNN
-from polysci.peers.rival import LayerRival
+from polysci.peers.process import LayerRival
 from polysci.target.host import detect
 from tests.support.command import done
 

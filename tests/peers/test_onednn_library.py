@@ -19,7 +19,7 @@ from polysci.peers.onednn.discovery import find_libraries
 from polysci.peers.onednn.library import Dnnl
 from polysci.peers.onednn.operators import operator_of
 from polysci.peers.onednn.service import DnnlProblem
-from polysci.peers.rival import LayerRival
+from polysci.peers.process import LayerRival
 from polysci.runtime.build import cache
 
 VERSION = """

@@ -14,9 +14,9 @@ from polysci.errors import CheckError, UnsupportedError
 from polysci.numerics.activations import ACTIVATIONS
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
+from polysci.peers.process import LayerRival
 from polysci.peers.pytorch import service
 from polysci.peers.pytorch.service import PyTorch
-from polysci.peers.rival import LayerRival
 from polysci.target.machine import Machine
 from tests.peers.test_peers import FLOATS, SHAPES, WHOLE
 
