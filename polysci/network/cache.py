@@ -51,7 +51,7 @@ from polysci.runtime.measurement import host_of
 from polysci.runtime.policy import read_policy
 from polysci.target.extensions import resource
 from polysci.target.isas import kernel_sources
-from polysci.tune.individuals import LAYER, NETWORK, parse_texts, text_of
+from polysci.tune.records import LAYER, NETWORK, parse_choices, write_choices
 from polysci.tune.wisdom import LEVELS, Record, Wisdom
 
 DIGITS: Final = 16  # of a digest
@@ -111,7 +111,7 @@ class NetworkRecords:
                 self.key, options.threads, options.target.isa.features,
                 host=host_of(options.target), level=level,
             )  # fmt: skip
-            return parse_texts(record.schedule) if record else None
+            return parse_choices(record.schedule) if record else None
         return None
 
     def seeds(self, layers: Sequence[str], count: int) -> list[dict[str, str]]:
@@ -127,7 +127,7 @@ class NetworkRecords:
         choices = list[dict[str, str]]()
         for record in ranked[:count]:
             with suppress(PolysciError):
-                choices.append(_for_layers(parse_texts(record.schedule), layers))
+                choices.append(_for_layers(parse_choices(record.schedule), layers))
         return choices
 
     def keep(self, texts: Mapping[str, str], seconds: float, *, whole: bool) -> None:
@@ -137,7 +137,7 @@ class NetworkRecords:
         level = max(least, "patient", key=LEVELS.index) if whole else least
         try:
             self.wisdom.record(
-                self.key, options.threads, options.target.isa.features, level, text_of(texts),
+                self.key, options.threads, options.target.isa.features, level, write_choices(texts),
                 seconds, host=host_of(options.target), isa=options.target.isa.name,
             )  # fmt: skip
         except (WisdomError, ValueError) as error:  # thousands of characters, of hundreds of layers

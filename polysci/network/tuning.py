@@ -55,7 +55,7 @@ from polysci.runtime.measurement import host_of
 from polysci.space.schedule import Schedule, parse
 from polysci.space.summation import SummationOrder
 from polysci.tune import LEVELS, Progress, Result, context_of, optimize
-from polysci.tune.individuals import AS_COSTS, LAYER, OTHERWISE
+from polysci.tune.records import AS_COSTS, LAYER, OTHERWISE
 from polysci.tune.tuned_trials import KNOWN, state_path
 from polysci.tune.tuners import (
     Decision,

@@ -196,7 +196,8 @@ class Problem(Protocol):
             operand.name: items[operand.name] * math.prod(operand.shape)
             for operand in operands(self)
         }
-        limit = physical_memory() if available is None else available
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = physical if available is None else available
         if sum(sizes.values()) > limit:
             text = ", ".join(f"{name} {bytes_} bytes" for name, bytes_ in sizes.items())
             raise SpecError(f"{self}: {text} are beyond the {limit} bytes of memory")
@@ -272,8 +273,3 @@ def input_shapes(problem: Problem) -> dict[str, Shape]:
         "bias": (problem.y_shape[problem.bias_axis],),
         "residual": problem.y_shape,
     }
-
-
-def physical_memory() -> int:
-    """Return bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

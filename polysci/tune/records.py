@@ -1,4 +1,4 @@
-"""Records of a search: those it takes from earlier ones, and those it leaves."""
+"""Records of a search: those it takes and leaves; choices of networks as text for records."""
 
 from __future__ import annotations
 
@@ -8,24 +8,69 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log
+from typing import Final
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError, WisdomError
 from polysci.lower.choice import admits, parse_record_key
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
+from polysci.ops.registry import parse_key
 from polysci.runtime.measurement import Measurement, host_of
 from polysci.runtime.source import Source, emit
 from polysci.space import schedule
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.target import Target
-from polysci.tune.individuals import NETWORK, check_individual
 from polysci.tune.result import Trial
 from polysci.tune.wisdom import LEVELS, TRIAL, Record, Wisdom
 
 SEEDS = 2  # schedules of other machines that are tried here
 _NUMBER = re.compile(r"[0-9]+")
+NETWORK: Final = "network"  # the first word of keys of records of individuals
+LAYER: Final = "layer"  # the first word of a choice between schedules; the problem's key follows
+PASSES: Final = ("apart", "turned", "no_rows", "updates")  # those of others; a tensor follows
+AS_COSTS, OTHERWISE = "as costs say", "otherwise"  # the options of these
+_IS, _AND = " = ", "; "
+_KEY: Final = re.compile(rf"{NETWORK} [0-9a-f]+ \w+ \w+ (reproducible )?[0-9a-f]+")
 _log = logging.getLogger(__name__)
+
+
+def write_choices(texts: Mapping[str, str]) -> str:
+    """Return the choices of a network's individual as one line of text, for a record.
+
+    ``layer mm:64x64x64 f32 = j:16 i:6 > brgemm_avx2_f32_6x16; apart v3 = otherwise``.
+    """
+    return _AND.join(f"{name}{_IS}{text}" for name, text in texts.items())
+
+
+def parse_choices(text: str) -> dict[str, str]:
+    """Return the choices of such texts. Raises SpecError for other texts."""
+    texts = dict[str, str]()
+    for part in text.split(_AND):
+        name, sign, option = part.partition(_IS)
+        kind, _, what = name.partition(" ")
+        if not sign or not what:
+            raise _refuse_individual(f"expected 'CHOICE = OPTION', got {part!r}")
+        if kind != LAYER and (kind not in PASSES or option not in (AS_COSTS, OTHERWISE)):
+            raise _refuse_individual(f"there is no choice {part!r}")
+        if name in texts:
+            raise _refuse_individual(f"{name!r} is given twice")
+        texts[name] = option
+    return texts
+
+
+def _refuse_individual(reason: str) -> SpecError:
+    return SpecError(f"individual of a network: {reason}")
+
+
+def check_individual(problem: str, text: str, threads: int) -> None:
+    """Raise PolysciError unless its schedules are legal ones of their layers."""
+    if not _KEY.fullmatch(problem):
+        raise SpecError(f"problem {problem!r}: expected '{NETWORK} DIGEST TYPE ALGORITHM DIGEST'")
+    for name, option in parse_choices(text).items():
+        kind, _, key = name.partition(" ")
+        if kind == LAYER:
+            emit(parse_key(key), schedule.parse(option), threads)
 
 
 def check_record(record: Record) -> None:

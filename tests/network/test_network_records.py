@@ -21,8 +21,7 @@ from polysci.network.options import PlanOptions
 from polysci.notation import compile as compile_notation
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
-from polysci.tune.individuals import parse_texts, text_of
-from polysci.tune.records import check_record
+from polysci.tune.records import check_record, parse_choices, write_choices
 from polysci.tune.wisdom import Wisdom
 
 PLAIN = """
@@ -73,11 +72,11 @@ def test_individuals_are_texts() -> None:
     texts = {
         "layer mm:6x16x24 f32": "j:8 i:6 > brgemm_portable_f32_6x8", "apart v3": "otherwise",
     }  # fmt: skip
-    assert parse_texts(text_of(texts)) == texts
+    assert parse_choices(write_choices(texts)) == texts
     with pytest.raises(SpecError, match="expected 'CHOICE = OPTION', got 'no such'"):
-        parse_texts("no such; apart v3 = otherwise")
+        parse_choices("no such; apart v3 = otherwise")
     with pytest.raises(SpecError, match="'apart v3' is given twice"):
-        parse_texts("apart v3 = otherwise; apart v3 = as costs say")
+        parse_choices("apart v3 = otherwise; apart v3 = as costs say")
 
 
 def test_other_sizes_are_seeds_layer_by_layer(wisdom: Wisdom) -> None:
@@ -99,7 +98,7 @@ def test_what_a_tuner_found_is_taken_whatever_names_and_moves_by_export(
     options = {"isa": "portable", "wisdom": wisdom}
     tuned = compile_notation(PLAIN, SIZES, level="estimate", tuner=ONE, **options)
     (record,) = [r for r in wisdom.list() if r.problem.startswith("network ")]
-    assert record.level == "patient" and parse_texts(record.schedule)
+    assert record.level == "patient" and parse_choices(record.schedule)
     moved = Wisdom(tmp_path / "moved.sqlite")
     wisdom.export(tmp_path / "wisdom.json")
     assert moved.import_(tmp_path / "wisdom.json", check_record) == len(wisdom.list())

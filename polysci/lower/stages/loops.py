@@ -499,8 +499,8 @@ def rows_ahead(
             continue
         dtype, item = lowering.dtypes[load.tensor], lowering.item_bytes(load.tensor)
         if later := _later(access, item, known, extents, loops):
-            turn, inner = loops
-            places = {turn: Variable(turn) + _turns(row[1] * item), inner: row[0]}
+            (turn, inner), distance = loops, int(prior_of("table_ahead")) // (row[1] * item)
+            places = {turn: Variable(turn) + max(1, min(MOST_TURNS, distance)), inner: row[0]}
             lowering.accesses = {**known, **later}
             at = lowering.subscript(access, places)
             lowering.accesses = known
@@ -536,11 +536,6 @@ def _later(
         last = form.const + sum(coef * (extents[name] - 1) for name, coef in form.terms.items())
         later[load] = LaterAccess(form.terms, form.const, last=last)
     return later
-
-
-def _turns(row: int) -> int:
-    """Return how many turns that read rows of so many bytes lie in between."""
-    return max(1, min(MOST_TURNS, int(prior_of("table_ahead")) // row))
 
 
 def _asks(name: str, kind: str, address: Address, count: int, item: int) -> Statements:
