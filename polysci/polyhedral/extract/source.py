@@ -79,17 +79,25 @@ class SourceText:
 
     filename: str
     text: str
-    code: str
-    region: tuple[int, int]
+    code: str = ""
+    region: tuple[int, int] = (0, 0)
     constants: dict[str, int] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
 
     def fail(self, place: SourcePlace, what: str, rule: str = "") -> NoReturn:
         """Raise the SpecError for ``what`` at ``place``."""
-        raise _error_at(self.filename, self.text, place, what, rule)
+        lines = self.text.split("\n")
+        line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+        first = max(0, place.column - SHOWN) if len(line) > SHOWN else 0
+        shown = _UNPRINTABLE.sub("?", line[first : first + SHOWN])
+        margin = re.sub(r"[^\t]", " ", shown[: place.column - 1 - first])
+        where = f"{self.filename}:{place.line}:{place.column}"
+        message = f"{where}: {what}\n    {shown}\n    {margin}^"
+        raise SpecError(f"{message}\n{rule}" if rule else message)
 
     def place(self, offset: int) -> SourcePlace:
-        return _place(self.text, offset)
+        line = self.text.count("\n", 0, offset) + 1
+        return SourcePlace(line, offset - self.text.rfind("\n", 0, offset))
 
     def offset(self, place: SourcePlace) -> int:
         start = 0
@@ -114,60 +122,46 @@ def read(text: str, filename: str) -> SourceText:
     if len(text) > MAX_FILE:
         raise SpecError(f"{filename}: {len(text)} characters; at most {MAX_FILE} are read")
     text = text.replace("\r\n", "\n")
-    code = _LEXICAL.sub(lambda match: _without_comment(match, filename, text), text)
-    code = _without_uncounted(code, filename, text)
+    source = SourceText(filename, text)
+    code = _LEXICAL.sub(lambda match: _without_comment(match, source), text)
+    code = _without_uncounted(code, source)
     directives = list(_DIRECTIVE.finditer(code))
-    region = _region(filename, text, directives)
-    constants, opaque = _macros(filename, text, directives, region)
+    region = _region(source, directives)
+    constants, opaque = _macros(source, directives, region)
     blanked = _DIRECTIVE.sub(lambda match: _blank(match.group()), code)
     source = SourceText(filename, text, blanked, region, constants, opaque)
     _check_region(source, directives)
     return source
 
 
-def _error_at(filename: str, text: str, place: SourcePlace, what: str, rule: str) -> SpecError:
-    lines = text.split("\n")
-    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-    first = max(0, place.column - SHOWN) if len(line) > SHOWN else 0
-    shown = _UNPRINTABLE.sub("?", line[first : first + SHOWN])
-    margin = re.sub(r"[^\t]", " ", shown[: place.column - 1 - first])
-    message = f"{filename}:{place.line}:{place.column}: {what}\n    {shown}\n    {margin}^"
-    return SpecError(f"{message}\n{rule}" if rule else message)
-
-
-def _place(text: str, offset: int) -> SourcePlace:
-    return SourcePlace(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
-
-
 def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _without_comment(match: re.Match[str], filename: str, text: str) -> str:
+def _without_comment(match: re.Match[str], source: SourceText) -> str:
     token = match.group()
     if token == "/*":
-        place = _place(text, match.start())
-        raise _error_at(filename, text, place, "this comment is never closed", "")
+        source.fail(source.place(match.start()), "this comment is never closed")
     return _blank(token) if token[0] == "/" else token
 
 
-def _without_uncounted(code: str, filename: str, text: str) -> str:
+def _without_uncounted(code: str, source: SourceText) -> str:
     """Return the code with its conditionals, and the lines that they leave out, blanked."""
     directives = list(_DIRECTIVE.finditer(code))
-    first = next((match for match in directives if is_conditional(match.group())), None)
+    first = next((m for m in directives if _name(m.group()) in _CONDITIONALS), None)
     if first is None:
         return code
     try:
-        counted = lines_that_count(code, directives, Path(filename).parent)
+        counted = lines_that_count(code, directives, Path(source.filename).parent)
     except UnsupportedError as error:
         what = f"{' '.join(first.group().split())[:SHOWN]}: {error}"
         rule = "A text without #if, #ifdef and #ifndef is read without a preprocessor."
-        raise _error_at(filename, text, _place(text, first.start()), what, rule) from None
+        source.fail(source.place(first.start()), what, rule)
     lines = enumerate(code.split("\n"))
     return "\n".join(line if number in counted else _blank(line) for number, line in lines)
 
 
-def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[int, int]:
+def _region(source: SourceText, directives: list[re.Match[str]]) -> tuple[int, int]:
     """Offsets of the code between the two pragmas."""
     marks = [(m, kind.group(1)) for m in directives if (kind := _PRAGMA.fullmatch(m.group()))]
     kinds = [kind for _, kind in marks]
@@ -175,19 +169,17 @@ def _region(filename: str, text: str, directives: list[re.Match[str]]) -> tuple[
         return marks[0][0].end(), marks[1][0].start()
     rule = "A file has one region: #pragma scop, the loop nest, #pragma endscop."
     if not marks:
-        raise SpecError(f"{filename}: no #pragma scop found. {rule}")
+        raise SpecError(f"{source.filename}: no #pragma scop found. {rule}")
     for (mark, name), expected in zip(marks, ("scop", "endscop"), strict=False):
         if name != expected:
             what = "a scop inside a scop" if name == "scop" else "#pragma endscop without a scop"
-            raise _error_at(filename, text, _place(text, mark.start()), what, rule)
+            source.fail(source.place(mark.start()), what, rule)
     what = "#pragma scop is never ended" if len(marks) == 1 else "a second region"
-    raise _error_at(
-        filename, text, _place(text, marks[min(2, len(marks) - 1)][0].start()), what, rule
-    )
+    return source.fail(source.place(marks[min(2, len(marks) - 1)][0].start()), what, rule)
 
 
 def _macros(
-    filename: str, text: str, directives: list[re.Match[str]], region: tuple[int, int]
+    source: SourceText, directives: list[re.Match[str]], region: tuple[int, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Return the integer macros before the region; every other one, and why it cannot be used."""
     constants: dict[str, int] = {}
@@ -205,8 +197,7 @@ def _macros(
             continue
         name, call, body = match.groups()
         if name in KEYWORDS:
-            place = _place(text, directive.start())
-            raise _error_at(filename, text, place, f"#define of the keyword {name}", "")
+            source.fail(source.place(directive.start()), f"#define of the keyword {name}")
         value = None if call else integer(body, constants)
         if name in opaque:
             continue
@@ -293,11 +284,6 @@ def _check_nesting(source: SourceText) -> None:
         if depth > MAX_NESTING:
             place = source.place(source.region[0] + bracket.start())
             source.fail(place, f"brackets nested deeper than {MAX_NESTING}")
-
-
-def is_conditional(directive: str) -> bool:
-    """Return whether a directive (``#ifdef N``) begins, splits or ends lines that may not count."""
-    return _name(directive) in _CONDITIONALS
 
 
 def lines_that_count(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from polysci.numerics.arrays import round_up
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
-from polysci.program.stages import ConcatStage, Program, RepeatStage, Stage, ViewStage
+from polysci.program.stages import ConcatStage, Program, RepeatStage, ViewStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,11 @@ def order_for_memory(program: Program) -> Program:
     if program.in_place or any(isinstance(stage, BranchStage) for stage in program.stages):
         return program
     scheduler = _Scheduler(program)
-    orders = [range(len(program.stages)), scheduler.order(_least), scheduler.order(_depth_first)]
+    orders = [
+        range(len(program.stages)),
+        scheduler.order(scheduler.growth),
+        scheduler.order(scheduler.continuation),
+    ]
     programs = [
         replace(program, stages=tuple(program.stages[at] for at in order)) for order in orders
     ]
@@ -116,24 +120,7 @@ def arena_bytes(program: Program) -> int:
     return arrange(place_buffers(program)).size
 
 
-@dataclass(frozen=True, slots=True)
-class NextStage:
-    """A stage that may run next: how much it adds to the memory in use, whether it goes on.
-
-    ``follows``: it reads what the last stage made.
-    """
-
-    at: int
-    growth: int
-    follows: bool
-
-
-def _least(candidate: NextStage) -> tuple[int, ...]:
-    return candidate.growth, candidate.at
-
-
-def _depth_first(candidate: NextStage) -> tuple[int, ...]:
-    return not candidate.follows, candidate.growth, candidate.at
+Rank = Callable[[int, Sequence[int]], tuple[int, ...]]  # of a stage behind others; least is next
 
 
 @dataclass(slots=True)
@@ -175,20 +162,20 @@ class _Scheduler:
             name = parent
         return name
 
-    def order(self, key: Callable[[NextStage], tuple[int, ...]]) -> Sequence[int]:
-        """Positions of stages, always the ready one with the least key next."""
+    def order(self, rank: Rank) -> Sequence[int]:
+        """Positions of stages, always the ready one of the least rank next."""
         done: list[int] = []
-        pending, finished = dict.fromkeys(range(len(self.waits))), set[int]()
+        pending = dict.fromkeys(range(len(self.waits)))
         while pending:
+            finished = {*done}
             ready = [at for at in pending if self.waits[at] <= finished]
-            chosen = min((self.candidate(at, done, finished) for at in ready), key=key).at
-            done.append(chosen)
-            finished.add(chosen)
-            del pending[chosen]
+            done.append(min(ready, key=lambda at: rank(at, done)))
+            del pending[done[-1]]
         return done
 
-    def candidate(self, at: int, done: Sequence[int], finished: set[int]) -> NextStage:
-        stage = self.program.stages[at]
+    def growth(self, at: int, done: Sequence[int]) -> tuple[int, ...]:
+        """Return how much a stage adds to the memory in use, and its position."""
+        stage, finished = self.program.stages[at], {*done}
         growth, kept = 0, {*self.program.border(), *self.program.constants}
         for name in {self.root(self.memory, name) for name in (*stage.inputs, *stage.outputs)}:
             users = self.users[name]
@@ -196,6 +183,9 @@ class _Scheduler:
                 continue
             size = self.program.values[name].bytes
             growth += size * (not users & finished) - size * (users <= finished | {at})
-        last: Stage | None = self.program.stages[done[-1]] if done else None
-        follows = last is not None and bool({*last.outputs} & {*stage.inputs})
-        return NextStage(at, growth, follows)
+        return growth, at
+
+    def continuation(self, at: int, done: Sequence[int]) -> tuple[int, ...]:
+        """Put the stages first that read what the last one made; then as ``growth``."""
+        made = {*self.program.stages[done[-1]].outputs} if done else set[str]()
+        return not made & {*self.program.stages[at].inputs}, *self.growth(at, done)
