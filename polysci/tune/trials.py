@@ -162,14 +162,10 @@ class Trials:
 
     def choose(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
         """Return the candidates to measure next, by what was measured."""
-        measured = [
-            Measured(Candidate(trial.schedule, trial.predicted), trial.seconds)
-            for trial in self.trials.values()
-            if trial.seconds
-        ]
-        return (
-            choose_next(measured, untried, count, self.context.machine) if count and untried else []
-        )
+        tried = self.trials.values()
+        if not (count and untried):
+            return []
+        return choose_next(tried, untried, count, self.context.machine)
 
     def _try_other_form(self, runner: TrialRunner) -> None:
         """The fastest schedule with prefetches of weights that exceed L2, or without them."""
@@ -379,40 +375,26 @@ def _without_step(part: object) -> str:
     return part.dim if isinstance(part, Loop) else type(part).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A candidate and the seconds that it took."""
-
-    candidate: Candidate
-    seconds: float
-
-
 def choose_next(
-    measured: Sequence[Measured], untried: Sequence[Candidate], count: int, machine: Machine
+    tried: Iterable[Trial], untried: Sequence[Candidate], count: int, machine: Machine
 ) -> list[Candidate]:
     """The ``count`` candidates to measure next, each as if those before it were measured already.
 
     Ties go to the first one.
     """
-    columns = {
-        name: at
-        for at, name in enumerate(
-            dict.fromkeys(
-                name
-                for candidate in (*(trial.candidate for trial in measured), *untried)
-                for name in properties(candidate.schedule)
-            )
-        )
-    }
-    rows = np.array([_row(trial.candidate, columns) for trial in measured]).reshape(
-        -1, len(columns)
-    )
-    errors = np.array([log(trial.seconds / trial.candidate.seconds) for trial in measured])
+    measured = [trial for trial in tried if trial.seconds]
+    schedules = [trial.schedule for trial in measured]
+    schedules += [candidate.schedule for candidate in untried]
+    names = dict.fromkeys(name for schedule in schedules for name in properties(schedule))
+    columns = {name: at for at, name in enumerate(names)}
+    rows = np.array([_row(trial.schedule, columns) for trial in measured])
+    rows = rows.reshape(-1, len(columns))
+    errors = np.array([log((trial.seconds or inf) / trial.predicted) for trial in measured])
     common, own = map(machine.coefficient, ("common_error", "property_error"))
     spread = np.array([common if name == COMMON else own for name in columns])
     covariance = np.linalg.inv(np.diag(spread**-2.0) + rows.T @ rows / NOISE**2)
     terms = covariance @ rows.T @ errors / NOISE**2
-    left = np.array([_row(candidate, columns) for candidate in untried])
+    left = np.array([_row(candidate.schedule, columns) for candidate in untried])
     corrected = np.log([candidate.seconds for candidate in untried]) + left @ terms
     chosen: list[int] = []
     while len(chosen) < min(count, len(untried)):
@@ -425,9 +407,9 @@ def choose_next(
     return [untried[at] for at in chosen]
 
 
-def _row(candidate: Candidate, columns: dict[str, int]) -> np.ndarray:
+def _row(schedule: Schedule, columns: dict[str, int]) -> np.ndarray:
     row = np.zeros(len(columns))
-    row[[columns[name] for name in properties(candidate.schedule)]] = 1.0
+    row[[columns[name] for name in properties(schedule)]] = 1.0
     return row
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from polysci.lower.algorithm import Candidate
 from polysci.space.schedule import Schedule
 from polysci.target.machine import assume_rates
-from polysci.tune.trials import COMMON, Measured, choose_next, properties
+from polysci.tune.result import Trial
+from polysci.tune.trials import COMMON, choose_next, properties
 from tests.support.samples import FIXED
 
 MACHINE = assume_rates(FIXED)
@@ -24,6 +25,10 @@ def candidates(texts: list[str], seconds: float) -> list[Candidate]:
     return [
         Candidate(Schedule.parse(text), seconds * (1 + at / 1000)) for at, text in enumerate(texts)
     ]
+
+
+def tried(candidate: Candidate, seconds: float) -> Trial:
+    return Trial(candidate.schedule, candidate.seconds, seconds)
 
 
 def texts(chosen: list[Candidate]) -> list[str]:
@@ -44,7 +49,7 @@ def test_what_the_model_calls_much_slower_is_not() -> None:
 def test_the_kind_that_measured_better_is_refined(better: list[str]) -> None:
     pool = [*candidates(PLAIN, 1.0), *candidates(PACKED, 1.1)]
     measured = [
-        Measured(candidate, 1.0 if str(candidate.schedule) in better else 1.6)
+        tried(candidate, 1.0 if str(candidate.schedule) in better else 1.6)
         for candidate in (pool[0], pool[6])
     ]
     untried = [candidate for candidate in pool if candidate not in (pool[0], pool[6])]
@@ -53,7 +58,7 @@ def test_the_kind_that_measured_better_is_refined(better: list[str]) -> None:
 
 def test_an_error_that_all_have_in_common_changes_nothing() -> None:
     pool = [*candidates(PLAIN, 1.0), *candidates(PACKED, 1.1)]
-    measured, untried = [Measured(pool[0], 5.0)], pool[1:]
+    measured, untried = [tried(pool[0], 5.0)], pool[1:]
     assert texts(choose_next(measured, untried, 1, MACHINE)) == [PACKED[0]]
 
 
@@ -68,7 +73,7 @@ def test_each_is_chosen_once(seed: int, count: int) -> None:
         )
     ]
     cut = int(rng.integers(0, 5))
-    measured = [Measured(candidate, float(rng.uniform(1, 3))) for candidate in pool[:cut]]
+    measured = [tried(candidate, float(rng.uniform(1, 3))) for candidate in pool[:cut]]
     chosen = texts(choose_next(measured, pool[cut:], count, MACHINE))
     assert len(chosen) == len({*chosen}) == min(count, len(pool) - cut)
     assert not {*chosen} & {*texts(pool[:cut])}

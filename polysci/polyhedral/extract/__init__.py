@@ -38,6 +38,7 @@ RULE_LOOP = (
     "Loops are for (int i = low; i < high; ++i): a signed iterator of 32 bits or more, affine"
     " bounds, a constant step (++, --, +=, -=), a condition that the step runs towards."
 )
+Places = tuple[tuple[int, int], ...]  # (-1, position in a sequence) or (dim of a loop, direction)
 RULE_BODY = "A region holds for, if, { }, and the assignments =, +=, -=, *=."
 
 
@@ -88,25 +89,17 @@ class ExtractedNest:
     """The loops and guards around the current point of the walk.
 
     ``box`` is the space that the loops span, ``domain`` the part that guards leave; ``places`` the
-    order so far, as (-1, position in a sequence) or (dim of a loop, direction).
+    order so far.
     """
 
     level: LoopLevel
     domain: isl.Set
     box: isl.Set
-    places: tuple[tuple[int, int], ...] = ()
+    places: Places = ()
     position: Iterator[int] = field(default_factory=count)
 
-    def next_place(self) -> tuple[tuple[int, int], ...]:
+    def next_place(self) -> Places:
         return (*self.places, (-1, next(self.position)))
-
-
-@dataclass(frozen=True, slots=True)
-class UnplacedStatement:
-    """A statement whose schedule does not have its final width yet."""
-
-    statement: Statement
-    places: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,7 @@ class Walk:
 
     source: SourceText
     arrays: ArrayTable
-    collected: list[UnplacedStatement] = field(default_factory=list)
+    collected: list[tuple[Statement, Places]] = field(default_factory=list)
 
     def statements(self, nodes: Sequence[c_ast.Node]) -> tuple[Statement, ...]:
         """Every assignment under ``nodes``. Raises SpecError at the first unsupported node."""
@@ -123,8 +116,8 @@ class Walk:
         nest = ExtractedNest(LoopLevel(self.source, (), 0), universe, universe)
         for node in nodes:
             self.visit(node, nest)
-        width = max((len(statement.places) for statement in self.collected), default=0)
-        return tuple(_place(statement, width) for statement in self.collected)
+        width = max((len(places) for _, places in self.collected), default=0)
+        return tuple(_place(statement, places, width) for statement, places in self.collected)
 
     def visit(self, node: c_ast.Node, nest: ExtractedNest) -> None:
         visitor = _VISITORS.get(type(node))
@@ -263,9 +256,7 @@ class Walk:
             reduction,
             factors,
         )
-        self.collected.append(
-            UnplacedStatement(_name(statement, nest.level.iterators), nest.next_place())
-        )
+        self.collected.append((_name(statement, nest.level.iterators), nest.next_place()))
 
     def _check_target(self, node: c_ast.Node, level: LoopLevel) -> None:
         name = getattr(node, "name", None)
@@ -348,20 +339,20 @@ def _name_domain(relation: isl.Map, name: str, iterators: Sequence[str]) -> isl.
     return relation.set_tuple_name(isl.dim_type.in_, name)
 
 
-def _place(item: UnplacedStatement, width: int) -> Statement:
+def _place(statement: Statement, places: Places, width: int) -> Statement:
     """Return the statement with its schedule: positions and iterators in turn, zeros to the end."""
-    domain = item.statement.domain.get_space()
+    domain = statement.domain.get_space()
     space = isl.LocalSpace.from_space(
         isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, domain.dim(isl.dim_type.set))
     )
     order = isl.Map.from_domain(isl.Set.universe(space.get_space()))
-    for dim, value in (*item.places, *[(-1, 0)] * (width - len(item.places))):
+    for dim, value in (*places, *[(-1, 0)] * (width - len(places))):
         place = isl.Aff.val_on_domain(space, isl.Val(value if dim < 0 else 0))
         if dim >= 0:
             place = place.set_coefficient_val(isl.dim_type.in_, dim, isl.Val(value))
         order = order.flat_range_product(isl.Map.from_aff(place))
-    named = _name_domain(order, item.statement.name, item.statement.iterators)
-    return replace(item.statement, schedule=named)
+    named = _name_domain(order, statement.name, statement.iterators)
+    return replace(statement, schedule=named)
 
 
 _VISITORS: dict[type[c_ast.Node], Callable[[Walk, c_ast.Node, ExtractedNest], None]] = {
