@@ -21,9 +21,9 @@ from polysci.target.isas import isa_named
 from polysci.target.machine import Machine
 from polysci.tune.calibrate import machine_of
 from tests.support import exhaustive
+from tests.support.caches import enter_cache, write_policy
 from tests.support.flags import compiler_at, optimise
 from tests.support.judge import Judge
-from tests.support.machines import share_builds, write_policy
 from tests.support.rates import assume_rates_of_all, write_rates
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -114,15 +114,12 @@ def uncapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def fresh_cache(shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache directory for one test: no wisdom, assumed rates, the builds of the session."""
-    path = tmp_path / "fresh-cache"
-    path.mkdir(mode=0o700)
-    share_builds(shared_cache, path)
-    write_policy(path)
-    for file in shared_cache.glob("machine-*.json"):
+    before, path = Path(os.environ["POLYSCI_CACHE_DIR"]), tmp_path / "fresh-cache"
+    enter_cache(path, monkeypatch)
+    for file in before.glob("machine-*.json"):
         shutil.copy(file, path)
-    monkeypatch.setenv("POLYSCI_CACHE_DIR", str(path))
     return path
 
 

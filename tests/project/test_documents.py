@@ -18,7 +18,7 @@ from polysci.ops import parse_problem
 from polysci.ops.layer_lists import load, names
 from polysci.tune import LEVELS
 from tests.support.command import polysci
-from tests.support.machines import assume_all_rates
+from tests.support.rates import assume_all_rates
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

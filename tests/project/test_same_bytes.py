@@ -12,8 +12,8 @@ import pytest
 
 from polysci.target.host import detect
 from tests.support.compiling import saved
-from tests.support.machines import assume_all_rates
 from tests.support.onnxmodels import model, node, reals
+from tests.support.rates import assume_all_rates
 
 # The C library fills memory with a byte that follows from MALLOC_PERTURB_ when it hands it out and
 # when it takes it back.

@@ -12,7 +12,9 @@ from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.target import Target
 from polysci.tune.calibrate import machine_path
-from tests.support.machines import share_builds, write_policy
+from tests.support.caches import enter_cache
+
+INPUTS = sorted({row.x.name for row in PRECISIONS.values()})
 
 
 def write_rates(machine: Machine, target: Target, x: str) -> None:
@@ -27,12 +29,10 @@ def set_coefficients(patch: pytest.MonkeyPatch, **values: float) -> None:
     """Make another cache directory the current one, whose rates have these coefficients."""
     before = Path(os.environ["POLYSCI_CACHE_DIR"])
     folder = Path(tempfile.mkdtemp(prefix="coefficients-", dir=before))
-    share_builds(before, folder)
-    write_policy(folder)
+    enter_cache(folder, patch)
     for file in before.glob("machine-*.json"):
         machine = from_json(file.read_text(encoding="utf-8")).with_coefficients(values)
         (folder / file.name).write_text(machine.to_json(), encoding="utf-8")
-    patch.setenv("POLYSCI_CACHE_DIR", str(folder))
 
 
 def assume_rates_of_all() -> None:
@@ -40,7 +40,13 @@ def assume_rates_of_all() -> None:
 
     Threads share the stages of small networks too: no wait is dear, no saving too small.
     """
-    inputs = sorted({row.x.name for row in PRECISIONS.values()})
-    for isa, x in product(detect().allowed, inputs):
+    for isa, x in product(detect().allowed, INPUTS):
         rates = assume_rates(detect(isa)).with_coefficients({"barrier_us": 0.0, "team_us": 0.0})
         write_rates(rates, detect(isa), x)
+
+
+def assume_all_rates(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make ``folder`` the cache directory, with the rates that users' machines assume."""
+    enter_cache(folder, patch)
+    for isa, x in product(detect().runnable, INPUTS):
+        write_rates(assume_rates(detect(isa)), detect(isa), x)

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from random import Random
 
+from tests.support.caches import write_policy
 from tests.support.campaign.child import KINDS, Campaign
-from tests.support.machines import write_policy
 from tests.support.rates import assume_rates_of_all
 
 
