@@ -15,8 +15,8 @@ from polysci.export.files import LAYER_PROJECT, fill_template, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
 from polysci.loop_ir.interface import Function, Role, function
 from polysci.lower.registry import algorithm_of
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import Precision
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.printers.c_values import definition, parameter
 from polysci.printers.interface import SCALES, declare, dispatch, finish, refuse

@@ -9,9 +9,9 @@ import numpy as np
 from polysci.lower.algorithm import Algorithm
 from polysci.lower.registry import DEFAULT, algorithm_named
 from polysci.measure.integer_reference import Array, Arrays
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
+from polysci.numerics.scalar_functions import ACTIVATIONS, apply_numpy
 from polysci.ops.problem import Problem, bias_shape, input_shapes
 
 UNIT: Final = 2.0**-24  # largest relative error of one f32 rounding
@@ -115,9 +115,8 @@ class Reals:
             sizes, count = sizes + abs(bias) + abs(residual), count + _EPILOGUE
         bound = gamma(count) * _REFERENCE * sizes
         if self.activation:
-            activation = ACTIVATIONS[self.activation]
-            bound = activation.bound(expected, bound) + _FLUSHED
-            expected = activation.values(expected)
+            bound = ACTIVATIONS[self.activation].bound(expected, bound) + _FLUSHED
+            expected = apply_numpy(self.activation, expected)
         if variant == "fused":
             expected = np.clip(expected, *self.inputs["clamp"])
         error = abs(values(result, self.dtype).astype(np.float64) - expected)

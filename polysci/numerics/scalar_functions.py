@@ -15,7 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.arrays import Doubles
+from polysci.numerics.dtypes import from_bf16, precision_named, to_bf16
+from polysci.text.names import suggest
 
 Array = NDArray[Any]
 # The kinds of numbers that code computes with.
@@ -41,6 +44,11 @@ class SumEnd:
 
     slope: float
     error: float
+
+    def bound(self, x: Doubles, error: Doubles) -> Doubles:
+        """Return how far a result may be where the sum is ``x`` within ``error``."""
+        bound: Doubles = self.slope * error + self.error * np.maximum(abs(x) + error, 1.0)
+        return bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +334,10 @@ _ROWS: Final = (
     _conversion("to_unsigned", UNSIGNED, _to_unsigned),
 )  # fmt: skip
 FUNCTIONS: Final[dict[str, ScalarFunction]] = {row.name: row for row in _ROWS}
+# The functions that may end a sum, by name.
+ACTIVATIONS: Final[Mapping[str, SumEnd]] = MappingProxyType(
+    {row.name: row.end for row in _ROWS if row.end}
+)
 # Kind -> the function that makes a number of that kind of any other.
 CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {REAL: "real", EXACT: "exact", WHOLE: "whole", LONG: "long", UNSIGNED: "unsigned"}
@@ -350,3 +362,14 @@ def apply_numpy(name: str, *arguments: Array) -> Array:
     numpy = FUNCTIONS[name].numpy
     assert numpy is not None, f"{name}: no function of NumPy"
     return np.asarray(numpy(*arguments))
+
+
+def check_activation(problem: str, name: str, dtype: str) -> None:
+    """Raise SpecError for an unknown function, UnsupportedError beside integers."""
+    if name and name not in ACTIVATIONS:
+        known = f"{', '.join(ACTIVATIONS)}{suggest(name, ACTIVATIONS)}"
+        raise SpecError(f"{problem}: activation={name!r} is none of {known}")
+    if name and precision_named(dtype).integer:
+        raise UnsupportedError(
+            f"{problem}: activation={name!r} beside dtype={dtype!r}: activations end sums of reals"
+        )

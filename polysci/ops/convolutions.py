@@ -14,9 +14,9 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
-from polysci.numerics.activations import check_activation
 from polysci.numerics.affine import Affine, count_inside
 from polysci.numerics.dtypes import precision_named
+from polysci.numerics.scalar_functions import check_activation
 from polysci.ops import convolution_rules as rules
 from polysci.ops import convolution_words as grammar
 from polysci.ops.convolution_rules import AXES, ConvolutionFamily

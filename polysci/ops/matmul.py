@@ -22,8 +22,8 @@ import numpy as np
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction
-from polysci.numerics.activations import check_activation
 from polysci.numerics.dtypes import precision_named
+from polysci.numerics.scalar_functions import check_activation
 from polysci.ops.problem import Kind, Problem, Shape, check_text, row_strides
 from polysci.ops.textbook import Reference, iterator, textbook
 from polysci.ops.words import (

@@ -16,8 +16,8 @@ from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import DType, precision_named, values
+from polysci.numerics.scalar_functions import apply_numpy
 from polysci.ops.textbook import scop_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Problem(Protocol):
             added = _widen(residual, precision.y)
             y += added if beta == 1 else added * added.dtype.type(beta)
         if self.activation:
-            y = ACTIVATIONS[self.activation].values(y.astype(np.float64)).astype(y.dtype)
+            y = apply_numpy(self.activation, y.astype(np.float64)).astype(y.dtype)
         return y if bounds is None else np.clip(y, *bounds, out=y, casting="unsafe")
 
     def check_memory(self, available: int | None = None) -> None:

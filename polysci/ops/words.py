@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from polysci.border.arguments import check_type
 from polysci.errors import PolysciError, SpecError
-from polysci.numerics.activations import ACTIVATIONS
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.text.names import suggest
 
 LIMIT = 2**63  # values and products stay below

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from polysci.export import ExportedLayer, export_c
-from polysci.numerics.activations import ACTIVATIONS
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.ops import parse_problem
 from polysci.space import schedule
 from tests.support.exported import edited, run

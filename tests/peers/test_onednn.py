@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from polysci.errors import CheckError, UnsupportedError
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import PRECISIONS
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.ops.convolutions import Conv2d
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polysci.errors import CheckError, UnsupportedError
-from polysci.numerics.activations import ACTIVATIONS
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.peers import PEERS
 from polysci.peers.example_inputs import example_inputs
 from polysci.peers.process import LayerRival

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.arrays import Doubles
 from polysci.numerics.dtypes import PRECISIONS, precision_named, to_stored, values
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.runtime.build.library import load

@@ -5,8 +5,8 @@ from random import Random
 from types import MappingProxyType
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.numerics.activations import ACTIVATIONS
 from polysci.numerics.dtypes import precision_named
+from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.ops import problem_of
 from polysci.ops.conv_transpose2d import ConvTranspose2d
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d, Convolution
