@@ -31,6 +31,7 @@ from polysci.ops.words import (
     Line,
     read_activation,
     read_ending,
+    read_extent,
     write_activation,
     write_label,
 )
@@ -311,10 +312,7 @@ def _extent(line: Line, at: int, sign: str) -> tuple[int, int]:
     number = _NUMBER.match(line.text, at + 1)
     if number is None:
         raise line.error(at + 1, "expected an extent", RULE)
-    digits = number.group().lstrip("0") or "0"
-    if digits == "0" or len(digits) > 19 or int(digits) >= LIMIT:
-        raise line.error(at + 1, f"extent {digits[:20]}: expected 1 to 2^63 - 1", RULE)
-    return int(digits), number.end()
+    return read_extent(line, at + 1, number.group(), RULE), number.end()
 
 
 def _options(line: Line, at: int) -> tuple[dict[str, Any], int]:

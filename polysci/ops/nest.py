@@ -19,7 +19,7 @@ from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Kind, Problem, Shape, row_strides
 from polysci.ops.textbook import Reference, nest_of, scop_of, textbook
-from polysci.ops.words import LIMIT, Line, read_ending, write_label
+from polysci.ops.words import LIMIT, Line, read_ending, read_extent, write_label
 
 if TYPE_CHECKING:
     from cgen import Generable
@@ -288,7 +288,8 @@ class _NestText:
     def array(self) -> tuple[str, tuple[int, ...]]:
         """Take an array and its extents."""
         match = self.expect(_ARRAY, "an array and its extents")
-        shape = tuple(self.extent(match, text) for text in _BRACKETS.findall(match[2]))
+        texts, at = _BRACKETS.findall(match[2]), match.start(2)
+        shape = tuple(read_extent(self.line, at, text, RULE) for text in texts)
         if prod(shape) >= LIMIT:
             raise self.line.error(match.start(1), f"{match[1]} has more than 2^63 elements")
         return self.name(match), shape
@@ -298,7 +299,7 @@ class _NestText:
         match = self.expect(_LOOP, "a loop and its extent" + ", or ':'" * bool(others))
         if match[1] in others:
             raise self.line.error(match.start(1), f"the loop {match[1]} is repeated", RULE)
-        return self.name(match), self.extent(match, match[2])
+        return self.name(match), read_extent(self.line, match.start(2), match[2], RULE)
 
     def element(
         self, array: str, shape: tuple[int, ...], loops: Mapping[str, int], *, guarded: bool
@@ -344,11 +345,3 @@ class _NestText:
         if match[1] in KEYWORDS | RESERVED:
             raise self.line.error(match.start(1), f"{match[1]} is a word of C or isl; rename it")
         return match[1]
-
-    def extent(self, match: re.Match[str], text: str) -> int:
-        """Return an extent that a match holds as text."""
-        digits = text.lstrip("0")
-        if not 0 < len(digits) < 20 or int(digits) >= LIMIT:
-            what = f"extent {digits[:20] or 0}: expected 1 to 2^63 - 1"
-            raise self.line.error(match.start(2), what, RULE)
-        return int(digits)

@@ -191,6 +191,14 @@ def _number(line: Line, at: int, digits: str) -> int:
     return int(digits)
 
 
+def read_extent(line: Line, at: int, digits: str, rule: str) -> int:
+    """Return an extent that stands as digits in column ``at``. Raises SpecError."""
+    digits = digits.lstrip("0")
+    if not 0 < len(digits) < 20 or int(digits) >= LIMIT:
+        raise line.error(at, f"extent {digits[:20] or 0}: expected 1 to 2^63 - 1", rule)
+    return int(digits)
+
+
 def read_ending(line: Line, at: int) -> tuple[str, int]:
     """Return the name and the multiplicity that end the text, from column ``at`` on."""
     rest = line.text.rstrip()[at:]

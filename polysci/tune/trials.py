@@ -366,13 +366,10 @@ def properties(schedule: Schedule) -> Iterator[str]:
     yield f"packed {schedule.pack is not None}"
     yield from (f"{row.word} {schedule.has(row)}" for row in directives.DIRECTIVES)
     yield f"outermost {' '.join(dims[:1])}"
-    yield f"order {' '.join(map(_without_step, schedule.nest))}"
+    nest = (part.dim if isinstance(part, Loop) else type(part).__name__ for part in schedule.nest)
+    yield f"order {' '.join(nest)}"
     yield from (f"blocks of {dim}" for dim in dict.fromkeys(dims) if dims.count(dim) > 1)
     yield from (f"parallel {loop.dim}" for loop in schedule.parallel)
-
-
-def _without_step(part: object) -> str:
-    return part.dim if isinstance(part, Loop) else type(part).__name__
 
 
 def choose_next(

@@ -166,7 +166,7 @@ def _whole(function: str, *values: Value) -> Value:
     return Compute(function, WHOLE, values, (WHOLE,) * len(values))
 
 
-def accumulator_of(reduction: Reduce, kind: str, number: str = "") -> Accumulator:
+def accumulator_of(reduction: Reduce, kind: str, number: str) -> Accumulator:
     """Return the accumulator of values of a kind; in double where a sum in f32 loses digits."""
     terms = prod(extent for _, extent in reduction.over)
     long = kind == REAL and reduction.function == "add" and terms > MOST_TERMS

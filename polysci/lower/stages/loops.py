@@ -471,7 +471,7 @@ class UpdateLowering(LoopLowering):
         return self.share(outer, self.nest(ordered, inner))
 
 
-def vector_loop(name: str, end: int, body: Statements, lanes: int = 0) -> LoopStatement:
+def vector_loop(name: str, end: int, body: Statements, lanes: int) -> LoopStatement:
     """Return a loop from 0 on whose turns are lanes of vectors."""
     return For(name, as_index(0), as_index(end), block(*body), simd=True, lanes=lanes)
 
