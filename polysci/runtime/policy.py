@@ -15,7 +15,7 @@ FILE: Final = "policy.json"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is done unless the file says ``false``.
+    """Precautions that are taken unless the file says ``false``.
 
     ``first_runs``: new code first runs in a process of its own, where a crash does no harm.
     ``kept_networks``: networks at level ``estimate`` are kept, and loaded by later processes.
