@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -367,35 +367,49 @@ define(
 )
 
 
-def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,  # noqa: A002
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Compute ``torch.nn.functional.conv1d``; as ``conv2d``, along one axis."""
-    return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
+class Convolve(Protocol):
+    """The type of ``conv1d``, ``conv2d`` and ``conv3d``."""
+
+    def __call__(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None = None,  # noqa: A002
+        stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    ) -> Tensor: ...  # fmt: skip
 
 
-def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,  # noqa: A002
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Compute ``torch.nn.functional.conv2d``, with gradients.
+def _convolution(axes: int) -> Convolve:
+    """Return the function of images over so many axes."""
+    operator = OPERATORS[axes, "forward"]
 
-    Of float32, bfloat16 or float16, summed in float32. Contiguous and channels_last inputs are read
-    as they lie and give results in the same format; others are copied to the nearer of both.
-    Weights are packed once and again after they change. The first call of a shape searches and
-    compiles, as ``polysci.torch.options`` says. Raises UnsupportedError for other element types,
-    TypeError or ValueError for arguments that do not fit each other.
-    """
-    return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
+    def convolve(
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,  # noqa: A002
+        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    ) -> Tensor:  # fmt: skip
+        """Compute the function of torch.nn.functional that has this name, with gradients.
+
+        Of float32, bfloat16 or float16, summed in float32. Contiguous and channels_last inputs are
+        read as they lie and give results in the same format; others are copied to the nearer of
+        both. Weights are packed once and again after they change. The first call of a shape
+        searches and compiles, as ``polysci.torch.options`` says. Raises UnsupportedError for other
+        element types, TypeError or ValueError for arguments that do not fit each other.
+        """
+        x = input
+        if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
+            check_tensors(operator.name, {"input": x, "weight": weight})
+        if x.dim() == axes + 2 and type(padding) is int and type(stride) is int is type(dilation):
+            return operator(x, weight, bias, stride, padding, dilation, groups)
+        if x.dim() == axes + 1:  # one image
+            images = x.unsqueeze(0)
+            return convolve(images, weight, bias, stride, padding, dilation, groups).squeeze(0)
+        stride, dilation = hashable(stride), hashable(dilation)
+        if isinstance(padding, str):
+            x, padding = _pad(operator, x, weight, stride, padding, dilation)
+        return operator(x, weight, bias, stride, hashable(padding), dilation, groups)
+
+    convolve.__name__ = convolve.__qualname__ = operator.name
+    return convolve
 
 
-def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,  # noqa: A002
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Compute ``torch.nn.functional.conv3d``; as ``conv2d``, along three axes."""
-    return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
 
 
 def conv_transpose2d(
@@ -409,26 +423,6 @@ def conv_transpose2d(
     if input.dim() == 3:
         return transpose(input.unsqueeze(0), *arguments).squeeze(0)
     return transpose(input, *arguments)
-
-
-def _convolve(
-    axes: int, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int,
-) -> Tensor:  # fmt: skip
-    """Convolve with any padding, numbers as lists, and one image without an axis of images."""
-    operator = OPERATORS[axes, "forward"]
-    if not (isinstance(x, Tensor) and isinstance(w, Tensor)):
-        check_tensors(operator.name, {"input": x, "weight": w})
-    if x.dim() == axes + 2 and type(padding) is int and type(stride) is int is type(dilation):
-        return operator(x, w, bias, stride, padding, dilation, groups)
-    if x.dim() == axes + 1:
-        return _convolve(
-            axes, x.unsqueeze(0), w, bias, stride, padding, dilation, groups
-        ).squeeze(0)  # fmt: skip
-    stride, dilation = hashable(stride), hashable(dilation)
-    if isinstance(padding, str):
-        x, padding = _pad(operator, x, w, stride, padding, dilation)
-    return operator(x, w, bias, stride, hashable(padding), dilation, groups)
 
 
 def _pad(
