@@ -13,7 +13,7 @@ TileCounts = tuple[tuple[int, int], ...]  # how many register tiles, and of how 
 
 @dataclass(frozen=True, slots=True)
 class WinogradWork:
-    """What one call computes and moves: its features; sizes are in bytes.
+    """The features of a call: what it computes and moves; sizes are in bytes.
 
     ``u`` are the transformed filters, ``v`` the transformed input, ``m`` the products of a block.
     ``operations`` are those of vectors in both transforms. Each of ``gemms``, a point by one panel
@@ -96,7 +96,7 @@ class WinogradCosts:
 
     @property
     def weights_far(self) -> bool:
-        """Whether U is not in L2."""
+        """Return whether U is not in L2."""
         return self.context.cold or self.work.u + self.work.block > self._held_bytes
 
     def _gemms(self) -> float:

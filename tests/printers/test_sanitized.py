@@ -10,7 +10,7 @@ import pytest
 from polysci.loop_ir.functions import neutral
 from polysci.network.code import Code
 from polysci.numerics.scalar_functions import FUNCTIONS, LETTERS
-from polysci.printers.c_values import number
+from polysci.printers.c_values import c_type, number
 from polysci.printers.network import headers_for
 from polysci.target.isas import ISAS
 from tests.support.networks import network_of, read
@@ -103,13 +103,13 @@ def test_every_function_is_c(kind: str, tmp_path: Path) -> None:
     lines = ["#include <math.h>", "#include <stdint.h>"]
     texts = {name: row.template(kind) for name, row in FUNCTIONS.items()}
     first = {f"first_{n}": number(neutral(n, kind), kind) for n in ("add", "mul", "max", "min")}
-    names = {**texts, **first}
+    names, own = {**texts, **first}, c_type(kind)
     for name, text in names.items():
         if text is None:
             continue
         body = text.format("x", "y", "z")
-        lines.append(f"{kind} f_{name}({kind} x, {kind} y, {kind} z);")
-        lines.append(f"{kind} f_{name}({kind} x, {kind} y, {kind} z)")
+        head = f"{own} f_{name}({own} x, {own} y, {own} z)"
+        lines += [f"{head};", head]
         lines.append(f"{{ (void)x, (void)y, (void)z; return {body}; }}")
     source = tmp_path / "functions.c"
     text = "\n".join(lines)
