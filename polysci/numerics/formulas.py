@@ -91,8 +91,9 @@ def gradients(function: str) -> tuple[ast.expr | None, ...]:
         texts = [f"select({chosen}, {', '.join(pairs[n])})" if n in pairs else "0"
                  for n in row.inputs]  # fmt: skip
         return tuple(None if text == "0" else parse(text) for text in texts)
-    slopes = [parse(text) for text in row.derivatives]
-    return tuple(None if _is(slope, 0) else _times(ast.Name("dy"), slope) for slope in slopes)
+    return tuple(
+        None if text == "0" else _times(ast.Name("dy"), parse(text)) for text in row.derivatives
+    )
 
 
 def gradient_text(function: str) -> str:
@@ -100,10 +101,6 @@ def gradient_text(function: str) -> str:
     (part,) = gradients(function)[:1]
     assert part is not None
     return ast.unparse(part)
-
-
-def _is(part: ast.expr, value: int) -> bool:
-    return isinstance(part, ast.Constant) and part.value == value
 
 
 def _times(dy: ast.expr, slope: ast.expr) -> ast.expr:

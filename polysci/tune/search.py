@@ -303,20 +303,21 @@ class _ScheduleSearch:
                 trials, self.records, ranked, level, self.options.again,
                 self.options.find_candidates,
             )  # fmt: skip
-            winner = trials.run(tuned.attempt)
+            trial, source, measurement = trials.run(tuned.attempt)
         else:
             ahead, rest = self._with_seeds(ranked)
             first, every = len(ahead), [*ahead, *rest]
             most = level.measured and level.measured + first - 1
-            winner = trials.run(partial(trials.try_all, candidates=every, first=first, most=most))
+            attempt = partial(trials.try_all, candidates=every, first=first, most=most)
+            trial, source, measurement = trials.run(attempt)
         partly = trials.interrupted or trials.late
         if self.options.again:
             self.records.forget()
         self.records.keep(
-            winner.measurement, "estimate" if partly else self.options.level,
+            measurement, "estimate" if partly else self.options.level,
             trials.trials.values(), trials.compiler,
         )  # fmt: skip
-        result = self._result(winner.schedule, winner.source, winner.predicted, winner.measurement)
+        result = self._result(trial.schedule, source, trial.predicted, measurement)
         return replace(result, trials=tuple(trials.trials.values()), interrupted=trials.interrupted)
 
     def _with_seeds(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:

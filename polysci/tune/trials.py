@@ -57,14 +57,7 @@ OPTIMISM: Final = 1.0  # standard deviations below the corrected time that a bou
 COMMON: Final = "every schedule"
 
 
-@dataclass(frozen=True, slots=True)
-class Winner:
-    """The schedule that a search takes: its C, predicted seconds and measurement."""
-
-    schedule: Schedule
-    source: Source
-    predicted: float
-    measurement: Measurement
+Winner = tuple[Trial, Source, Measurement]  # that a search takes
 
 
 @dataclass(slots=True)
@@ -321,7 +314,7 @@ class Trials:
             self.note(replace(self.trials[other], seconds=seconds, fault=""))
         trial = self.trials[name]
         source = emit(self.problem, trial.schedule, self.context.threads)
-        return Winner(trial.schedule, source, trial.predicted, measurement)
+        return trial, source, measurement
 
     def _peak(self, runner: TrialRunner) -> tuple[float, bool]:
         """Peak of one core for these types, now or when it was calibrated, times the threads.
