@@ -2,10 +2,11 @@
 
 For each CPU whose samples are kept (those of model_quality.py, one thread, warm): the coefficients
 fitted to its samples; of those that no calibration fits, the value among RATIOS times the prior
-with which the fit leaves the least error. The standard error of a prior is the root mean square of
-what the CPUs' own values differ from it: what a CPU may expect that was never measured. They stand
-in polysci/target/coefficients.py. Nothing is run. Writes priors.csv, a row a coefficient; an empty
-cell means that no sample of the CPU tells values apart by DISTINCT.
+with which the fit leaves the least error; and what its calibration probed, where it is kept. The
+standard error of a prior is the root mean square of what the CPUs' own values differ from it, and
+of their standard errors: what a CPU may expect that was never measured. They stand in
+polysci/target/coefficients.py. Nothing is run. Writes priors.csv, a row a coefficient; an empty
+cell means that nothing that is kept of the CPU tells its value.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ import script
 
 from polysci.target.coefficients import FITTED, PRIORS, TABLE
 from polysci.text.tables import columns
-from polysci.tune.fit import SLOW, Row, fit
+from polysci.tune.fit import SLOW, Row, fit, fit_latency
 
 RATIOS: Final = (0.5, 0.7, 1.0, 1.4, 2.0)  # of the prior
 DISTINCT: Final = 0.002  # of the fit's error: less tells no values apart
-MOST: Final = 20  # schedules of each layer: enough, and the script ends within minutes
-# Coefficients that no calibration fits, and on which the kept samples may depend.
+MOST: Final = 12  # schedules of each layer: enough, and the script ends within minutes
+PROBED: Final = tuple(name for name, row in TABLE.items() if row.source == "probed")
+# Coefficients that no calibration finds, and on which the kept samples may depend.
 OTHERS: Final = (
     "scattered_store", "sparse_store", "usable_cache", "usable_ways", "usable_ways_rows",
-    "stray_seek", "translations", "skipped_line", "copy_kept",
+    "stray_seek", "translations", "skipped_line", "copy_kept", "short_run_ns", "l1_conflict",
+    "first_reads_memory", "late_prefetches",
 )  # fmt: skip
 
 
@@ -41,23 +44,35 @@ def main() -> int:
 def compare(arguments: Namespace) -> bool:
     """Fit every CPU, write and print the values and their distance from the priors."""
     cpus = [model_quality.read_cpu(name, arguments.quick) for name in model_quality.SAMPLES]
-    found = {cpu.name: own_values(_thin(cpu)) for cpu in cpus}
-    rows = [row_of(name, found) for name in (*FITTED, *OTHERS)]
+    found = {cpu.name: own_values(cpu) for cpu in cpus}
+    rows = [row_of(name, found) for name in (*FITTED, *PROBED, *OTHERS)]
     script.write_csv(script.stem(arguments, "priors").with_suffix(".csv"), rows)
     head = [*rows[0]]
     print(columns([head, *([str(row[key]) for key in head] for row in rows)], (0,)))
     return True
 
 
-def own_values(cpu: model_quality.SampledCpu) -> dict[str, float]:
-    """The coefficients of a CPU that its samples tell."""
-    rows = [*cpu.rows_to_fit()]
-    fitted = fit(rows, cpu.file.machine.with_coefficients(PRIORS))
-    values = dict(fitted.values)
+def own_values(cpu: model_quality.SampledCpu) -> dict[str, tuple[float, float]]:
+    """The coefficients of a CPU, and the standard error of each.
+
+    Those that its samples tell, else those that its calibration found.
+    """
+    own, prior = cpu.file.machine, cpu.file.machine.with_coefficients(PRIORS)
+    fitted = fit([*cpu.rows_to_fit()], prior)
+    calibrated = fit_latency(own) if own.measured else prior
+    values = {
+        name: (calibrated.coefficient(name), calibrated.errors.get(name, 0.0))
+        for name in (*FITTED, *PROBED)
+        if calibrated.coefficient(name) != TABLE[name].prior
+    }
+    values |= {name: (value, fitted.errors[name]) for name, value in fitted.values.items()}
+    few = _thin(cpu)
     for name in OTHERS:
-        errors = [error_of(cpu, name, ratio * TABLE[name].prior) for ratio in RATIOS]
+        most = 1.0 if TABLE[name].unit == "share" else np.inf
+        tried = [min(most, ratio * TABLE[name].prior) for ratio in RATIOS]
+        errors = [error_of(few, name, value) for value in tried]
         if max(errors) > (1 + DISTINCT) * min(errors):
-            values[name] = RATIOS[int(np.argmin(errors))] * TABLE[name].prior
+            values[name] = tried[int(np.argmin(errors))], 0.0
     return values
 
 
@@ -88,15 +103,18 @@ def _thin(cpu: model_quality.SampledCpu) -> model_quality.SampledCpu:
     return replace(cpu, layers=tuple(layers))
 
 
-def row_of(name: str, found: Mapping[str, Mapping[str, float]]) -> script.Row:
+def row_of(name: str, found: Mapping[str, Mapping[str, tuple[float, float]]]) -> script.Row:
     """A coefficient: its prior, the value of each CPU, and the standard error of the prior."""
     row, prior = TABLE[name], TABLE[name].prior
     own = [values[name] for values in found.values() if name in values]
-    error = float(np.sqrt(np.mean(np.square(np.array(own) - prior)))) if len(own) > 1 else None
+    squares = [(value - prior) ** 2 + error**2 for value, error in own]
     return {
         "coefficient": name, "unit": row.unit, "prior": prior,
-        **{cpu: f"{values[name]:.3g}" if name in values else "" for cpu, values in found.items()},
-        "error": f"{error:.2g}" if error is not None else "",
+        **{
+            cpu: f"{values[name][0]:.3g}" if name in values else ""
+            for cpu, values in found.items()
+        },
+        "error": f"{np.sqrt(np.mean(squares)):.2g}" if len(own) > 1 else "",
     }  # fmt: skip
 
 

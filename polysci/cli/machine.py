@@ -79,10 +79,10 @@ def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:
     for name, value in numbers(machine).items():
         unit, meaning = note_of(name)
         origin = origin_of(machine, name)
-        shown = f"({origin})" if origin.startswith("prior") else origin
+        shown = origin if origin.startswith("±") else f"({origin})" * bool(origin)
         yield meaning, " ".join(filter(None, (f"{value:.4g}", unit, shown)))
     for row in SHARED.values():
-        yield row.meaning, f"{row.prior:.4g} {row.unit} (every machine: {row.machine})"
+        yield row.meaning, f"{row.prior:.4g} {row.unit} (every machine; {row.origin})"
     if kernels:
         for name, share in machine.efficiency.items():
             yield name, f"{100 * share:.0f} % of peak"

@@ -9,11 +9,11 @@ other code of the model holds a number that one CPU showed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-# Where priors come from. Standard errors of priors were not kept.
+# Where priors come from.
 DEFAULT: Final = "earlier calibrations, machines not recorded"
 ZEN: Final = "AMD Zen core"
 ZEN4: Final = "AMD Zen 4 core"
@@ -23,6 +23,7 @@ INTEL: Final = "Intel core with AVX512-FP16"
 SHEETS: Final = "data sheets"
 AMX: Final = "Intel core with AMX"
 LOST: Final = "one machine, not recorded"
+FILES: Final = "data sheets; errors are those of eight CPUs in experiments/machines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,11 @@ class Coefficient:
     """One row: unit, meaning, prior, the machine that it comes from, and bounds.
 
     ``source`` says how a calibration finds a machine's own value: ``fitted`` to measured schedules,
-    ``probed`` by a loop of its own, or ``prior`` where it keeps the prior. An event takes a cycle
+    ``probed`` by loops of its own, or ``prior`` where it keeps the prior. An event takes a cycle
     of some fast clock at least where compute cannot hide it, and a share is one at most: what is
-    fitted lies between ``least`` and ``most``. ``error`` is the standard error, where known.
+    fitted lies between ``least`` and ``most``. ``error`` is the prior's standard error: by how much
+    the own values of CPUs differ from it. Where it is not known, ``reason`` says why nothing was
+    fitted.
     """
 
     unit: str
@@ -43,6 +46,14 @@ class Coefficient:
     least: float = 0.0
     most: float = 1e9
     error: float | None = None
+    reason: str = ""
+
+    @property
+    def origin(self) -> str:
+        """How well the prior is known, and the machine that it comes from."""
+        if self.error is None:
+            return f"prior, not fitted: {self.reason}; {self.machine}"
+        return f"prior ± {self.error:.3g}; {self.machine}"
 
 
 _CALLS: Final = {
@@ -183,7 +194,7 @@ _ERRORS: Final = {
         0.85, LOST,
     ),
 }  # fmt: skip
-_L1: Final = {
+_MISSES: Final = {
     "short_run_ns": Coefficient(
         "ns", "an L1 miss of a strided read: a run of at most a line of x",
         1.2, ZEN,
@@ -194,6 +205,8 @@ _L1: Final = {
         "exceed the ways of an L1 set",
         0.4, ZEN4,
     ),
+}  # fmt: skip
+_L1: Final = {
     "usable_ways": Coefficient(
         "share",
         "of a cache set that is filled before loads, stores and prefetches "
@@ -258,7 +271,8 @@ _PLAIN: Final = {
 }  # fmt: skip
 _SPEEDS: Final = {
     "in_flight": Coefficient(
-        "FMAs", "under way at a time: two units with a latency of four cycles", 8.0, SHEETS
+        "FMAs", "under way at a time: two units with a latency of four cycles", 8.0, SHEETS,
+        "probed", 1.0, 32.0,
     ),
     "load_slot": Coefficient(
         "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
@@ -316,9 +330,8 @@ _NETWORKS: Final = {
         0.9, LOST,
     ),
 }  # fmt: skip
-# Which schedules and stages there are must not hang on a calibration: what decides that is the same
-# on every machine.
-SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
+# What decides which schedules and stages there are is the same on every machine.
+_SHARED: Final = (
     {
         "ahead_rows": Coefficient(
             "rows", "of a call, below which prefetches of B add to what every line waits", 6, INTEL
@@ -383,12 +396,69 @@ SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
+SHARED: Final[Mapping[str, Coefficient]] = MappingProxyType(
+    {
+        name: replace(row, reason="code must not hang on a calibration")
+        for name, row in _SHARED.items()
+    }
+)
+# Standard errors of priors, found by experiments/priors.py.
+_ERRORS_OF_PRIORS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "call_ns": 0.22,
+        "run_ns": 0.66,
+        "store_ns": 0.43,
+        "reload_ns": 0.34,
+        "prefetch_ns": 0.08,
+        "page_ns": 0.67,
+        "seek_ns": 2.5,
+        "copy_ns": 0.88,
+        "gather_ns": 2.9,
+        "hidden_panels": 0.074,
+        "hidden_l2": 0.1,
+        "hidden_l3": 0.029,
+        "hidden_memory": 0.21,
+        "first_reads": 0.55,
+        "first_rows": 0.37,
+        "far_reload_ns": 3.1,
+        "beside_l3": 0.35,
+        "jump_ns": 350,
+        "fork_us": 2.5,
+        "in_flight": 2.4,
+    }
+)
+_WORSE: Final = "fits to the kept samples choose worse with it"
+_NONLINEAR: Final = "fits are linear, and predictions are not linear in it"
+# Rows, and why those without a standard error were fitted to no measurement.
 _GROUPS: Final = (
-    _CALLS, _SHOWN, _PROBED, _STORES, _CACHES, _ERRORS, _L1, _COPIES, _PLAIN, _SPEEDS, _WINOGRAD,
-    _NETWORKS,
+    (_CALLS, ""), (_SHOWN, _WORSE), (_PROBED, ""), (_STORES, _NONLINEAR), (_CACHES, _NONLINEAR),
+    (_L1, _NONLINEAR), (_MISSES, _WORSE), (_COPIES, _NONLINEAR),
+    (_ERRORS, "nothing that it leaves out is timed"),
+    (_PLAIN, "no kept sample reads a B where it lies"),
+    (_SPEEDS, "measured kernels take its place"),
+    (_WINOGRAD, "no kept sample runs Winograd's algorithm"),
+    (_NETWORKS, "calibrations time no networks"),
 )  # fmt: skip
 TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(
-    {name: row for group in _GROUPS for name, row in group.items()}
+    {
+        name: replace(row, error=_ERRORS_OF_PRIORS.get(name), reason=reason)
+        for rows, reason in _GROUPS
+        for name, row in rows.items()
+    }
+)
+# Rates of a machine that was never measured.
+ASSUMED: Final[Mapping[str, Coefficient]] = MappingProxyType(
+    {
+        "lane_peak": Coefficient(
+            "GFLOP/s", "FMA peak of one lane: two a cycle at 3 GHz", 12.0, FILES, error=4.2
+        ),
+        "l2": Coefficient("GB/s", "L2 reads by one core", 90.0, FILES, error=35.0),
+        "l3": Coefficient("GB/s", "L3 reads by one core", 25.0, FILES, error=47.0),
+        "memory": Coefficient("GB/s", "memory reads by one core", 12.0, FILES, error=18.0),
+        "memory_power": Coefficient(
+            "power", "of the cores by which all read memory faster than one", 0.5, FILES, error=0.26
+        ),
+    }
 )
 FITTED: Final = tuple(name for name, row in TABLE.items() if row.source == "fitted")
 PRIORS: Final[Mapping[str, float]] = MappingProxyType(

@@ -11,7 +11,7 @@ from typing import Any
 
 from polysci.errors import SpecError
 from polysci.target import microkernels
-from polysci.target.coefficients import PRIORS
+from polysci.target.coefficients import ASSUMED, PRIORS
 from polysci.target.target import Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
@@ -147,15 +147,16 @@ def assume_rates(target: Target) -> Machine:
     of ours. Memory feeds the levels that a target with fewer than three caches lacks.
     """
     bandwidths = {memory.name: memory.bandwidth for memory in target.memories}
-    memory = bandwidths.get("memory") or 12.0
+    assumed = {name: row.prior for name, row in ASSUMED.items()}
+    memory = bandwidths.get("memory") or assumed["memory"]
     caches = [
-        cache.bandwidth or typical
-        for cache, typical in zip(target.levels[1:], (90.0, 25.0), strict=True)
+        cache.bandwidth or assumed[level]
+        for cache, level in zip(target.levels[1:], ("l2", "l3"), strict=True)
     ]
     l2, l3, *_ = (*caches[: len(target.caches) - 1], memory, memory)
     return Machine(
-        peak=6.0 * 2 * target.isa.lanes_f32, l2=l2, l3=l3, memory=memory,
+        peak=assumed["lane_peak"] * target.isa.lanes_f32, l2=l2, l3=l3, memory=memory,
         l3_all=l3 * target.sharing(target.last_level.name, target.cores),
-        memory_all=memory * target.cores**0.5,
+        memory_all=memory * target.cores ** assumed["memory_power"],
         cores=target.cores,
     )  # fmt: skip

@@ -95,13 +95,13 @@ def numbers(machine: Machine) -> dict[str, float]:
 
 
 def origin_of(machine: Machine, name: str) -> str:
-    """Return how well a coefficient is known: its standard error, or where the prior is from."""
+    """Return how well a coefficient is known: its standard error, or why it has none."""
     if name in machine.errors:
         return f"± {machine.errors[name]:.2g}"
     row = coefficients.TABLE.get(name)
-    if row is None or machine.coefficient(name) != row.prior:
+    if row is None:  # a rate
         return ""
-    return f"prior: {row.machine}"
+    return row.origin if machine.coefficient(name) == row.prior else "not fitted: given"
 
 
 def _lines(description: MachineFile) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
 import numpy as np
@@ -27,6 +27,7 @@ from polysci.runtime.backends import backend_of
 from polysci.space.directives import Stream
 from polysci.space.enumerate import Family
 from polysci.space.schedule import Schedule
+from polysci.target import microkernels
 from polysci.target.coefficients import FITTED, TABLE
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
@@ -93,6 +94,7 @@ def fit_coefficients(
     ``progress(done, total)`` after every layer. Raises BuildError, CheckError, or DisturbedError
     where the machine is too busy.
     """
+    machine = fit_latency(machine)
     chosen = [model_schedule(*trial, target, machine) for trial in trials]
     backend = backend_of(target)
     jobs = max(2, target.cores)
@@ -228,6 +230,42 @@ def fit(rows: Sequence[Row], machine: Machine) -> Fit:
     return Fit(
         dict(zip(names, map(float, fitted.x), strict=True)),
         dict(zip(names, map(float, errors), strict=True)),
+    )
+
+
+def fit_latency(machine: Machine) -> Machine:
+    """Return the machine with ``in_flight`` fitted to the measured rates of its kernels.
+
+    Least squares of the rates at which products of f32 run; the standard error is that of these.
+    """
+    from scipy.optimize import least_squares  # half a second to import, and only a fit needs it
+
+    known = microkernels.registry()
+    kernels = [
+        kernel
+        for kernel in (known[name] for name in machine.efficiency if name in known)
+        if (kernel.family, kernel.compute, kernel.tile_registers) == ("brgemm", "f32", None)
+    ]
+    if not kernels:
+        return machine
+    measured = np.array([machine.efficiency[str(kernel)] for kernel in kernels])
+    unmeasured = replace(machine, efficiency={})
+
+    def errors(in_flight: Numbers) -> Numbers:
+        own = unmeasured.with_coefficients({"in_flight": float(in_flight[0])})
+        rates = [own.of_kernel("", kernel.rows, kernel.vecs) for kernel in kernels]
+        left: Numbers = np.array(rates) - measured
+        return left
+
+    row = TABLE["in_flight"]
+    before = machine.coefficient("in_flight")
+    fitted = least_squares(errors, [before], bounds=(row.least, row.most))
+    slope = float(np.sum(np.square(fitted.jac)))
+    if not slope:  # no kernel has so few sums that latency shows
+        return machine
+    variance = 2 * fitted.cost / max(1, len(kernels) - 1) / slope
+    return machine.with_coefficients(
+        {"in_flight": float(fitted.x[0])}, {"in_flight": float(variance**0.5)}
     )
 
 

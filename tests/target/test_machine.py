@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from polysci.errors import SpecError
 from polysci.runtime.build import cache
-from polysci.target.coefficients import PRIORS
+from polysci.target.coefficients import ASSUMED, PRIORS, SHARED, TABLE
 from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import Machine, assume_rates, from_json
+from polysci.target.machine_file import origin_of
 from polysci.target.target import Target
 from polysci.tune import calibrate, fit, probes
 from tests.support.flags import QUICK
@@ -58,6 +59,18 @@ def test_bad_members_are_refused(change: dict[str, object], message: str) -> Non
     text = json.dumps(json.loads(assume_rates(FIXED).to_json()) | change)
     with pytest.raises(SpecError, match=message):
         from_json(text)
+
+
+def test_every_coefficient_says_how_well_it_is_known() -> None:
+    """A prior has a standard error, or a reason why nothing was fitted; so has every machine."""
+    for name, row in {**TABLE, **SHARED, **ASSUMED}.items():
+        assert row.error is not None or row.reason, name
+        told = f"± {row.error:.3g}" if row.error is not None else f"not fitted: {row.reason}"
+        assert row.origin.startswith("prior") and told in row.origin and row.machine in row.origin
+    machine = assume_rates(FIXED)
+    assert all(origin_of(machine, name) for name in TABLE)
+    given = machine.with_coefficients(dict.fromkeys(TABLE, 0.123))
+    assert {origin_of(given, name) for name in TABLE} == {"not fitted: given"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "{}", '{"peak": 1}'])

@@ -82,11 +82,14 @@ def test_every_number_has_its_unit_beside_it() -> None:
     text = MachineFile(FIXED, assume_rates(FIXED)).to_toml()
     for name in numbers(assume_rates(FIXED)):
         assert re.search(rf"^{name} = \S+  # (GFLOP/s|GB/s|[a-zA-Z0-9 ]+), \w", text, re.M), name
-    assert re.search(r"^call_ns = .*, prior: \w", text, re.M)
+    assert re.search(r"^call_ns = .*, prior ± 0\S+; \w", text, re.M)
+    assert re.search(r"^safe_bound = .*, prior, not fitted: \w", text, re.M)
     known = assume_rates(FIXED).with_coefficients({"call_ns": 2.0}, {"call_ns": 0.25})
     assert "call_ns = 2.0  # ns, entering a register tile, ± 0.25" in (
         MachineFile(FIXED, known).to_toml()
     )
+    given = assume_rates(FIXED).with_coefficients({"call_ns": 2.0})
+    assert "register tile, not fitted: given" in MachineFile(FIXED, given).to_toml()
     assert 'name = "L1"\nsize = 49152  # bytes of one: 48K' in text
     assert "assumed" in text.partition("measured = false")[2].splitlines()[0]
 

@@ -1,5 +1,7 @@
 """Prices from measured schedules: recovered where they show, kept where nothing does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from polysci.cost.shortlist import as_family
 from polysci.cost.traffic import work
 from polysci.errors import CheckError
+from polysci.target import microkernels
 from polysci.target.coefficients import FITTED, TABLE
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
@@ -105,3 +108,17 @@ def test_a_machine_on_which_no_schedule_works_says_so(monkeypatch: pytest.Monkey
     chosen = fit.schedules_to_measure(detect())[:1]
     with pytest.raises(CheckError, match="none of the schedules that calibration times"):
         fit_coefficients(detect(), ASSUMED, chosen)
+
+
+@pytest.mark.parametrize("true", [4.0, 10.0])
+def test_the_rates_of_kernels_tell_how_many_sums_hide_latency(true: float) -> None:
+    (kernels,) = microkernels.ways("brgemm", "avx512", "f32")
+    machine = ASSUMED.with_coefficients({"in_flight": true})
+    rates = {str(kernel): machine.of_kernel("", kernel.rows, kernel.vecs) for kernel in kernels}
+    fitted = fit.fit_latency(replace(ASSUMED, efficiency=rates))
+    assert fitted.coefficient("in_flight") == pytest.approx(true, rel=0.01)
+    assert fitted.errors["in_flight"] < 0.01 * true
+    tall = [kernel for kernel in kernels if kernel.rows * kernel.vecs > TABLE["in_flight"].most]
+    known = replace(ASSUMED, efficiency=dict.fromkeys(map(str, tall), 1.0))
+    assert fit.fit_latency(known) == known
+    assert fit.fit_latency(ASSUMED) == ASSUMED
