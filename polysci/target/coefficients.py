@@ -434,7 +434,7 @@ _GROUPS: Final = (
     (_CALLS, ""), (_SHOWN, _WORSE), (_PROBED, ""), (_STORES, _NONLINEAR), (_CACHES, _NONLINEAR),
     (_L1, _NONLINEAR), (_MISSES, _WORSE), (_COPIES, _NONLINEAR),
     (_ERRORS, "nothing that it leaves out is timed"),
-    (_PLAIN, "no kept sample reads a B where it lies"),
+    (_PLAIN, "too few kept samples read a B where it lies"),
     (_SPEEDS, "measured kernels take its place"),
     (_WINOGRAD, "no kept sample runs Winograd's algorithm"),
     (_NETWORKS, "calibrations time no networks"),
