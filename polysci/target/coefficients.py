@@ -419,11 +419,17 @@ _ERRORS_OF_PRIORS: Final[Mapping[str, float]] = MappingProxyType(
         "hidden_l3": 0.029,
         "hidden_memory": 0.21,
         "first_reads": 0.55,
+        "first_reads_memory": 0.4,
         "first_rows": 0.37,
         "far_reload_ns": 3.1,
         "beside_l3": 0.35,
         "jump_ns": 350,
         "fork_us": 2.5,
+        "usable_cache": 0.12,
+        "usable_ways": 0.37,
+        "usable_ways_rows": 0.2,
+        "translations": 56,
+        "l1_conflict": 0.16,
         "in_flight": 2.4,
     }
 )
