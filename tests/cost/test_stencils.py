@@ -1,5 +1,7 @@
 """What the model counts of stencils: multiplications, runs of pixels, what is never packed."""
 
+from dataclasses import replace
+
 import pytest
 
 from polysci.cost import Context, traffic
@@ -10,7 +12,6 @@ from polysci.space.padding import share_of_work
 from polysci.space.schedule import parse
 from polysci.target.microkernels import find
 from tests.support import samples
-from tests.support.rates import set_coefficients
 
 LARGE = Conv2d(N=1, C=160, H=56, W=56, K=160, R=3, S=3, pad=1, groups=160, layout="nchw")
 
@@ -64,11 +65,10 @@ def test_short_rows_lose_lanes_that_channels_would_fill() -> None:
 @pytest.mark.parametrize(
     ("span", "families"), [(1.0, {"stencil"}), (10.0, {"depthwise", "stencil"})]
 )
-def test_a_search_tries_the_best_of_other_roles_too(
-    monkeypatch: pytest.MonkeyPatch, span: float, families: set[str]
-) -> None:
+def test_a_search_tries_the_best_of_other_roles_too(span: float, families: set[str]) -> None:
     """Packing and transposed stores may cost more than one calibration says."""
-    set_coefficients(monkeypatch, slower_role=span)
-    chosen = choices(context(), 1, kinds=1)
+    assumed = context()
+    machine = assumed.machine.with_coefficients({"slower_role": span})
+    chosen = choices(replace(assumed, machine=machine), 1, kinds=1)
     assert {find(choice.schedule.kernel).family for choice in chosen} == families
     assert {find(choice.schedule.kernel).family for choice in choices(context(), 1)} == {"stencil"}
