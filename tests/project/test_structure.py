@@ -83,10 +83,6 @@ def test_docstrings_begin_with_a_verb_or_name_a_thing() -> None:
     assert not riddles, "\n".join(riddles)
 
 
-# Names that two classes still share until one of each pair is renamed.
-SHARED_NAMES = ("Comparison", "Element", "Inference", "Variable")
-
-
 def test_no_two_classes_share_a_name() -> None:
     places = defaultdict[str, list[str]](list)
     for path in PACKAGE:
@@ -97,7 +93,7 @@ def test_no_two_classes_share_a_name() -> None:
                 places[node.name].append(f"{name(path)}:{node.lineno}")
     assert len(places) > 100
     shared = {kind: found for kind, found in places.items() if len(found) > 1}
-    assert not {kind: found for kind, found in shared.items() if kind not in SHARED_NAMES}
+    assert not shared
 
 
 def test_nothing_leaks_into_the_files() -> None:
