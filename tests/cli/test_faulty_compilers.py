@@ -86,6 +86,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.sampled
+@pytest.mark.usefixtures("fresh_cache")  # in which no other process compiles headers
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_compiler_that_hangs(
     fake: Compiler, model: Path, tmp_path: Path, waits: list[float], command: str
