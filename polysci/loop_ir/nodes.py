@@ -6,8 +6,8 @@ where it is read or written; its ``Buffer`` is a parameter, a table or stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -664,6 +664,29 @@ def walk_statements(statement: LoopStatement) -> Iterator[LoopStatement]:
             inner = ()
     for part in inner:
         yield from walk_statements(part)
+
+
+def map_statements(body: Block, change: Callable[[LoopStatement], LoopStatement | None]) -> Block:
+    """Return statements as ``change`` makes them, which gets those inside changed already.
+
+    A statement for which it returns None is left out.
+    """
+    changed = list[LoopStatement]()
+    for statement in body.body:
+        match statement:
+            case Block():
+                inner: LoopStatement = map_statements(statement, change)
+            case For() | Once() | Scoped():
+                inner = replace(statement, body=map_statements(statement.body, change))
+            case If(condition, then, otherwise):
+                inner = If(
+                    condition, map_statements(then, change), map_statements(otherwise, change)
+                )
+            case _:
+                inner = statement
+        after = change(inner)
+        changed += [] if after is None else [after]
+    return Block(tuple(changed))
 
 
 def _flat(statements: tuple[LoopStatement, ...]) -> list[LoopStatement]:

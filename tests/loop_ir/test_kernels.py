@@ -1,0 +1,142 @@
+"""Functions split into kernels: the interpreter launches them, work-items in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from polysci.errors import UnsupportedError
+from polysci.loop_ir.index import Variable, as_index
+from polysci.loop_ir.kernels import ITEM, Launch, LaunchedFunction, LaunchLoop, split
+from polysci.loop_ir.memory import MemoryFaultError
+from polysci.loop_ir.nodes import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopModule,
+    LoopStatement,
+    Named,
+    Return,
+    ScalarParameter,
+    Store,
+    block,
+    loop,
+)
+from tests.lower.test_layer_ir import CASES
+from tests.support.interpreted_layers import SYMBOL, InterpretedLayer, check
+
+ENTRIES = (SYMBOL, f"{SYMBOL}_pack_weights")
+SHARED = [name for name, case in CASES.items() if case.threads > 1]
+
+
+def launch_in_loops(module: LoopModule, entries: Sequence[str]) -> LoopModule:
+    """Return a module whose entry points run the work-items of their launches as threads."""
+    kernels, launched = split(module, entries)
+    parts = [take_item(part) if isinstance(part, LoopFunction) and "__kernel" in part.attributes
+             else part for part in kernels.parts]  # fmt: skip
+    functions = {part.name: part for part in parts if isinstance(part, LoopFunction)}
+    hosts = [
+        replace(module.functions[one.name], body=block(
+            *(step_of(step, functions) for step in one.steps), Return(one.result)
+        ))
+        for one in launched
+    ]  # fmt: skip
+    return replace(kernels, parts=(*hosts, *parts))
+
+
+def take_item(kernel: LoopFunction) -> LoopFunction:
+    """Return a kernel that takes the number of its work-item as its last argument."""
+    body = [part for part in kernel.body.body if not (isinstance(part, Let) and part.name == ITEM)]
+    parameters = (*kernel.parameters, ScalarParameter(ITEM))
+    return replace(kernel, parameters=parameters, body=Block(tuple(body)))
+
+
+def step_of(step: Launch | LaunchLoop, functions: dict[str, LoopFunction]) -> LoopStatement:
+    if isinstance(step, LaunchLoop):
+        inner = [step_of(part, functions) for part in step.steps]
+        ends = {"start": step.values.start, "step": step.values.step}
+        return loop(step.variable, step.values.stop, *inner, **ends)
+    operands = (*map(Named, step.arguments), Variable("turn"))
+    call = Invoke(step.kernel, operands)
+    return For("turn", as_index(0), as_index(step.items), block(call), kind=LoopKind.THREADS,
+               wait=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_launches_compute_what_threads_compute(name: str) -> None:
+    case = replace(CASES[name], team=False)
+    layer = case.layer
+    check(replace(layer, module=launch_in_loops(layer.module, ENTRIES)))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SHARED])
+def test_code_of_one_thread_is_one_work_item(name: str) -> None:
+    layer = CASES[name].layer
+    module = launch_in_loops(layer.module, ENTRIES)
+    check(replace(layer, module=module))
+    _, launched = split(layer.module, ENTRIES)
+    assert [step.items for one in launched for step in one.steps if isinstance(step, Launch)] == [
+        1, 1,
+    ]  # fmt: skip
+
+
+def test_work_items_that_share_an_element_are_found() -> None:
+    """Without the offset of its share each work-item writes all rows."""
+    layer = replace(CASES["rows of threads"], team=False).layer
+
+    def widen(statement: LoopStatement) -> LoopStatement:
+        whole = isinstance(statement, For) and statement.variable == "task"
+        return replace(statement, start=as_index(0)) if whole else statement
+
+    with pytest.raises(MemoryFaultError):
+        broken = InterpretedLayer.change(layer, widen)
+        check(replace(broken, module=launch_in_loops(broken.module, ENTRIES)))
+
+
+def function_of(*statements: LoopStatement) -> LoopModule:
+    parameters = (Buffer("y", "float32"),)
+    return LoopModule((LoopFunction("f", parameters, block(*statements), "", ()),))
+
+
+def parallel(variable: str, end: int, *body: LoopStatement, step: int = 1) -> For:
+    return replace(loop(variable, end, *body, step=step), kind=LoopKind.PARALLEL)
+
+
+def test_nested_loops_are_one_range_and_serial_ones_repeat_launches() -> None:
+    i, j, k = map(Variable, "ijk")
+    store = Store("y", i * 6 + j + k, 1)
+    module = function_of(
+        loop("k", 5, parallel("i", 3, parallel("j", 6, store, step=2)), start=1), Store("y", i, 2)
+    )
+    kernels, (launched,) = split(module, ["f"])
+    assert launched == LaunchedFunction(
+        "f", ("y",),
+        (LaunchLoop("k", range(1, 5), (Launch("f_k0", 9, ("y", "k")),)),
+         Launch("f_k1", 1, ("y",))),
+    )  # fmt: skip
+    assert [step.kernel for step, _ in launched.launches(["memory"])] == ["f_k0"] * 4 + ["f_k1"]
+    assert [values for _, values in launched.launches(["memory"])][1] == ["memory", 2]
+    assert "let i: int64 = item / 3" in str(kernels) and "let j: int64 = 2 * (item % 3)" in str(
+        kernels
+    )
+
+
+def test_what_no_device_can_launch_is_refused() -> None:
+    i = Variable("i")
+    store = Store("y", i, 1)
+    inner = parallel("i", 3, If(i, block(parallel("j", 2, store))))
+    with pytest.raises(UnsupportedError, match="inside of another"):
+        split(function_of(inner), ["f"])
+    unknown = replace(parallel("i", 3, store), end=Variable("n"))
+    with pytest.raises(UnsupportedError, match="how much work"):
+        split(function_of(unknown), ["f"])
+    with pytest.raises(UnsupportedError, match="f: If around parallel loops"):
+        split(function_of(If(Variable("n"), block(parallel("i", 3, store)))), ["f"])
