@@ -84,6 +84,11 @@ def machine_options(
             "--machine", metavar="FILE.toml",
             help="predict for the machine of this file; 'polysci machine -o FILE.toml' writes one",
         )  # fmt: skip
+    command.add_argument(
+        "--device", metavar="NAME",
+        help="run on a device, as opencl:0, with schedules that are predicted; 'polysci machine' "
+        "lists devices",
+    )  # fmt: skip
 
 
 def isa_option(command: argparse.ArgumentParser) -> None:
@@ -233,13 +238,29 @@ def default_threads() -> int:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """The machine of ``--machine``; else this one, capped by ``--isa``."""
+    """The device of ``--device``, or the machine of ``--machine``; else this one, capped."""
     from polysci.target.host import detect
 
+    if device := device_of(arguments):
+        return device
     if described := load_machine_file(arguments):
         return described.target
     foreign = foreign_target(arguments)
     return foreign.target if foreign else detect(arguments.isa)
+
+
+def device_of(arguments: argparse.Namespace) -> Target | None:
+    """Return the device of ``--device``, None without it. Raises SpecError, UnsupportedError."""
+    from polysci.runtime.backends import backend_named
+
+    name = getattr(arguments, "device", None)
+    if name is None:
+        return None
+    for option in ("isa", "machine"):
+        if getattr(arguments, option, None) is not None:
+            raise SpecError(f"--device {name}: a device has its own rates; leave out --{option}")
+    (target,) = backend_named(name).targets()
+    return target
 
 
 def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:
@@ -398,6 +419,8 @@ def tune_layers(
     target = search_target.target if search_target else target_of(arguments)
     machine = search_target.machine if search_target else machine_of(arguments)
     level = search_target.level if search_target else arguments.level
+    if device_of(arguments):
+        level = "estimate"  # nothing times the code of devices
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
         if problem.key in tuned:

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         if description
         else _load_or_measure(target, arguments.calibrate)
     )
-    rows = [*target.rows(), *_rates(machine, arguments.kernels)]
+    rows = [*target.rows(), *_rates(machine, arguments.kernels), *_devices()]
     print(pairs(rows, shared.table_width(arguments), indent=""))
     if machine:  # a path is too long for a column
         print(f"{'measured' if machine.measured else 'described'} in {origin}")
@@ -66,6 +66,23 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
     if again:
         calibrate.calibrate(target)
     return calibrate.load_rates(target), str(calibrate.machine_path(target))
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    """Yield the devices beside the CPUs by the names that ``--device`` takes."""
+    from polysci.errors import UnsupportedError
+    from polysci.runtime.backends import opencl
+
+    try:
+        known = opencl.devices()
+    except UnsupportedError as error:
+        yield "OpenCL", str(error).removeprefix("OpenCL: ")
+        return
+    if not known:
+        yield "OpenCL", f"no device: {opencl.INSTALL}"
+    for number, device in enumerate(known):
+        target = opencl.target_of(device, number)
+        yield target.backend, f"{target.model_name}, {target.cores} units, {target.isa}"
 
 
 def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.space.schedule import Schedule
-from polysci.target.isas import isa_named
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import shorten
 
@@ -88,7 +88,7 @@ def lower_problem(
 
 def unit_of(headers: HeaderSet) -> Unit:
     """Return what a choice of headers decides for microkernels."""
-    isa, signed = isa_named(headers.isa), headers.x == "s8"
+    isa, signed = isa_of(headers.isa), headers.x == "s8"
     flip = 0
     if headers.compute == "i8" and isa.tile_registers is None:
         flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)

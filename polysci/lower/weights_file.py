@@ -238,6 +238,29 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
     return LoopModule((*tables, function))
 
 
+def packing_by_layer(calls: Iterable[LayerCall]) -> LoopModule:
+    """Return ``pack_N(w, packed)`` for the weights of each layer, in the order of the file.
+
+    It is for a device whose host brings the weights of one layer after the other.
+    """
+    functions = list[LoopFunction]()
+    for number, call in enumerate(packed_once(calls)):
+        w = Address(Named("w"), dtype=call.source.precision.w.stored, const=True)
+        at = call.packed_at or 0
+        to, end = (
+            Address(Address(Named("packed"), as_index(at)), dtype="opaque"),
+            at + call.source.packed,
+        )
+        zero = [call.layer.x_zero] * call.source.precision.integer
+        body = [
+            Invoke(f"{call.source.symbol}_pack_weights", (w, to, *zero)),
+            *clear_bytes(end, round_up(end)),
+        ]
+        parameters = (Buffer("w", "opaque", const=True), Buffer("packed", "byte"))
+        functions.append(LoopFunction(f"pack_{number}", parameters, block(*body)))
+    return LoopModule(tuple(functions))
+
+
 def _take(size: Value) -> list[LoopStatement]:
     """Return statements by which ``w`` becomes the address of the next bytes of the weights."""
     taken = Assign("w", RoutineResult("take", (Named("from"), size)))

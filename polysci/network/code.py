@@ -14,10 +14,12 @@ from polysci.lower.weights_file import (
     WeightsUse,
     checksum_of,
     digest_of,
+    packing_by_layer,
     packing_of,
     pieces_of,
     weights_file_of,
 )
+from polysci.printers import opencl
 from polysci.printers.network import (
     MEMORY,
     OPENMP,
@@ -37,7 +39,7 @@ from polysci.printers.network import (
 from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
-from polysci.program.stages import Program
+from polysci.program.stages import Program, RoutineStage
 from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
 from polysci.target.isa import Isa
@@ -183,10 +185,11 @@ def code_of(
         )
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
-    stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
-    lowered = {call.source.symbol: call.source for call in calls}
-    run, sources = run_values(entries, name), [*map(Source.of, lowered.values())]
+    sources, run = _sources_of(calls), run_values(entries, name)
+    if isa.language == opencl.LANGUAGE:
+        return _device_code(name, isa, lowerings, sources, weights_file, run["PARAMETERS"])
+    stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     values = {
         **_memory_values(entries, name, arena, weights_file),
         **run,
@@ -204,6 +207,41 @@ def code_of(
         name, isa, files, values, values["CDEF"], weights_file, arena,
         programs[0].placed, uses[0].calls, pool,
         module=_module_of(stages, sources, arena, weights_file),
+    )  # fmt: skip
+
+
+def _sources_of(calls: Iterable[LayerCall]) -> list[Source]:
+    """Return the code of layers, each once."""
+    return [*map(Source.of, {call.source.symbol: call.source for call in calls}.values())]
+
+
+def _device_code(
+    name: str, isa: Isa, lowerings: Sequence[StageLowering], layers: Sequence[Source],
+    weights: WeightsFile, parameters: str,
+) -> Code:  # fmt: skip
+    """Return the code of a network in the language of a device that has a queue."""
+    lowering, *others = lowerings
+    if lowering.timed or others:
+        raise UnsupportedError(f"{name}: a device times no stages, and has one size")
+    program, constants = (
+        lowering.placed.program,
+        zip(weights.constants, weights.parts, strict=False),
+    )
+    if routine := next((part for part in program.stages if isinstance(part, RoutineStage)), None):
+        raise UnsupportedError(f"{isa}: no kernel of {routine.routine}, which {routine.name} calls")
+    packing = packing_by_layer(lowering.calls.values())
+    memory = opencl.NetworkMemory(
+        len(program.arguments), len(program.outputs), lowering.arena.size, weights.constants_size,
+        weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
+        tuple(packing.functions),
+    )  # fmt: skip
+    module = join([_stages_module(lowering), packing, *(layer.module for layer in layers)])
+    beside = dict.fromkeys(header for layer in layers for header in layer.beside)
+    text = opencl.print_network(name, isa, [*beside], module, memory)
+    declarations = library_declarations(name, parameters, apart=False, timed=False)
+    return Code(
+        name, isa, {f"{name}.cl": text}, {}, declarations["CDEF"], weights, lowering.arena,
+        lowering.placed, lowering.calls, module=module,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -11,8 +11,9 @@ from typing import Final
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.printers import openmp
+from polysci.printers.dialect import translate
 from polysci.target.isa import Isa
-from polysci.target.isas import isa_named
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet, header
 
 # The header of intrinsics by the machine that a compiler compiles for; no other machine has one.
@@ -31,7 +32,9 @@ _FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TAR
 @cache
 def headers(unit: HeaderSet) -> str:
     """Return the text of headers: vector operations, element types, the microkernel, packing."""
-    isa, compute = isa_named(unit.isa), COMPUTES[unit.compute]
+    isa, compute = isa_of(unit.isa), COMPUTES[unit.compute]
+    if isa.language != "c":
+        return "\n".join(device_headers(unit))
     kind = "f32" if compute.converts else compute.name
     narrow = {unit.compute, unit.x, unit.y} != {"f32"}
     chain = list(reversed(isa.chain))
@@ -50,6 +53,27 @@ def headers(unit: HeaderSet) -> str:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
+
+
+def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
+    """Return the headers of f32 in a device's language: its own ones, and those of C translated.
+
+    ``beside`` are more headers, ahead of those that end sums. Raises UnsupportedError for others.
+    """
+    isa = isa_of(unit.isa)
+    if {unit.compute, unit.x, unit.y} != {"f32"}:
+        raise UnsupportedError(f"{isa}: no kernels of {unit}; f32 has some")
+    sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
+    own = [header(f"{name}_{isa.language}") for name in ("prelude", "isa", "own")]
+    names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
+    names += ["grouped", *beside, "end_f32", "pack", "panels", "gaps", "swapped", "stencil"]
+    return [sizes, *own, *(_translated(name, isa.language) for name in names)]
+
+
+def _translated(name: str, language: str) -> str:
+    """Return a header in a device's language: the one written in it, or C translated."""
+    own = f"{name}_{language}"
+    return header(own) if _exists(own) else translate(header(name))
 
 
 def target_lines(isa: Isa) -> str:

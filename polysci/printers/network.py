@@ -35,7 +35,7 @@ FUNCTION_HEADERS: Final = (
     "functions_whole",
     "routines",
 )  # what the texts of ir.functions call
-_RINGS: Final = """\
+RINGS: Final = """\
 /* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
 typedef struct {
     char *at;
@@ -285,7 +285,7 @@ class NetworkStages:
     def values(self, entries: Sequence[RunEntry], name: str) -> dict[str, str]:
         """Return the values of the templates: the loops, the body of a run, packing, threads."""
         printer, bodies = CPrinter(team_of(self.pool), member=TEAM_MEMBER), list[str]()
-        loops = [_RINGS] * self.rings
+        loops = [RINGS] * self.rings
         for module in self.modules:
             *parts, stages = module.parts
             assert isinstance(stages, LoopFunction)
@@ -384,7 +384,9 @@ def print_stages(values: Mapping[str, str]) -> str:
 
 
 def include_header(files: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the C files of a network with its header in them, by name."""
+    """Return the C files of a network with its header in them, by name; others as they are."""
+    if f"{name}.h" not in files:
+        return dict(files)
     line, text = f'#include "{name}.h"\n', files[f"{name}.h"]
     return {path: code.replace(line, text) for path, code in files.items() if path.endswith(".c")}
 

@@ -24,7 +24,7 @@ from polysci.space.padding import cut_axes
 from polysci.space.schedule import Schedule, Step
 from polysci.space.stencil_roles import is_stencil, windows_of
 from polysci.target.coefficients import prior_of
-from polysci.target.isas import isa_named
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import Microkernel, lanes, shorter, ways
 
 # Policies: which sizes are tried.
@@ -178,7 +178,7 @@ def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...]
         every += ways("stacked", isa, contraction.a.dtype)
     if not contraction.image or all(d.extent == 1 for d in contraction.by_role("br")):
         return every
-    most = isa_named(isa).registers
+    most = isa_of(isa).registers
     return tuple(
         tuple(kernel for kernel in way if (kernel.rows + 1) * kernel.vecs < most) for way in every
     )

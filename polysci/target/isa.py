@@ -52,6 +52,7 @@ class Isa:
     Generated C asks for them function by function; what only a flag of the whole file can say, as
     ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
     ``tuning``: CPUs as GCC calls them that are like those that have it, where that is known.
+    ``language`` is what code for it is written in: C, or a device's own.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Isa:
     tile_registers: TileRegisters | None = field(default=None, repr=False)
     permission: Permission | None = field(default=None, repr=False)
     tuning: str = ""
+    language: str = "c"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -79,6 +81,8 @@ class Isa:
     @property
     def machine(self) -> str:
         """The only kind of machine that has it, as ``uname -m`` says; empty for any."""
+        if self.language != "c":
+            return ""
         return "aarch64" if "asimd" in self.features else "x86_64" if self.features else ""
 
     @property

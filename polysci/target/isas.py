@@ -80,7 +80,7 @@ _OWN: Mapping[str, Isa] = MappingProxyType({isa.name: isa for isa in _rows()})
 
 @cache
 def _collect_kernels() -> KernelSources:
-    return collect(_OWN)
+    return collect(_OWN, DEVICE_ISAS)
 
 
 ISAS: Mapping[str, Isa] = ExtensionTable(_OWN, lambda _: _collect_kernels().isas)
@@ -90,6 +90,19 @@ def kernel_sources() -> KernelSources:
     """The instruction sets, register tiles and header folders of polysci and installed packages."""
     iter(ISAS)  # first: a package that is being loaded may read the table
     return _collect_kernels()
+
+
+# What kernels of devices are written for: OpenCL C with vectors of so many floats.
+DEVICE_ISAS: Mapping[str, Isa] = MappingProxyType({
+    f"opencl{lanes}": Isa(f"opencl{lanes}", (f"opencl{lanes}",), lanes, registers,
+                          language="opencl")
+    for lanes, registers in ((4, 16), (8, 16), (16, 32))
+})  # fmt: skip
+
+
+def isa_of(name: str) -> Isa:
+    """Return the instruction set of a kernel: a CPU's, or a device's. SpecError: neither."""
+    return DEVICE_ISAS[name] if name in DEVICE_ISAS else isa_named(name)
 
 
 def isa_named(name: str, *, source: str = "isa") -> Isa:
@@ -117,8 +130,8 @@ def up_to(cap: Isa) -> tuple[Isa, ...]:
 
 def least_of(isa: Isa, names: Iterable[str]) -> Isa:
     """The least of what ``isa`` extends that has the features of all of ``names``; else itself."""
-    features = {feature for name in names for feature in isa_named(name).features}
-    rows = (ISAS[name] for name in reversed(isa.chain))
+    features = {feature for name in names for feature in isa_of(name).features}
+    rows = (isa_of(name) for name in reversed(isa.chain))
     return next((row for row in rows if features <= set(row.features)), isa)
 
 

@@ -15,7 +15,7 @@ from polysci.border.files import read_named
 from polysci.errors import SpecError
 from polysci.target import coefficients, microkernels
 from polysci.target.host import ASSUMED_CACHES
-from polysci.target.isas import ISAS, isa_named
+from polysci.target.isas import DEVICE_ISAS, ISAS, isa_named
 from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.target import HOST, MOST_THREADS, Memory, MemoryKind, Target, size_text
 
@@ -170,7 +170,8 @@ def _list_text(texts: tuple[str, ...]) -> str:
 
 def _target(data: Mapping[str, Any]) -> Target:
     _refuse_unknown("target.", data, (*_TARGET_KEYS, *_LEVEL_KEYS))
-    isa = isa_named(_word("target.isa", data.get("isa")), source="target.isa")
+    word = _word("target.isa", data.get("isa"))
+    isa = DEVICE_ISAS.get(word) or isa_named(word, source="target.isa")
     features = _words("target.features", data.get("features", list(isa.features)))
     if not isa.runs_on(features):
         missing = ", ".join(word for word in isa.features if word not in features)

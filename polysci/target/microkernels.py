@@ -11,7 +11,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.numerics.dtypes import COMPUTES, DTYPES, computes
 from polysci.target.extensions import resource
 from polysci.target.isa import TileRegisters
-from polysci.target.isas import ISAS, isa_named, kernel_sources
+from polysci.target.isas import ISAS, isa_of, kernel_sources
 from polysci.target.packages import KernelRange
 
 
@@ -92,18 +92,18 @@ class Microkernel:
     @property
     def tile_registers(self) -> TileRegisters | None:
         """The tile registers that hold its sums, if they are not in vector registers."""
-        return isa_named(self.isa).tile_registers
+        return isa_of(self.isa).tile_registers
 
 
 def lanes(isa: str) -> int:
     """32-bit lanes of a vector of an ISA."""
-    return isa_named(isa).lanes_f32
+    return isa_of(isa).lanes_f32
 
 
 @cache
 def shorter(isa: str) -> tuple[str, ...]:
     """Instruction sets with shorter vectors that a CPU with this one has; not the portable one."""
-    features, most = isa_named(isa).features, lanes(isa)
+    features, most = isa_of(isa).features, lanes(isa)
     return tuple(
         name
         for name, other in ISAS.items()
@@ -161,7 +161,8 @@ def ways(name: str, isa: str, x: str) -> tuple[tuple[Microkernel, ...], ...]:
     Those of one way belong to the best ISA of its chain that has any; where no ISA of the chain has
     a way, to the portable one. There may be none.
     """
-    for chain in (isa_named(isa).chain, ("portable",)):
+    row = isa_of(isa)
+    for chain in (row.chain, *[("portable",)] * (row.language == "c")):
         tiles = [_first_in(chain, name, compute, x) for compute in computes(x, name)]
         if any(tiles):
             return tuple(kernels for kernels in tiles if kernels)
@@ -171,7 +172,7 @@ def ways(name: str, isa: str, x: str) -> tuple[tuple[Microkernel, ...], ...]:
 def _first_in(chain: tuple[str, ...], name: str, compute: str, x: str) -> tuple[Microkernel, ...]:
     """Return the register tiles of a way that the first ISA of a chain has that has any."""
     for isa in chain:
-        spared = compute == "f32" and isa_named(isa).rounds not in ("", x)
+        spared = compute == "f32" and isa_of(isa).rounds not in ("", x)
         if not spared and (kernels := family(name, isa, compute)):
             return kernels
     return ()

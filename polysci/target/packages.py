@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from polysci.errors import SpecError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.target.extensions import Extension, add_each, resource
 from polysci.target.isa import Isa
 
+NONE: Mapping[str, Isa] = MappingProxyType({})
 MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
 _FAMILY = re.compile(r"brgemm|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
 _LINE = re.compile(r"KERNELS\((\w+), (\w+), (\w+), rows (\d+)\.\.(\d+), vectors (\d+)\)")
@@ -138,10 +140,14 @@ class KernelSources:
     folders: tuple[Path, ...] = ()
 
 
-def collect(own: Mapping[str, Isa]) -> KernelSources:
-    """Our microkernels with those of installed packages; ``own`` are our instruction sets."""
-    text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
-    sources = KernelSources(own, parse_ranges(text, "microkernels/kernels.def", own))
+def collect(own: Mapping[str, Isa], devices: Mapping[str, Isa] = NONE) -> KernelSources:
+    """Our microkernels with those of packages; ``own`` and of ``devices``: our instruction sets."""
+    lists = {"kernels.def": own, "kernels_opencl.def": devices} if devices else {"kernels.def": own}
+    ranges = list[KernelRange]()
+    for name, isas in lists.items():
+        text = resource("microkernels", name).read_text(encoding="utf-8")
+        ranges += parse_ranges(text, f"microkernels/{name}", isas)
+    sources = KernelSources(own, tuple(ranges))
 
     def add(extension: Extension) -> None:
         nonlocal sources

@@ -7,7 +7,7 @@ from typing import Literal
 
 from polysci.errors import SpecError
 from polysci.target.isa import Isa
-from polysci.target.isas import ISAS, up_to
+from polysci.target.isas import DEVICE_ISAS, ISAS, up_to
 
 MOST_THREADS = 1024  # of one primitive, and cores of a described machine
 MAKERS = ("intel", "amd", "apple", "ampere", "arm", "neoverse")  # as CPUs name them
@@ -132,11 +132,14 @@ class Target:
     @property
     def runnable(self) -> tuple[Isa, ...]:
         """The instruction sets that this CPU executes, best last, whatever ``isa`` is capped to."""
-        return tuple(isa for isa in ISAS.values() if isa.runs_on(self.features))
+        known = DEVICE_ISAS if self.isa.name in DEVICE_ISAS else ISAS
+        return tuple(isa for isa in known.values() if isa.runs_on(self.features))
 
     @property
     def allowed(self) -> tuple[Isa, ...]:
         """The instruction sets that code for this target may use, best last: none above ``isa``."""
+        if self.isa.name in DEVICE_ISAS:
+            return self.runnable
         return tuple(isa for isa in self.runnable if isa in up_to(self.isa))
 
     @property

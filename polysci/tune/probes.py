@@ -45,7 +45,7 @@ from polysci.printers.headers import headers
 from polysci.runtime.backends import backend_of
 from polysci.target import microkernels
 from polysci.target.isa import TileRegisters
-from polysci.target.isas import isa_named
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet, Microkernel, header_set_of
 from polysci.target.target import Target
 
@@ -80,7 +80,7 @@ def peak_units(isa: str, x: str) -> dict[str, HeaderSet]:
 
 
 def _peak_headers(unit: HeaderSet) -> tuple[str, ...]:
-    registers = isa_named(unit.isa).tile_registers
+    registers = isa_of(unit.isa).tile_registers
     return ("probe", registers.probe) if registers else ("probe",)
 
 

@@ -146,8 +146,8 @@ def portable_first(group: Group) -> tuple[bool, bool, int]:
 
 
 def on_vectors() -> list[Microkernel]:
-    """All kernels but those on tile registers and stacked ones, which have tests of their own."""
-    kernels = microkernels.registry().values()
+    """All of CPUs but those on tile registers and stacked ones, which have tests of their own."""
+    kernels = [kernel for kernel in microkernels.registry().values() if kernel.isa in ISAS]
     return [kernel for kernel in kernels if kernel.tile_registers is None and not kernel.stacked]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from polysci.errors import SpecError
 from polysci.target.extensions import resource
-from polysci.target.isas import ISAS
+from polysci.target.isas import DEVICE_ISAS, ISAS
 from polysci.target.packages import KernelRange, parse_ranges
 
 LINE = "KERNELS(brgemm, avx512, f32, rows 1..28, vectors 1)"
@@ -17,10 +17,11 @@ def test_a_line_is_a_range_of_register_tiles() -> None:
 
 
 def test_the_list_is_short_and_is_read_whole() -> None:
-    text = resource("microkernels", "kernels.def").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    assert list(map(str, parse_ranges(text, "kernels.def", ISAS))) == lines
-    assert len(lines) == 138
+    for name, isas, count in (("kernels.def", ISAS, 138), ("kernels_opencl.def", DEVICE_ISAS, 21)):
+        text = resource("microkernels", name).read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert list(map(str, parse_ranges(text, name, isas))) == lines
+        assert len(lines) == count
 
 
 def test_neighbouring_ranges_do_not_overlap() -> None:

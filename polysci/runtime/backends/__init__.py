@@ -8,6 +8,7 @@ from types import MappingProxyType
 from polysci.errors import UnsupportedError
 from polysci.runtime.backend import Backend
 from polysci.runtime.backends.host import Host
+from polysci.runtime.backends.opencl import PREFIX, OpenCL
 from polysci.target.target import HOST, Target
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
@@ -15,6 +16,9 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
 
 def backend_named(name: str) -> Backend:
     """Return the row of a name. Raises UnsupportedError if there is none."""
+    kind, _, number = name.partition(":")
+    if kind == PREFIX and (number or "0").isdigit():
+        return OpenCL(int(number or 0))
     if name not in BACKENDS:
         raise UnsupportedError(f"no backend {name!r}; known: {', '.join(BACKENDS)}")
     return BACKENDS[name]

@@ -13,7 +13,7 @@ from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import Assign, Invoke, LoopStatement, Member, Named, RoutineResult
 from polysci.polyhedral.contraction import columns_of
 from polysci.space.directives.directive import Directive, EntryPoint, Place, TilePart
-from polysci.target.isas import isa_named
+from polysci.target.isas import isa_of
 
 if TYPE_CHECKING:
     from polysci.space.enumerate import LoopOrder
@@ -67,7 +67,7 @@ def _may_stream(order: LoopOrder) -> bool:
         order.large
         and written_once
         and bool(kernel.streamed_columns(contraction.out.bytes))
-        and isa_named(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
+        and isa_of(kernel.isa).machine == "x86_64"  # elsewhere there is no such store
         and out.coef(columns_of(contraction).name) == 1
         and not (contraction.image and contraction.image.gaps)
     )

@@ -1,0 +1,373 @@
+"""OpenCL devices: kernels that the driver compiles, memory of the device, one queue in order.
+
+Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches, as
+``printers.opencl`` prints it; it is built when it is first needed, and kept as the driver's binary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.loop_ir.kernels import LaunchedFunction
+from polysci.loop_ir.nodes import EMPTY, LoopModule
+from polysci.numerics.arrays import Array
+from polysci.numerics.quantization import Scales
+from polysci.printers.interface import KEEP_FLAG
+from polysci.printers.opencl import (
+    NetworkMemory,
+    holds_network,
+    read_launches,
+    read_network,
+)
+from polysci.runtime.build.folder import cache_dir
+from polysci.target.host import detect
+from polysci.target.isas import DEVICE_ISAS
+from polysci.target.target import Memory, Target
+
+PREFIX: Final = "opencl"
+INSTALL: Final = (
+    "pip install 'polysci[opencl]', and the driver of the device, such as pocl for CPUs"
+)
+FLUSH: Final = "-cl-denorms-are-zero"
+OPTIONS: Final = ("-cl-std=CL1.2", "-w")
+MESSAGE: Final = 2000  # letters of a driver's log that an error shows
+
+
+def import_pyopencl() -> Any:
+    """Return pyopencl. Raises UnsupportedError where it is not installed."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise UnsupportedError(f"OpenCL: {error}: {INSTALL}") from None
+    return pyopencl
+
+
+@cache
+def devices() -> tuple[Any, ...]:
+    """Return all OpenCL devices, in the order of their platforms; none where no driver is."""
+    cl = import_pyopencl()
+    try:
+        return tuple(device for platform in cl.get_platforms() for device in platform.get_devices())
+    except cl.Error:  # no platform is an error of OpenCL's
+        return ()
+
+
+def target_of(device: Any, number: int) -> Target:
+    """Return the description of a device; one that is this machine's CPU has its caches."""
+    cl = import_pyopencl()
+    is_cpu = bool(device.type & cl.device_type.CPU)
+    lanes = max((4, min(16, device.native_vector_width_float or 4))) if is_cpu else 4
+    cached = device.global_mem_cache_size or 1 << 20
+    own = detect().caches if is_cpu else (Memory("L2", cached, cores=0),)
+    memories = (
+        *own,
+        Memory("local", device.local_mem_size, kind="local"),
+        Memory("memory", device.global_mem_size, cores=0, kind="global"),
+    )
+    features = tuple(f"opencl{width}" for width in (4, 8, 16) if width <= lanes)
+    return Target(
+        DEVICE_ISAS[f"opencl{lanes}"], features, memories, device.max_compute_units,
+        f"{device.name.strip()} ({device.platform.name.strip()})", backend=f"{PREFIX}:{number}",
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Queue:
+    """A device with the context and queue of this process; ``seconds`` are those of its kernels."""
+
+    device: Any
+    context: Any
+    queue: Any
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, device: Any) -> Queue:
+        """Open a device."""
+        cl = import_pyopencl()
+        context = cl.Context([device])
+        flags = cl.command_queue_properties.PROFILING_ENABLE
+        return cls(device, context, cl.CommandQueue(context, properties=flags))
+
+    def buffer(self, size: int) -> Any:
+        """Reserve bytes of the device's memory. Raises MemoryError."""
+        cl = import_pyopencl()
+        try:
+            return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(size, 1))
+        except cl.Error as error:
+            free = self.device.global_mem_size
+            raise MemoryError(
+                f"{size} bytes on {self.device.name}, which has {free} in all: {error}"
+            ) from None
+
+    def copy_in(self, array: Array) -> Any:
+        """Copy an array to the device."""
+        buffer = self.buffer(array.nbytes)
+        if array.nbytes:
+            import_pyopencl().enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
+        return buffer
+
+    def copy_out(self, buffer: Any, array: Array) -> None:
+        """Copy a result to its array, when all launches before have ended."""
+        if array.nbytes:
+            import_pyopencl().enqueue_copy(self.queue, array, buffer)
+        self.queue.finish()
+
+
+@cache
+def queue_of(number: int) -> Queue:
+    """Open device ``number`` once. Raises UnsupportedError where there is none of that number."""
+    known = devices()
+    if not 0 <= number < len(known):
+        names = ", ".join(f"{PREFIX}:{at} {device.name}" for at, device in enumerate(known))
+        raise UnsupportedError(
+            f"no device {PREFIX}:{number}; there are: {names}" if known
+            else f"no OpenCL device: {INSTALL}"
+        )  # fmt: skip
+    return Queue.of(known[number])
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCLLibrary:
+    """Kernels that a device has loaded, and the functions that launch them."""
+
+    path: Path
+    queue: Queue
+    functions: dict[str, LaunchedFunction]
+    kernels: dict[str, Any]
+    null: None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return what launches a function's kernels and waits. BuildError where it lacks."""
+        if name not in self.functions:
+            raise BuildError(f"{self}: no function {name}")
+        function, queue = self.functions[name], self.queue
+        enqueue = import_pyopencl().enqueue_nd_range_kernel
+
+        def launch(*arguments: Any) -> int:
+            events = list[Any]()
+            for step, values in function.launches(arguments):
+                kernel = self.kernels[step.kernel]
+                kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
+                events.append(enqueue(queue.queue, kernel, (step.items,), (1,)))
+            queue.queue.finish()
+            queue.seconds += sum(it.profile.end - it.profile.start for it in events) * 1e-9
+            return function.result
+
+        return launch
+
+    def copy_in(self, c_type: str) -> Callable[[Array], Any]:
+        """Return what copies arrays to the device, whatever their elements are."""
+        return self.queue.copy_in
+
+    def allocator(
+        self, shape: tuple[int, ...], dtype: Any, c_type: str
+    ) -> Callable[[Any], tuple[Array, Any]]:
+        """Return what makes arrays for results, and buffers of their size."""
+
+        def allocate(_: object) -> tuple[Array, Any]:
+            array: Array = np.empty(shape, dtype)
+            return array, self.queue.buffer(array.nbytes)
+
+        return allocate
+
+    def copy_out(self, buffer: Any, array: Array) -> None:
+        """Copy a result to its array."""
+        self.queue.copy_out(buffer, array)
+
+    def scales(self, scales: Scales, by_channel: Array) -> Any:
+        """Raise UnsupportedError: there are no kernels of whole numbers."""
+        raise UnsupportedError("OpenCL: no kernels of whole numbers")
+
+
+@dataclass(slots=True)
+class OpenCLNetwork:
+    """A network that a device has loaded: constants and packed weights in one buffer each."""
+
+    library: OpenCLLibrary
+    name: str
+    memory: NetworkMemory
+    constants: Any
+    packed: Any
+    literals: Any
+    run_at: None = None
+
+    @classmethod
+    def load(cls, library: OpenCLLibrary, name: str, weights: Sequence[Array]) -> OpenCLNetwork:
+        """Copy weights to the device and pack them. Raises PolysciError where it has no room."""
+        memory = read_network(library.path.read_text(encoding="utf-8"))
+        queue = library.queue
+        constants, packed = map(queue.buffer, (memory.constants_size, memory.packed_size))
+        count = len(memory.constants)
+        if len(weights) != count + len(memory.packed_by):
+            raise PolysciError(f"{name}: {len(weights)} weights, which the code has no room for")
+        image = np.zeros(memory.constants_size, np.uint8)
+        for (at, size), array in zip(memory.constants, weights, strict=False):
+            image[at : at + size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if image.size:
+            import_pyopencl().enqueue_copy(queue.queue, constants, image)
+        for function, array in zip(memory.packed_by, weights[count:], strict=True):
+            library.function(function)(queue.copy_in(array), packed)
+        literals = queue.copy_in(np.array(memory.literals, np.float32))
+        return cls(library, name, memory, constants, packed, literals)
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of constants and packed weights."""
+        return self.memory.constants_size + self.memory.packed_size
+
+    @property
+    def context_bytes(self) -> int:
+        """Bytes of the tensors of a run."""
+        return self.memory.arena
+
+    def context(self) -> Any:
+        """Return the memory of stages but for inputs and outputs. Raises MemoryError."""
+        return self.library.queue.buffer(self.memory.arena)
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """Launch all stages and wait for their end; takes a context, inputs and outputs."""
+        launch = self.library.function(f"{self.name}_run")
+        fixed = self.constants, self.packed, self.literals
+        return lambda context, *arguments: launch(context, *fixed, *arguments)
+
+    def packed_weights(self) -> memoryview:
+        """Return a copy of constants and packed weights."""
+        sizes = (self.memory.constants_size, self.memory.packed_size)
+        parts = [np.empty(size, np.uint8) for size in sizes]
+        for buffer, part in zip((self.constants, self.packed), parts, strict=True):
+            self.library.queue.copy_out(buffer, part)
+        return memoryview(np.concatenate(parts).tobytes())
+
+    def tensors(self, context: Any, size: int) -> Array | None:
+        """Return nothing: tensors stay on the device."""
+        return None
+
+    def stage_times(self, context: Any, stages: int) -> list[float]:
+        """Raise UnsupportedError: a queue notes no times of stages."""
+        raise UnsupportedError(f"{self.name}: a device times no stages")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCL:
+    """Device ``number`` of OpenCL."""
+
+    number: int = 0
+    measured: bool = False  # no process of its own times its code
+
+    @property
+    def name(self) -> str:
+        """Its row among the backends."""
+        return f"{PREFIX}:{self.number}"
+
+    def targets(self) -> tuple[Target, ...]:
+        """Return the one device. Raises UnsupportedError where it is not there."""
+        return (target_of(queue_of(self.number).device, self.number),)
+
+    def build(
+        self, text: str | Sequence[str], *, flags: Sequence[str] | None = None,
+        symbols: Sequence[str] = (), timeout: float | None = None, module: LoopModule = EMPTY,
+    ) -> Path:  # fmt: skip
+        """Return the file of the text, beside which lies what the driver makes of it."""
+        source = text if isinstance(text, str) else "\n".join(text)
+        queue, options = queue_of(self.number), [*OPTIONS]
+        if KEEP_FLAG not in (flags or ()):
+            options.append(FLUSH)
+        device = queue.device
+        words = [device.platform.version, device.name, device.driver_version, *options, source]
+        key = hashlib.sha256("\0".join(words).encode()).hexdigest()
+        folder = cache_dir() / PREFIX
+        path = folder / f"{key}.cl"
+        if not (path.exists() and path.with_suffix(".bin").exists()):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            binary = _compile(queue, source, options)
+            _write(path.with_suffix(".bin"), binary)
+            _write(path, source.encode())
+        known = read_launches(source).keys()
+        if lacking := set() if holds_network(source) else set(symbols) - known:
+            raise BuildError(f"{path}: no function {', '.join(sorted(lacking))}")
+        return path
+
+    def build_many(
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
+        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
+    ) -> list[Path]:  # fmt: skip
+        """Build texts one after the other: drivers keep all cores busy with one."""
+        meanwhile()
+        return [
+            self.build(text, symbols=its)
+            for text, its in zip(texts, symbols or [()] * len(texts), strict=True)
+        ]
+
+    def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
+        """Raise UnsupportedError: drivers show no assembly."""
+        raise UnsupportedError(f"{self.name}: drivers of OpenCL show no assembly")
+
+    def load(self, path: Path, declarations: str) -> OpenCLLibrary:
+        """Return the kernels of a built file. Raises BuildError."""
+        cl, queue = import_pyopencl(), queue_of(self.number)
+        try:
+            functions = read_launches(path.read_text(encoding="utf-8"))
+            binary = path.with_suffix(".bin").read_bytes()
+            program = cl.Program(queue.context, [queue.device], [binary]).build()
+            kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+        except (OSError, cl.Error) as error:
+            raise BuildError(f"{path}: {str(error)[:MESSAGE]}") from None
+        return OpenCLLibrary(path, queue, functions, kernels)
+
+    def load_network(
+        self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
+    ) -> OpenCLNetwork:
+        """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
+        if isinstance(weights, Path):
+            raise PolysciError(f"{weights}: a device reads no files")
+        return OpenCLNetwork.load(self.load(path, declarations), name, weights)
+
+    def is_argument(self, argument: object) -> bool:
+        """Return whether it is a buffer of OpenCL's."""
+        return isinstance(argument, import_pyopencl().Buffer)
+
+    def restore(self, array: Array) -> Any:
+        """Copy packed weights to the device."""
+        return queue_of(self.number).copy_in(array)
+
+    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
+        """Return the mean seconds of a call's kernels, as the device's events say."""
+        queue = queue_of(self.number)
+        before = queue.seconds
+        for own in arguments:
+            run(*own)
+        return (queue.seconds - before) / len(arguments)
+
+
+def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
+    """Return what a driver makes of a text. Raises BuildError with its log."""
+    cl = import_pyopencl()
+    program = cl.Program(queue.context, source)
+    try:
+        built = program.build(options=[*options], cache_dir=False)
+    except cl.Error as error:
+        log = re.sub(r"\n\s*\n", "\n", str(error))[:MESSAGE]
+        raise BuildError(f"{queue.device.name}: the driver refuses the code: {log}") from None
+    (binary,) = built.get_info(cl.program_info.BINARIES)
+    return bytes(binary)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file aside and move it into place."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    aside.write_bytes(content)
+    aside.replace(path)

@@ -1,0 +1,158 @@
+"""Layers on an OpenCL device, where pyopencl and a driver are installed."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import polysci
+from polysci.errors import BuildError, UnsupportedError
+from polysci.network.compiled import CompileOptions, compile_network
+from polysci.ops import parse_problem
+from polysci.runtime.backends import backend_named
+from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
+from polysci.target.target import Target
+from tests.support.onnxmodels import model, node, reals
+
+pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
+if not devices():
+    pytest.skip("OpenCL: there is no device", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def backend() -> OpenCL:
+    return OpenCL()
+
+
+@pytest.fixture(scope="module")
+def target(backend: OpenCL) -> Iterator[Target]:
+    (device,) = backend.targets()
+    yield device
+
+
+def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+LAYERS = (
+    *("mb1ic6ih9oc20oh9kh3ph1", "mb2ic8ih7oc16oh4kh3ph1sh2", "g8mb1ic8ih10oc8oh8kh3"),
+    *("g2mb1ic8ih6oc40kh1", "mb1ic3ih21oc24kh7ph3sh2"),
+)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    ("text", "threads"),
+    [pytest.param(text, threads, marks=[pytest.mark.exhaustive] * (at + threads > 2))
+     for at, text in enumerate(LAYERS) for threads in (1, 3)],
+)  # fmt: skip
+def test_layers_are_exact(text: str, layout: str, threads: int, target: Target) -> None:
+    problem = parse_problem(text, layout)
+    primitive = polysci.compile(problem, "estimate", threads, target=target)
+    assert primitive.backend == "opencl:0" and "opencl" in str(primitive.schedule)
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    bias = integers((problem.y_shape[problem.bias_axis],), 3)
+    words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}
+    packed = primitive.pack_weights(w)
+    assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
+    out = np.full(problem.y_shape, np.nan, np.float32)
+    assert primitive(x, packed, out=out) is out
+    assert np.array_equal(out, problem.reference(x, w))
+
+
+@pytest.mark.parametrize("activation", ["gelu", pytest.param("mish", marks=pytest.mark.exhaustive)])
+def test_functions_end_sums(activation: str, target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=24, R=1, S=1, activation=activation)
+    device, host = (polysci.compile(problem, "estimate", target=it) for it in (target, None))
+    x, w = reals(*problem.x_shape, seed=1), reals(*problem.w_shape, seed=2)
+    results = [it(x, it.pack_weights(w)) for it in (device, host)]
+    assert np.allclose(*results, rtol=1e-6, atol=1e-6)
+
+
+def test_pickles_come_back_to_the_device(target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    primitive = polysci.compile(problem, "estimate", target=target)
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    again, packed = pickle.loads(pickle.dumps((primitive, primitive.pack_weights(w))))
+    assert again.backend == packed.backend == "opencl:0"
+    assert np.array_equal(again(x, packed), problem.reference(x, w))
+
+
+def test_kernels_are_timed_by_the_device(backend: OpenCL, target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    source = polysci.compile(problem, "estimate", target=target).source
+    path = backend.build(source.file, symbols=source.symbols)
+    assert backend.build(source.file, symbols=source.symbols) == path
+    library = backend.load(path, source.declarations)
+    run, queue = library.function(source.symbol), queue_of(0)
+    places = [queue.copy_in(np.zeros(size, np.float32)) for size in (100, 32, 200)]
+    assert backend.time(run, [(*places, None, None, None, None)] * 2) > 0
+
+
+def test_faults_have_names(backend: OpenCL, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"no device opencl:97; there are: opencl:0 "):
+        backend_named("opencl:97").targets()
+    with pytest.raises(BuildError, match="the driver refuses the code"):
+        backend.build("// launches: []\n__kernel void f( { }\n")
+    with pytest.raises(BuildError, match="no function g"):
+        backend.build("// launches: []\n__kernel void f() { }\n", symbols=("g",))
+    with pytest.raises(BuildError, match="No such file"):
+        backend.load(tmp_path / "nothing.cl", "")
+    with pytest.raises(UnsupportedError, match="no assembly"):
+        backend.assemble([""])
+    with pytest.raises(MemoryError, match="which has"):
+        queue_of(0).buffer(1 << 60)
+
+
+def test_what_is_measured_needs_a_service(target: Target) -> None:
+    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
+    with pytest.raises(UnsupportedError, match="backend opencl:0: no service times its code"):
+        polysci.optimize(problem, "measure", target=target, time_limit=1)
+
+
+def two_layers() -> onnx.ModelProto:
+    """Two convolutions, a sum with the input of the second, a mean and a softmax."""
+    nodes = [
+        node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]), node("Clip", "c1 lo hi", "r1"),
+        node("Conv", "r1 w2", "c2", pads=[1, 1, 1, 1]), node("Add", "c2 r1", "s"),
+        node("GlobalAveragePool", "s", "g"), node("Flatten", "g", "f"),
+        node("Softmax", "f", "y", axis=1),
+    ]  # fmt: skip
+    weights = {"w1": reals(8, 3, 3, 3), "b1": reals(8, seed=1), "w2": reals(8, 8, 3, 3, seed=2)}
+    weights |= {"lo": np.float32(0.0), "hi": np.float32(6.0)}
+    return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
+
+
+def recurrent() -> onnx.ModelProto:
+    """An LSTM of four steps, whose state passes from launch to launch."""
+    weights = {"w": reals(1, 32, 5), "r": reals(1, 32, 8, seed=1), "b": reals(1, 64, seed=2)}
+    nodes = [node("LSTM", "x w r b", "y h", hidden_size=8)]
+    return model(nodes, {"x": (4, 2, 5)}, dict.fromkeys(("y", "h")), weights)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("make", [two_layers, recurrent])
+def test_networks_compute_on_the_device_what_they_do_here(
+    make: Callable[[], onnx.ModelProto], threads: int, target: Target
+) -> None:
+    device, host = (
+        compile_network(make(), CompileOptions("estimate", threads, target=where))
+        for where in (target, None)
+    )
+    for seed in (3, 4):
+        inputs = {port.name: reals(*port.shape, seed=seed) for port in host.inputs}
+        results, expected = device(inputs), host(inputs)
+        assert results.keys() == expected.keys()
+        for name, array in expected.items():
+            assert np.allclose(results[name], array, rtol=1e-5, atol=1e-6)
+    assert device.runner.packed_weights().nbytes == device.runner.model_bytes
+
+
+def test_a_network_with_a_routine_is_refused(target: Target) -> None:
+    sorted_ = model([node("TopK", "x k", "y i")], {"x": (1, 9)}, {"y": (1, 3), "i": (1, 3)},
+                    {"k": np.int64([3])})  # fmt: skip
+    with pytest.raises(UnsupportedError, match="no kernel of ps_top, which top_k TopK of y i"):
+        compile_network(sorted_, CompileOptions("estimate", target=target))
