@@ -20,6 +20,7 @@ from polysci.lower.weights_file import (
     weights_file_of,
 )
 from polysci.printers import opencl
+from polysci.printers.launches import NetworkMemory
 from polysci.printers.network import (
     MEMORY,
     OPENMP,
@@ -230,7 +231,7 @@ def _device_code(
     if routine := next((part for part in program.stages if isinstance(part, RoutineStage)), None):
         raise UnsupportedError(f"{isa}: no kernel of {routine.routine}, which {routine.name} calls")
     packing = packing_by_layer(lowering.calls.values())
-    memory = opencl.NetworkMemory(
+    memory = NetworkMemory(
         len(program.arguments), len(program.outputs), lowering.arena.size, weights.constants_size,
         weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
         tuple(packing.functions),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from polysci.errors import BuildError, UnsupportedError
+from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import as_index
-from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, split
+from polysci.loop_ir.kernels import split
 from polysci.loop_ir.nodes import (
     Address,
     AddressOf,
@@ -33,13 +32,12 @@ from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
 from polysci.printers.dialect import translate
 from polysci.printers.headers import device_headers
+from polysci.printers.launches import NetworkMemory, print_launches, print_memory
 from polysci.printers.network import FUNCTION_HEADERS, RINGS
 from polysci.target.isa import Isa
 from polysci.target.microkernels import HeaderSet
 
 LANGUAGE: Final = "opencl"
-_PLAN: Final = "// launches: "
-_NETWORK: Final = "// network: "
 _MEMORY: Final = """\
 typedef struct {{
     __global char *arena;
@@ -58,32 +56,6 @@ def print_file(
     kernels, launched = split(module, entries)
     code = arrange(device_headers(header_set, beside), translate(CPrinter().module(kernels)))
     return f"{print_launches(launched)}\n/* {title} */\n{code}"
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkMemory:
-    """The memory of a network on a device, in bytes, and what fills it.
-
-    ``constants`` are the places and sizes of arrays that stages read as they are; ``packed_by``
-    names a function for each of the arrays behind them, which packs it. ``literals`` are numbers
-    that calls of layers take from memory.
-    """
-
-    inputs: int
-    outputs: int
-    arena: int
-    constants_size: int
-    packed_size: int
-    constants: tuple[tuple[int, int], ...]
-    packed_by: tuple[str, ...]
-    literals: tuple[float, ...] = ()
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        """The parameters of its run: memory of its own, inputs, outputs."""
-        inputs = (f"m_in{at}" for at in range(self.inputs))
-        outputs = (f"m_out{at}" for at in range(self.outputs))
-        return ("m_arena", "m_constants", "m_packed", "m_literals", *inputs, *outputs)
 
 
 def print_network(
@@ -109,22 +81,7 @@ def print_network(
     heads = [head(part) for part in parts if isinstance(part, LoopFunction)]
     prototypes = "".join(f"{text};\n" for text in heads if text.startswith("static"))
     code = arrange(needed, translate(prototypes + CPrinter().module(replace(kernels, parts=parts))))
-    return f"{print_launches(launched)}\n{_NETWORK}{json.dumps(asdict(memory))}\n{code}"
-
-
-def holds_network(text: str) -> bool:
-    """Return whether a file holds a network, not layers."""
-    return f"\n{_NETWORK}" in text
-
-
-def read_network(text: str) -> NetworkMemory:
-    """Return the memory of a network that a file holds. Raises BuildError for another text."""
-    if not holds_network(text):
-        raise BuildError("OpenCL: the text has no memory of a network in its second line")
-    members = json.loads(text.split("\n", 2)[1].removeprefix(_NETWORK))
-    lists = {name: tuple(map(tuple, members[name])) for name in ("constants",)}
-    lists |= {name: tuple(members[name]) for name in ("packed_by", "literals")}
-    return NetworkMemory(**{**members, **lists})
+    return f"{print_launches(launched)}\n{print_memory(memory)}\n{code}"
 
 
 def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModule, NetworkMemory]:
@@ -175,43 +132,3 @@ def _run_function(name: str, stages: Block, memory: NetworkMemory) -> LoopFuncti
         for word in words
     ]
     return LoopFunction(f"{name}_run", tuple(buffers), body, "", ())
-
-
-def print_launches(launched: Sequence[LaunchedFunction]) -> str:
-    """Return the line that says what calls of functions launch."""
-    members = [*map(_members, launched)]
-    return f"{_PLAN}{json.dumps(members, separators=(',', ':'))}"
-
-
-def read_launches(text: str) -> dict[str, LaunchedFunction]:
-    """Return the functions that a file launches. Raises BuildError for another text."""
-    first, _, _ = text.partition("\n")
-    if not first.startswith(_PLAN):
-        raise BuildError("OpenCL: the text has no launches in its first line")
-    functions = [_function(members) for members in json.loads(first.removeprefix(_PLAN))]
-    return {function.name: function for function in functions}
-
-
-def _members(function: LaunchedFunction) -> list[Any]:
-    steps = [_step_members(step) for step in function.steps]
-    return [function.name, function.parameters, steps, function.result]
-
-
-def _step_members(step: Launch | LaunchLoop) -> list[Any]:
-    if isinstance(step, Launch):
-        return [step.kernel, step.items, step.arguments]
-    values = step.values
-    steps = [_step_members(part) for part in step.steps]
-    return [step.variable, [values.start, values.stop, values.step], steps]
-
-
-def _function(members: list[Any]) -> LaunchedFunction:
-    name, parameters, steps, result = members
-    return LaunchedFunction(name, tuple(parameters), tuple(map(_step, steps)), result)
-
-
-def _step(members: list[Any]) -> Launch | LaunchLoop:
-    first, amount, rest = members
-    if isinstance(amount, int):
-        return Launch(first, amount, tuple(rest))
-    return LaunchLoop(first, range(*amount), tuple(map(_step, rest)))

@@ -6,7 +6,7 @@ from polysci.errors import BuildError, UnsupportedError
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop
 from polysci.ops import parse_problem
 from polysci.printers.dialect import translate
-from polysci.printers.opencl import print_launches, read_launches
+from polysci.printers.launches import print_launches, read_launches
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
 

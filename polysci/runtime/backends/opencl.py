@@ -23,7 +23,7 @@ from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
 from polysci.printers.interface import KEEP_FLAG
-from polysci.printers.opencl import (
+from polysci.printers.launches import (
     NetworkMemory,
     holds_network,
     read_launches,
