@@ -160,6 +160,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(pool=KINDS[0])
     scheduler_option(command)
     shared.machine_options(command, threads_option=False)
+    shared.device_option(command)
     tuner_options(command)
 
 
@@ -293,6 +294,11 @@ def _check(arguments: argparse.Namespace) -> None:
         if arguments.show and getattr(arguments, option.replace("-", "_")):
             name = "-o" if option == "out" else f"--{option}"
             raise SpecError(f"--show {arguments.show}: prints text alone; leave out {name}")
+    device = shared.device_of(arguments)  # an unknown one is told at once
+    for option in ("out", "compare", "debug-layers", "check"):
+        if device and getattr(arguments, option.replace("-", "_")):
+            name = "-o" if option == "out" else f"--{option}"
+            raise SpecError(f"--device {arguments.device}: runs networks; leave out {name}")
     if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
     if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:

@@ -34,6 +34,7 @@ HELP = (
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     shared.layer_options(command)
+    shared.device_option(command)
     command.add_argument("--ranker", default="traffic", metavar="NAME", help="cost model (traffic)")
     shared.algorithm_option(command)
     command.add_argument(

@@ -84,10 +84,14 @@ def machine_options(
             "--machine", metavar="FILE.toml",
             help="predict for the machine of this file; 'polysci machine -o FILE.toml' writes one",
         )  # fmt: skip
+
+
+def device_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--device``, for commands whose code devices run."""
     command.add_argument(
         "--device", metavar="NAME",
         help="run on a device, as opencl:0, with schedules that are predicted; 'polysci machine' "
-        "lists devices",
+        "lists devices (host)",
     )  # fmt: skip
 
 
@@ -250,15 +254,19 @@ def target_of(arguments: argparse.Namespace) -> Target:
 
 
 def device_of(arguments: argparse.Namespace) -> Target | None:
-    """Return the device of ``--device``, None without it. Raises SpecError, UnsupportedError."""
+    """Return the device of ``--device``; None without it and for the CPU that runs this.
+
+    Raises SpecError, UnsupportedError.
+    """
     from polysci.runtime.backends import backend_named
+    from polysci.target.target import HOST
 
     name = getattr(arguments, "device", None)
-    if name is None:
+    if name in (None, HOST):
         return None
-    for option in ("isa", "machine"):
+    for option in ("isa", "machine", "scheduler", "tuner"):
         if getattr(arguments, option, None) is not None:
-            raise SpecError(f"--device {name}: a device has its own rates; leave out --{option}")
+            raise SpecError(f"--device {name}: its code is predicted here; leave out --{option}")
     (target,) = backend_named(name).targets()
     return target
 

@@ -27,6 +27,7 @@ HELP = "find the best schedule of every layer: rank, generate, build, check and 
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     shared.layer_options(command)
+    shared.device_option(command)
     shared.search_options(command)
     tuner_options(command)
     shared.table_options(command)

@@ -190,6 +190,7 @@ and timed in turn. Then, for each ranker:
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     shared.layer_options(command, nargs="*")
+    shared.device_option(command)
     command.add_argument("--list", action="store_true", help="list the rankers")
     command.add_argument(
         "--ranker", action="append", metavar="NAME", help="use this ranker; may be repeated (all)"

@@ -17,7 +17,8 @@ from polysci.printers import interface
 from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
-from polysci.target.isas import ISAS
+from polysci.target.isas import DEVICE_ISAS, ISAS
+from polysci.target.microkernels import find
 from polysci.text import names
 
 
@@ -164,6 +165,9 @@ def project(planned: Sequence[TunedProblem], name: str) -> Project:
         else ExportedLayer(layer.problem, layer.schedule, layer.threads)
         for layer in planned
     ]
+    for layer in layers:
+        if find(layer.schedule.kernel).isa in DEVICE_ISAS:
+            raise UnsupportedError(f"export: {layer.schedule.kernel} is of a device; C is exported")
     entries = _entries(layers, name, ())
     units = _units(entries)
     if len(units) > 1:

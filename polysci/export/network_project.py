@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.export.build_texts import build_values, wait_policy
 from polysci.export.files import (
     FREESTANDING,
@@ -40,6 +40,7 @@ from polysci.network.prepare import shares_of
 from polysci.network.runner import Runner, TensorPort
 from polysci.numerics.arrays import LINE
 from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
+from polysci.target.isas import DEVICE_ISAS
 from polysci.text import names
 from polysci.text.tables import bytes_text
 
@@ -75,9 +76,16 @@ class SizedNetworks:
 
 
 def only_size(network: PlannedNetwork) -> SizedNetworks:
-    """Return a network alone: its runs take no sizes."""
+    """Return a network alone: its runs take no sizes. UnsupportedError: it is a device's."""
+    _check_language(network)
     program = SizedProgram(network.prepared.placed, network.schedules)
     return SizedNetworks(network, (program,), (network,))
+
+
+def _check_language(network: PlannedNetwork) -> None:
+    """Raise UnsupportedError for the code of a device, which has no project."""
+    if network.code.isa.name in DEVICE_ISAS:
+        raise UnsupportedError(f"export: {network.name} is code of {network.code.isa}, not C")
 
 
 def join_sizes(
@@ -90,6 +98,7 @@ def join_sizes(
     number or type.
     """
     first, options = networks[0][1], networks[0][1].options
+    _check_language(first)
     size_rows = [tuple(sizes.items()) for sizes, _ in networks]
     if len({*size_rows}) < len(size_rows) or len({tuple(sizes) for sizes, _ in networks}) > 1:
         raise SpecError(f"{name}: expected other sizes of the same names for each entry")
@@ -333,6 +342,7 @@ def write_freestanding(network: Network, out: Path, *, force: bool = False) -> l
     Raises SpecError for a network of several threads that are not of the caller's pool, and as
     ``write_project`` does.
     """
+    _check_language(network)
     check_freestanding(out, network.name, network.threads, network.code.pool, force=force)
     contents = _freestanding_files(network, make_selftest_data(network))
     return FREESTANDING.write(out, network.name, contents, force=force)
@@ -397,6 +407,7 @@ def write_package(network: Network, out: Path, *, force: bool = False) -> list[P
 
     Returns the paths written. Raises as ``write_project`` does.
     """
+    _check_language(network)
     check_package(out, network.name, force=force)
     contents = _package_files(network, make_selftest_data(network))
     return NETWORK_PACKAGE.write(out, network.name, contents, force=force)

@@ -39,6 +39,7 @@ from polysci.loop_ir.nodes import (
     RoutineResult,
     ScalarParameter,
     Scoped,
+    Store,
     Table,
     Unused,
     Value,
@@ -49,6 +50,7 @@ from polysci.loop_ir.nodes import (
 
 KERNEL: Final = "__kernel"  # the attribute of functions that are launched
 ITEM: Final = "item"  # the number of a work-item
+CLOCK: Final = "ps_now"  # the routine that tells the time
 ITEM_NUMBER: Final = "get_global_id"  # the routine that returns it
 SHARED: Final = (LoopKind.PARALLEL, LoopKind.THREADS)
 
@@ -63,12 +65,22 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A note of the time at which all launches before it have ended, at a place in ``times``."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchLoop:
-    """Launches that are repeated for each value of a variable."""
+    """Steps that are repeated for each value of a variable."""
 
     variable: str
     values: range
-    steps: tuple[Launch | LaunchLoop, ...]
+    steps: tuple[Step, ...]
+
+
+Step = Launch | Mark | LaunchLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +89,22 @@ class LaunchedFunction:
 
     name: str
     parameters: tuple[str, ...]
-    steps: tuple[Launch | LaunchLoop, ...] = ()
+    steps: tuple[Step, ...] = ()
     result: int = 0
 
-    def launches(self, arguments: Sequence[Any]) -> Iterator[tuple[Launch, list[Any]]]:
-        """Yield the launches of a call in their order, each with its arguments."""
+    def launches(self, arguments: Sequence[Any]) -> Iterator[tuple[Launch | Mark, list[Any]]]:
+        """Yield the launches and marks of a call in their order, with the launches' arguments."""
         values = dict(zip(self.parameters, arguments, strict=True))
         yield from _launches(self.steps, values)
 
 
 def _launches(
-    steps: Sequence[Launch | LaunchLoop], values: dict[str, Any]
-) -> Iterator[tuple[Launch, list[Any]]]:
+    steps: Sequence[Step], values: dict[str, Any]
+) -> Iterator[tuple[Launch | Mark, list[Any]]]:
     for step in steps:
-        if isinstance(step, Launch):
-            yield step, [values[name] for name in step.arguments]
+        if not isinstance(step, LaunchLoop):
+            names = step.arguments if isinstance(step, Launch) else ()
+            yield step, [values[name] for name in names]
             continue
         for value in step.values:
             yield from _launches(step.steps, {**values, step.variable: value})
@@ -132,10 +145,22 @@ def _is_shared(statement: LoopStatement, shared: Collection[str]) -> bool:
     """Return whether threads share some of the work, wait for each other, or call ``shared``."""
     return any(
         isinstance(part, Barrier | Once)
+        or _place_of(part) is not None
         or (isinstance(part, For) and part.kind in SHARED)
         or (isinstance(part, Invoke) and part.function in shared)
         for part in walk_statements(statement)
     )
+
+
+def _place_of(statement: LoopStatement) -> int | None:
+    """Return the place of the time that a statement notes, and nothing else; None: of no such."""
+    match statement:
+        case Once(body=Block((inner,))):
+            return _place_of(inner)
+        case Store(at=at, value=RoutineResult(routine=routine)) if routine == CLOCK:
+            return _constant(at)
+        case _:
+            return None
 
 
 @dataclass(slots=True)
@@ -156,7 +181,7 @@ class _Splitter:
         names = tuple(parameter.name for parameter in function.parameters)
         result = _constant(last.value) if isinstance(last, Return) and last.value is not None else 0
         statements = [it for it in function.body.body if not isinstance(it, Return | Unused)]
-        steps = list[Launch | LaunchLoop]()
+        steps = list[Step]()
         if _is_shared(function.body, self.shared):
             steps = self.steps(statements, [], ())
         elif statements:
@@ -166,16 +191,17 @@ class _Splitter:
     def steps(
         self, statements: Sequence[LoopStatement], setup: Sequence[LoopStatement],
         variables: Sequence[str],
-    ) -> list[Launch | LaunchLoop]:  # fmt: skip
+    ) -> list[Step]:  # fmt: skip
         """Return the launches of statements behind ``setup``, which each kernel repeats.
 
         ``variables`` are those of the loops around them.
         """
-        steps, setup, alone = list[Launch | LaunchLoop](), [*setup], list[LoopStatement]()
+        steps, setup, alone = list[Step](), [*setup], list[LoopStatement]()
         for statement in statements:
             if isinstance(statement, Comment | Unused | Return):
                 continue
-            if isinstance(statement, Once):
+            place = _place_of(statement)
+            if isinstance(statement, Once) and place is None:
                 alone += statement.body.body
                 continue
             defines = isinstance(statement, Let | Assign | Point)
@@ -185,7 +211,9 @@ class _Splitter:
             if alone:
                 steps.append(self.launch(1, [*setup, *alone], variables))
                 alone = []
-            if defines:
+            if place is not None:
+                steps.append(Mark(place))
+            elif defines:
                 setup.append(statement)
             elif not isinstance(statement, Barrier):
                 steps += self.share(statement, setup, variables)
@@ -195,7 +223,7 @@ class _Splitter:
 
     def share(
         self, statement: LoopStatement, setup: Sequence[LoopStatement], variables: Sequence[str]
-    ) -> list[Launch | LaunchLoop]:
+    ) -> list[Step]:
         """Return the launches of a statement whose work threads share."""
         match statement:
             case For(kind=kind) if kind in SHARED:

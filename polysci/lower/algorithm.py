@@ -159,6 +159,11 @@ class Algorithm(Protocol[Plan]):
     def exact_inputs(self) -> ExactInputs:
         """Inputs for which results equal the reference bit for bit."""
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that its code can be printed in, as instruction sets name them."""
+        return ("c",)
+
     def refusal(self, problem: Problem) -> str:
         """Return why it does not compute the problem; empty where it does."""
 

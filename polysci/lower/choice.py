@@ -107,7 +107,13 @@ def candidates(
     """
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
-    algorithms = [algorithm_named(name) for name in (names() if chosen == AUTO else [chosen])]
+    isa, known = context.target.isa, names() if chosen == AUTO else [chosen]
+    algorithms = [
+        algorithm_named(name) for name in known
+        if isa.language in algorithm_named(name).languages
+    ]  # fmt: skip
+    if not algorithms:
+        raise UnsupportedError(f"algorithm {chosen}: no kernels of {isa}")
     ranked = [
         _in_order(algorithm, problem, context, count, limits)
         for algorithm in algorithms

@@ -185,6 +185,10 @@ class Residues(Algorithm[ResiduePlan]):
     def exact_inputs(self) -> ExactInputs:
         return ExactInputs()
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ("c", "opencl")
+
     def refusal(self, problem: Problem) -> str:
         return refusal(problem)
 

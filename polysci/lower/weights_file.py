@@ -203,7 +203,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
 
     It fills constants, then takes weights of one layer after the other and packs them.
     """
-    source, constants, packed = (Named(name) for name in ("from", "constants", "packed"))
+    source, constants = Named("from"), Named("constants")
     short, i = block(Return(0)), Variable("i")
     body: list[LoopStatement] = [Unused(("from", "constants", "packed"))]
     tables = list[Table]()
@@ -221,18 +221,12 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
     if layers:
         body.append(Point(Buffer("w", "opaque", const=True), 0))
     for call in layers:
-        kind, at = call.source.precision.w, call.packed_at or 0
         count = prod(call.layer.problem.w_shape)
-        w = Address(Named("w"), dtype=kind.stored, const=True)
-        to = Address(Address(packed, as_index(at)), dtype="opaque")
-        if call.source.columns:
-            body.append(_pack_columns(call, count, w, to))
-        else:
-            body += _take(count * kind.bytes)
-            zero = [call.layer.x_zero] * call.source.precision.integer
-            body.append(Invoke(f"{call.source.symbol}_pack_weights", (w, to, *zero)))
-        end = at + call.source.packed
-        body += clear_bytes(end, round_up(end))
+        if not call.source.columns:
+            body += _take(count * call.source.precision.w.bytes)
+            body += _pack(call)
+            continue
+        body += [_pack_columns(call, count), *_clear_behind(call)]
     parameters = (SOURCE, Buffer("constants", "byte"), Buffer("packed", "byte"))
     function = LoopFunction("pack_all", parameters, block(*body, Return(1)), "int", ("static",))
     return LoopModule((*tables, function))
@@ -245,20 +239,32 @@ def packing_by_layer(calls: Iterable[LayerCall]) -> LoopModule:
     """
     functions = list[LoopFunction]()
     for number, call in enumerate(packed_once(calls)):
-        w = Address(Named("w"), dtype=call.source.precision.w.stored, const=True)
-        at = call.packed_at or 0
-        to, end = (
-            Address(Address(Named("packed"), as_index(at)), dtype="opaque"),
-            at + call.source.packed,
-        )
-        zero = [call.layer.x_zero] * call.source.precision.integer
-        body = [
-            Invoke(f"{call.source.symbol}_pack_weights", (w, to, *zero)),
-            *clear_bytes(end, round_up(end)),
-        ]
         parameters = (Buffer("w", "opaque", const=True), Buffer("packed", "byte"))
-        functions.append(LoopFunction(f"pack_{number}", parameters, block(*body)))
+        functions.append(LoopFunction(f"pack_{number}", parameters, block(*_pack(call))))
     return LoopModule(tuple(functions))
+
+
+def _pack(call: LayerCall) -> list[LoopStatement]:
+    """Return statements that pack all weights of a layer, which stand at ``w``."""
+    operands: list[Value] = [*_operands(call)]
+    operands += [call.layer.x_zero] * call.source.precision.integer
+    pack = Invoke(f"{call.source.symbol}_pack_weights", tuple(operands))
+    return [pack, *_clear_behind(call)]
+
+
+def _operands(call: LayerCall) -> tuple[Address, Address]:
+    """Return where the weights of a layer stand, and where they are packed."""
+    to = Address(Named("packed"), as_index(call.packed_at or 0))
+    return (
+        Address(Named("w"), dtype=call.source.precision.w.stored, const=True),
+        Address(to, dtype="opaque"),
+    )
+
+
+def _clear_behind(call: LayerCall) -> list[LoopStatement]:
+    """Return statements that clear bytes behind packed weights, to the end of a cache line."""
+    end = (call.packed_at or 0) + call.source.packed
+    return [*clear_bytes(end, round_up(end))]
 
 
 def _take(size: Value) -> list[LoopStatement]:
@@ -267,7 +273,7 @@ def _take(size: Value) -> list[LoopStatement]:
     return [taken, If(negate(Flag("w")), block(Return(0)))]
 
 
-def _pack_columns(call: LayerCall, count: int, w: Address, to: Address) -> LoopStatement:
+def _pack_columns(call: LayerCall, count: int) -> LoopStatement:
     """Return the packing of large weights some columns at a time, without a copy of them all."""
     assert call.source.columns
     row, step = call.source.columns
@@ -278,6 +284,6 @@ def _pack_columns(call: LayerCall, count: int, w: Address, to: Address) -> LoopS
         Let("end", least(at + step, columns)),
         Assign(Member("from", "more", pointed=True), compare(end, "<", columns)),
         *_take(Convert("size", size)),
-        Invoke(f"{call.source.symbol}_pack_columns", (w, to, at, end)),
+        Invoke(f"{call.source.symbol}_pack_columns", (*_operands(call), at, end)),
         step=step,
     )  # fmt: skip

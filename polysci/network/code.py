@@ -45,6 +45,7 @@ from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
 from polysci.target.isa import Isa
 from polysci.target.isas import least_of
+from polysci.target.microkernels import HeaderSet
 from polysci.target.target import HOST
 from polysci.text import names
 from polysci.text.names import remark
@@ -222,8 +223,8 @@ def _device_code(
 ) -> Code:  # fmt: skip
     """Return the code of a network in the language of a device that has a queue."""
     lowering, *others = lowerings
-    if lowering.timed or others:
-        raise UnsupportedError(f"{name}: a device times no stages, and has one size")
+    if others:
+        raise UnsupportedError(f"{isa}: code of a device has one size of each input, not several")
     program, constants = (
         lowering.placed.program,
         zip(weights.constants, weights.parts, strict=False),
@@ -237,8 +238,9 @@ def _device_code(
         tuple(packing.functions),
     )  # fmt: skip
     module = join([_stages_module(lowering), packing, *(layer.module for layer in layers)])
+    units = dict.fromkeys([HeaderSet(isa.name), *(layer.header_set for layer in layers)])
     beside = dict.fromkeys(header for layer in layers for header in layer.beside)
-    text = opencl.print_network(name, isa, [*beside], module, memory)
+    text = opencl.print_network(name, [*units], [*beside], module, memory)
     declarations = library_declarations(name, parameters, apart=False, timed=False)
     return Code(
         name, isa, {f"{name}.cl": text}, {}, declarations["CDEF"], weights, lowering.arena,

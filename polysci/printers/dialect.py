@@ -10,7 +10,6 @@ import re
 from typing import Final
 
 _POINTER: Final = re.compile(
-    r"(?<!__private )(?<!__global )(?<!__local )"
     r"\b(ps_a|ps_b|ps_x|ps_y|ps_bias|float|double|void|char|u?int\d+_t|polysci_scales) \*"
 )
 _FENCE: Final = re.compile(r'__asm__ volatile\(""[^)]*\);')

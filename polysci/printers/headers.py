@@ -26,6 +26,10 @@ COUNT_OF_TWO: Final = (  # ``count`` returns the threads of a region that asks f
     "int count(void);\nint count(void) { int n = 0;\n"
     f"{openmp.parallel(2)} reduction(+:n)\nn += 1;\nreturn n; }}\n"
 )
+FUNCTION_HEADERS: Final = (  # what the texts of scalar functions call
+    *("functions", "functions_exponential", "functions_trigonometric", "functions_exact"),
+    "functions_whole",
+)
 _FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
 
 
@@ -58,15 +62,21 @@ def headers(unit: HeaderSet) -> str:
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     """Return the headers of f32 in a device's language: its own ones, and those of C translated.
 
-    ``beside`` are more headers, ahead of those that end sums. Raises UnsupportedError for others.
+    ``beside`` are more headers, ahead of those that end sums. Raises UnsupportedError for others
+    than those of functions.
     """
     isa = isa_of(unit.isa)
+    if other := next(
+        (name for name in beside if name not in (*FUNCTION_HEADERS, "activations")), None
+    ):
+        raise UnsupportedError(f"{isa}: no kernels with {other}.h, which the schedule needs")
     if {unit.compute, unit.x, unit.y} != {"f32"}:
-        raise UnsupportedError(f"{isa}: no kernels of {unit}; f32 has some")
+        raise UnsupportedError(f"{isa}: no kernels of {unit.x} to {unit.y}; f32 has some")
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [header(f"{name}_{isa.language}") for name in ("prelude", "isa", "own")]
     names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
-    names += ["grouped", *beside, "end_f32", "pack", "panels", "gaps", "swapped", "stencil"]
+    names += ["grouped", *dict.fromkeys(beside), "end_f32"]
+    names += ["pack", "panels", "gaps", "swapped", "stencil"]
     return [sizes, *own, *(_translated(name, isa.language) for name in names)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from polysci.errors import BuildError
-from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop
+from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark, Step
 
 _PLAN: Final = "// launches: "
 _NETWORK: Final = "// network: "
@@ -55,9 +55,9 @@ def read_network(text: str) -> NetworkMemory:
     if not holds_network(text):
         raise BuildError("OpenCL: the text has no memory of a network in its second line")
     members = json.loads(text.split("\n", 2)[1].removeprefix(_NETWORK))
-    lists = {name: tuple(map(tuple, members[name])) for name in ("constants",)}
-    lists |= {name: tuple(members[name]) for name in ("packed_by", "literals")}
-    return NetworkMemory(**{**members, **lists})
+    lists = {name: tuple(members[name]) for name in ("packed_by", "literals")}
+    constants = tuple((at, size) for at, size in members["constants"])
+    return NetworkMemory(**{**members, **lists, "constants": constants})
 
 
 def print_launches(launched: Sequence[LaunchedFunction]) -> str:
@@ -80,7 +80,9 @@ def _members(function: LaunchedFunction) -> list[Any]:
     return [function.name, function.parameters, steps, function.result]
 
 
-def _step_members(step: Launch | LaunchLoop) -> list[Any]:
+def _step_members(step: Step) -> list[Any] | int:
+    if isinstance(step, Mark):
+        return step.place
     if isinstance(step, Launch):
         return [step.kernel, step.items, step.arguments]
     values = step.values
@@ -93,7 +95,9 @@ def _function(members: list[Any]) -> LaunchedFunction:
     return LaunchedFunction(name, tuple(parameters), tuple(map(_step, steps)), result)
 
 
-def _step(members: list[Any]) -> Launch | LaunchLoop:
+def _step(members: list[Any] | int) -> Step:
+    if isinstance(members, int):
+        return Mark(members)
     first, amount, rest = members
     if isinstance(amount, int):
         return Launch(first, amount, tuple(rest))

@@ -16,7 +16,7 @@ from polysci.printers import openmp
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import c_type
 from polysci.printers.definitions import trim
-from polysci.printers.headers import target_lines
+from polysci.printers.headers import FUNCTION_HEADERS, target_lines
 from polysci.printers.interface import SCALES, TEAM
 from polysci.target.isa import Isa
 from polysci.target.microkernels import header
@@ -27,14 +27,6 @@ TEMPLATES: Final = Path(__file__).with_name("templates")
 OPENMP: Final = "openmp"
 TEAM_MEMBER: Final = "m->team"  # in stages, of a team that is no region of OpenMP's
 MEMORY: Final = Buffer("m", "ps_memory", const=True)  # the parameter of stages
-FUNCTION_HEADERS: Final = (
-    "functions",
-    "functions_exponential",
-    "functions_trigonometric",
-    "functions_exact",
-    "functions_whole",
-    "routines",
-)  # what the texts of ir.functions call
 RINGS: Final = """\
 /* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
 typedef struct {
@@ -322,7 +314,7 @@ def code_values(isa: Isa, values: Mapping[str, str]) -> dict[str, str]:
 def headers_for(isa: Isa, code: str) -> str:
     """Return vector types and functions that C text of an instruction set uses."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
-    texts = [header(name) for name in (*names, *FUNCTION_HEADERS)]
+    texts = [header(name) for name in (*names, *FUNCTION_HEADERS, "routines")]
     return trim([target_lines(isa), *texts], code)
 
 

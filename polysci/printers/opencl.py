@@ -31,10 +31,9 @@ from polysci.printers.c import CPrinter
 from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
 from polysci.printers.dialect import translate
-from polysci.printers.headers import device_headers
+from polysci.printers.headers import FUNCTION_HEADERS, device_headers
 from polysci.printers.launches import NetworkMemory, print_launches, print_memory
-from polysci.printers.network import FUNCTION_HEADERS, RINGS
-from polysci.target.isa import Isa
+from polysci.printers.network import RINGS
 from polysci.target.microkernels import HeaderSet
 
 LANGUAGE: Final = "opencl"
@@ -59,12 +58,16 @@ def print_file(
 
 
 def print_network(
-    name: str, isa: Isa, beside: Sequence[str], module: LoopModule, memory: NetworkMemory
-) -> str:
+    name: str, units: Sequence[HeaderSet], beside: Sequence[str], module: LoopModule,
+    memory: NetworkMemory,
+) -> str:  # fmt: skip
     """Return a file of OpenCL C: launches and memory of a network in two lines, its kernels.
 
-    ``NAME_stages`` of ``module`` runs all stages; layers are of f32 alone.
+    ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs, of
+    f32 alone. Raises UnsupportedError for others.
     """
+    functions = [*FUNCTION_HEADERS, *beside]
+    own, *_ = [device_headers(unit, functions) for unit in units]
     module, memory = _keep_literals(module, memory)
     stages = module.functions[f"{name}_stages"]
     run = _run_function(name, stages.body, memory)
@@ -76,7 +79,6 @@ def print_network(
         for part in kernels.parts
     )  # fmt: skip
     record = _MEMORY.format(inputs=max(1, memory.inputs), outputs=max(1, memory.outputs))
-    own = device_headers(HeaderSet(isa.name), [*FUNCTION_HEADERS[:-1], *beside])
     needed = [*own, translate(RINGS), record]
     heads = [head(part) for part in parts if isinstance(part, LoopFunction)]
     prototypes = "".join(f"{text};\n" for text in heads if text.startswith("static"))

@@ -9,13 +9,14 @@ from pathlib import Path
 from polysci.border.files import read_stored, replace_file
 from polysci.cost import Context
 from polysci.cost.weights import Weights, from_json
-from polysci.errors import PolysciError
+from polysci.errors import PolysciError, UnsupportedError
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.build.folder import cache_dir
 from polysci.runtime.measurement import host_of
 from polysci.target.host import detect
 from polysci.target.machine import Machine
+from polysci.target.microkernels import ways
 from polysci.target.target import Target
 from polysci.tune.calibrate import machine_of
 
@@ -32,9 +33,12 @@ def context_of(
     """The ranker's context of a problem, with the parameters ``machine`` if given.
 
     Otherwise this machine's parameters; it is calibrated if it never was (less than a minute).
+    Raises UnsupportedError where the target has no kernels for the problem's element types.
     """
     target = target or detect()
     _, roles, strides = model_of(problem)
+    if not ways("brgemm", target.isa.name, roles.a.dtype):
+        raise UnsupportedError(f"{target.isa}: no kernels for inputs of {roles.a.dtype}")
     machine = machine or machine_of(target, progress, roles.a.dtype)
     return Context(roles, strides, target, machine, threads, weights=load_weights(target))
 

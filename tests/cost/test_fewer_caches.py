@@ -45,6 +45,7 @@ def test_layers_have_schedules(count: int, algorithm: str, threads: int) -> None
     assert 0 < result.predicted < 1
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("ranker", [name for name in RANKERS if name != "learned"])
 @pytest.mark.parametrize("count", SOURCES)
 def test_every_ranker_ranks(count: int, ranker: str) -> None:

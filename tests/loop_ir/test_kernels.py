@@ -9,7 +9,16 @@ import pytest
 
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import Variable, as_index
-from polysci.loop_ir.kernels import ITEM, Launch, LaunchedFunction, LaunchLoop, split
+from polysci.loop_ir.kernels import (
+    CLOCK,
+    ITEM,
+    Launch,
+    LaunchedFunction,
+    LaunchLoop,
+    Mark,
+    Step,
+    split,
+)
 from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import (
     Block,
@@ -23,7 +32,9 @@ from polysci.loop_ir.nodes import (
     LoopModule,
     LoopStatement,
     Named,
+    Once,
     Return,
+    RoutineResult,
     ScalarParameter,
     Store,
     block,
@@ -58,7 +69,8 @@ def take_item(kernel: LoopFunction) -> LoopFunction:
     return replace(kernel, parameters=parameters, body=Block(tuple(body)))
 
 
-def step_of(step: Launch | LaunchLoop, functions: dict[str, LoopFunction]) -> LoopStatement:
+def step_of(step: Step, functions: dict[str, LoopFunction]) -> LoopStatement:
+    assert not isinstance(step, Mark)
     if isinstance(step, LaunchLoop):
         inner = [step_of(part, functions) for part in step.steps]
         ends = {"start": step.values.start, "step": step.values.step}
@@ -127,6 +139,23 @@ def test_nested_loops_are_one_range_and_serial_ones_repeat_launches() -> None:
     assert "let i: int64 = item / 3" in str(kernels) and "let j: int64 = 2 * (item % 3)" in str(
         kernels
     )
+
+
+def test_notes_of_the_time_are_marks_between_launches() -> None:
+    i, clock = Variable("i"), RoutineResult(CLOCK, ())
+    notes = [Store("times", as_index(place), clock) for place in range(3)]
+    body = (
+        *(notes[0], parallel("i", 3, Store("y", i, 1)), Once(block(notes[1]))),
+        *(loop("k", 2, Store("y", i, 2)), notes[2]),
+    )
+    _, (launched,) = split(function_of(*body), ["f"])
+    assert launched.steps == (
+        *(Mark(0), Launch("f_k0", 3, ("y",)), Mark(1)),
+        *(Launch("f_k1", 1, ("y",)), Mark(2)),
+    )
+    assert [values for _, values in launched.launches(["memory"])] == [
+        *([], ["memory"], []), *(["memory"], []),
+    ]  # fmt: skip
 
 
 def test_what_no_device_can_launch_is_refused() -> None:

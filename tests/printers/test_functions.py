@@ -15,8 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
-from polysci.printers.headers import headers
-from polysci.printers.network import FUNCTION_HEADERS
+from polysci.printers.headers import FUNCTION_HEADERS, headers
 from polysci.runtime.build import cache
 from polysci.runtime.build.compiler import default_flags
 from polysci.runtime.build.library import Library, load

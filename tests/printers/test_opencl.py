@@ -3,7 +3,7 @@
 import pytest
 
 from polysci.errors import BuildError, UnsupportedError
-from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop
+from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark
 from polysci.ops import parse_problem
 from polysci.printers.dialect import translate
 from polysci.printers.launches import print_launches, read_launches
@@ -12,7 +12,7 @@ from polysci.space.schedule import parse
 
 LAUNCHED = LaunchedFunction(
     "f", ("x", "y"),
-    (Launch("f_k0", 4, ("x",)),
+    (Mark(0), Launch("f_k0", 4, ("x",)), Mark(1),
      LaunchLoop("c", range(2, 8, 3), (Launch("f_k1", 1, ("y", "c")), Launch("f_k2", 9, ())))),
     result=7,
 )  # fmt: skip
@@ -59,5 +59,5 @@ def test_a_layer_is_kernels_behind_its_launches() -> None:
 
 def test_other_numbers_than_f32_have_no_kernels() -> None:
     problem = parse_problem("mb1ic4ih6oc8kh3ph1", "nhwc", "bf16")
-    with pytest.raises(UnsupportedError, match="opencl8: no kernels of"):
+    with pytest.raises(UnsupportedError, match="opencl8: no kernels of bf16 to bf16"):
         _ = emit(problem, parse("p > brgemm_opencl8_f32_6x8")).file

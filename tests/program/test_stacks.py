@@ -16,6 +16,7 @@ def free_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     set_coefficients(monkeypatch, barrier_us=0.0, team_us=0.0, wake_us=0.0)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("count", "threads", "split"),
     [(2, 2, True), (3, 2, False), (19, 2, True), (500, 2, True), (6, 3, True), (7, 3, False)],

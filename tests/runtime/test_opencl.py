@@ -10,6 +10,8 @@ import pytest
 
 import polysci
 from polysci.errors import BuildError, UnsupportedError
+from polysci.export.layer_project import export_c
+from polysci.export.network_project import write_project
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
@@ -149,6 +151,28 @@ def test_networks_compute_on_the_device_what_they_do_here(
         for name, array in expected.items():
             assert np.allclose(results[name], array, rtol=1e-5, atol=1e-6)
     assert device.runner.packed_weights().nbytes == device.runner.model_bytes
+
+
+def test_stages_are_timed_by_marks(target: Target) -> None:
+    network = compile_network(two_layers(), CompileOptions("estimate", target=target))
+    report = network.report()
+    assert len(report.rows) > 1 and all(row.seconds > 0 for row in report.rows)
+
+
+def test_layers_of_other_numbers_are_refused(target: Target) -> None:
+    options = CompileOptions("estimate", target=target, dtype="bf16")
+    with pytest.raises(UnsupportedError, match="no kernels of"):
+        compile_network(two_layers(), options)
+
+
+def test_a_device_is_not_exported(target: Target, tmp_path: Path) -> None:
+    network = compile_network(two_layers(), CompileOptions("estimate", target=target))
+    with pytest.raises(UnsupportedError, match="is code of opencl"):
+        write_project(network, tmp_path / "out")
+    problem = parse_problem(LAYERS[0])
+    with pytest.raises(UnsupportedError, match="is of a device; C is exported"):
+        export_c([polysci.optimize(problem, "estimate", target=target)], tmp_path / "layer")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_network_with_a_routine_is_refused(target: Target) -> None:

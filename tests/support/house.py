@@ -53,6 +53,7 @@ def modules() -> dict[str, Path]:
     }
 
 
+@cache
 def importers() -> dict[str, set[str]]:
     """Return the files that import each module, at any place of theirs."""
     names, users = modules(), defaultdict(set)

@@ -13,7 +13,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.passes.table import simplify
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import InterpretedMemory, Pointer
-from polysci.loop_ir.nodes import Block, LoopFunction, LoopModule, LoopStatement
+from polysci.loop_ir.nodes import LoopFunction, LoopModule, LoopStatement, map_statements
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import WeightsUse, weights_file_of
 from polysci.network.prepare import prepare
@@ -84,22 +84,8 @@ class InterpretedNetwork:
 def change_module(module: LoopModule, change: Change) -> LoopModule:
     """Return a module with other statements in its functions: ``None`` leaves one out."""
     parts = tuple(
-        replace(part, body=_change(part.body, change)) if isinstance(part, LoopFunction) else part
+        replace(part, body=map_statements(part.body, change))
+        if isinstance(part, LoopFunction) else part
         for part in module.parts
-    )
+    )  # fmt: skip
     return LoopModule(parts)
-
-
-def _change(body: Block, change: Change) -> Block:
-    kept = list[LoopStatement]()
-    for statement in body.body:
-        changed = change(statement)
-        if changed is None:
-            continue
-        inner = {
-            name: _change(getattr(changed, name), change)
-            for name in ("body", "then", "otherwise")
-            if isinstance(getattr(changed, name, None), Block)
-        }
-        kept.append(replace(changed, **inner) if inner else changed)  # type: ignore[type-var]
-    return Block(tuple(kept))

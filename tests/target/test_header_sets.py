@@ -15,8 +15,7 @@ from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
-from polysci.printers.headers import attribute, flags_in, headers, target_lines
-from polysci.printers.network import FUNCTION_HEADERS
+from polysci.printers.headers import FUNCTION_HEADERS, attribute, flags_in, headers, target_lines
 from polysci.runtime.backend import bind
 from polysci.runtime.build import cache
 from polysci.runtime.build.library import load
@@ -136,6 +135,7 @@ def test_no_header_lies_idle() -> None:
             "probe",
             "probe_clock",
             "probe_read",
+            "routines",
             *FUNCTION_HEADERS,
             *WINOGRAD,
         )

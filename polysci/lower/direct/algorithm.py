@@ -79,6 +79,10 @@ class Direct(Algorithm[LegalSchedule]):
     def exact_inputs(self) -> ExactInputs:
         return ExactInputs()
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ("c", "opencl")
+
     def refusal(self, problem: Problem) -> str:
         strided = isinstance(problem, BackwardData) and problem.scatters
         return "it scatters into its result: strides set neighbouring sums apart" if strided else ""

@@ -17,10 +17,11 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
 def backend_named(name: str) -> Backend:
     """Return the row of a name. Raises UnsupportedError if there is none."""
     kind, _, number = name.partition(":")
-    if kind == PREFIX and (number or "0").isdigit():
+    if kind == PREFIX and (number or "0").isdecimal():
         return OpenCL(int(number or 0))
     if name not in BACKENDS:
-        raise UnsupportedError(f"no backend {name!r}; known: {', '.join(BACKENDS)}")
+        known = ", ".join([*BACKENDS, f"{PREFIX}:0 and so on"])
+        raise UnsupportedError(f"no backend {name!r}; known: {known}")
     return BACKENDS[name]
 
 

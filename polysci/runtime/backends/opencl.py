@@ -10,15 +10,16 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
-from polysci.loop_ir.kernels import LaunchedFunction
+from polysci.loop_ir.kernels import LaunchedFunction, Mark
 from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
@@ -89,6 +90,7 @@ class Queue:
     context: Any
     queue: Any
     seconds: float = 0.0
+    lock: Lock = field(default_factory=Lock)  # of kernels, which keep the arguments that they get
 
     @classmethod
     def of(cls, device: Any) -> Queue:
@@ -153,20 +155,30 @@ class OpenCLLibrary:
         """Return what launches a function's kernels and waits. BuildError where it lacks."""
         if name not in self.functions:
             raise BuildError(f"{self}: no function {name}")
-        function, queue = self.functions[name], self.queue
-        enqueue = import_pyopencl().enqueue_nd_range_kernel
+        function = self.functions[name]
 
         def launch(*arguments: Any) -> int:
-            events = list[Any]()
-            for step, values in function.launches(arguments):
+            self.launch(name, arguments)
+            return function.result
+
+        return launch
+
+    def launch(self, name: str, arguments: Sequence[Any]) -> list[float]:
+        """Launch a function's kernels and wait; return the seconds of kernels before each mark."""
+        enqueue, queue = import_pyopencl().enqueue_nd_range_kernel, self.queue
+        events, marks = list[Any](), list[int]()
+        with queue.lock:
+            for step, values in self.functions[name].launches(arguments):
+                if isinstance(step, Mark):
+                    marks.append(len(events))
+                    continue
                 kernel = self.kernels[step.kernel]
                 kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
                 events.append(enqueue(queue.queue, kernel, (step.items,), (1,)))
             queue.queue.finish()
-            queue.seconds += sum(it.profile.end - it.profile.start for it in events) * 1e-9
-            return function.result
-
-        return launch
+            taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
+            queue.seconds += sum(taken)
+        return [sum(taken[:count]) for count in marks]
 
     def copy_in(self, c_type: str) -> Callable[[Array], Any]:
         """Return what copies arrays to the device, whatever their elements are."""
@@ -190,6 +202,14 @@ class OpenCLLibrary:
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Raise UnsupportedError: there are no kernels of whole numbers."""
         raise UnsupportedError("OpenCL: no kernels of whole numbers")
+
+
+@dataclass(slots=True)
+class OpenCLContext:
+    """The tensors of one run at a time, and the marks of the last one."""
+
+    arena: Any
+    marks: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -233,16 +253,14 @@ class OpenCLNetwork:
         """Bytes of the tensors of a run."""
         return self.memory.arena
 
-    def context(self) -> Any:
+    def context(self) -> OpenCLContext:
         """Return the memory of stages but for inputs and outputs. Raises MemoryError."""
-        return self.library.queue.buffer(self.memory.arena)
+        return OpenCLContext(self.library.queue.buffer(self.memory.arena))
 
-    @property
-    def run(self) -> Callable[..., Any]:
-        """Launch all stages and wait for their end; takes a context, inputs and outputs."""
-        launch = self.library.function(f"{self.name}_run")
-        fixed = self.constants, self.packed, self.literals
-        return lambda context, *arguments: launch(context, *fixed, *arguments)
+    def run(self, context: OpenCLContext, *arguments: Any) -> None:
+        """Launch all stages on inputs and outputs, and wait for their end."""
+        buffers = (context.arena, self.constants, self.packed, self.literals, *arguments)
+        context.marks = self.library.launch(f"{self.name}_run", buffers)
 
     def packed_weights(self) -> memoryview:
         """Return a copy of constants and packed weights."""
@@ -252,13 +270,14 @@ class OpenCLNetwork:
             self.library.queue.copy_out(buffer, part)
         return memoryview(np.concatenate(parts).tobytes())
 
-    def tensors(self, context: Any, size: int) -> Array | None:
+    def tensors(self, context: OpenCLContext, size: int) -> Array | None:
         """Return nothing: tensors stay on the device."""
         return None
 
-    def stage_times(self, context: Any, stages: int) -> list[float]:
-        """Raise UnsupportedError: a queue notes no times of stages."""
-        raise UnsupportedError(f"{self.name}: a device times no stages")
+    def stage_times(self, context: OpenCLContext, stages: int) -> list[float]:
+        """Return the marks of the context's last run, in seconds of its kernels."""
+        assert len(context.marks) == stages + 1
+        return context.marks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""``--device``: what it is refused with, and what it prints where there is a device."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from polysci.runtime.backends.opencl import devices
+from tests.support.command import done, polysci
+from tests.support.compiling import saved, tiny
+
+LAYER = "mb1ic4ih6oc8kh3ph1"
+
+
+def error_of(*words: str | Path, status: int = 1) -> str:
+    """Return the one line that a command ends with."""
+    ran = polysci(*words)
+    assert ran.returncode == status and ran.stdout == ""
+    (line,) = ran.stderr.splitlines()
+    return line
+
+
+def test_an_unknown_backend_is_one_clear_error() -> None:
+    assert error_of("optimize", LAYER, "--device", "vulkan:0") == (
+        "polysci: error: no backend 'vulkan:0'; known: host, opencl:0 and so on"
+    )
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    devices.cache_clear()
+    assert "OpenCL: import of pyopencl halted" in error_of("rank", LAYER, "--device", "opencl:0")
+    devices.cache_clear()
+
+
+@pytest.mark.parametrize("option", ["--isa=portable", "--machine=m.toml"])
+def test_a_device_has_its_own_description(option: str) -> None:
+    name = option.partition("=")[0]
+    assert error_of("optimize", LAYER, "--device", "opencl:0", option, status=2) == (
+        f"polysci: error: --device opencl:0: its code is predicted here; leave out {name}"
+    )
+
+
+@pytest.mark.parametrize("words", [("bench", "--against", "x"), ("check",), ("export", "-o", "y")])
+def test_commands_that_run_no_device_lack_the_option(words: tuple[str, ...]) -> None:
+    ran = polysci(*words, LAYER, "--device", "opencl:0")
+    assert ran.returncode == 2 and "unrecognized arguments: --device opencl:0" in ran.stderr
+
+
+def test_the_host_is_a_device() -> None:
+    assert done("rank", LAYER, "--device", "host") == done("rank", LAYER)
+
+
+class TestOnADevice:
+    """Where pyopencl and a driver are installed."""
+
+    @pytest.fixture(autouse=True)
+    def device(self) -> None:
+        pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
+        if not devices():
+            pytest.skip("OpenCL: there is no device")
+
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> Path:
+        return saved(tiny(), tmp_path / "tiny.onnx")
+
+    def test_an_unknown_number_lists_the_devices(self) -> None:
+        said = error_of("explain", LAYER, "--device", "opencl:97")
+        assert said.startswith("polysci: error: no device opencl:97; there are: opencl:0 ")
+
+    @pytest.mark.parametrize("command", ["optimize", "rank", "explain"])
+    def test_schedules_are_of_its_kernels(self, command: str) -> None:
+        assert "brgemm_opencl" in done(command, LAYER, "--device", "opencl:0")
+
+    def test_a_network_reports_its_stages(self, model: Path) -> None:
+        printed = done("compile", model, "--device", "opencl:0", "--level", "estimate")
+        assert printed.startswith("group") and "whole network: " in printed
+
+    @pytest.mark.parametrize("option", ["-o", "--compare", "--debug-layers", "--check"])
+    def test_what_needs_c_is_refused(self, model: Path, tmp_path: Path, option: str) -> None:
+        values = {"-o": [tmp_path / "out"], "--compare": ["onnxruntime"]}.get(option, [])
+        said = error_of("compile", model, "--device", "opencl:0", option, *values, status=2)
+        assert said == f"polysci: error: --device opencl:0: runs networks; leave out {option}"
+
+    def test_winograd_and_bytes_have_no_kernels(self) -> None:
+        on = ("--device", "opencl:0")
+        ran = polysci("optimize", LAYER, *on, "--algorithm", "winograd")
+        assert ran.returncode == 1
+        assert "FAILED: algorithm winograd: no kernels of opencl" in ran.stdout
+        ran = polysci("rank", LAYER, *on, "--dtype", "u8:s8:s8")
+        assert ran.returncode == 1 and "no kernels for inputs of u8" in ran.stdout
