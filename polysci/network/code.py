@@ -19,7 +19,7 @@ from polysci.lower.weights_file import (
     pieces_of,
     weights_file_of,
 )
-from polysci.printers import opencl
+from polysci.printers import devices
 from polysci.printers.launches import NetworkMemory
 from polysci.printers.network import (
     MEMORY,
@@ -189,7 +189,7 @@ def code_of(
     ]  # fmt: skip
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
     sources, run = _sources_of(calls), run_values(entries, name)
-    if isa.language == opencl.LANGUAGE:
+    if isa.language == devices.LANGUAGE:
         return _device_code(name, isa, lowerings, sources, weights_file, run["PARAMETERS"])
     stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     values = {
@@ -240,7 +240,7 @@ def _device_code(
     module = join([_stages_module(lowering), packing, *(layer.module for layer in layers)])
     units = dict.fromkeys([HeaderSet(isa.name), *(layer.header_set for layer in layers)])
     beside = dict.fromkeys(header for layer in layers for header in layer.beside)
-    text = opencl.print_network(name, [*units], [*beside], module, memory)
+    text = devices.print_network(name, [*units], [*beside], module, memory)
     declarations = library_declarations(name, parameters, apart=False, timed=False)
     return Code(
         name, isa, {f"{name}.cl": text}, {}, declarations["CDEF"], weights, lowering.arena,

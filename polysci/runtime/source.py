@@ -11,7 +11,7 @@ from polysci.loop_ir.interface import columns_function
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
 from polysci.ops.problem import Problem
-from polysci.printers import opencl
+from polysci.printers import devices
 from polysci.printers.c import print_file, print_primitive
 from polysci.printers.interface import declare
 from polysci.space.schedule import Schedule
@@ -52,10 +52,10 @@ def assemble(sources: Sequence[Source]) -> str:
             f"one C file holds one ISA and one precision, not {', '.join(map(str, sets))}"
         )
     beside = dict.fromkeys(name for source in sources for name in source.beside)
-    if isa_of(sets[0].isa).language == opencl.LANGUAGE:
+    if isa_of(sets[0].isa).language == devices.LANGUAGE:
         (source,) = sources
         title, module = str(source.schedule), source.module
-        return opencl.print_file(title, sets[0], source.beside, module, source.symbols)
+        return devices.print_file(title, sets[0], source.beside, module, source.symbols)
     texts = [source.text for source in sources]
     return print_file(str(sources[0].schedule), sets[0], tuple(beside), texts)
 

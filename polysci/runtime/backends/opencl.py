@@ -1,7 +1,7 @@
 """OpenCL devices: kernels that the driver compiles, memory of the device, one queue in order.
 
 Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches, as
-``printers.opencl`` prints it; it is built when it is first needed, and kept as the driver's binary.
+``printers.devices`` prints it; built when it is first needed, and kept as the driver's binary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loop IR as OpenCL C: kernels behind a line that says how functions launch them."""
+"""Loop IR in a device's language: kernels behind a line that says how functions launch them."""
 
 from __future__ import annotations
 
