@@ -10,6 +10,14 @@ typedef ushort uint16_t;
 typedef char int8_t;
 typedef uchar uint8_t;
 
+/* The memory that the work-items of a group share, where they wait for each other, and how many a
+ * kernel's groups have. */
+#define PS_LOCAL __local
+#define PS_BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define PS_GROUP(items) __attribute__((reqd_work_group_size(items, 1, 1)))
+typedef float ps_shared;
+typedef long ps_place; /* in y, kept by a work-item */
+
 #define _Alignas(bytes) __attribute__((aligned(bytes)))
 #define UINT64_C(value) value##UL
 #define UINT32_C(value) value##U

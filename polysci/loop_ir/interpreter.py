@@ -170,6 +170,7 @@ class Interpreter:
     functions: dict[str, LoopFunction] = field(default_factory=dict)
     chosen: dict[int, int] = field(default_factory=dict)  # who runs which statement once
     waiting: dict[int, bool] = field(default_factory=dict)  # statements by id
+    grouped: bool = False  # work-items of a group run now
     random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -217,7 +218,7 @@ class Interpreter:
 
     def waits(self, node: LoopStatement) -> bool:
         """Return whether other threads matter to a statement: it waits, or shares work."""
-        if self.threads == 1:
+        if self.threads == 1 and not self.grouped:
             return False
         known = self.waiting.get(id(node))
         if known is None:
@@ -282,6 +283,8 @@ class Thread(MemoryUser):
                 yield from self.share(node)
             case For(kind=LoopKind.THREADS):
                 yield from self.take_turns(node)
+            case For(kind=LoopKind.ITEMS):
+                self.group(node)
             case For():
                 for _ in self.turns(node):
                     try:
@@ -354,8 +357,8 @@ class Thread(MemoryUser):
 
     def loop(self, node: For) -> None:
         """Run a loop; of one over thread numbers the turns are threads of their own."""
-        if node.kind is LoopKind.THREADS:
-            self.fork(node)
+        if node.kind in (LoopKind.THREADS, LoopKind.ITEMS):
+            (self.fork if node.kind is LoopKind.THREADS else self.group)(node)
             return
         for _ in self.turns(node):
             try:
@@ -383,6 +386,26 @@ class Thread(MemoryUser):
             member.block(node.body)
             member.check_end()
         self.program.span += 1
+
+    def group(self, node: For) -> None:
+        """Run the turns of a loop as work-items of a group, from barrier to barrier."""
+        count = self.index(node.end)
+        members = [
+            Thread(
+                self.number * count + at, False, self.program, {**self.names, node.variable: at},
+                self.types, self.kernels,
+            )
+            for at in range(count)
+        ]  # fmt: skip
+        outer, self.program.grouped = self.program.grouped, True
+        running = [member.steps(node.body) for member in members]
+        while running:
+            self.program.random.shuffle(running)
+            running = [turns for turns in running if _goes_on(turns)]
+            if running and len(running) < count:
+                raise MemoryFaultError("a barrier that not all work-items of a group come to")
+            self.program.span += 1
+        self.program.grouped = outer
 
     def turns(self, node: For) -> Iterable[int]:
         """Yield the turns of a loop, those of vectors in any order; the variable has each."""
@@ -451,7 +474,8 @@ class Thread(MemoryUser):
             self.names[buffer.name] = Accumulators(extent)
             return
         dtype = self.types[buffer.dtype]
-        memory = InterpretedMemory.empty(buffer.name, extent * dtype.itemsize, shared=False)
+        shared = buffer.scope is Scope.LOCAL
+        memory = InterpretedMemory.empty(buffer.name, extent * dtype.itemsize, shared=shared)
         if buffer.scope is Scope.STATIC:
             memory = InterpretedMemory.of(buffer.name, np.zeros(extent, dtype))
         self.names[buffer.name] = Pointer(memory, 0, dtype)

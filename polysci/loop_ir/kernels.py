@@ -52,16 +52,19 @@ KERNEL: Final = "__kernel"  # the attribute of functions that are launched
 ITEM: Final = "item"  # the number of a work-item
 CLOCK: Final = "ps_now"  # the routine that tells the time
 ITEM_NUMBER: Final = "get_global_id"  # the routine that returns it
+GROUP_NUMBER: Final = "get_group_id"
+NUMBER_IN_GROUP: Final = "get_local_id"
 SHARED: Final = (LoopKind.PARALLEL, LoopKind.THREADS)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch of ``items`` work-items of a kernel with these arguments, by name."""
+    """A launch of ``items`` groups of ``group`` work-items each; arguments are by name."""
 
     kernel: str
     items: int
     arguments: tuple[str, ...]
+    group: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +230,8 @@ class _Splitter:
         """Return the launches of a statement whose work threads share."""
         match statement:
             case For(kind=kind) if kind in SHARED:
-                items, body = self.items(statement)
-                return [self.launch(items, [*setup, *body], variables)]
+                items, body, group = self.items(statement)
+                return [self.launch(items, [*setup, *body], variables, group)]
             case For(variable, start, end, body, step):
                 values = range(_constant(start), _constant(end), step)
                 inner = self.steps(body.body, setup, [*variables, variable])
@@ -246,8 +249,11 @@ class _Splitter:
                 text = type(statement).__name__
                 raise UnsupportedError(f"{self.function.name}: {text} around parallel loops")
 
-    def items(self, loop: For) -> tuple[int, list[LoopStatement]]:
-        """Return the turns of parallel loops, nested ones as one, and what a work-item does."""
+    def items(self, loop: For) -> tuple[int, list[LoopStatement], int]:
+        """Return the turns of parallel loops, nested ones as one, and what a work-item does.
+
+        The last number is that of the work-items that share a turn as a group.
+        """
         loops = [loop]
         while loop.kind is LoopKind.PARALLEL and len(loops[-1].body.body) == 1:
             inner = loops[-1].body.body[0]
@@ -256,14 +262,16 @@ class _Splitter:
             loops.append(inner)
         values = [range(_constant(part.start), _constant(part.end), part.step) for part in loops]
         counts = [*map(len, values)]
-        if _is_shared(loops[-1].body, self.shared):
+        statements, group = _join_items(loops[-1].body.body)
+        if group == 1 and _is_shared(loops[-1].body, self.shared):
             raise UnsupportedError(f"{self.function.name}: a parallel loop inside of another one")
-        origins = [Let(ITEM, RoutineResult(ITEM_NUMBER, (0,)))]
+        number = GROUP_NUMBER if group > 1 else ITEM_NUMBER
+        origins = [Let(ITEM, RoutineResult(number, (0,)))]
         for at, (part, own) in enumerate(zip(loops, values, strict=True)):
             turn: Index = Variable(ITEM) // prod(counts[at + 1 :])
             turn = turn % counts[at] if at else turn
             origins.append(Let(part.variable, turn * own.step + own.start))
-        return prod(counts), [*origins, *loops[-1].body.body]
+        return prod(counts), [*origins, *statements], group
 
     def bind(
         self, parameters: Sequence[Buffer | ScalarParameter], operands: Sequence[Value]
@@ -279,8 +287,9 @@ class _Splitter:
             yield Point(replace(parameter, restrict=False), operand)
 
     def launch(
-        self, items: int, statements: Sequence[LoopStatement], variables: Sequence[str]
-    ) -> Launch:
+        self, items: int, statements: Sequence[LoopStatement], variables: Sequence[str],
+        group: int = 1,
+    ) -> Launch:  # fmt: skip
         """Make a kernel of statements; return its launch."""
         body = block(*statements)
         used = names_in(body)
@@ -289,8 +298,23 @@ class _Splitter:
             *(ScalarParameter(name) for name in variables if name in used),
         )
         name = f"{self.function.name}_k{len(self.kernels)}"
-        self.kernels.append(LoopFunction(name, parameters, body, "", (KERNEL,), unit=self.unit))
-        return Launch(name, items, tuple(parameter.name for parameter in parameters))
+        attributes = (KERNEL, *[f"PS_GROUP({group})"] * (group > 1))
+        self.kernels.append(LoopFunction(name, parameters, body, "", attributes, unit=self.unit))
+        return Launch(name, items, tuple(parameter.name for parameter in parameters), group)
+
+
+def _join_items(
+    statements: Sequence[LoopStatement],
+) -> tuple[Sequence[LoopStatement], int]:
+    """Return what each item of a group does in a turn that ends with a loop over them.
+
+    The second value is their number: 1 where there is no such loop.
+    """
+    *first, last = statements
+    if not (isinstance(last, For) and last.kind is LoopKind.ITEMS):
+        return statements, 1
+    item = Let(last.variable, RoutineResult(NUMBER_IN_GROUP, (0,)))
+    return [*first, item, *last.body.body], _constant(last.end)
 
 
 def _constant(value: object) -> int:

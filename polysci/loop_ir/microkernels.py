@@ -561,6 +561,40 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
     return limits
 
 
+# Tiles of the work-items of a group, whose factors lie in the memory that they share.
+
+
+def _run_lines(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, depth: int, a_line: int,
+    b_line: int, apart: int,
+) -> None:  # fmt: skip
+    """Add products of ``depth`` lines of A and B, of which this work-item takes its own part."""
+    tile, steps = TileView(user.unit, t), np.arange(depth)[:, None]
+    vectors, lanes = np.divmod(np.arange(tile.width), user.unit.lanes)
+    rows = user.read(a, steps * a_line + np.arange(tile.rows))
+    columns = user.read(b, steps * b_line + vectors * apart + lanes)
+    _add(acc, np.arange(tile.rows), np.einsum("kr,kj->rj", rows, columns))
+
+
+def _end_lines(
+    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
+    apart: int, y: Pointer, e: Fields,
+) -> None:  # fmt: skip
+    """Finish and store the first ``rows`` rows, each at its place, and columns below ``columns``.
+
+    Vectors of columns are ``apart`` from each other.
+    """
+    tile, unit = TileView(user.unit, t), user.unit
+    for row in range(min(tile.rows, max(rows, 0))):
+        for vector in range(tile.vecs):
+            first = vector * apart
+            used = np.arange(min(max(columns - first, 0), unit.lanes))
+            c = int(user.read(places, row)) + (first + used) * tile.c_col
+            sums = acc.sums[0, row, vector * unit.lanes + used]
+            bias = user.read(e["bias"], first + used) if e["bias"] else np.zeros(1, np.float32)
+            user.write(y, c, unit.encode(_finish(user, tile, sums, e, c, bias), "ps_y"))
+
+
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_begin": _begin,
     "ps_begin_offset": _begin_offset,
@@ -579,6 +613,8 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_taps": _run_taps,
     "ps_run_plain": _run_plain,
     "ps_run_dots": _run_dots,
+    "ps_run_lines": _run_lines,
+    "ps_end_lines": _end_lines,
     "ps_unshift": _unshift,
     "ps_unpair": _unpair,
     "ps_end": _end,

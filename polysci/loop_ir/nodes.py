@@ -44,6 +44,7 @@ class Team(Enum):
     OWN = "those of a parallel region of its own"
     OPENMP = "those of the parallel region around its call"
     POOL = "those of a team, of which the caller tells"
+    GROUP = "the work-items of a group of a device"
 
 
 class LoopKind(Enum):
@@ -52,6 +53,7 @@ class LoopKind(Enum):
     SERIAL = "serial"
     PARALLEL = "parallel"  # threads share the turns, each an equal run of them
     THREADS = "threads"  # a turn for each thread number
+    ITEMS = "items"  # a turn for each work-item of a group, whose items wait for each other
 
 
 @dataclass(frozen=True, slots=True)

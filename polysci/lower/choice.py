@@ -10,9 +10,11 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
+from polysci.lower.mapped.plan import FAMILY
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
+    MAPPED,
     algorithm_named,
     algorithm_of,
     name_of,
@@ -25,6 +27,7 @@ from polysci.ops.registry import parse_key
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.machine import assume_rates
+from polysci.target.microkernels import family
 from polysci.target.target import Target
 from polysci.text.names import suggest
 
@@ -84,7 +87,8 @@ def keys_of(problem: Problem) -> tuple[str, ...]:
 
 def admits(algorithm: str, schedule: Schedule) -> bool:
     """Return whether a search with ``algorithm`` may take a schedule; raises like ``name_of``."""
-    return name_of(schedule) == algorithm or algorithm == AUTO
+    name = name_of(schedule)
+    return algorithm in (name, AUTO) or (name, algorithm) == (MAPPED, DEFAULT)
 
 
 def candidates(
@@ -107,19 +111,29 @@ def candidates(
     """
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
-    isa, known = context.target.isa, names() if chosen == AUTO else [chosen]
+    ranked = [
+        _in_order(algorithm, problem, context, count, limits)
+        for algorithm in _algorithms(problem, context.target, chosen)
+    ]
+    return _merge(ranked, None if count is None else count + kinds)
+
+
+def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:
+    """Return the algorithms of a choice that have kernels for a problem on a target.
+
+    Where groups of the target share a memory, their tiles stand for direct loops.
+    """
+    isa, groups = target.isa, algorithm_named(MAPPED)
+    known = names() if chosen == AUTO else [chosen]
+    if family(FAMILY, isa.name, "f32") and not groups.refusal(problem):
+        known = [MAPPED if name == DEFAULT else name for name in known]
     algorithms = [
         algorithm_named(name) for name in known
         if isa.language in algorithm_named(name).languages
     ]  # fmt: skip
     if not algorithms:
         raise UnsupportedError(f"algorithm {chosen}: no kernels of {isa}")
-    ranked = [
-        _in_order(algorithm, problem, context, count, limits)
-        for algorithm in algorithms
-        if not algorithm.refusal(problem)
-    ]
-    return _merge(ranked, None if count is None else count + kinds)
+    return [algorithm for algorithm in algorithms if not algorithm.refusal(problem)]
 
 
 def _in_order(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a worker process needs no isl
     from polysci.space.schedule import Schedule
 
 DEFAULT: Final = "direct"  # the algorithm of schedules without a transform
+MAPPED: Final = "mapped"  # that of schedules with loops that are mapped to a device's axes
 AUTO: Final = "auto"  # not an algorithm: all that apply
 
 
@@ -40,6 +41,10 @@ ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
             "polysci.lower.residues:Residues",
             "computes gradients of strided inputs, each residue class of pixels by itself",
         ),
+        MAPPED: AlgorithmRow(
+            "polysci.lower.mapped.algorithm:MappedGroups",
+            "sums as direct loops do, in tiles of groups of work-items",
+        ),
     }
 )
 
@@ -61,9 +66,9 @@ def name_of(schedule: Schedule) -> str:
     """Return the algorithm of a schedule. Raises SpecError for a transform that none has."""
     transform = schedule.transform
     if transform is None:
-        return DEFAULT
-    if transform.name == DEFAULT or transform.name not in ALGORITHMS:
-        known = ", ".join(name for name in ALGORITHMS if name != DEFAULT)
+        return MAPPED if schedule.mapped else DEFAULT
+    if transform.name in (DEFAULT, MAPPED) or transform.name not in ALGORITHMS:
+        known = ", ".join(name for name in ALGORITHMS if name not in (DEFAULT, MAPPED))
         raise SpecError(f"schedule {schedule}: {transform}: expected a transform named {known}")
     return transform.name
 
@@ -79,8 +84,8 @@ def location_of(schedule: Schedule) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """The algorithms, in the order of their rows."""
-    return tuple(ALGORITHMS)
+    """The algorithms of searches, in the order of their rows: the default has tiles of groups."""
+    return tuple(name for name in ALGORITHMS if name != MAPPED)
 
 
 def options() -> tuple[str, ...]:
@@ -90,5 +95,5 @@ def options() -> tuple[str, ...]:
 
 def help_text() -> str:
     """Return the rows as the command line shows them."""
-    rows = [f"{name} {row.summary}" for name, row in ALGORITHMS.items()]
+    rows = [f"{name} {ALGORITHMS[name].summary}" for name in names()]
     return f"{'; '.join(rows)}; {AUTO} takes the faster one ({DEFAULT})"

@@ -17,15 +17,21 @@ PACKING = "pack_"  # begins isl's name of the instances of packing
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One tile loop, ``dim[:step][*]``; ``*`` marks it parallel."""
+    """One tile loop, ``dim[:step][*]``; ``*`` marks it parallel.
+
+    ``dim[:step]@axis`` is mapped to an axis of a device's groups (``bx``, ``by``) or of the
+    work-items of a group (``tx``, ``ty``).
+    """
 
     dim: str
     step: int = 1
     parallel: bool = False
+    axis: str = ""
 
     def __str__(self) -> str:
         step = f":{self.step}" if self.step != 1 else ""
-        return f"{self.dim}{step}{'*' if self.parallel else ''}"
+        mark = f"@{self.axis}" if self.axis else "*" if self.parallel else ""
+        return f"{self.dim}{step}{mark}"
 
 
 @dataclass(frozen=True, slots=True)

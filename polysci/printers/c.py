@@ -141,6 +141,8 @@ class CPrinter:
         """Return a barrier."""
         if self.team is Team.POOL:
             return [c.Statement(f"{self.member}->wait({self.member})")]
+        if self.team is Team.GROUP:
+            return [c.Statement("PS_BARRIER()")]
         return [c.Line(openmp.BARRIER)]
 
     def loop(self, node: For) -> c.Body:
@@ -220,6 +222,8 @@ def _declare(node: Declare) -> c.Generable:
     if buffer.scope is Scope.CONSTANT:
         name = definition(buffer.dtype, buffer.name)
         return c.Statement(f"static const {name}[{count}] = {values}")
+    if buffer.scope is Scope.LOCAL:
+        return c.Statement(f"PS_LOCAL {c_type(buffer.dtype)} {buffer.name}[{count}]")
     array = c.local_array(c_type(buffer.dtype), buffer.name, count, values)
     return c.Statement(f"static {array.text}") if buffer.scope is Scope.STATIC else array
 

@@ -23,6 +23,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
+    Team,
     Value,
     block,
     map_statements,
@@ -53,7 +54,9 @@ def print_file(
 ) -> str:  # fmt: skip
     """Return a file of OpenCL C: the launches of ``entries`` in line 1, its title, its kernels."""
     kernels, launched = split(module, entries)
-    code = arrange(device_headers(header_set, beside), translate(CPrinter().module(kernels)))
+    code = arrange(
+        device_headers(header_set, beside), translate(CPrinter(Team.GROUP).module(kernels))
+    )
     return f"{print_launches(launched)}\n/* {title} */\n{code}"
 
 
@@ -82,7 +85,9 @@ def print_network(
     needed = [*own, translate(RINGS), record]
     heads = [head(part) for part in parts if isinstance(part, LoopFunction)]
     prototypes = "".join(f"{text};\n" for text in heads if text.startswith("static"))
-    code = arrange(needed, translate(prototypes + CPrinter().module(replace(kernels, parts=parts))))
+    code = arrange(
+        needed, translate(prototypes + CPrinter(Team.GROUP).module(replace(kernels, parts=parts)))
+    )
     return f"{print_launches(launched)}\n{print_memory(memory)}\n{code}"
 
 

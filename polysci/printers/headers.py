@@ -76,7 +76,7 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     own = [header(f"{name}_{isa.language}") for name in ("prelude", "isa", "own")]
     names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
     names += ["grouped", *dict.fromkeys(beside), "end_f32"]
-    names += ["pack", "panels", "gaps", "swapped", "stencil"]
+    names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
     return [sizes, *own, *(_translated(name, isa.language) for name in names)]
 
 

@@ -84,7 +84,7 @@ def _step_members(step: Step) -> list[Any] | int:
     if isinstance(step, Mark):
         return step.place
     if isinstance(step, Launch):
-        return [step.kernel, step.items, step.arguments]
+        return [step.kernel, step.items, step.arguments, *[step.group] * (step.group > 1)]
     values = step.values
     steps = [_step_members(part) for part in step.steps]
     return [step.variable, [values.start, values.stop, values.step], steps]
@@ -98,7 +98,7 @@ def _function(members: list[Any]) -> LaunchedFunction:
 def _step(members: list[Any] | int) -> Step:
     if isinstance(members, int):
         return Mark(members)
-    first, amount, rest = members
+    first, amount, rest, *group = members
     if isinstance(amount, int):
-        return Launch(first, amount, tuple(rest))
+        return Launch(first, amount, tuple(rest), *group)
     return LaunchLoop(first, range(*amount), tuple(map(_step, rest)))

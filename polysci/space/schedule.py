@@ -16,7 +16,7 @@ from polysci.space import directives
 from polysci.space.directives import Directive, Pack, Place, Private
 
 MOST_WORDS = 100  # loops and directives; what is made of a schedule takes time for each
-_LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<parallel>\*)?")
+_LOOP = re.compile(r"(?P<dim>[A-Za-z_]\w*)(?::(?P<step>[0-9]{1,12}))?(?P<mark>\*|@[a-z]{2})?")
 _TRANSFORM = re.compile(r"(?P<name>[a-z][a-z0-9_]*)\((?P<numbers>([0-9]{1,6}(,[0-9]{1,6})*)?)\)")
 Row = TypeVar("Row", bound=Directive)
 
@@ -162,6 +162,11 @@ class Schedule:
         return depth
 
     @property
+    def mapped(self) -> tuple[Loop, ...]:
+        """The loops that are mapped to axes of a device."""
+        return tuple(loop for loop in self.loops if loop.axis)
+
+    @property
     def parallel(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if loop.parallel)
 
@@ -200,6 +205,8 @@ class Schedule:
                     raise SpecError(
                         f"schedule: loop {loop}: its step must be a multiple of {inner}'s inside it"
                     )
+        if self.mapped:
+            raise SpecError(f"schedule: {self}: loops mapped to axes are of devices with groups")
         marks = [loop.parallel for loop in self.loops]
         if marks != sorted(marks, reverse=True):
             raise SpecError(f"schedule: {self}: parallel loops must be the outermost ones")
@@ -212,7 +219,7 @@ class Schedule:
 
 _FIELD_TYPES: Mapping[type, Mapping[str, type]] = MappingProxyType(
     {
-        Loop: {"dim": str, "step": int, "parallel": bool},
+        Loop: {"dim": str, "step": int, "parallel": bool, "axis": str},
         Transform: {"name": str, "numbers": tuple},
         Schedule: {"kernel": str},
     }
@@ -257,7 +264,9 @@ def parse(text: str) -> Schedule:
 def _parse_step(word: str) -> Step | None:
     """Return the loop, directive among loops, or transform that a word spells."""
     if match := _LOOP.fullmatch(word):
-        return Loop(match["dim"], int(match["step"] or 1), match["parallel"] is not None)
+        mark = match["mark"] or ""
+        step = int(match["step"] or 1)
+        return Loop(match["dim"], step, mark == "*", mark.removeprefix("@").removeprefix("*"))
     for row in directives.standing(Place.AMONG):
         if directive := row.parse(word):
             return directive
@@ -274,5 +283,8 @@ def _expected_words() -> str:
         [form for row in directives.standing(place) for form in row.forms()]
         for place in (Place.AMONG, Place.FIRST, Place.LAST)
     )
-    spelled = ["a loop 'dim[:step][*]'", *map(repr, [*among, "transform(numbers)"])]
+    spelled = [
+        "a loop 'dim[:step][*]' or 'dim[:step]@axis'",
+        *map(repr, [*among, "transform(numbers)"]),
+    ]
     return " nor ".join([*spelled, f"a first {' '.join(first)!r}", f"a last {' '.join(last)!r}"])

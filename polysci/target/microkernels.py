@@ -19,7 +19,8 @@ from polysci.target.packages import KernelRange
 class Microkernel:
     """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
 
-    ``family`` is ``brgemm`` (A is broadcast along the columns), ``depthwise`` (A is a vector along
+    ``family`` is ``brgemm`` (A is broadcast along the columns), ``fma`` (the same, of a work-item
+    whose group has copied both factors into its memory), ``depthwise`` (A is a vector along
     them), ``stacked`` (the same on words of several taps), ``grouped`` and a number: the columns of
     a group, several of which share a vector; or ``stencil`` (A is pixels along the columns, B one
     scalar), ``stencil2`` where A's are two apart.
@@ -42,7 +43,7 @@ class Microkernel:
     @property
     def diagonal(self) -> bool:
         """Tell whether A is a vector along the columns."""
-        return self.family != "brgemm"
+        return self.family not in ("brgemm", "fma")
 
     @property
     def shifts(self) -> int:

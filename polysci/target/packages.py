@@ -16,7 +16,7 @@ from polysci.target.isa import Isa
 
 NONE: Mapping[str, Isa] = MappingProxyType({})
 MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
-_FAMILY = re.compile(r"brgemm|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
+_FAMILY = re.compile(r"brgemm|fma|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
 _LINE = re.compile(r"KERNELS\((\w+), (\w+), (\w+), rows (\d+)\.\.(\d+), vectors (\d+)\)")
 FORM = "KERNELS(family, isa, compute, rows FIRST..LAST, vectors COUNT)"
 
@@ -77,7 +77,7 @@ def _parse_range(line: str, isas: Collection[str]) -> KernelRange:
         raise SpecError(f"isa: no instruction set {isa!r}; known: {', '.join(isas)}")
     if not _FAMILY.fullmatch(family):
         raise SpecError(
-            "family: expected brgemm, depthwise, stacked, groupedN, stencil or stencil2, got "
+            "family: expected brgemm, fma, depthwise, stacked, groupedN, stencil or stencil2, got "
             f"{family!r}"
         )
     if compute not in COMPUTES:

@@ -11,7 +11,8 @@ import torch
 
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError
-from polysci.lower.registry import ALGORITHMS, AUTO, DEFAULT
+from polysci.lower import registry
+from polysci.lower.registry import DEFAULT
 from polysci.target.target import MOST_THREADS
 from polysci.text.names import suggest
 from polysci.tune import check_options
@@ -68,7 +69,7 @@ class options:  # noqa: N801  (a function to its callers, or a context manager)
 def check_algorithm(algorithm: Any) -> None:
     """Raise TypeError or SpecError for what is no algorithm."""
     check_type("algorithm", algorithm, str)
-    if algorithm not in (known := (*ALGORITHMS, AUTO)):
+    if algorithm not in (known := registry.options()):
         hint = f"{', '.join(known)}{suggest(algorithm, known)}"
         raise SpecError(f"algorithm {algorithm!r:.40}: expected one of {hint}")
 

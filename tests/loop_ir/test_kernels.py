@@ -23,6 +23,7 @@ from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import (
     Block,
     Buffer,
+    Declare,
     For,
     If,
     Invoke,
@@ -36,6 +37,7 @@ from polysci.loop_ir.nodes import (
     Return,
     RoutineResult,
     ScalarParameter,
+    Scope,
     Store,
     block,
     loop,
@@ -139,6 +141,22 @@ def test_nested_loops_are_one_range_and_serial_ones_repeat_launches() -> None:
     assert "let i: int64 = item / 3" in str(kernels) and "let j: int64 = 2 * (item % 3)" in str(
         kernels
     )
+
+
+def test_items_of_a_group_share_a_turn() -> None:
+    """Statements ahead of the loop over items are those of every item."""
+    i, at = Variable("i"), Variable("at")
+    lines = Declare(Buffer("lines", "ps_shared", as_index(8), Scope.LOCAL))
+    items = For("at", as_index(0), as_index(8), block(Store("y", i + at, 1)), kind=LoopKind.ITEMS)
+    module = function_of(parallel("i", 24, lines, items, step=8))
+    kernels, (launched,) = split(module, ["f"])
+    assert launched.steps == (Launch("f_k0", 3, ("y",), 8),)
+    (kernel,) = kernels.functions.values()
+    assert kernel.attributes == ("__kernel", "PS_GROUP(8)")
+    assert str(kernel.body).splitlines() == [
+        "let item: int64 = get_group_id(0)", "let i: int64 = 8 * item",
+        "declare lines: ps_shared[8] @ local", "let at: int64 = get_local_id(0)", "y[i + at] = 1",
+    ]  # fmt: skip
 
 
 def test_notes_of_the_time_are_marks_between_launches() -> None:

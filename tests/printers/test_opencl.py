@@ -13,7 +13,7 @@ from polysci.space.schedule import parse
 LAUNCHED = LaunchedFunction(
     "f", ("x", "y"),
     (Mark(0), Launch("f_k0", 4, ("x",)), Mark(1),
-     LaunchLoop("c", range(2, 8, 3), (Launch("f_k1", 1, ("y", "c")), Launch("f_k2", 9, ())))),
+     LaunchLoop("c", range(2, 8, 3), (Launch("f_k1", 1, ("y", "c")), Launch("f_k2", 9, (), 32)))),
     result=7,
 )  # fmt: skip
 

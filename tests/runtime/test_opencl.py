@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
+from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.support.onnxmodels import model, node, reals
 
@@ -33,6 +35,12 @@ def backend() -> OpenCL:
 def target(backend: OpenCL) -> Iterator[Target]:
     (device,) = backend.targets()
     yield device
+
+
+@pytest.fixture(scope="module")
+def grouped(target: Target) -> Target:
+    """The device as one that is no CPU: its schedules have tiles for groups of work-items."""
+    return replace(target, isa=DEVICE_ISAS["opencl4"])
 
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -63,6 +71,27 @@ def test_layers_are_exact(text: str, layout: str, threads: int, target: Target) 
     out = np.full(problem.y_shape, np.nan, np.float32)
     assert primitive(x, packed, out=out) is out
     assert np.array_equal(out, problem.reference(x, w))
+
+
+PRODUCTS = (*LAYERS[:2], *LAYERS[3:], "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1")
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at > 1))
+             for at, text in enumerate(PRODUCTS)],
+)  # fmt: skip
+def test_groups_are_exact(text: str, layout: str, grouped: Target) -> None:
+    problem = parse_problem(text, layout)
+    primitive = polysci.compile(problem, "estimate", target=grouped)
+    tiled = " > fma_opencl4_f32_" in str(primitive.schedule)
+    assert tiled == (text != LAYERS[2])  # depthwise layers are no products
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    bias = integers((problem.y_shape[problem.bias_axis],), 3)
+    words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}
+    packed = primitive.pack_weights(w)
+    assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
+    assert np.array_equal(primitive(x, packed), problem.reference(x, w))
 
 
 @pytest.mark.parametrize("activation", ["gelu", pytest.param("mish", marks=pytest.mark.exhaustive)])
@@ -137,12 +166,13 @@ def recurrent() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("make", [two_layers, recurrent])
+@pytest.mark.parametrize("where", ["target", "grouped"])
 def test_networks_compute_on_the_device_what_they_do_here(
-    make: Callable[[], onnx.ModelProto], threads: int, target: Target
+    make: Callable[[], onnx.ModelProto], threads: int, where: str, request: pytest.FixtureRequest
 ) -> None:
     device, host = (
-        compile_network(make(), CompileOptions("estimate", threads, target=where))
-        for where in (target, None)
+        compile_network(make(), CompileOptions("estimate", threads, target=target))
+        for target in (request.getfixturevalue(where), None)
     )
     for seed in (3, 4):
         inputs = {port.name: reals(*port.shape, seed=seed) for port in host.inputs}

@@ -113,7 +113,7 @@ def test_a_schedule_without_loops_or_packing() -> None:
         ("k > two words", "expected 'LOOPS > KERNEL'"),
         ("k > a > b", "expected 'LOOPS > KERNEL'"),
         ("k > x;y", "expected 'LOOPS > KERNEL'"),
-        ("k:x > a", "'k:x' is neither a loop 'dim[:step][*]' nor 'pack(A)[+pad]'"),
+        ("k:x > a", "'k:x' is neither a loop 'dim[:step][*]' or 'dim[:step]@axis' nor 'pack("),
         ("k:-1 > a", "'k:-1' is neither a loop"),
         ("k:1:2 > a", "'k:1:2' is neither a loop"),
         ("k*:2 > a", "'k*:2' is neither a loop"),

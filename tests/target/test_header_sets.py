@@ -132,6 +132,7 @@ def test_no_header_lies_idle() -> None:
         foreign = any(path.stem.endswith(f"_{name}") for name in others)
         added = path.stem in (
             "activations",
+            "group",
             "probe",
             "probe_clock",
             "probe_read",

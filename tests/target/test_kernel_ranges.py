@@ -17,7 +17,7 @@ def test_a_line_is_a_range_of_register_tiles() -> None:
 
 
 def test_the_list_is_short_and_is_read_whole() -> None:
-    for name, isas, count in (("kernels.def", ISAS, 138), ("kernels_opencl.def", DEVICE_ISAS, 21)):
+    for name, isas, count in (("kernels.def", ISAS, 138), ("kernels_opencl.def", DEVICE_ISAS, 23)):
         text = resource("microkernels", name).read_text(encoding="utf-8")
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         assert list(map(str, parse_ranges(text, name, isas))) == lines
@@ -42,7 +42,7 @@ def test_neighbouring_ranges_do_not_overlap() -> None:
          r"expected KERNELS\(.*, rows FIRST\.\.LAST, vectors COUNT\), got 'KERNEL\("),
         (f"  {LINE}", "expected KERNELS"),
         (LINE.replace("avx512", "mmx"), "isa: no instruction set 'mmx'"),
-        (LINE.replace("brgemm", "grouped"), "family: expected brgemm, depthwise, stacked"),
+        (LINE.replace("brgemm", "grouped"), "family: expected brgemm, fma, depthwise, stacked"),
         (LINE.replace("f32", "f64"), "compute: expected one of f32, .*got 'f64'"),
         (LINE.replace("1..28", "3..2"), r"rows: expected 1 <= FIRST <= LAST <= 64, got 3\.\.2"),
         (LINE.replace("1..28", "1..65"), r"got 1\.\.65"),

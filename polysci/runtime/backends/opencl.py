@@ -174,7 +174,9 @@ class OpenCLLibrary:
                     continue
                 kernel = self.kernels[step.kernel]
                 kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
-                events.append(enqueue(queue.queue, kernel, (step.items,), (1,)))
+                events.append(
+                    enqueue(queue.queue, kernel, (step.items * step.group,), (step.group,))
+                )
             queue.queue.finish()
             taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
             queue.seconds += sum(taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polysci.space.directives.ahead import Ahead
+from polysci.space.directives.copy import Copy
 from polysci.space.directives.directive import Directive, EntryPoint, Place, TilePart
 from polysci.space.directives.pack import Pack
 from polysci.space.directives.plain import Plain
@@ -10,11 +11,12 @@ from polysci.space.directives.private import Private
 from polysci.space.directives.stream import Stream
 from polysci.space.directives.swap import Swap
 
-DIRECTIVES: tuple[type[Directive], ...] = (Swap, Private, Plain, Pack, Ahead, Stream)
+DIRECTIVES: tuple[type[Directive], ...] = (Swap, Private, Plain, Pack, Copy, Ahead, Stream)
 
 __all__ = [
     "DIRECTIVES",
     "Ahead",
+    "Copy",
     "Directive",
     "EntryPoint",
     "Pack",

@@ -1,0 +1,47 @@
+/* Register tiles of the work-items of a group, which have copied both factors into the memory that
+ * they share: lines of rows of A, and of columns of B, one a step of the reduction. */
+
+/* acc += A * B over `depth` steps.  Rows of A are neighbours; vectors of B lie `apart`, so that the
+ * items of a group read neighbouring ones at a time. */
+PS_INLINE void ps_run_lines(ps_acc *acc, ps_tile t, const PS_LOCAL ps_shared *a,
+                            const PS_LOCAL ps_shared *b, int depth, int a_line, int b_line,
+                            int apart)
+{
+    PS_UNROLL
+    for (int k = 0; k < depth; ++k, a += a_line, b += b_line) {
+        _Alignas(64) ps_vec bv[8];
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v)
+            bv[v] = ps_load_shared(b + v * apart);
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            const ps_vec av = ps_splat(a[i]);
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                acc[i * t.vecs + v] = ps_fma(av, bv[v], acc[i * t.vecs + v]);
+        }
+    }
+}
+
+/* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
+ * `columns`. */
+PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
+                            int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
+{
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const int64_t used = ps_least(columns - v * apart, PS_LANES);
+            const int64_t c = places[i] + v * apart * t.c_col;
+            ps_tile one = t;
+            ps_epilogue own = *e;
+            if (i >= rows || used <= 0)
+                continue;
+            one.rows = one.vecs = one.wrap = 1, one.lanes = (int)used;
+            own.bias = own.bias ? own.bias + v * apart : 0;
+            own.residual = own.residual ? own.residual + c : 0;
+            ps_end(acc + i * t.vecs + v, one, y + c, &own);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+"""Tiles of work-groups as an algorithm, for devices whose groups share a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from polysci.cost import Context
+from polysci.cost.groups import GroupWork
+from polysci.errors import UnsupportedError
+from polysci.lower.algorithm import (
+    Algorithm,
+    Candidate,
+    EmitOptions,
+    ErrorTerms,
+    ExactInputs,
+    ExplainRequest,
+    SpaceLimits,
+)
+from polysci.lower.direct.algorithm import Direct
+from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped.nest import lower_mapped
+from polysci.lower.mapped.plan import FAMILY, MappedPlan, deep_dim, form_of, refusal, resolve
+from polysci.numerics.arrays import Doubles
+from polysci.ops.model import model_of
+from polysci.ops.problem import Problem
+from polysci.space.directives.copy import Copy
+from polysci.space.schedule import Schedule
+from polysci.target.microkernels import family
+from polysci.text.tables import bytes_text, pairs, time_text
+
+ITEMS: Final = (32, 64, 128, 256)  # of groups
+SIDES: Final = (16, 32, 64, 128)  # of tiles
+DEPTHS: Final = (4, 8, 16, 32)
+PAD: Final = 4  # elements: lines stay aligned to vectors
+WIDEST: Final = 4  # a tile's longer side by its shorter one
+
+
+class MappedGroups(Algorithm[MappedPlan]):
+    """Products whose rows and columns are mapped to the groups of a device."""
+
+    @property
+    def exact_inputs(self) -> ExactInputs:
+        return ExactInputs()
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ("opencl",)
+
+    def refusal(self, problem: Problem) -> str:
+        return refusal(model_of(problem)[1])
+
+    def candidates(
+        self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
+    ) -> list[Candidate]:
+        """The schedules of least predicted time; sums are in the order of the nest."""
+        if why := self.refusal(problem):
+            raise UnsupportedError(f"{problem}: algorithm mapped: {why}")
+        every = []
+        for schedule in _space(context):
+            plan = resolve(context.contraction, context.strides, schedule)
+            work = work_of(plan)
+            if work.resident(context.target):
+                every.append(Candidate(schedule, work.seconds(context.target)))
+        ordered = sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
+        return ordered if count is None else ordered[: count + limits.kinds]
+
+    def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
+        return work_of(self.resolve(problem, schedule, 1)).seconds(context.target)
+
+    def lower_bound(self, context: Context, schedule: Schedule) -> float:
+        plan = resolve(context.contraction, context.strides, schedule)
+        return work_of(plan).bound(context.target)
+
+    def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> MappedPlan:
+        _, roles, strides = model_of(problem)
+        return resolve(roles, strides, schedule)
+
+    def lower(self, plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
+        return lower_mapped(plan, options)
+
+    def error_terms(
+        self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
+    ) -> ErrorTerms:
+        """Those of direct loops: every product is added to a sum once."""
+        return Direct().error_terms(problem, numbers, x, w)
+
+    def explain(self, request: ExplainRequest) -> MappedExplanation:
+        plan = self.resolve(request.problem, request.schedule, 1)
+        return MappedExplanation(request, plan, work_of(plan))
+
+
+def _space(context: Context) -> Iterator[Schedule]:
+    """Yield all schedules of a contraction whose groups and tiles have sizes of the tables."""
+    contraction = context.contraction
+    kernels = family(FAMILY, context.target.isa.name, "f32")
+    longest = deep_dim(contraction).extent
+    depths = sorted({min(depth, longest) for depth in DEPTHS})
+    for kernel in kernels:
+        for rows in SIDES:
+            for columns in SIDES:
+                if rows % kernel.rows or columns % kernel.cols:
+                    continue
+                items = rows // kernel.rows * (columns // kernel.cols)
+                if items not in ITEMS or max(rows, columns) > WIDEST * min(rows, columns):
+                    continue
+                for depth in depths:
+                    yield form_of(contraction, kernel, rows, columns, depth, Copy(2, PAD))
+
+
+def work_of(plan: MappedPlan) -> GroupWork:
+    """Return the features of a plan."""
+    operands = (plan.contraction.a, plan.contraction.b, plan.contraction.out)
+    return GroupWork(
+        groups=plan.groups, items=plan.items, rows=plan.kernel.rows, vectors=plan.kernel.vecs,
+        steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
+        copied=plan.depth * (plan.rows + plan.columns), waits=3 - plan.copy.stages,
+        shared=4 * sum(plan.shared_elements),
+        compulsory=4 * sum(prod(operand.shape) for operand in operands),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MappedExplanation:
+    """The tile of a group, its memory, and where the predicted time goes."""
+
+    request: ExplainRequest
+    plan: MappedPlan
+    work: GroupWork
+
+    @property
+    def nest(self) -> None:
+        return None
+
+    def render(self, width: int | None = None) -> str:
+        plan, work, target = self.plan, self.work, self.request.context.target
+        along_rows, along_columns = plan.blocks
+        rows = [
+            ("groups", f"{plan.groups} of {plan.items} work-items, {along_rows} x {along_columns}"),
+            ("tile", f"{plan.rows} rows x {plan.columns} columns, {plan.depth} deep a step"),
+            ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
+            ("memory of a group", bytes_text(work.shared)),
+            ("groups at a time", f"{work.resident(target)} a compute unit"),
+            ("no run is below", time_text(work.bound(target))),
+        ]
+        seconds = work.seconds(target)
+        return self.request.render(seconds, {"Groups": pairs(rows, width)}, width) + "\n"
+
+    def members(self) -> dict[str, Any]:
+        """Return the explanation as JSON members; times are in seconds, sizes in bytes."""
+        plan, work, target = self.plan, self.work, self.request.context.target
+        return {
+            **self.request.members(work.seconds(target)),
+            "groups": plan.groups, "items": plan.items, "tile": [plan.rows, plan.columns],
+            "shared": work.shared, "bound": work.bound(target),
+        }  # fmt: skip

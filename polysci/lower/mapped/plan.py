@@ -1,0 +1,182 @@
+"""A schedule of mapped loops resolved for a contraction: the tile of a group and its copies.
+
+``npq:64@by k:64@bx c:8 copy(A,B)x2+4 npq:4@ty k:8@tx > fma_opencl4_f32_4x8``: groups of a device
+compute tiles of 64 rows, the fused dimensions of A alone, by 64 columns. A step of the reduction is
+8 of ``c`` long; both factors of a step are copied into the memory of the group, and each work-item
+computes 4 rows by 8 columns of its tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
+from polysci.polyhedral.tile_schedule import Loop
+from polysci.space.directives.copy import Copy
+from polysci.space.schedule import Schedule
+from polysci.target.microkernels import Microkernel, find
+
+FAMILY: Final = "fma"  # of its kernels
+LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
+FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N copy(A,B) ROWS:N@ty COLUMN:N@tx"
+
+
+@dataclass(frozen=True, slots=True)
+class MappedPlan:
+    """Sizes in elements: ``rows`` x ``columns`` is the tile of a group, ``depth`` a step's length.
+
+    ``deep`` is the dimension of the steps; ``around`` are the other reductions, outermost first.
+    """
+
+    contraction: Contraction
+    strides: Strides
+    schedule: Schedule
+    kernel: Microkernel
+    rows: int
+    columns: int
+    depth: int
+    copy: Copy
+    column: Dim
+    deep: Dim
+    around: tuple[Dim, ...]
+
+    @property
+    def row_dims(self) -> tuple[Dim, ...]:
+        """The dimensions that rows run over, fused: the last one runs fastest."""
+        return self.contraction.by_role("m")
+
+    @property
+    def batches(self) -> tuple[Dim, ...]:
+        """The dimensions of which each step is a product of its own."""
+        return self.contraction.by_role("batch")
+
+    @property
+    def row_count(self) -> int:
+        """Rows of all tiles of a batch."""
+        return prod(dim.extent for dim in self.row_dims)
+
+    @property
+    def item_rows(self) -> int:
+        """Work-items along the rows of a tile."""
+        return self.rows // self.kernel.rows
+
+    @property
+    def item_columns(self) -> int:
+        """Work-items along the columns of a tile."""
+        return self.columns // self.kernel.cols
+
+    @property
+    def items(self) -> int:
+        """Work-items of a group."""
+        return self.item_rows * self.item_columns
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Tiles along the rows and along the columns."""
+        return -(-self.row_count // self.rows), -(-self.column.extent // self.columns)
+
+    @property
+    def groups(self) -> int:
+        """Groups of a launch."""
+        return prod(self.blocks) * prod(dim.extent for dim in self.batches)
+
+    @property
+    def steps(self) -> int:
+        """Steps along the dimension of the steps."""
+        return -(-self.deep.extent // self.depth)
+
+    @property
+    def shared_elements(self) -> tuple[int, int]:
+        """Elements of A and of B in the memory of a group."""
+        lines = self.copy.stages * self.depth
+        return lines * (self.rows + self.copy.pad), lines * (self.columns + self.copy.pad)
+
+    @property
+    def padded_columns(self) -> int:
+        """Columns of packed weights, in whole tiles."""
+        return self.blocks[1] * self.columns
+
+    @property
+    def packed_elements(self) -> int:
+        """Elements of what calls get for weights: panels of whole tiles, or B as it lies."""
+        if self.contraction.packs_b:
+            return prod(self.contraction.w.shape)
+        taps = prod(dim.extent for dim in (*self.batches, *self.around, self.deep))
+        return taps * self.padded_columns
+
+
+def refusal(contraction: Contraction) -> str:
+    """Return why no group's tiles compute a contraction; empty where they do."""
+    dtypes = {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
+    if dtypes != {"f32"}:
+        return f"groups compute f32, not {', '.join(sorted(dtypes))}"
+    if contraction.clipped:
+        return "it scatters into its result"
+    if not contraction.by_role("m") or not (contraction.by_role("k") or contraction.by_role("br")):
+        return "it is no product of matrices"
+    try:
+        column = columns_of(contraction)
+    except UnsupportedError as error:
+        return str(error)
+    if column.role != "n":
+        return "its columns are a batch"
+    axis = contraction.bias_axis
+    if axis is not None and not contraction.out.index[axis].coef(column.name):
+        return "its bias does not run along the columns"
+    return ""
+
+
+def deep_dim(contraction: Contraction) -> Dim:
+    """Return the reduction that steps run along: the innermost one, or the longest."""
+    inner = contraction.by_role("k") or contraction.by_role("br")
+    return max(inner, key=lambda dim: dim.extent)
+
+
+def form_of(
+    contraction: Contraction, kernel: Microkernel, rows: int, columns: int, depth: int, copy: Copy
+) -> Schedule:
+    """Return the schedule of a tile and a step of these sizes."""
+    fused = "".join(dim.name for dim in contraction.by_role("m"))
+    column, deep = columns_of(contraction).name, deep_dim(contraction).name
+    return Schedule(
+        (
+            Loop(fused, rows, axis="by"), Loop(column, columns, axis="bx"), Loop(deep, depth),
+            copy, Loop(fused, kernel.rows, axis="ty"), Loop(column, kernel.cols, axis="tx"),
+        ),
+        str(kernel),
+    )  # fmt: skip
+
+
+def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> MappedPlan:
+    """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
+    if why := refusal(contraction):
+        raise UnsupportedError(f"schedule {schedule}: {why}")
+    kernel, copy = find(schedule.kernel), schedule.find(Copy)
+    loops = schedule.loops
+    if kernel.family != FAMILY or copy is None or len(loops) != 5:
+        raise SpecError(f"schedule {schedule}: expected {FORM} > {FAMILY}_...")
+    rows, columns, depth = (loop.step for loop in loops[:3])
+    expected = form_of(contraction, kernel, rows, columns, depth, copy)
+    if schedule != expected:
+        raise SpecError(f"schedule {schedule}: expected {expected}, {FORM}")
+    for name, size, part in (("rows", rows, kernel.rows), ("columns", columns, kernel.cols)):
+        if size < 1 or size % part:
+            raise SpecError(
+                f"schedule {schedule}: {size} {name} are no multiple of {part}, an item's"
+            )
+    column, deep = columns_of(contraction), deep_dim(contraction)
+    if not 1 <= depth <= deep.extent:
+        raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {deep}")
+    around = tuple(d for d in contraction.dims if d.name in contraction.reductions and d != deep)
+    plan = MappedPlan(
+        contraction, strides, schedule, kernel, rows, columns, depth, copy, column, deep, around
+    )
+    if not LEAST_ITEMS <= plan.items <= MOST_ITEMS:
+        raise SpecError(
+            f"schedule {schedule}: a group of {plan.items} work-items; expected "
+            f"{LEAST_ITEMS} to {MOST_ITEMS}"
+        )
+    return plan

@@ -1,0 +1,143 @@
+"""Tiles of work-groups in the interpreter: exact, without races, whatever order items run in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from polysci.errors import SpecError, UnsupportedError
+from polysci.loop_ir.memory import MemoryFaultError
+from polysci.loop_ir.nodes import Barrier, LoopStatement, Store
+from polysci.lower.mapped.plan import form_of, refusal
+from polysci.lower.registry import algorithm_of
+from polysci.ops import parse_problem
+from polysci.ops.model import model_of
+from polysci.space.directives.copy import Copy
+from polysci.space.schedule import Schedule, parse
+from polysci.target.microkernels import find
+from tests.support.interpreted_layers import InterpretedLayer, check
+
+CASES = (
+    ("mb2ic6ih9oc20oh9kh3ph1", "nhwc", "4x4", 16, 16, 4, Copy(2, 4)),
+    ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "4x4", 8, 8, 3, Copy()),
+    ("mb1ic3ih7oc5oh7kh3ph1 act=gelu", "nhwc", "2x4", 8, 4, 2, Copy(2)),
+    ("mm:3:13x21x17 ta", "nhwc", "4x4", 8, 8, 4, Copy(2)),
+    ("mm:13x21x17 tb alpha=2 beta=3", "nhwc", "4x8", 8, 16, 5, Copy(1, 1)),
+    ("g2mb1ic8ih6oc40kh1", "nhwc", "2x8", 4, 16, 4, Copy(1, 4)),
+    ("bwd_w mb2ic4ih6oc8oh6kh3ph1", "nhwc", "4x4", 8, 8, 4, Copy(2)),
+    ("bwd_d mb2ic4ih6oc8oh6kh3ph1", "nchw", "3x4", 6, 8, 4, Copy(2)),
+    ("conv3d mb1ic4id3ih4iw3oc8kd3kh3kw3pd1ph1pw1", "nhwc", "4x4", 8, 8, 4, Copy(2)),
+    ("conv1d mb2ic5iw11oc6kw3pw1", "nchw", "4x4", 8, 8, 5, Copy(2)),
+)
+
+
+def layer_of(
+    text: str, layout: str, kernel: str, rows: int, columns: int, depth: int, copy: Copy
+) -> InterpretedLayer:
+    problem = parse_problem(text, layout)
+    _, roles, _ = model_of(problem)
+    tile = find(f"fma_opencl4_f32_{kernel}")
+    return InterpretedLayer.of(problem, form_of(roles, tile, rows, columns, depth, copy))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+def test_integers_are_exact(case: tuple[str, str, str, int, int, int, Copy]) -> None:
+    check(layer_of(*case))
+
+
+def is_barrier(statement: LoopStatement) -> bool:
+    return isinstance(statement, Barrier)
+
+
+def is_copy(statement: LoopStatement) -> bool:
+    return isinstance(statement, Store) and statement.buffer == "rows"
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_copy_without_a_barrier_is_found(stages: int) -> None:
+    layer = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy(stages))
+    check(layer)
+    with pytest.raises(MemoryFaultError, match="before anything wrote it"):
+        check(layer.change(lambda part: None if is_barrier(part) else part))
+
+
+def test_one_barrier_is_too_few_for_one_stage() -> None:
+    """The copy of a step overwrites what another item still reads."""
+    layer, seen = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy()), list[LoopStatement]()
+
+    def drop_second(part: LoopStatement) -> LoopStatement | None:
+        if is_barrier(part):
+            seen.append(part)
+        return None if is_barrier(part) and len(seen) == 2 else part
+
+    with pytest.raises(MemoryFaultError, match="is used by two threads"):
+        check(layer.change(drop_second))
+    assert len(seen) == 2
+
+
+def test_an_index_off_by_one_is_found() -> None:
+    layer = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy(2))
+
+    def move(part: LoopStatement) -> LoopStatement:
+        return Store(part.buffer, part.at + 1, part.value) if is_copy(part) else part  # type: ignore[union-attr]
+
+    with pytest.raises((MemoryFaultError, AssertionError)):
+        check(layer.change(move))
+
+
+TEXT = "npq:16@by k:16@bx c:4 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_opencl4_f32_4x4"
+
+
+def test_a_schedule_is_its_text() -> None:
+    schedule = Schedule.parse(TEXT)
+    schedule.check_parts()
+    assert str(schedule) == TEXT and schedule.find(Copy) == Copy(2, 4)
+    assert [loop.axis for loop in schedule.loops] == ["by", "bx", "", "ty", "tx"]
+
+
+BROKEN: tuple[tuple[Callable[[str], str], str], ...] = (
+    (lambda text: text.replace("npq:16", "pq:16"), "expected npq:16@by"),
+    (lambda text: text.replace("c:4", "c:9"), "a step of 9 exceeds c:8"),
+    (lambda text: text.replace("npq:16", "npq:18"), "18 rows are no multiple of 4, an item's"),
+    (lambda text: text.replace("@bx", "@by"), "expected npq:16@by k:16@bx"),
+    (lambda text: text.replace(":16@b", ":4@b"), "a group of 1 work-items; expected 2 to 256"),
+    (lambda text: text.replace(":16@b", ":256@b"), "a group of 4096 work-items"),
+    (lambda text: text.replace("copy(A,B)x2+4 ", ""), "expected ROWS:N@by"),
+    (lambda text: text.replace("fma_", "brgemm_"), "expected ROWS:N@by"),
+)
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN)
+def test_what_does_not_fit_is_refused(change: Callable[[str], str], message: str) -> None:
+    problem = parse_problem("mb1ic8ih6oc16kh3ph1")
+    schedule = parse(change(TEXT))
+    with pytest.raises(SpecError, match=message):
+        algorithm_of(schedule).resolve(problem, schedule, 1)
+
+
+def test_cpus_have_no_groups() -> None:
+    problem = parse_problem("mb1ic8ih6oc16kh3ph1")
+    for text, message in (
+        ("p:2@by > brgemm_portable_f32_4x8", "expected ROWS:N@by"),
+        ("p copy(A,B) > brgemm_portable_f32_4x8", "no loop is mapped to work-items"),
+    ):
+        schedule = parse(text)
+        with pytest.raises(SpecError, match=message):
+            algorithm_of(schedule).resolve(problem, schedule, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("g8mb1ic8ih10oc8oh8kh3", "its columns are a batch|no product of matrices"),
+     ("bwd_d mb1ic4ih7oc8oh4kh3ph1sh2", "it scatters into its result")],
+)  # fmt: skip
+def test_what_is_no_product_is_refused(text: str, why: str) -> None:
+    assert re.search(why, refusal(model_of(parse_problem(text))[1]))
+
+
+def test_other_types_are_refused() -> None:
+    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "bf16")
+    with pytest.raises(UnsupportedError, match="groups compute f32, not bf16"):
+        algorithm_of(parse(TEXT)).resolve(problem, parse(TEXT), 1)
