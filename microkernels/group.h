@@ -1,6 +1,21 @@
 /* Register tiles of the work-items of a group, which have copied both factors into the memory that
  * they share: lines of rows of A, and of columns of B, one a step of the reduction. */
 
+/* A vector of neighbours in x into as many lines, `line` apart; zeros where they are not real. */
+PS_INLINE void ps_copy_across(PS_LOCAL ps_shared *to, int line, const ps_x *x, int real)
+{
+    const ps_vec v = real ? ps_load(x) : ps_zero();
+    PS_UNROLL
+    for (int i = 0; i < PS_LANES; ++i)
+        to[i * line] = ps_lane(v, i);
+}
+
+/* A vector of neighbours of packed weights into one line. */
+PS_INLINE void ps_copy_along(PS_LOCAL ps_shared *to, const ps_b *from)
+{
+    ps_store_shared(to, ps_load(from));
+}
+
 /* acc += A * B over `depth` steps.  Rows of A are neighbours; vectors of B lie `apart`, so that the
  * items of a group read neighbouring ones at a time. */
 PS_INLINE void ps_run_lines(ps_acc *acc, ps_tile t, const PS_LOCAL ps_shared *a,

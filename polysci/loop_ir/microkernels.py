@@ -564,6 +564,19 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
 # Tiles of the work-items of a group, whose factors lie in the memory that they share.
 
 
+def _copy_across(user: User, to: Pointer, line: int, x: Pointer, real: bool) -> None:
+    """Copy a vector of neighbours into as many lines; zeros where they are not real."""
+    lanes = np.arange(user.unit.lanes)
+    vector = user.read(x, lanes) if real else np.zeros(len(lanes), np.float32)
+    user.write(to, lanes * line, vector)
+
+
+def _copy_along(user: User, to: Pointer, source: Pointer) -> None:
+    """Copy a vector of neighbours into one line."""
+    lanes = np.arange(user.unit.lanes)
+    user.write(to, lanes, user.read(source, lanes))
+
+
 def _run_lines(
     user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, depth: int, a_line: int,
     b_line: int, apart: int,
@@ -613,6 +626,8 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_taps": _run_taps,
     "ps_run_plain": _run_plain,
     "ps_run_dots": _run_dots,
+    "ps_copy_across": _copy_across,
+    "ps_copy_along": _copy_along,
     "ps_run_lines": _run_lines,
     "ps_end_lines": _end_lines,
     "ps_unshift": _unshift,

@@ -22,7 +22,7 @@ from polysci.lower.algorithm import (
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.mapped.nest import lower_mapped
-from polysci.lower.mapped.plan import FAMILY, MappedPlan, deep_dim, form_of, refusal, resolve
+from polysci.lower.mapped.plan import FAMILY, MappedPlan, deep_dims, form_of, refusal, resolve
 from polysci.numerics.arrays import Doubles
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
@@ -96,7 +96,7 @@ def _space(context: Context) -> Iterator[Schedule]:
     """Yield all schedules of a contraction whose groups and tiles have sizes of the tables."""
     contraction = context.contraction
     kernels = family(FAMILY, context.target.isa.name, "f32")
-    longest = deep_dim(contraction).extent
+    longest = prod(dim.extent for dim in deep_dims(contraction))
     depths = sorted({min(depth, longest) for depth in DEPTHS})
     for kernel in kernels:
         for rows in SIDES:

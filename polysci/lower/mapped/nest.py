@@ -54,6 +54,7 @@ from polysci.loop_ir.nodes import (
     Value,
     block,
     loop,
+    names_in,
 )
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
@@ -149,137 +150,166 @@ class _GroupNest:
             *self.ending(out),
         )
 
-    # Copies.
+    # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
 
     @property
-    def guarded(self) -> dict[str, Affine]:
-        """The subscripts of x that leave its axes, by the names of their places."""
+    def guarded(self) -> dict[str, tuple[Affine, int]]:
+        """The subscripts of x that leave its axes, and the axes' sizes, by names of places."""
         a, extents = self.plan.contraction.a, self.plan.contraction.extents
         return {
-            f"x_axis{axis}": subscript
+            f"x_axis{axis}": (subscript, size)
             for axis, (subscript, size) in enumerate(zip(a.index, a.shape, strict=True))
             if subscript.reach(extents)[0] < 0 or subscript.reach(extents)[1] >= size
         }
-
-    @property
-    def own_rows(self) -> int:
-        """Elements of A that a work-item copies in a step."""
-        return -(-self.plan.rows * self.plan.depth // self.plan.items)
-
-    def row_element(self) -> list[LoopStatement]:
-        """Return the definitions of the row and the step of the item's element ``i`` of A."""
-        plan, element = self.plan, Variable("i") * self.plan.items + Variable("at")
-        touch = self.offset_of_x.coef(plan.deep.name) == 1
-        size = plan.depth if touch else plan.rows  # neighbouring items read neighbours
-        first, second = element % size, element // size
-        own, step = (second, first) if touch else (first, second)
-        return [Let("own", own), Let("step", step)]
 
     @property
     def offset_of_x(self) -> Affine:
         """The place in x of an iteration."""
         return self.plan.contraction.a.offset(self.plan.strides[self.plan.contraction.a.array])
 
+    @property
+    def steps_touch(self) -> bool:
+        """Return whether neighbours in x are neighbours along the last dimension of the steps."""
+        return self.offset_of_x.coef(self.plan.deep[-1].name) == 1
+
+    @property
+    def vectors(self) -> int:
+        """Elements of x that are copied at once: a vector, where none leaves a step's dimension."""
+        lanes, last = self.plan.kernel.lanes, self.plan.deep[-1].name
+        whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
+        still = not any(subscript.coef(last) for subscript, _ in self.guarded.values())
+        places = (coef for name, coef in self.offset_of_x.terms if name != last)
+        aligned = not any(coef % lanes for coef in (*places, self.offset_of_x.const))
+        return lanes if self.steps_touch and whole and still and aligned else 1
+
+    @property
+    def row_share(self) -> int:
+        """Elements, or vectors, of A that an item copies in a step."""
+        plan = self.plan
+        return -(-plan.rows * plan.depth // (plan.items * self.vectors))
+
+    def row_element(self) -> list[LoopStatement]:
+        """Return the definitions of row and step of the item's element, or vector, ``i`` of A."""
+        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
+        if not self.steps_touch:
+            return [Let("own", number % plan.rows), Let("step", number // plan.rows)]
+        deep = plan.depth // self.vectors
+        return [Let("own", number // deep), Let("step", number % deep * self.vectors)]
+
     def places_of_rows(self) -> list[LoopStatement]:
         """Return the places in x of the item's rows, without what reductions add to them."""
-        names = {"x_at": self.offset_of_x, **self.guarded}
-        rows = [*_digits(self.plan.row_dims, Variable("row") + Variable("own"))]
+        guarded = {name: subscript for name, (subscript, _) in self.guarded.items()}
+        names = {"x_at": self.offset_of_x, **guarded}
         at = self._at((*self.plan.row_dims, *self.plan.batches))
         stores = [
             Store(name, Variable("i"), linear(dict(place.terms), at, place.const))
             for name, place in names.items()
         ]
-        extent = as_index(self.own_rows)
+        rows = _digits(self.plan.row_dims, Variable("row") + Variable("own"))
+        extent = as_index(self.row_share)
         return [
             *(Declare(Buffer(name, "ps_place", extent, Scope.STACK)) for name in names),
-            loop("i", self.own_rows, *self.row_element(), *rows, *stores),
+            loop("i", self.row_share, *self.row_element(), *rows, *stores),
         ]
 
     def copy_rows(self) -> LoopStatement:
         """Return the copy of a step's part of A; what lies outside of x, or of the sum, is 0."""
         plan, i = self.plan, Variable("i")
-        deep = iterator(plan.deep.name) + Variable("step")
-        at = {**self._at(plan.around), plan.deep.name: deep}
-        conditions = [*self._tails("own", plan.rows, plan.row_count, "row"), *self._depth(deep)]
-        axes = zip(plan.contraction.a.index, plan.contraction.a.shape, strict=True)
-        sizes = {f"x_axis{axis}": size for axis, (_, size) in enumerate(axes)}
-        for name, subscript in self.guarded.items():
-            place = _place(name, i) + linear(dict(subscript.terms), at)
-            conditions += inside(place, sizes[name])
+        at = self._at((*plan.around, *plan.deep))
+        conditions = [*self._tail("row", plan.rows, plan.row_count), *self._depth()]
+        for name, (subscript, size) in self.guarded.items():
+            conditions += inside(_place(name, i) + linear(dict(subscript.terms), at), size)
         place = _place("x_at", i) + linear(dict(self.offset_of_x.terms), at)
-        value = _if(every(conditions), Element("x", place))
-        return self._copy("rows", plan.rows, self.own_rows, self.row_element(), value)
+        real, line = every(conditions), plan.rows + plan.copy.pad
+        to = self._line("rows", line)
+        if self.vectors == 1:
+            copy: LoopStatement = Store("rows", to, _if(real, Element("x", place)))
+        else:
+            operands = Address(Named("rows"), to), line, Address(Named("x"), place), real
+            copy = Invoke("ps_copy_across", operands)
+        return self._copy(plan.rows * plan.depth // self.vectors, self.row_element(), copy)
 
     def copy_columns(self) -> LoopStatement:
-        """Return the copy of a step's part of B."""
-        plan = self.plan
-        element = Variable("i") * plan.items + Variable("at")
-        strides = self.strides_of_b
-        touch = strides[plan.column.name] != 1 and strides[plan.deep.name] == 1
+        """Return the copy of a step's part of B: vectors of packed weights, else elements."""
+        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
+        to = self._line("columns", plan.columns + plan.copy.pad)
+        column, lanes = Variable("column") + Variable("own"), plan.kernel.lanes
+        if not plan.contraction.packs_b:
+            line, wide = Variable("k") + Variable("step"), plan.columns // lanes
+            for dim in reversed((*plan.batches, *plan.around)):
+                line = line + iterator(dim.name) * self._lines_of(dim)
+            own = [Let("own", number % wide * lanes), Let("step", number // wide)]
+            source = Address(Named("packed"), line * plan.padded_columns + column)
+            copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
+            return self._copy(plan.columns * plan.depth // lanes, own, copy)
+        w = plan.contraction.w
+        offset = w.offset(plan.strides[w.array])
+        touch = offset.coef(plan.column.name) != 1
         size = plan.depth if touch else plan.columns
-        first, second = element % size, element // size
-        own, step = (second, first) if touch else (first, second)
-        deep, column = iterator(plan.deep.name) + Variable("step"), Variable("column")
-        at = {
-            **self._at((*plan.batches, *plan.around)), plan.deep.name: deep,
-            plan.column.name: column + Variable("own"),
-        }  # fmt: skip
-        count = plan.column.extent if plan.contraction.packs_b else plan.padded_columns
-        conditions = [*self._tails("own", plan.columns, count, "column"), *self._depth(deep)]
-        value = _if(every(conditions), Element("packed", linear(strides, at)))
-        own_columns = -(-plan.columns * plan.depth // plan.items)
-        head = [Let("own", own), Let("step", step)]
-        return self._copy("columns", plan.columns, own_columns, head, value)
+        names = ("step", "own") if touch else ("own", "step")
+        own = [Let(names[0], number % size), Let(names[1], number // size)]
+        at = {**self._at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
+        real = every([*self._tail("column", plan.columns, plan.column.extent), *self._depth()])
+        value = _if(real, Element("packed", linear(dict(offset.terms), at, offset.const)))
+        return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
 
-    def _copy(
-        self, to: str, size: int, count: int, head: Sequence[LoopStatement], value: Value
-    ) -> LoopStatement:
-        """Return an item's share of a copy: ``count`` elements, of lines of ``size``."""
-        plan = self.plan
-        line = size + plan.copy.pad
-        at = Variable("turn") * (plan.depth * line) if plan.copy.stages > 1 else as_index(0)
-        store: LoopStatement = Store(to, at + Variable("step") * line + Variable("own"), value)
-        if count * plan.items != size * plan.depth:
-            element = Variable("i") * plan.items + Variable("at")
-            store = If(compare(element, "<", size * plan.depth), block(store))
-        return loop("i", count, *head, store)
+    def _copy(self, count: int, own: Sequence[LoopStatement], copy: LoopStatement) -> LoopStatement:
+        """Return an item's share of ``count`` copies, whose places ``own`` defines."""
+        plan, share = self.plan, -(-count // self.plan.items)
+        names = names_in(copy)
+        deep = [let for let in self._deep() if let.name in names]
+        copies: list[LoopStatement] = [*own, *deep, copy]
+        if share * plan.items != count:
+            number = Variable("i") * plan.items + Variable("at")
+            copies = [If(compare(number, "<", count), block(*copies))]
+        return loop("i", share, *copies)
 
-    def _tails(self, own: str, size: int, count: int, start: str) -> list[Condition]:
+    def _deep(self) -> list[Let]:
+        """Return the definitions of the dimensions of the steps, for an element of a step."""
+        return _digits(self.plan.deep, Variable("k") + Variable("step"))
+
+    def _line(self, name: str, line: int) -> Index:
+        """Return the place of an item's element in the lines of A or B."""
+        turn = Variable("turn") * (self.plan.depth * line) if self.turns else as_index(0)
+        return turn + Variable("step") * line + Variable("own")
+
+    def _tail(self, start: str, size: int, count: int) -> list[Condition]:
         """Return the condition that a line of a tile exists, where tiles reach beyond ``count``."""
         if count % size == 0:
             return []
-        return [compare(Variable(start) + Variable(own), "<", count)]
+        return [compare(Variable(start) + Variable("own"), "<", count)]
 
-    def _depth(self, deep: Index) -> list[Condition]:
+    def _depth(self) -> list[Condition]:
         """Return the condition that an element of a step belongs to the sum."""
         plan = self.plan
-        whole = plan.deep.extent % plan.depth == 0
-        return [] if whole else [compare(deep, "<", plan.deep.extent)]
+        if plan.deep_extent % plan.depth == 0:
+            return []
+        return [compare(Variable("k") + Variable("step"), "<", plan.deep_extent)]
+
+    def _lines_of(self, dim: Dim) -> int:
+        """Return the lines of packed weights from one step of a dimension to the next."""
+        plan, count = self.plan, self.plan.padded_deep
+        for other in reversed((*plan.batches, *plan.around)):
+            if other == dim:
+                break
+            count *= other.extent
+        return count
 
     def _at(self, dims: Sequence[Dim]) -> At:
         return {dim.name: iterator(dim.name) for dim in dims}
 
-    @property
-    def strides_of_b(self) -> dict[str, int]:
-        """The distances in packed weights along each dimension, in elements."""
-        plan = self.plan
-        if plan.contraction.packs_b:
-            w = plan.contraction.w
-            offset = w.offset(plan.strides[w.array])
-            return {dim.name: offset.coef(dim.name) for dim in plan.contraction.dims}
-        strides, size = {plan.column.name: 1}, plan.padded_columns
-        for dim in reversed((*plan.batches, *plan.around, plan.deep)):
-            strides[dim.name] = size
-            size *= dim.extent
-        return strides
-
     # Sums.
+
+    @property
+    def turns(self) -> bool:
+        """Return whether steps take turns in several places of the group's memory."""
+        return self.plan.copy.stages > 1
 
     def reduction(self) -> list[LoopStatement]:
         """Return all steps: loops over the other reductions, and those along the deep one."""
         plan, kernel = self.plan, self.plan.kernel
         lines = [size + plan.copy.pad for size in (plan.rows, plan.columns)]
-        turn = Variable("turn") * plan.depth if plan.copy.stages > 1 else as_index(0)
+        turn = Variable("turn") * plan.depth if self.turns else as_index(0)
         factors = [
             Address(Named(name), turn * line + Variable(own))
             for name, line, own in zip(
@@ -294,13 +324,11 @@ class _GroupNest:
             Barrier(),
             Invoke("ps_run_lines", tuple(operands)),
         ]
-        if plan.copy.stages > 1:
+        if self.turns:
             body.insert(0, Let("turn", self._step_number() % plan.copy.stages))
         else:
             body.append(Barrier())
-        deep = plan.deep
-        name, end = iterator(deep.name).name, plan.steps * plan.depth
-        nest: LoopStatement = loop(name, end, *body, step=plan.depth)
+        nest: LoopStatement = loop("k", plan.padded_deep, *body, step=plan.depth)
         for dim in reversed(plan.around):
             nest = loop(iterator(dim.name).name, dim.extent, nest)
         return [nest]
@@ -309,7 +337,7 @@ class _GroupNest:
         plan, number = self.plan, as_index(0)
         for dim in plan.around:
             number = number * dim.extent + iterator(dim.name)
-        return number * plan.steps + iterator(plan.deep.name) // plan.depth
+        return number * plan.steps + Variable("k") // plan.depth
 
     def ending(self, out: Affine) -> list[LoopStatement]:
         """Return the epilogue of the sums and their stores."""
@@ -356,23 +384,23 @@ class _GroupNest:
         if plan.contraction.packs_b:
             i = Variable("i")
             return [loop("i", prod(w.shape), Store("packed", i, Element("w", i)))]
-        offset, dims = w.offset(plan.strides[w.array]), (*plan.batches, *plan.around, plan.deep)
-        at = self._at((*dims, plan.column))
+        offset, k = w.offset(plan.strides[w.array]), Variable("k")
+        at = self._at((*plan.batches, *plan.around, *plan.deep, plan.column))
         element = Element("w", linear(dict(offset.terms), at, offset.const))
         real = compare(iterator(plan.column.name), "<", plan.column.extent)
-        body: LoopStatement = loop(
-            iterator(plan.column.name).name,
-            plan.padded_columns,
-            Append("packed", _if(real, element)),
-        )
-        for dim in reversed(dims):
+        if plan.padded_deep > plan.deep_extent:
+            real = every([real, compare(k, "<", plan.deep_extent)])
+        copy = Append("packed", _if(real, element))
+        body: LoopStatement = loop(iterator(plan.column.name).name, plan.padded_columns, copy)
+        body = loop("k", plan.padded_deep, *_digits(plan.deep, k), body)
+        for dim in reversed((*plan.batches, *plan.around)):
             body = loop(iterator(dim.name).name, dim.extent, body)
         return [body]
 
 
-def _digits(dims: Sequence[Dim], number: Index) -> list[LoopStatement]:
+def _digits(dims: Sequence[Dim], number: Index) -> list[Let]:
     """Return the definitions of dimensions whose mixed-radix digits make a number."""
-    below, digits = prod(dim.extent for dim in dims), list[LoopStatement]()
+    below, digits = prod(dim.extent for dim in dims), list[Let]()
     for at, dim in enumerate(dims):
         below //= dim.extent
         digit = number // below

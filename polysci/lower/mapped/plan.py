@@ -21,6 +21,7 @@ from polysci.target.microkernels import Microkernel, find
 
 FAMILY: Final = "fma"  # of its kernels
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
+LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
 FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N copy(A,B) ROWS:N@ty COLUMN:N@tx"
 
 
@@ -28,7 +29,8 @@ FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N copy(A,B) ROWS:N@ty COLUMN:N@tx"
 class MappedPlan:
     """Sizes in elements: ``rows`` x ``columns`` is the tile of a group, ``depth`` a step's length.
 
-    ``deep`` is the dimension of the steps; ``around`` are the other reductions, outermost first.
+    ``deep`` are the dimensions of the steps, fused, ``around`` the other reductions, outermost
+    first.
     """
 
     contraction: Contraction
@@ -40,7 +42,7 @@ class MappedPlan:
     depth: int
     copy: Copy
     column: Dim
-    deep: Dim
+    deep: tuple[Dim, ...]
     around: tuple[Dim, ...]
 
     @property
@@ -84,9 +86,14 @@ class MappedPlan:
         return prod(self.blocks) * prod(dim.extent for dim in self.batches)
 
     @property
+    def deep_extent(self) -> int:
+        """Products along the dimensions of the steps."""
+        return prod(dim.extent for dim in self.deep)
+
+    @property
     def steps(self) -> int:
-        """Steps along the dimension of the steps."""
-        return -(-self.deep.extent // self.depth)
+        """Steps along these dimensions."""
+        return -(-self.deep_extent // self.depth)
 
     @property
     def shared_elements(self) -> tuple[int, int]:
@@ -100,12 +107,17 @@ class MappedPlan:
         return self.blocks[1] * self.columns
 
     @property
+    def padded_deep(self) -> int:
+        """Lines of packed weights along the dimensions of the steps, in whole steps."""
+        return self.steps * self.depth
+
+    @property
     def packed_elements(self) -> int:
         """Elements of what calls get for weights: panels of whole tiles, or B as it lies."""
         if self.contraction.packs_b:
             return prod(self.contraction.w.shape)
-        taps = prod(dim.extent for dim in (*self.batches, *self.around, self.deep))
-        return taps * self.padded_columns
+        taps = prod(dim.extent for dim in (*self.batches, *self.around))
+        return taps * self.padded_deep * self.padded_columns
 
 
 def refusal(contraction: Contraction) -> str:
@@ -129,10 +141,11 @@ def refusal(contraction: Contraction) -> str:
     return ""
 
 
-def deep_dim(contraction: Contraction) -> Dim:
-    """Return the reduction that steps run along: the innermost one, or the longest."""
-    inner = contraction.by_role("k") or contraction.by_role("br")
-    return max(inner, key=lambda dim: dim.extent)
+def deep_dims(contraction: Contraction) -> tuple[Dim, ...]:
+    """Return the reductions that steps run along: the innermost one, or all where it is short."""
+    inner, around = contraction.by_role("k"), contraction.by_role("br")
+    long = len(inner) == 1 and inner[0].extent >= LEAST_DEEP
+    return inner if long else (*(dim for dim in around if dim.extent > 1), *inner) or around
 
 
 def form_of(
@@ -140,7 +153,7 @@ def form_of(
 ) -> Schedule:
     """Return the schedule of a tile and a step of these sizes."""
     fused = "".join(dim.name for dim in contraction.by_role("m"))
-    column, deep = columns_of(contraction).name, deep_dim(contraction).name
+    column, deep = columns_of(contraction).name, "".join(d.name for d in deep_dims(contraction))
     return Schedule(
         (
             Loop(fused, rows, axis="by"), Loop(column, columns, axis="bx"), Loop(deep, depth),
@@ -167,10 +180,11 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
             raise SpecError(
                 f"schedule {schedule}: {size} {name} are no multiple of {part}, an item's"
             )
-    column, deep = columns_of(contraction), deep_dim(contraction)
-    if not 1 <= depth <= deep.extent:
-        raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {deep}")
-    around = tuple(d for d in contraction.dims if d.name in contraction.reductions and d != deep)
+    column, deep = columns_of(contraction), deep_dims(contraction)
+    if not 1 <= depth <= (longest := prod(dim.extent for dim in deep)):
+        raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {longest}, all products")
+    reductions = (dim for dim in contraction.dims if dim.name in contraction.reductions)
+    around = tuple(dim for dim in reductions if dim not in deep)
     plan = MappedPlan(
         contraction, strides, schedule, kernel, rows, columns, depth, copy, column, deep, around
     )

@@ -22,6 +22,8 @@ from tests.support.interpreted_layers import InterpretedLayer, check
 CASES = (
     ("mb2ic6ih9oc20oh9kh3ph1", "nhwc", "4x4", 16, 16, 4, Copy(2, 4)),
     ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "4x4", 8, 8, 3, Copy()),
+    ("mb1ic16ih6oc20oh6kh3ph1", "nhwc", "4x4", 16, 16, 8, Copy(2, 4)),
+    ("mb1ic16ih7oc20oh4kh3ph1sh2", "nhwc", "8x4", 16, 16, 12, Copy()),
     ("mb1ic3ih7oc5oh7kh3ph1 act=gelu", "nhwc", "2x4", 8, 4, 2, Copy(2)),
     ("mm:3:13x21x17 ta", "nhwc", "4x4", 8, 8, 4, Copy(2)),
     ("mm:13x21x17 tb alpha=2 beta=3", "nhwc", "4x8", 8, 16, 5, Copy(1, 1)),
@@ -78,7 +80,8 @@ def test_one_barrier_is_too_few_for_one_stage() -> None:
 
 
 def test_an_index_off_by_one_is_found() -> None:
-    layer = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy(2))
+    layer = layer_of("mm:8x8x12 ta", "nhwc", "4x4", 8, 8, 4, Copy(2))
+    check(layer)
 
     def move(part: LoopStatement) -> LoopStatement:
         return Store(part.buffer, part.at + 1, part.value) if is_copy(part) else part  # type: ignore[union-attr]
@@ -99,7 +102,7 @@ def test_a_schedule_is_its_text() -> None:
 
 BROKEN: tuple[tuple[Callable[[str], str], str], ...] = (
     (lambda text: text.replace("npq:16", "pq:16"), "expected npq:16@by"),
-    (lambda text: text.replace("c:4", "c:9"), "a step of 9 exceeds c:8"),
+    (lambda text: text.replace("c:4", "c:9"), "a step of 9 exceeds 8, all products"),
     (lambda text: text.replace("npq:16", "npq:18"), "18 rows are no multiple of 4, an item's"),
     (lambda text: text.replace("@bx", "@by"), "expected npq:16@by k:16@bx"),
     (lambda text: text.replace(":16@b", ":4@b"), "a group of 1 work-items; expected 2 to 256"),
