@@ -37,6 +37,7 @@ def add(command: argparse.ArgumentParser) -> None:
         f"used at run time: {', '.join(ISAS)}",
     )  # fmt: skip
     scheduler_option(command)
+    shared.device_option(command)
     command.add_argument("--name", metavar="NAME", help="name of files and symbols (DIR's name)")
     command.add_argument(
         "--force", action="store_true", help="write to a folder that holds other files"
@@ -50,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from polysci.export.candidates import merge_layers
 
     out, options = Path(arguments.output), {"name": arguments.name, "force": arguments.force}
+    arguments = _with_device(arguments)
     todo = shared.problems(arguments)
     targets = (
         _tune_on_farm(todo, arguments)
@@ -87,6 +89,24 @@ def _tune_on_farm(todo: list[Problem], arguments: argparse.Namespace) -> list[Se
             if layer.result is None:
                 raise CheckError(f"{shared.title(layer.problem)}: {layer.fault}")
         return farm_targets(farm, precision_named(arguments.dtype).x.name)
+
+
+def _with_device(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return arguments by which all units of a device share the work; others as they are.
+
+    Raises SpecError for options that say nothing of its code, or where there is no such device.
+    """
+    device = shared.device_of(arguments)
+    if device is None:
+        return arguments
+    for option in ("python", "isas"):
+        if getattr(arguments, option):
+            raise SpecError(
+                f"--device {arguments.device}: written with a host in C; leave out --{option}"
+            )
+    return argparse.Namespace(**{
+        **vars(arguments), "threads": arguments.threads or device.cores,
+    })  # fmt: skip
 
 
 def _check_builds(arguments: argparse.Namespace) -> None:

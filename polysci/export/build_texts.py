@@ -13,6 +13,8 @@ IEEE: Final = "-fno-math-errno -fno-trapping-math -ffp-contract=off"
 _COUNTED: Final = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign"
 _THREADS: Final = " -pthread"
 _CMAKE_THREADS: Final = " Threads::Threads"
+_LOADER: Final = " -ldl"  # which newer C libraries hold themselves
+_CMAKE_LOADER: Final = " ${CMAKE_DL_LIBS}"
 _POLICY: Final = (
     "Threads that wait for others spin before they sleep: milliseconds with GNU's OpenMP runtime, "
     "200 ms with LLVM's. Where fewer cores are free than threads, a call can take many times as "
@@ -23,13 +25,14 @@ _POLICY: Final = (
 
 def build_values(
     files: Mapping[str, object], headers: str, threads: int, pool: str = OPENMP, *,
-    exact: bool = False, shared: bool = False,
+    exact: bool = False, shared: bool = False, loader: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Return the values of Makefile, CMakeLists and README that say how C files are compiled.
 
     ``files`` by path, ``headers`` are what objects depend on. ``threads`` of ``pool`` run the code.
     ``exact``: by the flags with which the self-test's tolerance was found. ``shared``: also as a
-    shared library, with an example and a self-test that counts allocations.
+    shared library, with an example and a self-test that counts allocations. ``loader``: it opens
+    other libraries when it runs.
     """
     stems = [path.removesuffix(".c") for path in files if path.endswith(".c")]
     threaded = threads > 1 and pool == OPENMP
@@ -46,10 +49,10 @@ def build_values(
         "SIMD": "yes" * shared,
         "SHARED": "yes" * shared,
         "COUNTED": _COUNTED * shared,
-        "LIBRARY_THREADS": _THREADS * (pool == "pthread"),
-        "EXAMPLE_THREADS": _THREADS * (pool != OPENMP),
-        "TEST_THREADS": _THREADS * (shared or pool == "callback"),
-        "CMAKE_THREADS": _CMAKE_THREADS * (pool == "pthread"),
+        "LIBRARY_THREADS": _THREADS * (pool == "pthread") + _LOADER * loader,
+        "EXAMPLE_THREADS": _THREADS * (pool != OPENMP) + _LOADER * loader,
+        "TEST_THREADS": _THREADS * (shared or pool == "callback") + _LOADER * loader,
+        "CMAKE_THREADS": _CMAKE_THREADS * (pool == "pthread") + _CMAKE_LOADER * loader,
         "CMAKE_EXAMPLE": _CMAKE_THREADS * (pool == "callback"),
         "CALLBACK": "yes" * (pool == "callback"),
         "COUNT": str(threads),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.export.layers import ExportedLayer, TunedProblem
 from polysci.target import microkernels
 from polysci.target.host import detect
@@ -98,7 +98,10 @@ def with_isas(
 
 def _home(result: TunedProblem, chosen: Sequence[Isa]) -> Isa:
     """Return the least of the instruction sets chosen that runs a result's own schedule."""
-    own = ISAS[microkernels.find(result.schedule.kernel).isa]
+    name = microkernels.find(result.schedule.kernel).isa
+    if name not in ISAS:
+        raise UnsupportedError(f"isas: {result.problem} has a schedule of a device, {name}")
+    own = ISAS[name]
     for isa in reversed(chosen):
         if own in up_to(isa):
             return isa

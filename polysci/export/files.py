@@ -28,6 +28,7 @@ _PYTHON = {
     "pyproject.toml": "pyproject.txt",
     "README.md": "python_readme.md",
 }
+_KERNELS = ("{0}.cl", "{0}_kernels.h")  # of a device
 _SUPPORT = "/* what programs share */"
 _STRING = re.compile(r'"[^"\n]*"')
 _MADE_BY_PIP = ("__pycache__", "*.egg-info", "build", "dist")
@@ -88,8 +89,8 @@ class ExportKind:
 
 
 LAYER_PROJECT = ExportKind(
-    {"{0}.h": "layers.h", **_C, **_CMAKE, "selftest.c": "layers_selftest.c"},
-    ("{0}.c",), ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest", "build"),
+    {**_C, **_CMAKE, "selftest.c": "layers_selftest.c"},
+    ("{0}.h", "{0}.c", *_KERNELS), ("lib{0}.a", "{0}.o", "{0}_*.o", "selftest", "build"),
 )  # fmt: skip
 LAYER_PACKAGE = ExportKind(
     {**_PYTHON, "{0}/_layers.py": "_layers.py", "{0}/_values.py": "_values.py"},
@@ -97,7 +98,7 @@ LAYER_PACKAGE = ExportKind(
 )  # fmt: skip
 NETWORK_PROJECT = ExportKind(
     {**_C, **_CMAKE, "main.c": "main.c", "selftest.c": "network_selftest.c"},
-    ("{0}.h", "{0}_*.h", "{0}.c", "{0}_*.c", "{0}.weights", "selftest.data"),
+    ("{0}.h", "{0}_*.h", "{0}.c", "{0}_*.c", "{0}.weights", "selftest.data", *_KERNELS),
     ("lib{0}.a", "lib{0}.so", "{0}.o", "{0}_*.o", "selftest", "example", "build"),
 )
 NETWORK_PACKAGE = ExportKind(

@@ -11,6 +11,7 @@ from textwrap import wrap
 from polysci import tune
 from polysci.export.build_texts import build_values, wait_policy
 from polysci.export.candidates import with_isas
+from polysci.export.device_host import declare_launch, layer_files, layer_functions
 from polysci.export.files import LAYER_PROJECT, fill_template, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
 from polysci.loop_ir.interface import Function, Role, function
@@ -20,6 +21,7 @@ from polysci.numerics.scalar_functions import ACTIVATIONS
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.printers.c_values import definition, parameter
 from polysci.printers.interface import SCALES, declare, dispatch, finish, refuse
+from polysci.printers.launch_code import device_functions
 from polysci.runtime.source import assemble
 from polysci.target.isas import ISAS, isa_named
 
@@ -97,18 +99,30 @@ def _unit_patterns(name: str, isas: Sequence[str]) -> list[str]:
 def project_files(whole: Project) -> dict[str, str]:
     """Return the text of every file of the project."""
     values = _values(whole)
-    sources = _unit_files(whole, values) if whole.several else {
-        f"{whole.name}.c": fill_template("layers.c", {
-            **values,
-            "INCLUDE": f"{whole.name}.h",
-            "CODE": "\n".join([assemble(whole.units[0].sources), *_forwards(whole)]),
-            "SUPPORTED": "PS_CPU_OK() ? 1 : 0",
-        })
-    }  # fmt: skip
-    headers = [f"{whole.name}.h", *[f"{whole.name}_units.h"] * whole.several]
-    values |= build_values(sources, " ".join(headers), whole.threads)
+    sources = _code_files(whole, values)
+    headers = sorted(path for path in sources if path.endswith(".h"))
+    device = whole.on_device
+    threads = 1 if device else whole.threads
+    values |= build_values(sources, " ".join(headers), threads, loader=device)
     values |= _selftest_values(whole)
+    if device:  # the README tells of C's layers or of a device's
+        values |= {"DEVICE": "yes", "DEVICE_LAYERS": "yes", "LAYERS": ""}
     return {**sources, **LAYER_PROJECT.fill(whole.name, values)}
+
+
+def _code_files(whole: Project, values: dict[str, str]) -> dict[str, str]:
+    """Return the text of all files of code but the self-test."""
+    if whole.on_device:
+        return layer_files(whole, {**values, "SUPPORTED": "devices_here() > 0"})
+    header = {f"{whole.name}.h": fill_template("layers.h", values)}
+    if whole.several:
+        return _unit_files(whole, values) | header
+    code = {
+        "INCLUDE": f"{whole.name}.h",
+        "CODE": "\n".join([assemble(whole.units[0].sources), *_forwards(whole)]),
+        "SUPPORTED": "PS_CPU_OK() ? 1 : 0",
+    }
+    return {f"{whole.name}.c": fill_template("layers.c", values | code), **header}
 
 
 def _values(whole: Project) -> dict[str, str]:
@@ -136,8 +150,8 @@ def _values(whole: Project) -> dict[str, str]:
         "EXAMPLE": example.symbol,
         "EXAMPLE_ZERO": ", x_zero" * example.precision.integer,
         "EXAMPLE_TO": " &to," * example.precision.scaled,
-        "LAYERS": "\n".join(map(_document_layer, whole.entries)),
-        "WAITING": wait_policy(whole.threads, " * ", " * "),
+        "LAYERS": "\n".join(_document_layer(whole, entry) for entry in whole.entries),
+        "WAITING": wait_policy(1 if whole.on_device else whole.threads, " * ", " * "),
         "PRECISIONS": whole.precisions,
         "ELEMENTS": "\n".join(wrap(
             "Arrays are contiguous, in the order, with the strides (in elements) and of the types "
@@ -176,9 +190,10 @@ def _codes(whole: Project) -> str:
     )  # fmt: skip
 
 
-def _document_layer(entry: Entry) -> str:
+def _document_layer(whole: Project, entry: Entry) -> str:
     """Return comment and declarations of one layer."""
     problem, threads = entry.layer.problem, entry.layer.threads
+    shared = "" if whole.on_device else f", {threads} thread{'s' * (threads > 1)}"
     axes, layout = problem.axes, f"{problem.layout.upper()}, " if problem.layout else ""
     label = f" ({entry.label})" if entry.label else ""
     types = entry.precision
@@ -190,11 +205,11 @@ def _document_layer(entry: Entry) -> str:
     ]
     lines = [
         f"/* {entry.identifier}{label}: {entry.words}",
-        f" * {layout}{entry.precision}, {threads} thread{'s' * (threads > 1)}",
+        f" * {layout}{entry.precision}{shared}",
         *(f" *   {which:<12} {kind!s:<4} {_extents(*of)}" for which, kind, of in rows),
     ]
-    lines += _ACTIVATION * entry.activation
-    declared = declare(entry.functions, entry.symbol)
+    lines += _ACTIVATION * (entry.activation and not whole.on_device)
+    declared = declare(layer_functions(whole, entry), entry.symbol) + declare_launch(whole, entry)
     isa = f"const char *{entry.symbol}_isa(void);\n" * _alternatives(entry)
     return "\n".join(lines) + f" */\n{_sizes(entry)}{declared}{isa}"
 
@@ -328,6 +343,8 @@ def _signatures(whole: Project) -> dict[str, str]:
     roles: dict[str, Role] = {"PACK": "pack_weights", "RUN": "run"}
     for prefix, role in roles.items():
         rows = {_word(precision): function(role, precision) for precision in precisions}
+        if whole.on_device:
+            rows = {word: device_functions([row], whole.name)[0] for word, row in rows.items()}
         signatures = (
             (row.result, f"(*{word})({', '.join(map(parameter, row.parameters))})")
             for word, row in rows.items()

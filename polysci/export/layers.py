@@ -14,10 +14,11 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
+from polysci.printers.devices import LANGUAGE
 from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
-from polysci.target.isas import DEVICE_ISAS, ISAS
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import find
 from polysci.text import names
 
@@ -114,7 +115,7 @@ class ProjectFile:
     @property
     def features(self) -> str:
         """The CPU features that the code needs, as cpuinfo spells them."""
-        return " ".join(ISAS[self.isa].features) or "none"
+        return " ".join(isa_of(self.isa).features) or "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ class Project:
     @property
     def size(self) -> str:
         return f"{len(self.entries)} layer{'s' * (len(self.entries) > 1)}"
+
+    @property
+    def on_device(self) -> bool:
+        """True if a host launches its code on a device."""
+        return isa_of(self.units[0].isa).language == LANGUAGE
 
     @property
     def several(self) -> bool:
@@ -165,15 +171,31 @@ def project(planned: Sequence[TunedProblem], name: str) -> Project:
         else ExportedLayer(layer.problem, layer.schedule, layer.threads)
         for layer in planned
     ]
-    for layer in layers:
-        if find(layer.schedule.kernel).isa in DEVICE_ISAS:
-            raise UnsupportedError(f"export: {layer.schedule.kernel} is of a device; C is exported")
+    check_languages(layers)
     entries = _entries(layers, name, ())
     units = _units(entries)
     if len(units) > 1:
         entries = _entries(layers, name, [unit.key for unit in units])
         units = _units(entries)
     return Project(name, tuple(entries), units)
+
+
+def check_languages(layers: Sequence[TunedProblem], *, alone: bool = False) -> None:
+    """Raise UnsupportedError for kernels of a device that is not exported, or beside others.
+
+    ``alone``: code of any device.
+    """
+    kernels = {find(layer.schedule.kernel).isa: layer.schedule.kernel for layer in layers}
+    for name, kernel in kernels.items():
+        isa = isa_of(name)
+        if isa.language == "c":
+            continue
+        if alone or isa.language != LANGUAGE:
+            raise UnsupportedError(f"export: {kernel} is of a device; C is exported")
+        if len(kernels) > 1:
+            raise UnsupportedError(
+                f"export: one device a project, got {', '.join(kernels.values())}"
+            )
 
 
 def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) -> list[Entry]:

@@ -9,7 +9,14 @@ from pathlib import Path
 from polysci.errors import UnsupportedError
 from polysci.export.build_texts import wait_policy
 from polysci.export.files import LAYER_PACKAGE, MARK, title
-from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
+from polysci.export.layers import (
+    Entry,
+    Project,
+    ProjectFile,
+    TunedProblem,
+    check_languages,
+    project,
+)
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build.compiler import CANDIDATE_S, TIMEOUT_S
 from polysci.runtime.source import assemble
@@ -34,6 +41,7 @@ def export_python(
     BuildError if there is no compiler or it fails.
     """
     check_python(out, name=name, force=force)
+    check_languages(results, alone=True)
     whole = project(results, title(out, name))
     for entry in whole.entries:
         if len(entry.sources) > 1:

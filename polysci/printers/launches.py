@@ -102,3 +102,9 @@ def _step(members: list[Any] | int) -> Step:
     if isinstance(amount, int):
         return Launch(first, amount, tuple(rest), *group)
     return LaunchLoop(first, range(*amount), tuple(map(_step, rest)))
+
+
+def kernels_in(text: str) -> str:
+    """Return a device's code without the lines ahead of it."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith((_PLAN, _NETWORK)))

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from polysci.errors import SpecError
 from polysci.loop_ir.interface import columns_function
+from polysci.loop_ir.nodes import join
 from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
 from polysci.ops.problem import Problem
@@ -53,9 +54,9 @@ def assemble(sources: Sequence[Source]) -> str:
         )
     beside = dict.fromkeys(name for source in sources for name in source.beside)
     if isa_of(sets[0].isa).language == devices.LANGUAGE:
-        (source,) = sources
-        title, module = str(source.schedule), source.module
-        return devices.print_file(title, sets[0], source.beside, module, source.symbols)
+        module = join(source.module for source in sources)
+        symbols = [symbol for source in sources for symbol in source.symbols]
+        return devices.print_file(str(sources[0].schedule), sets[0], [*beside], module, symbols)
     texts = [source.text for source in sources]
     return print_file(str(sources[0].schedule), sets[0], tuple(beside), texts)
 

@@ -41,7 +41,7 @@ def test_a_device_has_its_own_description(option: str) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [("bench", "--against", "x"), ("check",), ("export", "-o", "y")])
+@pytest.mark.parametrize("words", [("bench", "--against", "x"), ("check",)])
 def test_commands_that_run_no_device_lack_the_option(words: tuple[str, ...]) -> None:
     ran = polysci(*words, LAYER, "--device", "opencl:0")
     assert ran.returncode == 2 and "unrecognized arguments: --device opencl:0" in ran.stderr

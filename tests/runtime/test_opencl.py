@@ -11,7 +11,6 @@ import pytest
 
 import polysci
 from polysci.errors import BuildError, UnsupportedError
-from polysci.export.layer_project import export_c
 from polysci.export.network_project import write_project
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
@@ -195,13 +194,10 @@ def test_layers_of_other_numbers_are_refused(target: Target) -> None:
         compile_network(two_layers(), options)
 
 
-def test_a_device_is_not_exported(target: Target, tmp_path: Path) -> None:
+def test_a_network_is_not_exported(target: Target, tmp_path: Path) -> None:
     network = compile_network(two_layers(), CompileOptions("estimate", target=target))
     with pytest.raises(UnsupportedError, match="is code of opencl"):
         write_project(network, tmp_path / "out")
-    problem = parse_problem(LAYERS[0])
-    with pytest.raises(UnsupportedError, match="is of a device; C is exported"):
-        export_c([polysci.optimize(problem, "estimate", target=target)], tmp_path / "layer")
     assert not any(tmp_path.iterdir())
 
 

@@ -3,7 +3,7 @@
  * The inputs are integers, small ones where sums are f32: those are exact in any order, and results
  * must be equal, but for the error of an activation. 8-bit inputs have their whole range. Each layer
  * is computed once bare and once with bias, residual and clamp@EVERY@. Exit status: 0 all passed, 1
- * some failed, 77 this CPU cannot run them. */
+ * some failed, 77 @?DEVICE@there is no OpenCL device@/DEVICE@@!DEVICE@this CPU cannot run them@/DEVICE@. */
 #include "@INCLUDE@"
 
 #include <math.h>
@@ -71,6 +71,9 @@ typedef struct {
 
 /* The arguments of a call, of whatever types. */
 typedef struct {
+@?DEVICE@
+    @NAME@_device *device;
+@/DEVICE@
     const void *x, *w, *bias, *residual;
     void *packed, *y, *workspace;
     const float *clamp;
@@ -93,11 +96,21 @@ static const code codes[] = {
 
 enum { UNITS = sizeof units / sizeof *units, CODES = sizeof codes / sizeof *codes };
 
+@?DEVICE@
+static @NAME@_device *device;
+
+static int pack(const code *c, operands o)
+@/DEVICE@
+@!DEVICE@
 static void pack(const code *c, operands o)
+@/DEVICE@
 {
     switch (layers[c->layer].precision) {
 @PACK_CALLS@
     }
+@?DEVICE@
+    return -1;
+@/DEVICE@
 }
 
 static int run(const code *c, operands o)
@@ -342,10 +355,31 @@ static int equal(const code *c, const char *which, operands o, const double *sum
 static int passes(const code *c, const char *which, operands o, const double *sums)
 {
     const layer *l = &layers[c->layer];
-    block packed = allocate(c->packed_size()), workspace = allocate(c->workspace_size());
     block y = allocate(l->y * BYTES[l->y_type]);
-    o.packed = packed.start, o.y = y.start, o.workspace = workspace.start;
+    o.y = y.start;
     memset(y.start, 0xa5, y.size); /* unlikely, as results go */
+@?DEVICE@
+    @NAME@_memory *packed = 0, *workspace = 0;
+    int good = !@NAME@_reserve(device, (size_t)c->packed_size(), &packed)
+               && !@NAME@_reserve(device, (size_t)c->workspace_size(), &workspace);
+    o.device = device, o.packed = packed, o.workspace = workspace;
+    good = good && pack(c, o) == @UPPER@_OK && run(c, o) == @UPPER@_OK;
+    @NAME@_release(device, packed);
+    @NAME@_release(device, workspace);
+    if (!good) {
+        failed(c, which);
+        puts(@NAME@_why());
+    }
+    good = good && equal(c, which, o, sums);
+    if (!released(y)) {
+        failed(c, which);
+        puts("wrote outside y");
+        good = 0;
+    }
+@/DEVICE@
+@!DEVICE@
+    block packed = allocate(c->packed_size()), workspace = allocate(c->workspace_size());
+    o.packed = packed.start, o.workspace = workspace.start;
     pack(c, o);
     int good = run(c, o) == @UPPER@_OK;
     if (!good) {
@@ -363,6 +397,7 @@ static int passes(const code *c, const char *which, operands o, const double *su
         puts("wrote outside the packed weights");
         good = 0;
     }
+@/DEVICE@
     return good;
 }
 
@@ -441,10 +476,25 @@ static int chooses(const code *c)
     return 0;
 }
 
+@?DEVICE@
+int main(int argc, char **argv)
+@/DEVICE@
+@!DEVICE@
 int main(void)
+@/DEVICE@
 {
     _Alignas(64) int made[UNITS] = {0}, passed[UNITS] = {0};
     int all = 0, good = 0;
+@?DEVICE@
+    if (!@NAME@_supported()) {
+        puts("skipped: there is no OpenCL device");
+        return 77;
+    }
+    if (@NAME@_open(argc > 2 ? atoi(argv[2]) : 0, &device)) {
+        printf("FAILED: %s\n", @NAME@_why());
+        return 1;
+    }
+@/DEVICE@
     for (int i = 0; i < CODES; ++i) {
         if (i == 0 || codes[i].layer != codes[i - 1].layer)
             check(&codes[i], made, passed);
@@ -463,6 +513,9 @@ int main(void)
         else if (UNITS > 1)
             printf("%s: %d passed, %d failed\n", units[i].name, passed[i], made[i] - passed[i]);
     }
+@?DEVICE@
+    @NAME@_close(device);
+@/DEVICE@
     if (!all)
         return 77;
     printf("%d passed, %d failed\n", good, all - good);

@@ -33,6 +33,12 @@ lib@NAME@.so: $(OBJECTS)
 %.o: %.c @DEPENDS@
 	$(CC) $(FLAGS)@?FREE@ -ffreestanding@/FREE@ -c -o $@ $<
 @FILE_FLAGS_MAKE@
+@?DEVICE@
+# The kernels as C strings, for a text that was changed.
+@NAME@_kernels.h: @NAME@.cl
+	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' @NAME@.cl >$@
+
+@/DEVICE@
 @?EMBEDDED@
 @NAME@_weights.o: @NAME@.weights
 
@@ -45,7 +51,7 @@ example: main.c @DEPENDS@ lib@NAME@.a
 	$(CC) $(FLAGS) $(LDFLAGS) -o $@ main.c lib@NAME@.a -lm@EXAMPLE_THREADS@
 
 @/SHARED@
-check: selftest # which says 77 where this CPU cannot run it
+check: selftest # which says 77 where @?DEVICE@there is no device@/DEVICE@@!DEVICE@this CPU cannot run it@/DEVICE@
 	./selftest . || test $$? -eq 77
 
 clean:
