@@ -93,8 +93,7 @@ def _statements(steps: Iterable[Step], depth: int) -> Iterator[str]:
             count = len(step.arguments)
             sizes = f"{step.items}, {step.group}, {count}"
             yield from _wrapped(
-                f"launch(device, {step.kernel}, {sizes}, "
-                f"(const argument[]){{{arguments}}});",
+                f"launch(device, {step.kernel}, {sizes}, (const argument[]){{{arguments}}});",
                 depth,
             )
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from polysci.export.candidates import with_isas
 from polysci.ops import parse_problem
 from polysci.printers.launch_code import string_lines
 from polysci.runtime.backends.opencl import OpenCL, devices
+from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.support.exported import WARNINGS, run
 
@@ -72,6 +74,16 @@ def run_without(program: Path, **variables: str) -> tuple[int, str]:
 def test_layers_pass_their_own_test(project: Path, cc: str) -> None:
     done = run(selftest(project, cc=cc), cwd=project)
     assert (done.returncode, done.stdout) == (0, "8 passed, 0 failed\n")
+
+
+def test_tiles_of_groups_pass_it_too(target: Target, tmp_path: Path) -> None:
+    grouped = replace(target, isa=DEVICE_ISAS["opencl4"])
+    problem = parse_problem("mb1ic16ih9oc20oh9kh3ph1", "nhwc")
+    result = polysci.optimize(problem, "estimate", target=grouped)
+    assert "@bx" in str(result.schedule)
+    export_c([ExportedLayer(problem, result.schedule)], tmp_path / "net")
+    done = run(selftest(tmp_path / "net"), cwd=tmp_path / "net")
+    assert (done.returncode, done.stdout) == (0, "2 passed, 0 failed\n")
 
 
 def test_without_a_device_the_test_says_so(project: Path, tmp_path: Path) -> None:
