@@ -8,20 +8,21 @@
  * vectors unroll and the accumulators live in registers. */
 
 /* A register tile of rows x vecs vectors.  Row i of A starts at (i / wrap) * a_outer +
- * (i % wrap) * a_inner, and likewise for C: rows may come from several image rows. */
+ * (i % wrap) * a_inner, and likewise for C: rows may come from several image rows.  Fields stand in
+ * the order in which generated code sets them, as C++ demands. */
 typedef struct {
     int rows, vecs, wrap;
-    int lanes;    /* used lanes of the last vector, 1..PS_LANES */
-    int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
-    int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
-    int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
-    int stream;   /* C goes past the caches where it is aligned */
-    int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
-    int ahead;    /* lines that a step prefetches, `next` bytes behind its row of B; next may vary */
-    int64_t next;
-    int soon; /* the step so many behind this one finds its A in L1; 0: no prefetch */
+    int lanes; /* used lanes of the last vector, 1..PS_LANES */
     int64_t a_outer, a_inner;
     int64_t c_outer, c_inner, c_col;
+    int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
+    int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
+    int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
+    int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
+    int soon;     /* the step so many behind this one finds its A in L1; 0: no prefetch */
+    int ahead;    /* lines that a step prefetches, `next` bytes behind its row of B; next may vary */
+    int64_t next;
+    int stream; /* C goes past the caches where it is aligned */
 } ps_tile;
 
 /* How whole sums become 8-bit results:

@@ -14,7 +14,7 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
-from polysci.printers.devices import LANGUAGE
+from polysci.printers.dialect import OPENCL
 from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
@@ -137,7 +137,7 @@ class Project:
     @property
     def on_device(self) -> bool:
         """True if a host launches its code on a device."""
-        return isa_of(self.units[0].isa).language == LANGUAGE
+        return isa_of(self.units[0].isa).language == OPENCL.name
 
     @property
     def several(self) -> bool:
@@ -190,7 +190,7 @@ def check_languages(layers: Sequence[TunedProblem], *, alone: bool = False) -> N
         isa = isa_of(name)
         if isa.language == "c":
             continue
-        if alone or isa.language != LANGUAGE:
+        if alone or isa.language != OPENCL.name:
             raise UnsupportedError(f"export: {kernel} is of a device; C is exported")
         if len(kernels) > 1:
             raise UnsupportedError(

@@ -187,7 +187,7 @@ class Residues(Algorithm[ResiduePlan]):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return ("c", "opencl")
+        return ("c", "cuda", "opencl")
 
     def refusal(self, problem: Problem) -> str:
         return refusal(problem)

@@ -189,7 +189,7 @@ def code_of(
     ]  # fmt: skip
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
     sources, run = _sources_of(calls), run_values(entries, name)
-    if isa.language == devices.LANGUAGE:
+    if isa.language != "c":
         return _device_code(name, isa, lowerings, sources, weights_file, run["PARAMETERS"])
     stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     values = {
@@ -242,8 +242,9 @@ def _device_code(
     beside = dict.fromkeys(header for layer in layers for header in layer.beside)
     text = devices.print_network(name, [*units], [*beside], module, memory)
     declarations = library_declarations(name, parameters, apart=False, timed=False)
+    file = f"{name}{devices.dialect_for(isa.name).suffix}"
     return Code(
-        name, isa, {f"{name}.cl": text}, {}, declarations["CDEF"], weights, lowering.arena,
+        name, isa, {file: text}, {}, declarations["CDEF"], weights, lowering.arena,
         lowering.placed, lowering.calls, module=module,
     )  # fmt: skip
 

@@ -31,32 +31,36 @@ from polysci.loop_ir.nodes import (
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
-from polysci.printers.dialect import translate
+from polysci.printers.dialect import Dialect, dialect_of
 from polysci.printers.headers import FUNCTION_HEADERS, device_headers
 from polysci.printers.launches import NetworkMemory, print_launches, print_memory
 from polysci.printers.network import RINGS
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet
 
-LANGUAGE: Final = "opencl"
 _MEMORY: Final = """\
 typedef struct {{
-    __global char *arena;
-    const __global char *constants, *packed, *literals;
-    const __global void *in[{inputs}];
-    __global void *out[{outputs}];
+    char *arena;
+    const char *constants, *packed, *literals;
+    const void *in[{inputs}];
+    void *out[{outputs}];
 }} ps_memory;
 """
+
+
+def dialect_for(isa: str) -> Dialect:
+    """Return the language of a device's instruction set."""
+    return dialect_of(isa_of(isa).language)
 
 
 def print_file(
     title: str, header_set: HeaderSet, beside: Sequence[str], module: LoopModule,
     entries: Sequence[str],
 ) -> str:  # fmt: skip
-    """Return a file of OpenCL C: the launches of ``entries`` in line 1, its title, its kernels."""
+    """Return a device's code: the launches of ``entries`` in line 1, its title, its kernels."""
     kernels, launched = split(module, entries)
-    code = arrange(
-        device_headers(header_set, beside), translate(CPrinter(Team.GROUP).module(kernels))
-    )
+    text = dialect_for(header_set.isa).translate(CPrinter(Team.GROUP).module(kernels))
+    code = arrange(device_headers(header_set, beside), text)
     return f"{print_launches(launched)}\n/* {title} */\n{code}"
 
 
@@ -64,12 +68,12 @@ def print_network(
     name: str, units: Sequence[HeaderSet], beside: Sequence[str], module: LoopModule,
     memory: NetworkMemory,
 ) -> str:  # fmt: skip
-    """Return a file of OpenCL C: launches and memory of a network in two lines, its kernels.
+    """Return a device's code: launches and memory of a network in two lines, its kernels.
 
     ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs, of
     f32 alone. Raises UnsupportedError for others.
     """
-    functions = [*FUNCTION_HEADERS, *beside]
+    dialect, functions = dialect_for(units[0].isa), [*FUNCTION_HEADERS, *beside]
     own, *_ = [device_headers(unit, functions) for unit in units]
     module, memory = _keep_literals(module, memory)
     stages = module.functions[f"{name}_stages"]
@@ -82,12 +86,11 @@ def print_network(
         for part in kernels.parts
     )  # fmt: skip
     record = _MEMORY.format(inputs=max(1, memory.inputs), outputs=max(1, memory.outputs))
-    needed = [*own, translate(RINGS), record]
+    needed = [*own, *map(dialect.translate, (RINGS, record))]
     heads = [head(part) for part in parts if isinstance(part, LoopFunction)]
     prototypes = "".join(f"{text};\n" for text in heads if text.startswith("static"))
-    code = arrange(
-        needed, translate(prototypes + CPrinter(Team.GROUP).module(replace(kernels, parts=parts)))
-    )
+    text = prototypes + CPrinter(Team.GROUP).module(replace(kernels, parts=parts))
+    code = arrange(needed, dialect.translate(text))
     return f"{print_launches(launched)}\n{print_memory(memory)}\n{code}"
 
 
@@ -101,7 +104,7 @@ def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModul
         at = 4 * len(literals)
         for _, part in operand.members:
             if not isinstance(part, Constant):
-                raise UnsupportedError(f"OpenCL: no kernel takes {operand}")
+                raise UnsupportedError(f"no kernel takes {operand}")
             literals.append(part.value)
         place = Address(Member("m", "literals", pointed=True), as_index(at))
         return Address(place, dtype="float32", const=True)

@@ -1,28 +1,83 @@
-"""C as OpenCL C: functions and headers with the address spaces of a device.
-
-A pointer to numbers points to the device's memory, unless a header of OpenCL's own says otherwise:
-sums and vectors of a work-item are arrays of other types.
-"""
+"""C in the languages of devices: functions and headers as each language spells them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-_POINTER: Final = re.compile(
-    r"\b(ps_a|ps_b|ps_x|ps_y|ps_bias|float|double|void|char|u?int\d+_t|polysci_scales) \*"
+from polysci.errors import UnsupportedError
+
+Rules = tuple[tuple[str, str], ...]
+
+_COMMENT: Final = r"/\*.*?\*/"
+_RULES: Rules = (  # of every device: no compiler is fenced, no pointer names a function
+    (r"^ *(#pragma omp|#include) .*\n", ""),
+    (r'__asm__ volatile\(""[^)]*\);', ";"),
+    (r"typedef void \(\*ps_activation\)\([^)]*\);", "typedef int ps_activation;"),
+    (r"\bactivation\(x, count\)", "PS_CALL(activation, x, count)"),
+    (r"^(\s+)static const\b", r"\1const"),
 )
-_FENCE: Final = re.compile(r'__asm__ volatile\(""[^)]*\);')
-_PRAGMA: Final = re.compile(r"^ *(#pragma omp|#include) .*\n", re.MULTILINE)
-_TABLE: Final = re.compile(r"^static const\b", re.MULTILINE)
-_STATIC: Final = re.compile(r"^(\s+)static const\b", re.MULTILINE)
-_ACTIVATION: Final = re.compile(r"typedef void \(\*ps_activation\)\([^)]*\);")
-_CALL: Final = ("activation(x, count)", "PS_CALL(activation, x, count)")
-_RESERVED: Final = re.compile(r"\b(local|global|private|constant|kernel|half)\b")  # as names in C
 
 
-def translate(text: str) -> str:
-    """Return C as OpenCL C: pointers to numbers are to the device's memory, compilers unfenced."""
-    text = _ACTIVATION.sub("typedef int ps_activation;", _STATIC.sub(r"\1const", text))
-    text = _TABLE.sub("__constant", _PRAGMA.sub("", text.replace(*_CALL)))
-    return _FENCE.sub(";", _POINTER.sub(r"__global \1 *", _RESERVED.sub(r"\1_", text)))
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A language of devices: what it spells otherwise than C, and loop IR's names of its own.
+
+    Headers written in it end in ``_name``, files in ``suffix``. ``rules`` are patterns in C and
+    what stands for them; ``reserved`` are names in C that are words of the language.
+    """
+
+    name: str
+    title: str
+    suffix: str
+    reserved: str
+    rules: Rules
+
+    def translate(self, text: str) -> str:
+        """Return C in this language. Words in comments stay as they are."""
+        text = re.sub(
+            rf"({_COMMENT})|\b({self.reserved})\b",
+            lambda word: word[1] or f"{word[2]}_", text, flags=re.DOTALL,
+        )  # fmt: skip
+        for pattern, replacement in (*_RULES, *self.rules):
+            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+        return text
+
+
+OPENCL: Final = Dialect(
+    "opencl", "OpenCL", ".cl",
+    "local|global|private|constant|kernel|half",
+    (
+        (r"^static const\b", "__constant"),
+        # A pointer to numbers is to the device's memory, unless a header of OpenCL's own says
+        # otherwise: sums and vectors of a work-item are arrays of other types.
+        (r"\b(ps_a|ps_b|ps_x|ps_y|ps_bias|float|double|void|char|u?int\d+_t|polysci_scales) \*",
+         r"__global \1 *"),
+    ),
+)  # fmt: skip
+CUDA: Final = Dialect(
+    "cuda", "CUDA", ".cu",
+    "and|bool|catch|class|delete|friend|new|not|operator|or|private|public|template|this|throw|try",
+    (
+        (r"^static const\b", "static __device__ const"),
+        (r"^static\b(?! (const|inline|__device__)\b)", "static __device__"),
+        (r"__kernel\b", 'extern "C" __global__'),
+        (r"\bget_global_id\(0\)", "(int64_t)blockIdx.x * blockDim.x + threadIdx.x"),
+        (r"\bget_group_id\(0\)", "blockIdx.x"),
+        (r"\bget_local_id\(0\)", "threadIdx.x"),
+        (r"^( +)PS_LOCAL (\w+ \w+\[)", r"\1__shared__ \2"),  # an array, not a pointer to one
+        (r"\brestrict\b", "__restrict__"),
+        (r"\((?:const )?(ps_\w+)\)\{", r"\1{"),  # a record without a name
+    ),
+)  # fmt: skip
+DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.name: row for row in (OPENCL, CUDA)})
+
+
+def dialect_of(language: str) -> Dialect:
+    """Return the row of a language. Raises UnsupportedError where there is none."""
+    if language not in DIALECTS:
+        raise UnsupportedError(f"no printer of {language}; known: c, {', '.join(DIALECTS)}")
+    return DIALECTS[language]

@@ -11,7 +11,7 @@ from typing import Final
 from polysci.errors import UnsupportedError
 from polysci.numerics.dtypes import COMPUTES
 from polysci.printers import openmp
-from polysci.printers.dialect import translate
+from polysci.printers.dialect import dialect_of
 from polysci.target.isa import Isa
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet, header
@@ -73,17 +73,18 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     if {unit.compute, unit.x, unit.y} != {"f32"}:
         raise UnsupportedError(f"{isa}: no kernels of {unit.x} to {unit.y}; f32 has some")
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
-    own = [header(f"{name}_{isa.language}") for name in ("prelude", "isa", "own")]
+    own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
     names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
     names += ["grouped", *dict.fromkeys(beside), "end_f32"]
     names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
-    return [sizes, *own, *(_translated(name, isa.language) for name in names)]
+    texts = [header(name) for name in own if _exists(name)]
+    return [sizes, *texts, *(_translated(name, isa.language) for name in names)]
 
 
 def _translated(name: str, language: str) -> str:
-    """Return a header in a device's language: the one written in it, or C translated."""
-    own = f"{name}_{language}"
-    return header(own) if _exists(own) else translate(header(name))
+    """Return a header in a device's language: one written for devices, or C translated."""
+    own = next((it for it in (f"{name}_{language}", f"{name}_device") if _exists(it)), "")
+    return header(own) if own else dialect_of(language).translate(header(name))
 
 
 def target_lines(isa: Isa) -> str:

@@ -53,7 +53,7 @@ def holds_network(text: str) -> bool:
 def read_network(text: str) -> NetworkMemory:
     """Return the memory of a network that a file holds. Raises BuildError for another text."""
     if not holds_network(text):
-        raise BuildError("OpenCL: the text has no memory of a network in its second line")
+        raise BuildError("code of a device: the text has no memory of a network in its second line")
     members = json.loads(text.split("\n", 2)[1].removeprefix(_NETWORK))
     lists = {name: tuple(members[name]) for name in ("packed_by", "literals")}
     constants = tuple((at, size) for at, size in members["constants"])
@@ -70,7 +70,7 @@ def read_launches(text: str) -> dict[str, LaunchedFunction]:
     """Return the functions that a file launches. Raises BuildError for another text."""
     first, _, _ = text.partition("\n")
     if not first.startswith(_PLAN):
-        raise BuildError("OpenCL: the text has no launches in its first line")
+        raise BuildError("code of a device: the text has no launches in its first line")
     functions = [_function(members) for members in json.loads(first.removeprefix(_PLAN))]
     return {function.name: function for function in functions}
 

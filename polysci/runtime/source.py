@@ -53,7 +53,7 @@ def assemble(sources: Sequence[Source]) -> str:
             f"one C file holds one ISA and one precision, not {', '.join(map(str, sets))}"
         )
     beside = dict.fromkeys(name for source in sources for name in source.beside)
-    if isa_of(sets[0].isa).language == devices.LANGUAGE:
+    if isa_of(sets[0].isa).language != "c":
         module = join(source.module for source in sources)
         symbols = [symbol for source in sources for symbol in source.symbols]
         return devices.print_file(str(sources[0].schedule), sets[0], [*beside], module, symbols)

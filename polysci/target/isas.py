@@ -92,11 +92,13 @@ def kernel_sources() -> KernelSources:
     return _collect_kernels()
 
 
-# What kernels of devices are written for: OpenCL C with vectors of so many floats.
+# What kernels of devices are written for: a language, with vectors of so many floats. A thread of
+# CUDA has 255 registers of a float.
 DEVICE_ISAS: Mapping[str, Isa] = MappingProxyType({
-    f"opencl{lanes}": Isa(f"opencl{lanes}", (f"opencl{lanes}",), lanes, registers,
-                          language="opencl")
-    for lanes, registers in ((4, 16), (8, 16), (16, 32))
+    (name := f"{language}{lanes}"): Isa(name, (name,), lanes, registers, language=language)
+    for language, lanes, registers in (
+        ("opencl", 4, 16), ("opencl", 8, 16), ("opencl", 16, 32), ("cuda", 4, 48)
+    )
 })  # fmt: skip
 
 

@@ -142,7 +142,8 @@ class KernelSources:
 
 def collect(own: Mapping[str, Isa], devices: Mapping[str, Isa] = NONE) -> KernelSources:
     """Our microkernels with those of packages; ``own`` and of ``devices``: our instruction sets."""
-    lists = {"kernels.def": own, "kernels_opencl.def": devices} if devices else {"kernels.def": own}
+    languages = dict.fromkeys(isa.language for isa in devices.values())
+    lists = {"kernels.def": own, **{f"kernels_{name}.def": devices for name in languages}}
     ranges = list[KernelRange]()
     for name, isas in lists.items():
         text = resource("microkernels", name).read_text(encoding="utf-8")

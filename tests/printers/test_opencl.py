@@ -5,7 +5,7 @@ import pytest
 from polysci.errors import BuildError, UnsupportedError
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark
 from polysci.ops import parse_problem
-from polysci.printers.dialect import translate
+from polysci.printers.dialect import OPENCL
 from polysci.printers.launches import print_launches, read_launches
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
@@ -20,18 +20,20 @@ LAUNCHED = LaunchedFunction(
 
 def test_pointers_to_numbers_are_to_the_memory_of_the_device() -> None:
     text = "static void f(const ps_a *restrict a, ps_y *y, ps_vec *sums, const ps_tile *t)"
-    assert translate(text) == (
+    assert OPENCL.translate(text) == (
         "static void f(const __global ps_a *restrict a, __global ps_y *y, ps_vec *sums, "
         "const ps_tile *t)"
     )
-    assert translate("(const ps_a *)g->a + a") == "(const __global ps_a *)g->a + a"
-    assert translate("(char *)x + n * 4") == "(__global char *)x + n * 4"
+    assert OPENCL.translate("(const ps_a *)g->a + a") == "(const __global ps_a *)g->a + a"
+    assert OPENCL.translate("(char *)x + n * 4") == "(__global char *)x + n * 4"
 
 
 def test_names_that_the_language_reserves_get_others() -> None:
-    assert translate("ps_args local = args; f(&local)") == "ps_args local_ = args; f(&local_)"
-    assert translate('a; __asm__ volatile("" : : : "memory"); b;') == "a; ; b;"
-    assert translate("    static const ps_tile t = {0};") == "    const ps_tile t = {0};"
+    assert (
+        OPENCL.translate("ps_args local = args; f(&local)") == "ps_args local_ = args; f(&local_)"
+    )
+    assert OPENCL.translate('a; __asm__ volatile("" : : : "memory"); b;') == "a; ; b;"
+    assert OPENCL.translate("    static const ps_tile t = {0};") == "    const ps_tile t = {0};"
 
 
 def test_launches_stand_in_the_first_line() -> None:

@@ -17,7 +17,9 @@ def test_a_line_is_a_range_of_register_tiles() -> None:
 
 
 def test_the_list_is_short_and_is_read_whole() -> None:
-    for name, isas, count in (("kernels.def", ISAS, 138), ("kernels_opencl.def", DEVICE_ISAS, 23)):
+    lists = {"kernels.def": 138, "kernels_cuda.def": 10, "kernels_opencl.def": 23}
+    for name, count in lists.items():
+        isas = ISAS if name == "kernels.def" else DEVICE_ISAS
         text = resource("microkernels", name).read_text(encoding="utf-8")
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         assert list(map(str, parse_ranges(text, name, isas))) == lines

@@ -81,7 +81,7 @@ class Direct(Algorithm[LegalSchedule]):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return ("c", "opencl")
+        return ("c", "cuda", "opencl")
 
     def refusal(self, problem: Problem) -> str:
         strided = isinstance(problem, BackwardData) and problem.scatters

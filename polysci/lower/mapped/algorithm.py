@@ -47,7 +47,7 @@ class MappedGroups(Algorithm[MappedPlan]):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return ("opencl",)
+        return ("cuda", "opencl")
 
     def refusal(self, problem: Problem) -> str:
         return refusal(model_of(problem)[1])

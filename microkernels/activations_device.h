@@ -1,4 +1,4 @@
-/* OpenCL C: functions of finished sums by their number, as no pointer names them. */
+/* On devices: functions of finished sums by their number, as no pointer names them. */
 #undef PS_CALL
 #define PS_CALL(activation, x, vecs) ps_each(activation, x, vecs)
 enum {
