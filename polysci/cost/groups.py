@@ -1,8 +1,8 @@
-"""Seconds of tiles that groups of work-items compute, by what bounds them; nothing is measured.
+"""Seconds of tiles that groups of work-items compute, by what bounds them.
 
-The numbers are those of NVIDIA's multiprocessors from sm_80 on (CUDA C++ Programming Guide, tables
-of arithmetic throughput and of technical specifications per compute capability); other devices are
-assumed to differ by factors that are the same for all schedules.
+Widths and limits are those of NVIDIA's multiprocessors from sm_80 on (CUDA C++ Programming Guide,
+throughput of instructions and technical specifications by compute capability). The rates are the
+target's: the peak of a compute unit, the bandwidth of its groups' memory and of the device's.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from polysci.target.target import Target
+from polysci.cost.estimate import Context
 
 WARP: Final = 32  # work-items that take an instruction together
-LANES: Final = 128  # multiplications of f32 a clock and multiprocessor
-SHARED_BYTES: Final = 128  # of the memory of a group, a clock: a wavefront
-MOST_WARPS: Final = 48  # in a multiprocessor at a time
-REGISTERS: Final = 65536  # of a multiprocessor, 32 bits each
+LANES: Final = 128  # multiplications of f32 a clock and compute unit, where nothing else is known
+WAVEFRONT: Final = 128  # bytes of the memory of a group, a clock
+ISSUES: Final = 4  # instructions of warps, a clock
+MOST_WARPS: Final = 48  # in a compute unit at a time
+REGISTERS: Final = 65536  # of a compute unit, 32 bits each
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
-HIDDEN_WARPS: Final = 12  # in flight, so that one waits for memory while others compute
-WAIT_CLOCKS: Final = 40  # that a group waits at a barrier beyond its work
-COPY_CLOCKS: Final = 8  # instructions of a warp for an element that each of its items copies
-CLOCK: Final = 1.4e9  # a second
-MEMORY_BANDWIDTH: Final = 6e9  # bytes a second and multiprocessor: 0.65 TB/s of 108
+LATENCY: Final = 500  # clocks from the request of an element to the end of its copy
+COPY_INSTRUCTIONS: Final = 8  # of a warp, for an element that each of its items copies
+FILLED: Final = 64  # bytes that a compute unit reads of the last cache in a clock, if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +49,55 @@ class GroupWork:
         """Warps of a group."""
         return -(-self.items // WARP)
 
-    def resident(self, target: Target) -> int:
-        """Return the groups that a multiprocessor holds at a time; 0: a group is too large."""
+    def resident(self, context: Context) -> int:
+        """Return the groups that a compute unit holds at a time; 0: a group is too large."""
         registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
         return min(
             MOST_WARPS // self.warps,
             REGISTERS // (registers * self.warps * WARP),
-            target.memory("local").size // max(self.shared, 1),
+            context.target.memory("local").size // max(self.shared, 1),
         )
 
-    @property
-    def multiply_clocks(self) -> float:
-        """Clocks of a group's multiplications, those of padding among them."""
+    def waves(self, context: Context) -> int:
+        """Return the groups that the busiest compute unit has, one after the other."""
+        return -(-self.groups // context.target.cores)
+
+    def busy(self, context: Context) -> float:
+        """Return the seconds of a group's products, or of the reads of their factors."""
         products = self.steps * self.depth * self.items * self.rows * 4 * self.vectors
-        return products / LANES
+        # A row's elements are read by all items of a warp at once, four of them at a time.
+        reads = -(-self.rows // 4) + self.vectors * WARP * 16 // WAVEFRONT
+        fronts = self.steps * self.depth * self.warps * reads
+        return max(2e-9 * products / context.peak, fronts / clock(context))
 
-    @property
-    def read_clocks(self) -> float:
-        """Clocks of a group's reads of its memory: a row is read by all of a warp at once."""
-        vectors = self.vectors * WARP * 16 // SHARED_BYTES
-        return self.steps * self.depth * self.warps * (-(-self.rows // 4) + vectors)
-
-    @property
-    def other_clocks(self) -> float:
-        """Clocks of a group's copies and waits."""
-        copies = self.copied / WARP * COPY_CLOCKS / (LANES / WARP)
-        return self.steps * (copies + self.waits * WAIT_CLOCKS)
-
-    def bound(self, target: Target) -> float:
+    def bound(self, context: Context) -> float:
         """Return the seconds below which no launch can be."""
-        waves = -(-self.groups // target.cores)
-        moved = self.compulsory / (MEMORY_BANDWIDTH * target.cores)
-        return max(waves * max(self.multiply_clocks, self.read_clocks) / CLOCK, moved)
+        moved = self.compulsory / context.machine.memory_all
+        read = self.waves(context) * self.steps * 4 * self.copied / _fill(context)
+        return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
-    def seconds(self, target: Target) -> float:
-        """Return the predicted seconds of a launch."""
-        resident = min(self.resident(target), -(-self.groups // target.cores))
-        hidden = min(1.0, resident * self.warps / HIDDEN_WARPS)
-        busy = max(self.multiply_clocks, self.read_clocks)
-        clocks = busy + self.other_clocks * (1 / max(resident, 1) if hidden == 1 else 1)
-        waves = -(-self.groups // target.cores)
-        return max(waves * clocks / hidden / CLOCK, self.bound(target))
+    def seconds(self, context: Context) -> float:
+        """Return the predicted seconds of a launch.
+
+        The groups of a compute unit run some at a time: while one of them waits for its copies,
+        others compute.
+        """
+        together = min(self.resident(context), self.waves(context))
+        copies = self.copied / WARP * COPY_INSTRUCTIONS / ISSUES / clock(context)
+        step = self.busy(context) / self.steps + copies
+        waiting = self.waits * LATENCY / clock(context)
+        turns = -(-self.waves(context) // together)
+        taken = turns * self.steps * max(together * step, step + waiting)
+        return max(taken, self.bound(context))
+
+
+def _fill(context: Context) -> float:
+    """Return the GB/s at which a compute unit reads the last cache."""
+    known = context.target.last_level.bandwidth
+    return known or 1e-9 * FILLED * clock(context)
+
+
+def clock(context: Context) -> float:
+    """Return the clocks of a second: those at which groups read their memory, or of the peak."""
+    bandwidth = context.target.memory("local").bandwidth
+    return 1e9 * (bandwidth / WAVEFRONT if bandwidth else context.peak / (2 * LANES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -62,17 +62,17 @@ class MappedGroups(Algorithm[MappedPlan]):
         for schedule in _space(context):
             plan = resolve(context.contraction, context.strides, schedule)
             work = work_of(plan)
-            if work.resident(context.target):
-                every.append(Candidate(schedule, work.seconds(context.target)))
+            if work.resident(context):
+                every.append(Candidate(schedule, work.seconds(context)))
         ordered = sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
         return ordered if count is None else ordered[: count + limits.kinds]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
-        return work_of(self.resolve(problem, schedule, 1)).seconds(context.target)
+        return work_of(self.resolve(problem, schedule, 1)).seconds(context)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
-        return work_of(plan).bound(context.target)
+        return work_of(plan).bound(context)
 
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> MappedPlan:
         _, roles, strides = model_of(problem)
@@ -88,8 +88,9 @@ class MappedGroups(Algorithm[MappedPlan]):
         return Direct().error_terms(problem, numbers, x, w)
 
     def explain(self, request: ExplainRequest) -> MappedExplanation:
-        plan = self.resolve(request.problem, request.schedule, 1)
-        return MappedExplanation(request, plan, work_of(plan))
+        plan, context = self.resolve(request.problem, request.schedule, 1), request.context
+        whole = replace(request, context=replace(context, threads=context.target.cores))
+        return MappedExplanation(whole, plan, work_of(plan))
 
 
 def _space(context: Context) -> Iterator[Schedule]:
@@ -135,24 +136,24 @@ class MappedExplanation:
         return None
 
     def render(self, width: int | None = None) -> str:
-        plan, work, target = self.plan, self.work, self.request.context.target
+        plan, work, context = self.plan, self.work, self.request.context
         along_rows, along_columns = plan.blocks
         rows = [
             ("groups", f"{plan.groups} of {plan.items} work-items, {along_rows} x {along_columns}"),
             ("tile", f"{plan.rows} rows x {plan.columns} columns, {plan.depth} deep a step"),
             ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
             ("memory of a group", bytes_text(work.shared)),
-            ("groups at a time", f"{work.resident(target)} a compute unit"),
-            ("no run is below", time_text(work.bound(target))),
+            ("groups at a time", f"{work.resident(context)} a compute unit"),
+            ("no run is below", time_text(work.bound(context))),
         ]
-        seconds = work.seconds(target)
+        seconds = work.seconds(context)
         return self.request.render(seconds, {"Groups": pairs(rows, width)}, width) + "\n"
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""
-        plan, work, target = self.plan, self.work, self.request.context.target
+        plan, work, context = self.plan, self.work, self.request.context
         return {
-            **self.request.members(work.seconds(target)),
+            **self.request.members(work.seconds(context)),
             "groups": plan.groups, "items": plan.items, "tile": [plan.rows, plan.columns],
-            "shared": work.shared, "bound": work.bound(target),
+            "shared": work.shared, "bound": work.bound(context),
         }  # fmt: skip

@@ -1,0 +1,94 @@
+"""Predicted seconds of tiles of groups, on devices that are described in files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polysci.cost import Context
+from polysci.lower.algorithm import SpaceLimits
+from polysci.lower.choice import candidates
+from polysci.lower.mapped.algorithm import MappedGroups, work_of
+from polysci.ops import parse_problem
+from polysci.ops.model import model_of
+from polysci.target.isas import DEVICE_ISAS
+from polysci.target.machine_file import read
+
+MACHINES = Path(__file__).parents[2] / "experiments" / "machines"
+FILES = [
+    path for path in sorted(MACHINES.glob("*.toml")) if read(path).target.isa.name in DEVICE_ISAS
+]
+LAYERS = (
+    "mb1ic64ih56oc64kh3ph1",
+    "mb1ic3ih32oc24oh16kh7ph3sh2",
+    "mm:40x1000x300",
+    "mb1ic8ih7oc8kh1",
+)
+
+
+def context_of(text: str, name: str) -> Context:
+    _, roles, strides = model_of(parse_problem(text))
+    file = read(MACHINES / f"{name}.toml")
+    return Context(roles, strides, file.target, file.machine)
+
+
+def best(text: str, name: str) -> str:
+    context = context_of(text, name)
+    (first, *_) = candidates(parse_problem(text), context, 1)
+    return str(first.schedule)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_no_prediction_is_below_the_bound(path: Path) -> None:
+    for text in LAYERS:
+        context = context_of(text, path.stem)
+        every = MappedGroups().candidates(parse_problem(text), context, None, SpaceLimits())
+        assert len(every) > 20
+        assert [it.seconds for it in every] == sorted(it.seconds for it in every)
+        for candidate in every:
+            bound = MappedGroups().lower_bound(context, candidate.schedule)
+            assert 0 < bound <= candidate.seconds * (1 + 1e-9)
+
+
+def test_devices_of_several_makers_are_described() -> None:
+    assert len(FILES) == 7
+    assert {read(path).target.isa.language for path in FILES} == {"opencl", "cuda"}
+
+
+def test_large_products_take_large_tiles() -> None:
+    """128 x 128 with 8 x 8 an item is what libraries take on this card."""
+    expected = "i:128@by j:128@bx k:16 copy(A,B)x2+4 i:8@ty j:8@tx > fma_cuda4_f32_8x8"
+    assert best("mm:4096x4096x4096", "a100-108") == expected
+
+
+def test_small_problems_take_tiles_that_fill_the_device() -> None:
+    problem = parse_problem(LAYERS[0])
+    for path in FILES:
+        context = context_of(LAYERS[0], path.stem)
+        (first, *_) = candidates(problem, context, 1)
+        plan = MappedGroups().resolve(problem, first.schedule, 1)
+        assert plan.groups >= context.target.cores
+
+
+def test_a_group_must_fit_into_its_memory() -> None:
+    context = context_of("mm:4096x4096x4096", "a100-108")
+    local = context.target.memory("local")
+    memories = tuple(
+        replace(it, size=8 << 10) if it is local else it for it in context.target.memories
+    )
+    small = replace(context, target=replace(context.target, memories=memories))
+    problem = parse_problem("mm:4096x4096x4096")
+    for candidate in candidates(problem, small, None):
+        work = work_of(MappedGroups().resolve(problem, candidate.schedule, 1))
+        assert work.shared <= 8 << 10 and work.resident(small) >= 1
+
+
+def test_more_compute_units_take_no_longer() -> None:
+    problem, seconds = parse_problem(LAYERS[0]), list[float]()
+    for cores in (1, 4, 16, 64):
+        context = context_of(LAYERS[0], "a100-108")
+        context = replace(context, target=replace(context.target, cores=cores))
+        seconds.append(candidates(problem, context, 1)[0].seconds)
+    assert seconds == sorted(seconds, reverse=True)
