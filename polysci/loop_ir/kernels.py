@@ -278,7 +278,7 @@ class _Splitter:
     ) -> Iterator[Let | Point]:
         """Yield definitions of a function's parameters by the operands of its call."""
         for parameter, operand in zip(parameters, operands, strict=True):
-            if operand == Named(parameter.name):
+            if operand in (Named(parameter.name), Variable(parameter.name)):
                 continue
             if isinstance(parameter, ScalarParameter):
                 yield Let(parameter.name, operand, parameter.kind)

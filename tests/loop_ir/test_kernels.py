@@ -159,6 +159,19 @@ def test_items_of_a_group_share_a_turn() -> None:
     ]  # fmt: skip
 
 
+def test_an_argument_of_its_own_name_is_defined_once() -> None:
+    place = Store("y", Variable("i") + 4 * Variable("step"), Named("step"))
+    step = LoopFunction("each", (Buffer("y", "float32"), ScalarParameter("step")), block(
+        For("i", as_index(0), as_index(4), block(place), kind=LoopKind.PARALLEL)
+    ))  # fmt: skip
+    body = block(loop("step", 3, Invoke("each", (Named("y"), Variable("step")))))
+    run = LoopFunction("run", (Buffer("y", "float32"),), body)
+    kernels, (launched,) = split(LoopModule((step, run)), ["run"])
+    assert launched.steps == (LaunchLoop("step", range(3), (Launch("run_k0", 4, ("y", "step")),)),)
+    kernel = kernels.functions["run_k0"]
+    assert not [it for it in kernel.body.body if isinstance(it, Let) and it.name == "step"]
+
+
 def test_notes_of_the_time_are_marks_between_launches() -> None:
     i, clock = Variable("i"), RoutineResult(CLOCK, ())
     notes = [Store("times", as_index(place), clock) for place in range(3)]
