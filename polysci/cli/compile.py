@@ -294,11 +294,8 @@ def _check(arguments: argparse.Namespace) -> None:
         if arguments.show and getattr(arguments, option.replace("-", "_")):
             name = "-o" if option == "out" else f"--{option}"
             raise SpecError(f"--show {arguments.show}: prints text alone; leave out {name}")
-    device = shared.device_of(arguments)  # an unknown one is told at once
-    for option in ("out", "compare", "debug-layers", "check"):
-        if device and getattr(arguments, option.replace("-", "_")):
-            name = "-o" if option == "out" else f"--{option}"
-            raise SpecError(f"--device {arguments.device}: runs networks; leave out {name}")
+    if shared.device_of(arguments):  # an unknown one is told at once
+        _check_device(arguments)
     if arguments.rounds is not None and not arguments.compare:
         raise SpecError("--rounds: turns of a comparison; it needs --compare")
     if arguments.rounds is not None and arguments.rounds < LEAST_ROUNDS:
@@ -307,6 +304,24 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError("--name: expected a name, got an empty one")
     if arguments.out:
         output.check_folder(arguments, targets.title_of(arguments))
+
+
+def _check_device(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for options that say nothing of the code of a device."""
+    for option in ("compare", "debug-layers", "check"):
+        if getattr(arguments, option.replace("-", "_")):
+            raise SpecError(f"--device {arguments.device}: runs networks; leave out --{option}")
+    for option in ("python", "freestanding", "isas", "packed-weights"):
+        if getattr(arguments, option.replace("-", "_")):
+            raise SpecError(
+                f"--device {arguments.device}: written with a host in C, which packs weights on "
+                f"the device; leave out --{option}"
+            )
+    if arguments.pool != KINDS[0]:
+        raise SpecError(
+            f"--device {arguments.device}: its units share the work; leave out --threads "
+            f"{arguments.pool}"
+        )
 
 
 def _peers(arguments: argparse.Namespace) -> list[Peer]:

@@ -8,15 +8,20 @@ from typing import Final
 from polysci.export.files import MARK, fill_template
 from polysci.export.layers import Entry, Project
 from polysci.loop_ir.interface import Function, function
+from polysci.loop_ir.nodes import Constant
+from polysci.network.code import Code, arguments_of
+from polysci.printers.c_values import text
 from polysci.printers.interface import declare
 from polysci.printers.launch_code import (
     device_functions,
     kernel_rows,
+    launch_call,
     launch_function,
     launching,
     string_lines,
 )
-from polysci.printers.launches import kernels_in, read_launches
+from polysci.printers.launches import kernels_in, read_launches, read_network
+from polysci.printers.network import RunArgument, RunEntry, size_constants, weights_source
 from polysci.runtime.backends.opencl import FLUSH, OPTIONS
 from polysci.runtime.source import assemble
 
@@ -81,3 +86,53 @@ def declare_launch(whole: Project, entry: Entry) -> str:
         return ""
     run = launch_function(function("run", entry.precision), whole.name)
     return declare([run], f"{entry.symbol}_launch")
+
+
+def network_files(code: Code, *, flush: bool) -> dict[str, str]:
+    """Return header, host and kernels of a network; ``flush``: denormals may count as 0."""
+    name, program = code.name, code.placed.program
+    kernels = code.files[f"{name}.cl"]
+    memory, arguments = read_network(kernels), arguments_of(program)
+    inputs = [_argument_row("in", at, it) for at, it in enumerate(arguments[: memory.inputs])]
+    outputs = [_argument_row("out", at, it) for at, it in enumerate(arguments[memory.inputs :])]
+    # What a run replaces it also reads.
+    replaced = [row for row, its in zip(outputs, program.outputs, strict=True)
+                if its in program.in_place]  # fmt: skip
+    raw = [str(array.nbytes) for _, array in code.weights_file.parts[len(memory.constants) :]]
+    sizes = {
+        "CONTEXT": memory.arena + sum(_bytes(argument) for argument in arguments),
+        "MODEL": memory.constants_size + memory.packed_size + 4 * len(memory.literals),
+    }
+    own = ["context->arena", "model->constants", "model->packed", "model->literals"]
+    places = [f"context->{row['PLACE']}" for row in (*inputs, *outputs)]
+    values = {
+        **code.values,
+        "SIZES": size_constants([RunEntry(name, arguments)], name, sizes),
+        "INPUT_COUNT": str(max(1, len(inputs))),
+        "OUTPUT_COUNT": str(max(1, len(outputs))),
+        "LITERALS": "".join(f"{text(Constant(it))}, " for it in memory.literals),
+        "CALL": launch_call(f"{name}_run", [*own, *places]),
+        "SOURCE": weights_source(code.values),
+    }
+    values |= host_texts(kernels, values, flush=flush)
+    rows = {
+        "PARTS": [{"AT": str(at), "BYTES": str(size)} for at, size in memory.constants],
+        "LAYERS": [{"BYTES": size, "PACK": function}
+                   for size, function in zip(raw, memory.packed_by, strict=True)],
+        "INPUTS": inputs, "OUTPUTS": outputs, "COPIED": [*inputs, *replaced],
+    }  # fmt: skip
+    return {
+        f"{name}.h": fill_template("opencl_network.h", values),
+        f"{name}.c": fill_template("opencl_network.c", values, rows),
+        f"{name}.cl": values["KERNELS_CL"],
+        f"{name}_kernels.h": values["KERNELS_H"],
+    }
+
+
+def _argument_row(kind: str, at: int, argument: RunArgument) -> dict[str, str]:
+    word = argument.word
+    return {"AT": str(at), "PLACE": f"{kind}[{at}]", "ARGUMENT": word, "WORD": word.upper()}
+
+
+def _bytes(argument: RunArgument) -> int:
+    return argument.sizes()[f"{argument.word.upper()}_SIZE"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export.build_texts import build_values, wait_policy
+from polysci.export.device_host import network_files
 from polysci.export.files import (
     FREESTANDING,
     NETWORK_PACKAGE,
@@ -39,8 +40,8 @@ from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.prepare import shares_of
 from polysci.network.runner import Runner, TensorPort
 from polysci.numerics.arrays import LINE
+from polysci.printers.dialect import OPENCL
 from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
-from polysci.target.isas import DEVICE_ISAS
 from polysci.text import names
 from polysci.text.tables import bytes_text
 
@@ -74,17 +75,21 @@ class SizedNetworks:
         """True if runs are told the sizes."""
         return bool(self.programs[0].sizes)
 
+    @property
+    def on_device(self) -> bool:
+        """True if a host launches its code on a device."""
+        return self.whole.code.isa.language != "c"
+
 
 def only_size(network: PlannedNetwork) -> SizedNetworks:
-    """Return a network alone: its runs take no sizes. UnsupportedError: it is a device's."""
-    _check_language(network)
+    """Return a network alone: its runs take no sizes."""
     program = SizedProgram(network.prepared.placed, network.schedules)
     return SizedNetworks(network, (program,), (network,))
 
 
-def _check_language(network: PlannedNetwork) -> None:
-    """Raise UnsupportedError for the code of a device, which has no project."""
-    if network.code.isa.name in DEVICE_ISAS:
+def _check_language(network: PlannedNetwork, *others: str) -> None:
+    """Raise UnsupportedError for the code of a device, but for languages that ``others`` name."""
+    if network.code.isa.language not in ("c", *others):
         raise UnsupportedError(f"export: {network.name} is code of {network.code.isa}, not C")
 
 
@@ -98,7 +103,6 @@ def join_sizes(
     number or type.
     """
     first, options = networks[0][1], networks[0][1].options
-    _check_language(first)
     size_rows = [tuple(sizes.items()) for sizes, _ in networks]
     if len({*size_rows}) < len(size_rows) or len({tuple(sizes) for sizes, _ in networks}) > 1:
         raise SpecError(f"{name}: expected other sizes of the same names for each entry")
@@ -138,6 +142,7 @@ def write_project(
     if packed and isinstance(network, IsaChoice):
         raise SpecError(f"{network.name}: each of its entries packs weights in its own way")
     if isinstance(network, IsaChoice):
+        _check_language(network.first)
         whole, sources = only_size(network.first), _choice_sources(network)
     else:
         whole = network if isinstance(network, SizedNetworks) else only_size(network)
@@ -168,6 +173,8 @@ class NetworkSources:
 def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSources:
     """Return the sources of a network. Raises SpecError for weights that cannot be packed here."""
     code, first = network.whole.code, network.networks[0]
+    if network.on_device:
+        return _device_sources(network.whole, packed)
     runs = all(isinstance(own, Network) for own in network.networks)
     if packed and not runs:
         raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
@@ -179,6 +186,15 @@ def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSour
     runner = alone.runner if alone else runner_of(code)
     files = mark_files(use_packed_weights(code, runner.packed_weights()), code.name)
     return NetworkSources(files, lambda: _packed_weights(runner), True, features)
+
+
+def _device_sources(network: PlannedNetwork, packed: bool) -> NetworkSources:
+    """Return the sources of a network of a device, which packs weights itself."""
+    _check_language(network, OPENCL.name)
+    if packed:
+        raise SpecError(f"{network.name}: a device packs its weights itself")
+    files = network_files(network.code, flush=network.options.flush_denormals)
+    return NetworkSources(files, network.code.weights_file.pieces, False, "")
 
 
 def _packed_weights(runner: Runner) -> Iterable[Chunk]:
@@ -212,19 +228,23 @@ def project_files(
     ``kind`` has the templates, ``more`` are further values of them.
     """
     name, code, texts = network.name, network.whole.code, dict(sources.files)
+    device = network.on_device
+    if kind is not NETWORK_PROJECT:
+        _check_language(network.whole)
     base = {
-        "NAME": name, "UPPER": name.upper(),
+        "NAME": name, "UPPER": name.upper(), "DEVICE": "yes" * device,
         "EMBEDDED": "yes" * embed, "PACKED_AHEAD": "yes" * sources.packed,
     }  # fmt: skip
     if embed:
-        texts[f"{name}.h"] = _offer_weights(texts[f"{name}.h"], name)
+        texts[f"{name}.h"] = _offer_weights(texts[f"{name}.h"], base)
         texts[f"{name}_weights.c"] = fill_template("weights.c", base)
-    threads = network.whole.threads
+    threads = 1 if device else network.whole.threads
+    headers = " ".join(sorted(path for path in texts if path.endswith(".h")))
     loosest = max(data, key=lambda own: own.tolerance)
     waiting = threads if code.pool == OPENMP else 1
     values = {
         **base,
-        **build_values(texts, f"{name}.h", threads, code.pool, exact=True, shared=True),
+        **build_values(texts, headers, threads, code.pool, exact=True, shared=True, loader=device),
         **program_values(network),
         **memory_values(code),
         **loosest.values(),
@@ -243,12 +263,11 @@ def project_files(
     }
 
 
-def _offer_weights(header: str, name: str) -> str:
+def _offer_weights(header: str, values: Mapping[str, str]) -> str:
     """Return the header with what loads the weights inside the library."""
-    line = f"{name}_model *{name}_load_memory(const void *weights, size_t bytes, const char **why);"
-    before, match, after = header.partition(line)
-    embedded = fill_template("embedded.h", {"NAME": name}).rstrip()
-    return f"{before}{match}{embedded}{after}"
+    before, match, after = header.partition(" bytes, const char **why);\n")
+    embedded = fill_template("embedded.h", values)
+    return f"{before}{match.rstrip()}{embedded}{after}"
 
 
 def selftest_bytes(name: str, data: Sequence[SelftestData]) -> Iterator[bytes]:
@@ -281,7 +300,9 @@ def program_values(whole: SizedNetworks) -> dict[str, str]:
         ):  # fmt: skip
             own = "".join(_port(letter, at, port) for at, port in enumerate(ports))
             tables[table] += f"    {{\n{own}    {{0, F32, 0}}}},\n" if several else own
-    calls = [f"    {whole.name}_run(context{called});\n"]
+    call = f"{whole.name}_run(context{called})"
+    calls = [f"    if ({call})\n        puts({whole.name}_why());\n" if whole.on_device
+             else f"    {call};\n"]  # fmt: skip
     if several:
         sizes = [", ".join(map(str, program.sizes.values())) for program in whole.programs]
         calls = [f"    if (entry == {at})\n        {whole.name}_run(context, {size}{called});\n"

@@ -188,18 +188,17 @@ def code_of(
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
     arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
-    sources, run = _sources_of(calls), run_values(entries, name)
+    sources = _sources_of(calls)
+    values = _memory_values(entries, name, arena, weights_file) | run_values(entries, name)
+    values["SIZE"] = describe_size(programs)
     if isa.language != "c":
-        return _device_code(name, isa, lowerings, sources, weights_file, run["PARAMETERS"])
+        return _device_code(name, isa, lowerings, sources, weights_file, values)
     stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
-    values = {
-        **_memory_values(entries, name, arena, weights_file),
-        **run,
+    values |= {
         **stages.values(entries, name),
         **denormal_values(flush=flush_denormals),
-        **library_declarations(name, run["PARAMETERS"], apart=apart, timed=timed),
+        **library_declarations(name, values["PARAMETERS"], apart=apart, timed=timed),
         **tuning,
-        "SIZE": describe_size(programs),
         "EMBEDDED": "",
         "DECLARATIONS": _declare(sources),
     }
@@ -219,7 +218,7 @@ def _sources_of(calls: Iterable[LayerCall]) -> list[Source]:
 
 def _device_code(
     name: str, isa: Isa, lowerings: Sequence[StageLowering], layers: Sequence[Source],
-    weights: WeightsFile, parameters: str,
+    weights: WeightsFile, values: Mapping[str, str],
 ) -> Code:  # fmt: skip
     """Return the code of a network in the language of a device that has a queue."""
     lowering, *others = lowerings
@@ -241,10 +240,10 @@ def _device_code(
     units = dict.fromkeys([HeaderSet(isa.name), *(layer.header_set for layer in layers)])
     beside = dict.fromkeys(header for layer in layers for header in layer.beside)
     text = devices.print_network(name, [*units], [*beside], module, memory)
-    declarations = library_declarations(name, parameters, apart=False, timed=False)
+    declarations = library_declarations(name, values["PARAMETERS"], apart=False, timed=False)
     file = f"{name}{devices.dialect_for(isa.name).suffix}"
     return Code(
-        name, isa, {file: text}, {}, declarations["CDEF"], weights, lowering.arena,
+        name, isa, {file: text}, values, declarations["CDEF"], weights, lowering.arena,
         lowering.placed, lowering.calls, module=module,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from polysci.loop_ir.nodes import Buffer
 from polysci.text.templates import Rows
 
 _WIDTH = 98
+_JOINED = "\xa0"  # a space at which no line is broken
 _ON_DEVICE = ("packed", "workspace")
 
 
@@ -29,6 +30,11 @@ def launching(function: LaunchedFunction, device: str) -> str:
     if not used:
         lines.append("    (void)device;")
     return "\n".join([*lines, *_statements(function.steps, 1), "}"]) + "\n"
+
+
+def launch_call(name: str, arguments: Sequence[str]) -> str:
+    """Return the call of a function that ``launching`` prints."""
+    return "\n".join(_wrapped(f"launch_{name}(device, {', '.join(arguments)});", 1))
 
 
 def kernel_rows(functions: Iterable[LaunchedFunction]) -> Rows:
@@ -99,8 +105,10 @@ def _statements(steps: Iterable[Step], depth: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, depth: int) -> list[str]:
+    """Return lines of a text that is broken behind commas."""
     indent = "    " * depth
-    return wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}       ",
-        break_long_words=False, break_on_hyphens=False,
+    lines = wrap(
+        text.replace(" ", _JOINED).replace(f",{_JOINED}", ", "), _WIDTH, initial_indent=indent,
+        subsequent_indent=f"{indent}       ", break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+    return [line.replace(_JOINED, " ") for line in lines]

@@ -364,10 +364,15 @@ def print_network(values: Mapping[str, str], weights: str) -> dict[str, str]:
     filled = {
         **values,
         "CODE": print_stages(values),
-        "WEIGHTS": _fill(f"weights_{weights}.c", values),
+        "WEIGHTS": _fill(f"weights_{weights}.c", {**values, "SOURCE": weights_source(values)}),
         "LOADING": _fill(f"loading_{weights}.h", values),
     }
     return {f"{name}.{end}": _fill(f"network.{end}", filled) for end in ("h", "c")}
+
+
+def weights_source(values: Mapping[str, str]) -> str:
+    """Return the C that takes weights from a file, from memory or from arrays, with a checksum."""
+    return _fill("weights_source.c", values)
 
 
 def print_stages(values: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """``--device``: what it is refused with, and what it prints where there is a device."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -76,11 +77,34 @@ class TestOnADevice:
         printed = done("compile", model, "--device", "opencl:0", "--level", "estimate")
         assert printed.startswith("group") and "whole network: " in printed
 
-    @pytest.mark.parametrize("option", ["-o", "--compare", "--debug-layers", "--check"])
-    def test_what_needs_c_is_refused(self, model: Path, tmp_path: Path, option: str) -> None:
-        values = {"-o": [tmp_path / "out"], "--compare": ["onnxruntime"]}.get(option, [])
-        said = error_of("compile", model, "--device", "opencl:0", option, *values, status=2)
-        assert said == f"polysci: error: --device opencl:0: runs networks; leave out {option}"
+    @pytest.mark.parametrize("option", ["--compare=onnxruntime", "--debug-layers", "--check"])
+    def test_what_needs_c_is_refused(self, model: Path, option: str) -> None:
+        said = error_of("compile", model, "--device", "opencl:0", option, status=2)
+        name = option.partition("=")[0]
+        assert said == f"polysci: error: --device opencl:0: runs networks; leave out {name}"
+
+    @pytest.mark.parametrize("option", ["--python", "--freestanding", "--isas=avx2", "--isa=avx2",
+                                        "--packed-weights", "--threads=pthread:2"])  # fmt: skip
+    def test_forms_of_c_alone_are_refused(self, model: Path, tmp_path: Path, option: str) -> None:
+        on = ("--device", "opencl:0", "-o", tmp_path / "out", option)
+        name = option.partition("=")[0]
+        pattern = rf"polysci: error: --device opencl:0: .*; leave out {name}( pthread)?"
+        assert re.fullmatch(pattern, error_of("compile", model, *on, status=2))
+        if name in ("--python", "--isas", "--isa"):
+            assert re.fullmatch(pattern, error_of("export", LAYER, *on, status=2))
+        assert not (tmp_path / "out").exists()
+
+    def test_a_model_is_written_as_a_project(self, model: Path, tmp_path: Path) -> None:
+        printed = done("compile", model, "--device", "opencl:0", "-o", tmp_path / "out")
+        assert {"tiny.cl", "tiny.weights"} < {Path(line).name for line in printed.splitlines()}
+
+    def test_a_layer_is_written_as_a_project(self, tmp_path: Path) -> None:
+        done("export", LAYER, "--device", "opencl:0", "-o", tmp_path / "net")
+        assert "net_layer_1_k0" in (tmp_path / "net" / "net.cl").read_text()
+        ran = polysci("export", LAYER, "--device", "opencl:0", "--dtype", "bf16", "-o",
+                      tmp_path / "narrow")  # fmt: skip
+        assert ran.returncode == 1 and not (tmp_path / "narrow").exists()
+        assert "no kernels of bf16 to bf16; f32 has some" in ran.stderr
 
     def test_winograd_and_bytes_have_no_kernels(self) -> None:
         on = ("--device", "opencl:0")

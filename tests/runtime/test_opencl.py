@@ -11,7 +11,7 @@ import pytest
 
 import polysci
 from polysci.errors import BuildError, UnsupportedError
-from polysci.export.network_project import write_project
+from polysci.export.network_project import write_freestanding, write_package
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
@@ -156,15 +156,23 @@ def two_layers() -> onnx.ModelProto:
     return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
 
 
-def recurrent() -> onnx.ModelProto:
+def recurrent(size: int = 8, batch: int = 2) -> onnx.ModelProto:
     """An LSTM of four steps, whose state passes from launch to launch."""
-    weights = {"w": reals(1, 32, 5), "r": reals(1, 32, 8, seed=1), "b": reals(1, 64, seed=2)}
-    nodes = [node("LSTM", "x w r b", "y h", hidden_size=8)]
-    return model(nodes, {"x": (4, 2, 5)}, dict.fromkeys(("y", "h")), weights)
+    weights = {"w": reals(1, 4 * size, 5), "r": reals(1, 4 * size, size, seed=1)}
+    weights["b"] = reals(1, 8 * size, seed=2)
+    nodes = [node("LSTM", "x w r b", "y h", hidden_size=size)]
+    return model(nodes, {"x": (4, batch, 5)}, dict.fromkeys(("y", "h")), weights)
+
+
+def long_steps() -> onnx.ModelProto:
+    """One whose steps are long enough for work-items to share them."""
+    return recurrent(128, 16)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("make", [two_layers, recurrent])
+@pytest.mark.parametrize(
+    "make", [two_layers, recurrent, pytest.param(long_steps, marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("where", ["target", "grouped"])
 def test_networks_compute_on_the_device_what_they_do_here(
     make: Callable[[], onnx.ModelProto], threads: int, where: str, request: pytest.FixtureRequest
@@ -194,10 +202,11 @@ def test_layers_of_other_numbers_are_refused(target: Target) -> None:
         compile_network(two_layers(), options)
 
 
-def test_a_network_is_not_exported(target: Target, tmp_path: Path) -> None:
+def test_a_package_holds_no_code_of_a_device(target: Target, tmp_path: Path) -> None:
     network = compile_network(two_layers(), CompileOptions("estimate", target=target))
-    with pytest.raises(UnsupportedError, match="is code of opencl"):
-        write_project(network, tmp_path / "out")
+    for write in (write_package, write_freestanding):
+        with pytest.raises(UnsupportedError, match="is code of opencl"):
+            write(network, tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
 

@@ -28,7 +28,7 @@ static void made_up(const port *p, void *array)
         else if (p->type == F64)
             ((double *)array)[i] = (double)(state >> 8) / 8388608.0 - 1.0;
         else /* the low byte of little-endian whole numbers; the others are zero */
-            ((unsigned char *)array)[i * BYTES[p->type]] = state >> 31;
+            ((unsigned char *)array)[i * BYTES[p->type]] = (unsigned char)(state >> 31);
     }
 }
 
@@ -53,7 +53,18 @@ int main(int argc, char **argv)
 {
     const char *why = 0;
     _Alignas(64) void *x[INPUTS + 1] = {0}, *y[OUTPUTS + 1] = {0};
-    @NAME@_model *model = @?EMBEDDED@@NAME@_load_embedded(&why)@/EMBEDDED@@!EMBEDDED@@NAME@_load("@NAME@.weights", &why)@/EMBEDDED@;
+@?DEVICE@
+    if (@NAME@_open(0, &device)) {
+        printf("%s\n", @NAME@_why());
+        return 1;
+    }
+@/DEVICE@
+@?EMBEDDED@
+    @NAME@_model *model = @NAME@_load_embedded(@?DEVICE@device, @/DEVICE@&why);
+@/EMBEDDED@
+@!EMBEDDED@
+    @NAME@_model *model = @NAME@_load(@?DEVICE@device, @/DEVICE@"@NAME@.weights", &why);
+@/EMBEDDED@
     if (!model) {
         printf("%s\n", why);
         return 1;
@@ -95,5 +106,8 @@ int main(int argc, char **argv)
         free(y[i]);
     @NAME@_free(context);
     @NAME@_unload(model);
+@?DEVICE@
+    @NAME@_close(device);
+@/DEVICE@
     return ready ? 0 : 1;
 }

@@ -325,13 +325,16 @@ static void release(@NAME@_device *device, cl_mem memory)
         (void)device->cl.ReleaseMemObject(memory);
 }
 
-static void write_memory(@NAME@_device *device, cl_mem memory, const void *from, size_t bytes)
+/* Copy to its place `at`; the caller's array may go afterwards. */
+static void write_memory(@NAME@_device *device, cl_mem memory, size_t at, const void *from,
+                         size_t bytes)
 {
     if (!device->fault && bytes)
-        check(device, device->cl.EnqueueWriteBuffer(device->queue, memory, CL_TRUE, 0, bytes, from, 0,
-                                                    0, 0), "copying to the device");
+        check(device, device->cl.EnqueueWriteBuffer(device->queue, memory, CL_TRUE, at, bytes, from,
+                                                    0, 0, 0), "copying to the device");
 }
 
+/* Wait for all commands before, then copy. */
 static void read_memory(@NAME@_device *device, cl_mem memory, void *to, size_t bytes)
 {
     if (!device->fault && bytes)
@@ -344,7 +347,7 @@ static cl_mem copy_in(@NAME@_device *device, const void *from, size_t bytes)
 {
     cl_mem memory = from ? reserve(device, bytes) : 0;
     if (memory)
-        write_memory(device, memory, from, bytes);
+        write_memory(device, memory, 0, from, bytes);
     return memory;
 }
 

@@ -105,6 +105,9 @@ static double exact_hard_swish(double x) { return x * fmin(fmax(x / 6 + 0.5, 0),
 static double exact_softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
 static double exact_mish(double x) { return x * tanh(exact_softplus(x)); }
 
+@?DEVICE@
+static @NAME@_device *device;
+@/DEVICE@
 @?INPUTS@
 /* A tensor that goes in or comes out. */
 typedef struct {
@@ -245,7 +248,7 @@ enum { HEAD = 64 }; /* bytes before the arrays of a file */
 static int refused(const void *weights, size_t size, const char *reason)
 {
     const char *why = 0;
-    @NAME@_model *model = @NAME@_load_memory(weights, size, &why);
+    @NAME@_model *model = @NAME@_load_memory(@?DEVICE@device, @/DEVICE@weights, size, &why);
     const int right = !model && why && strstr(why, reason);
     @NAME@_unload(model);
     return right;
@@ -254,7 +257,7 @@ static int refused(const void *weights, size_t size, const char *reason)
 static void damaged(char *weights, size_t size)
 {
     const char *why = 0;
-    expect(!@NAME@_load("/nonexistent/@NAME@.weights", &why) && why, "a missing file was loaded");
+    expect(!@NAME@_load(@?DEVICE@device, @/DEVICE@"/nonexistent/@NAME@.weights", &why) && why, "a missing file was loaded");
     expect(refused(weights, size - 1, size > HEAD ? "short" : "not the weights"),
            "weights without their last byte were loaded");
     expect(refused(weights, HEAD / 2, "not the weights"), "half a head was loaded");

@@ -25,8 +25,8 @@ __asm__(".pushsection .rodata,\"a\",%progbits\n"
         ".size @NAME@_weights_start,.-@NAME@_weights_start\n"
         ".popsection\n");
 
-@NAME@_model *@NAME@_load_embedded(const char **why)
+@NAME@_model *@NAME@_load_embedded(@?DEVICE@@NAME@_device *device, @/DEVICE@const char **why)
 {
     const uintptr_t start = (uintptr_t)@NAME@_weights_start, end = (uintptr_t)@NAME@_weights_end;
-    return @NAME@_@?PACKED_AHEAD@use@/PACKED_AHEAD@@!PACKED_AHEAD@load_memory@/PACKED_AHEAD@(@NAME@_weights_start, (size_t)(end - start), why);
+    return @NAME@_@?PACKED_AHEAD@use@/PACKED_AHEAD@@!PACKED_AHEAD@load_memory@/PACKED_AHEAD@(@?DEVICE@device, @/DEVICE@@NAME@_weights_start, (size_t)(end - start), why);
 }
