@@ -308,9 +308,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _check_device(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that say nothing of the code of a device."""
-    for option in ("compare", "debug-layers", "check"):
-        if getattr(arguments, option.replace("-", "_")):
-            raise SpecError(f"--device {arguments.device}: runs networks; leave out --{option}")
+    if arguments.compare:
+        raise SpecError(f"--device {arguments.device}: peers run on the CPU; leave out --compare")
     for option in ("python", "freestanding", "isas", "packed-weights"):
         if getattr(arguments, option.replace("-", "_")):
             raise SpecError(

@@ -234,7 +234,7 @@ def _device_code(
     memory = NetworkMemory(
         len(program.arguments), len(program.outputs), lowering.arena.size, weights.constants_size,
         weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
-        tuple(packing.functions),
+        tuple(packing.functions), apart=lowering.apart,
     )  # fmt: skip
     module = join([_stages_module(lowering), packing, *(layer.module for layer in layers)])
     units = dict.fromkeys([HeaderSet(isa.name), *(layer.header_set for layer in layers)])

@@ -20,7 +20,7 @@ class NetworkMemory:
 
     ``constants`` are the places and sizes of arrays that stages read as they are; ``packed_by``
     names a function for each of the arrays behind them, which packs it. ``literals`` are numbers
-    that calls of layers take from memory.
+    that calls of layers take from memory. ``apart``: no two tensors of the arena share memory.
     """
 
     inputs: int
@@ -31,6 +31,7 @@ class NetworkMemory:
     constants: tuple[tuple[int, int], ...]
     packed_by: tuple[str, ...]
     literals: tuple[float, ...] = ()
+    apart: bool = False
 
     @property
     def buffers(self) -> tuple[str, ...]:

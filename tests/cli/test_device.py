@@ -77,11 +77,11 @@ class TestOnADevice:
         printed = done("compile", model, "--device", "opencl:0", "--level", "estimate")
         assert printed.startswith("group") and "whole network: " in printed
 
-    @pytest.mark.parametrize("option", ["--compare=onnxruntime", "--debug-layers", "--check"])
+    @pytest.mark.parametrize("option", ["--compare=onnxruntime"])
     def test_what_needs_c_is_refused(self, model: Path, option: str) -> None:
         said = error_of("compile", model, "--device", "opencl:0", option, status=2)
         name = option.partition("=")[0]
-        assert said == f"polysci: error: --device opencl:0: runs networks; leave out {name}"
+        assert said == f"polysci: error: --device opencl:0: peers run on the CPU; leave out {name}"
 
     @pytest.mark.parametrize("option", ["--python", "--freestanding", "--isas=avx2", "--isa=avx2",
                                         "--packed-weights", "--threads=pthread:2"])  # fmt: skip
@@ -105,6 +105,11 @@ class TestOnADevice:
                       tmp_path / "narrow")  # fmt: skip
         assert ran.returncode == 1 and not (tmp_path / "narrow").exists()
         assert "no kernels of bf16 to bf16; f32 has some" in ran.stderr
+
+    @pytest.mark.parametrize("option", ["--debug-layers", "--check"])
+    def test_every_tensor_beside_the_reference(self, model: Path, option: str) -> None:
+        said = done("compile", model, "--device", "opencl:0", option)
+        assert "all 5 tensors are right" in said
 
     def test_winograd_and_bytes_have_no_kernels(self) -> None:
         on = ("--device", "opencl:0")

@@ -10,9 +10,10 @@ import onnx
 import pytest
 
 import polysci
-from polysci.errors import BuildError, UnsupportedError
+from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.export.network_project import write_freestanding, write_package
-from polysci.network.compiled import CompileOptions, compile_network
+from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
+from polysci.network.debug import compare_tensors, first_wrong, tensors
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
@@ -188,6 +189,16 @@ def test_networks_compute_on_the_device_what_they_do_here(
         for name, array in expected.items():
             assert np.allclose(results[name], array, rtol=1e-5, atol=1e-6)
     assert device.runner.packed_weights().nbytes == device.runner.model_bytes
+
+
+def test_tensors_are_read_where_they_share_no_memory(target: Target) -> None:
+    network = compile_network(two_layers(), CompileOptions("estimate", target=target))
+    inputs = {"x": reals(1, 3, 6, 6, seed=3)}
+    with pytest.raises(SpecError, match="its tensors share memory"):
+        tensors(network, inputs)
+    apart = rebuild_network(network, apart=True)
+    assert {"r1", "s", "g", "y"} <= tensors(apart, inputs).keys()
+    assert first_wrong(compare_tensors(apart, inputs, strict=True)) is None
 
 
 def test_stages_are_timed_by_marks(target: Target) -> None:

@@ -273,8 +273,12 @@ class OpenCLNetwork:
         return memoryview(np.concatenate(parts).tobytes())
 
     def tensors(self, context: OpenCLContext, size: int) -> Array | None:
-        """Return nothing: tensors stay on the device."""
-        return None
+        """Return a copy of a context's tensors; None where they share memory."""
+        if not self.memory.apart:
+            return None
+        copy = np.empty(size, np.uint8)
+        self.library.queue.copy_out(context.arena, copy)
+        return copy
 
     def stage_times(self, context: OpenCLContext, stages: int) -> list[float]:
         """Return the marks of the context's last run, in seconds of its kernels."""
