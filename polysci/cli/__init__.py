@@ -15,6 +15,7 @@ from polysci.cli import (
     check,
     compile,
     conformance,
+    digest,
     doctor,
     explain,
     export,
@@ -91,7 +92,7 @@ class PrintCompletion(argparse.Action):
 
 
 COMMANDS = (
-    *(optimize, compile, bench, rank, explain, report, check, export),
+    *(optimize, compile, bench, rank, explain, report, check, export, digest),
     *(wisdom, learn, machine, farm, conformance, doctor),
 )
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -151,6 +152,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci export resnet50 -o resnet50",
             "polysci export mb1ic64ih56oc64kh3ph1 --isas avx512,avx2,portable -o layer",
             "polysci export mb1ic64ih56oc64kh3ph1 --python -o layer",
+        ),
+        "digest": (
+            "polysci digest model.onnx -o model.txt",
+            "polysci digest model.onnx --against model.txt --device opencl:0",
         ),
         "wisdom": (
             "polysci wisdom list",
