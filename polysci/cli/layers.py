@@ -90,8 +90,7 @@ def device_option(command: argparse.ArgumentParser) -> None:
     """Add ``--device``, for commands whose code devices run."""
     command.add_argument(
         "--device", metavar="NAME",
-        help="run on a device, as opencl:0, with schedules that are predicted; 'polysci machine' "
-        "lists devices (host)",
+        help="run on a device, as opencl:0; 'polysci machine' lists devices (host)",
     )  # fmt: skip
 
 
@@ -266,7 +265,7 @@ def device_of(arguments: argparse.Namespace) -> Target | None:
         return None
     for option in ("isa", "machine", "scheduler", "tuner"):
         if getattr(arguments, option, None) is not None:
-            raise SpecError(f"--device {name}: its code is predicted here; leave out --{option}")
+            raise SpecError(f"--device {name}: it has its own description; leave out --{option}")
     (target,) = backend_named(name).targets()
     return target
 
@@ -427,8 +426,6 @@ def tune_layers(
     target = search_target.target if search_target else target_of(arguments)
     machine = search_target.machine if search_target else machine_of(arguments)
     level = search_target.level if search_target else arguments.level
-    if device_of(arguments):
-        level = "estimate"  # nothing times the code of devices
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
         if problem.key in tuned:

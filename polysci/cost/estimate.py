@@ -36,6 +36,11 @@ class Context:
         return self.machine.peak * self.machine.fastest(self.compute)
 
     @property
+    def measured_peak(self) -> float | None:
+        """GFLOP/s of ``peak`` where it was measured; None where it is assumed."""
+        return self.peak if self.machine.measured else None
+
+    @property
     def l2(self) -> float:
         """Bytes of L2 that a thread has."""
         return self.target.share(self.target.second_level.name, self.threads)

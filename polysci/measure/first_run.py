@@ -1,6 +1,6 @@
 """The first run of a layer's code on this machine: exact integers, in a worker process.
 
-One process is kept for all checks of this one; threads take turns.
+One process a backend is kept for all checks of this one; threads take turns.
 """
 
 from __future__ import annotations
@@ -49,27 +49,25 @@ def _digest(path: Path) -> bytes:
 
 
 class _Kept:
-    """The worker process of this process; a fork has none."""
+    """The worker processes of this process, by their backends; a fork has none."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.bench: Bench | None = None
+        self.benches: dict[str, Bench] = {}
 
     def check(self, path: Path, problem: Problem, source: Source, backend: Backend) -> None:
         """Raises CandidateError where the code is wrong, CheckError where no worker starts."""
         with self.lock:
+            bench = self.benches.pop(backend.name, None) or Bench(problem, backend=backend)
             try:
-                if self.bench is None:
-                    self.bench = Bench(problem, backend=backend)
-                self.bench.timeout, self.bench.backend = time_limit(problem), backend
-                self.bench.take(problem)
-                self.bench.check(path, SYMBOL, source.schedule)
+                bench.timeout, bench.backend = time_limit(problem), backend
+                bench.take(problem)
+                bench.check(path, SYMBOL, source.schedule)
             except BaseException:  # a process that was interrupted may answer later
-                if self.bench is not None:
-                    with suppress(Exception):
-                        self.bench.close()
-                self.bench = None
+                with suppress(Exception):
+                    bench.close()
                 raise
+            self.benches[backend.name] = bench
 
 
 _kept = _Kept()

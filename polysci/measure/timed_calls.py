@@ -16,6 +16,7 @@ from polysci.runtime.backend import Backend
 # takes 18 or 38 us.
 PAGE_OFFSETS: Final = (0, arrays.PAGE - arrays.BEHIND, 1088, 3136)
 _WARM_UP_S: Final = 5e-3
+_WAITS: Final = 5  # times a sample's seconds that it may take by the clock
 _TRIALS: Final = 5  # samples that decide between paths
 _COPIES: Final = 1 << 14  # problems of under 4 KiB stay in some cache
 
@@ -45,13 +46,17 @@ class Timed:
             self.seconds(1)
 
     def calls(self, least_s: float) -> int:
-        """Warm up; return how many calls make a sample of ``least_s`` seconds or 100 ticks."""
+        """Warm up; return how many calls make a sample of ``least_s`` seconds or 100 ticks.
+
+        Where a device takes longer to begin a call than for the call, they are fewer.
+        """
         least = max(least_s, 100 * time.get_clock_info("perf_counter").resolution)
-        spent, calls, once = 0.0, 0, inf
-        while calls < 2 or (spent < _WARM_UP_S and calls < 1000):
-            seconds = self.seconds(1)
-            spent, calls, once = spent + seconds, calls + 1, min(once, seconds)
-        return ceil(least / once)
+        calls, once, spent, start = 0, inf, inf, time.perf_counter()
+        while calls < 2 or (time.perf_counter() - start < _WARM_UP_S and calls < 1000):
+            began = time.perf_counter()
+            calls, once = calls + 1, min(once, self.seconds(1))
+            spent = min(spent, time.perf_counter() - began)
+        return ceil(least / max(once, spent / _WAITS))
 
     def seconds(self, calls: int) -> float:
         """Mean time of one of several calls in a row."""

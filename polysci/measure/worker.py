@@ -1,97 +1,39 @@
 """The process that loads untrusted binaries: ``python -m polysci.measure.worker BACKEND``.
 
-JSON lines in and out: the questions are the public methods of ``Worker``. Buffers lie between two
-inaccessible pages: an access outside of one crashes or leaves a trace.
+JSON lines in and out: the questions are the public methods of ``Worker``.
 """
 
-import ctypes
-import mmap
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Any, Final, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from polysci.errors import CheckError
-from polysci.loop_ir.interface import ALIGNMENT, NO_ISA, OK
 from polysci.lower.algorithm import ExactInputs
 from polysci.lower.registry import ALGORITHMS, DEFAULT
 from polysci.lower.registry import load as load_algorithm
+from polysci.measure.checked_call import OPTIONAL, CheckedCall, expect_ok
 from polysci.measure.disturbance import ReferenceLoop, observe, watches_samples
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Array, Arrays
+from polysci.measure.operands import CheckedOperand, CheckMemory, Guarded, Side, check_memory
 from polysci.measure.timed_calls import PAGE_OFFSETS, Timed, count_copies
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import precision_named
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
 from polysci.printers import interface
-from polysci.runtime.backend import Backend, DeviceLibrary, LoadedFunctions, bind
+from polysci.runtime.backend import Argument, Backend, DeviceLibrary, LoadedFunctions, bind
 from polysci.runtime.backends import backend_named
 from polysci.runtime.build.library import Library
 from polysci.runtime.worker_process import serve
-
-Side = Literal["start", "end"]
-
-_PROT_NONE: Final = 0
-_CANARY: Final = 0xA5
-
-
-class Guarded:
-    """``size`` bytes that start right behind one guard page or end right before the other.
-
-    With ``align`` (bytes) the end may stay up to ``align - 1`` bytes short of the guard page; what
-    lies between buffer and guard pages is filled with a pattern that ``first_trespass`` verifies.
-    ``array`` is the buffer as f32 elements, ``raw`` as bytes; both keep the memory alive.
-    """
-
-    __slots__ = ("_after", "_before", "_body", "_pages", "array", "raw")
-
-    def __init__(self, size: int, side: Side, align: int = 4) -> None:
-        page = mmap.PAGESIZE
-        self._body = max(-(-size // page), 1) * page
-        # The mapping belongs to the arrays made from it and goes with the last of them.
-        self._pages = np.frombuffer(mmap.mmap(-1, self._body + 2 * page), np.uint8)
-        self._protect(0, page, _PROT_NONE)
-        self._protect(page + self._body, page, _PROT_NONE)
-        first = page + (0 if side == "start" else (self._body - size) // align * align)
-        self.raw: NDArray[np.uint8] = self._pages[first : first + size]
-        self.array: NDArray[np.float32] = self.raw[: size // 4 * 4].view(np.float32)
-        self._before = self._pages[page:first]
-        self._after = self._pages[first + size : page + self._body]
-        self._before[:] = self._after[:] = _CANARY
-
-    def first_trespass(self) -> str | None:
-        """Return where someone wrote outside the buffer but inside its pages, or None."""
-        for where, slack in (("after the end", self._after), ("before the start", self._before)):
-            touched = np.flatnonzero(slack != _CANARY)
-            if touched.size:
-                far = touched[-1] + 1 if slack is self._after else slack.size - touched[0]
-                return f"as far as {far} bytes {where}"
-        return None
-
-    def freeze(self) -> None:
-        """Make the buffer read-only: a write crashes."""
-        self._protect(mmap.PAGESIZE, self._body, mmap.PROT_READ)
-
-    def _protect(self, offset: int, size: int, protection: int) -> None:
-        address = ctypes.c_void_p(self._pages.ctypes.data + offset)
-        if _libc.mprotect(address, ctypes.c_size_t(size), ctypes.c_int(protection)):
-            code = ctypes.get_errno()
-            raise OSError(code, f"mprotect: {os.strerror(code)}")
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
@@ -101,7 +43,6 @@ OPERATIONS: Final = (
 _PROBE_RUNS: Final = 5
 _CLOCK_ROUNDS: Final = 2000  # of 32 cycles or so: 20 microseconds
 _ENDLESS: Final = 1 << 50  # iterations of a loop that does something
-_UNSET: Final = 0xFF  # every byte of a buffer before a run, which makes f32 NaN
 
 
 def main() -> None:
@@ -150,8 +91,8 @@ class Worker:
         self._special: tuple[ExactInputs, Arrays | Reals] | None = None
         self._reals: Arrays | Reals | None = None
         self._bound: tuple[str, tuple[int, ...]]  # of the reals: an algorithm and its numbers
-        self._guarded: dict[tuple[int, str, Side], Guarded] = {}
-        self._copies: list[tuple[Array, Array]] = []
+        self._inputs: dict[tuple[int, str, Side], CheckedOperand] = {}
+        self._copies: list[tuple[Argument, Argument, tuple[Array, Array]]] = []
         self._timed: list[tuple[Timed, int, bool]] = []
         self._warm: int | None = None  # the last function that was timed
         self._reference: ReferenceLoop | None = None
@@ -161,7 +102,7 @@ class Worker:
         """Make inputs and references of a problem; forgets the previous one."""
         self._problem = parse_problem(problem, layout, dtype), seed
         self._arrays, self._special, self._reals = Arrays.of(*self._problem), None, None
-        self._guarded = {}
+        self._inputs = {}
         return self.unload()
 
     def check(
@@ -182,7 +123,7 @@ class Worker:
         problem, seed = self._problem
         bound = algorithm, tuple(numbers)
         if self._reals is None or self._bound != bound:
-            self._guarded, self._bound = {}, bound
+            self._inputs, self._bound = {}, bound
             if precision_named(problem.dtype).integer:  # nothing is rounded: other numbers
                 self._reals = Arrays.of(problem, seed + 1)
             else:
@@ -214,7 +155,7 @@ class Worker:
         """
         functions = self._bind(so, symbol)
         # The largest problems need the memory now.
-        self._guarded, self._special, self._reals = {}, None, None
+        self._inputs, self._special, self._reals = {}, None, None
         _stage(f"timing {symbol}")
         timed = self._ready(functions, cold_bytes, weights_only)
         self._timed.append((timed, timed.calls(min_sample_s), cold_bytes > 0))
@@ -302,7 +243,7 @@ class Worker:
         if self._special is None or self._special[0] != exact:
             arrays = Arrays.of(*self._problem, exact)
             reference = Reals.of_integers(self._problem[0], arrays) if activated else arrays
-            self._special, self._guarded = (exact, reference), {}
+            self._special, self._inputs = (exact, reference), {}
         return self._special[1]
 
     def _verify(
@@ -310,8 +251,9 @@ class Worker:
     ) -> Iterator[tuple[str, Array]]:
         """Yield every variant and its checked result, with buffers at either guard page."""
         functions = self._bind(so, symbol)
-        yield from self._results(symbol, functions, reference, "end", ("plain", "fused"))
-        yield from self._results(symbol, functions, reference, "start", ("fused",))
+        for side in check_memory(functions.library).sides:
+            variants = ("plain", "fused") if side == "end" else ("fused",)
+            yield from self._results(symbol, functions, reference, side, variants)
 
     def _results(
         self,
@@ -321,34 +263,22 @@ class Worker:
         side: Side,
         variants: tuple[str, ...],
     ) -> Iterator[tuple[str, Array]]:
-        pointer = _pointers(functions)
-        shape, y_type = self._problem[0].y_shape, precision_named(self._problem[0].dtype).y
+        memory = check_memory(functions.library)
         zero, to = _quantities(functions, reference, side)
-        where = f"with the {side} of every buffer at a guard page"
+        call = CheckedCall(symbol, functions, memory, side, self._problem[0], zero, to[:1])
+        where = memory.words(side)
         _stage(f"{symbol}_pack_weights, {where}")
-        packed = _unset(functions.packed_size, side, ALIGNMENT)
-        w = self._input(reference, "w", side)
-        functions.pack(pointer(w.raw), pointer(packed.raw), *zero)
-        _expect_intact(f"{symbol}_pack_weights", packed=packed)
-        packed.freeze()
+        w = self._input(memory, reference, "w", side)
+        packed = call.pack(w)
         for variant in variants:
             what = f"{symbol}, {'bias + residual + clamp' if variant == 'fused' else 'plain'} call"
             _stage(f"{what}, {where}")
-            y = _unset(y_type.bytes * prod(shape), side, y_type.bytes)
-            workspace = _unset(functions.workspace_size, side, ALIGNMENT)
-            optional = [
-                pointer(self._input(reference, name, side).raw if variant == "fused" else None)
-                for name in ("bias", "residual", "clamp")
-            ]
-            x = pointer(self._input(reference, "x", side).raw)
-            status = functions.run(
-                x, pointer(packed.raw), pointer(y.raw), *optional, *to[:1], pointer(workspace.raw)
-            )
-            _expect_ok(what, status)
-            _expect_intact(what, y=y, workspace=workspace)
-            result = y.raw.view(y_type.numpy).reshape(shape)
+            names = ("x", *OPTIONAL) if variant == "fused" else ("x",)
+            operands = {name: self._input(memory, reference, name, side) for name in names}
+            result = call.run(what, operands, packed)
             if fault := reference.fault(variant, result):
-                raise CheckError(f"{what}: wrong result: {fault}")
+                cause = call.cause(what, operands, w, result)
+                raise CheckError(f"{what}: wrong result: {fault}{cause}")
             yield variant, result
 
     def _bind(self, so: str, symbol: str) -> LoadedFunctions:
@@ -357,39 +287,44 @@ class Worker:
         library = self._backend.load(Path(so), interface.declarations(symbol, precision))
         return bind(library, symbol)
 
-    def _input(self, reference: Arrays | Reals, name: str, side: Side) -> Guarded:
-        """Return an input in read-only memory, made once for each placement."""
+    def _input(
+        self, memory: CheckMemory, reference: Arrays | Reals, name: str, side: Side
+    ) -> CheckedOperand:
+        """Return an input in memory to read, made once for each placement."""
         key = id(reference), name, side
-        if key not in self._guarded:
-            array = reference.inputs[name]
-            guarded = Guarded(array.nbytes, side, array.itemsize)
-            guarded.raw[:] = array.reshape(-1).view(np.uint8)
-            guarded.freeze()
-            self._guarded[key] = guarded
-        return self._guarded[key]
+        if key not in self._inputs:
+            self._inputs[key] = memory.keep(reference.inputs[name], side)
+        return self._inputs[key]
 
     def _ready(self, functions: LoadedFunctions, cold_bytes: int, weights_only: bool) -> Timed:
-        pointer, (of_x, of_y, of_w, of_workspace) = _pointers(functions), PAGE_OFFSETS
+        library, (of_x, of_y, of_w, of_workspace) = functions.library, PAGE_OFFSETS
+        place = check_memory(library).place
         x, y = self._arrays.inputs["x"], self._arrays.plain
         size = functions.packed_size + (0 if weights_only else x.nbytes + y.nbytes)
         count = count_copies(size, cold_bytes)
         pairs = 1 if weights_only else count
         while len(self._copies) < pairs:
-            self._copies.append((aligned.reserve_copy(x, of_x), aligned.reserve_copy(y, of_y)))
-        packed = [aligned.reserve([ceil(functions.packed_size / 4)], of_w)]
+            pair = aligned.reserve_copy(x, of_x), aligned.reserve_copy(y, of_y)
+            self._copies.append((*map(place, pair), pair))
+        packed = aligned.reserve([ceil(functions.packed_size / 4)], of_w)
         w = aligned.copy(self._arrays.inputs["w"])  # a name: a pointer does not keep it alive
         zero, to = _quantities(functions, self._arrays)
         timed = (0,) * len(zero)  # as after a ReLU
-        functions.pack(pointer(w), pointer(packed[0]), *timed)
-        packed += [aligned.reserve_copy(packed[0], of_w) for _ in range(count - 1)]
+        first = place(packed)
+        functions.pack(place(w), first, *timed)
+        if library.copy_out:
+            library.copy_out(first, packed)
+        copies = [packed, *(aligned.reserve_copy(packed, of_w) for _ in range(count - 1))]
         workspace = aligned.reserve([ceil(functions.workspace_size / 4)], of_workspace)
-        fixed = (*[pointer(None)] * 3, *to[:1], pointer(workspace))
+        fixed = (*[library.null] * 3, *to[:1], place(workspace))
         calls = [
-            (pointer(x), pointer(p), pointer(y), *fixed)
-            for (x, y), p in zip(cycle(self._copies[:pairs]), packed, strict=False)
+            (x, p, y, *fixed)
+            for (x, y, _), p in zip(
+                cycle(self._copies[:pairs]), [first, *map(place, copies[1:])], strict=False
+            )
         ]
-        _expect_ok("timed call", functions.run(*calls[0]))
-        kept = (functions, packed, workspace, to)
+        expect_ok("timed call", functions.run(*calls[0]))
+        kept = (functions, copies, workspace, to)
         return Timed(self._backend, functions.run, cycle(calls), kept)
 
 
@@ -397,11 +332,6 @@ def _ffi_of(functions: LoadedFunctions) -> Any:
     """Return what makes the pointers of a library of the host."""
     assert isinstance(functions.library, Library)
     return functions.library.ffi
-
-
-def _pointers(functions: LoadedFunctions) -> Callable[[Array | None], Any]:
-    ffi = _ffi_of(functions)
-    return lambda array: ffi.cast("void *", 0 if array is None else array.ctypes.data)
 
 
 def _quantities(
@@ -423,25 +353,6 @@ def _quantities(
     struct.residual_scale, struct.y_zero = scales.residual_scale, scales.y_zero
     struct.residual_zero = scales.residual_zero
     return zero, (struct, guarded)
-
-
-def _unset(size: int, side: Side, align: int) -> Guarded:
-    guarded = Guarded(size, side, align)
-    guarded.raw[:] = _UNSET
-    return guarded
-
-
-def _expect_ok(what: str, status: int) -> None:
-    if status == NO_ISA:
-        raise CheckError(f"{what}: this CPU lacks the instruction set it was generated for")
-    if status != OK:
-        raise CheckError(f"{what}: returned {status}, expected {OK}")
-
-
-def _expect_intact(what: str, **buffers: Guarded) -> None:
-    for name, buffer in buffers.items():
-        if where := buffer.first_trespass():
-            raise CheckError(f"{what}: wrote outside {name}: {where}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from polysci.printers.network import include_header
 from polysci.runtime.backends import backend_named
 from polysci.runtime.policy import read_policy
 from polysci.runtime.worker_process import WorkerProcess
+from polysci.target.target import HOST
 
 WARM_UP_S: Final = 5e-3
 SAMPLE_S: Final = 20e-3
@@ -118,10 +119,11 @@ class NetworkProcess(WorkerProcess):
 def check_first_run(code: Code, library: Path, threads: int) -> None:
     """Run a built network once in a process of its own, unless it ran or the policy says not to.
 
+    On a device there is no such process, but for each of its layers.
+
     Raises CheckError where it crashes or hangs.
     """
-    isolated = backend_named(code.backend).measured
-    if not isolated or has_run(library) or not read_policy().first_runs:
+    if code.backend != HOST or has_run(library) or not read_policy().first_runs:
         return
     try:
         NetworkProcess(code, library, threads).close()

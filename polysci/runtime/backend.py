@@ -49,6 +49,9 @@ class DeviceLibrary(Protocol):
     def copy_out(self) -> Callable[[Argument, Array], None] | None:
         """Return what copies a result to its array; None where the memory is shared."""
 
+    def part(self, argument: Argument, start: int, size: int) -> Argument:
+        """Return the argument of so many bytes of a buffer; ``start`` is a multiple of 4096."""
+
     def scales(self, scales: Scales, by_channel: Array) -> Argument:
         """Return the argument of the scales of an integer result."""
 
@@ -92,8 +95,8 @@ class Backend(Protocol):
     """The device descriptions of one kind of device, and what builds, loads, runs and times code.
 
     ``name`` is its row in ``runtime.backends.BACKENDS``, which targets and worker processes name.
-    ``measured`` says whether ``measure.worker`` checks and times its code, which then works on the
-    memory of that process; rates are assumed where it does not.
+    ``measured`` says whether ``measure.worker`` checks and times the code of layers. ``compiler``
+    identifies in records what builds it.
     """
 
     @property
@@ -101,6 +104,9 @@ class Backend(Protocol):
 
     @property
     def measured(self) -> bool: ...
+
+    @property
+    def compiler(self) -> str: ...
 
     def targets(self) -> tuple[Target, ...]:
         """Return the devices that are there, the best first."""

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, Final
 
 from polysci.errors import SpecError
-from polysci.target.target import Target
+from polysci.target.target import HOST, Target
 
 MIN_SAMPLE_S: Final = 2e-3
 RECORDED: Final = "recorded"  # the protocol of what a record says
@@ -149,8 +149,9 @@ def host_digest(description: str) -> str:
 
 
 def host_of(target: Target) -> str:
-    """Return the name under which this machine's records are kept."""
-    return host_digest(f"{target} {target.features}")
+    """Return the name under which records of this machine, or of a device of it, are kept."""
+    device = "" if target.backend == HOST else f" {target.model_name}"
+    return host_digest(f"{target} {target.features}{device}")
 
 
 def protocol(samples: int, min_sample_s: float = MIN_SAMPLE_S, cold: bool = False) -> str:

@@ -107,7 +107,7 @@ def serve(service: object, operations: tuple[str, ...]) -> None:
             raise ValueError(f"op: expected one of {', '.join(operations)}, got {op!r}")
         try:
             answer = getattr(service, op)(**question)
-        except PolysciError as error:
+        except (PolysciError, MemoryError) as error:
             answer = {"fault": str(error), "unsupported": isinstance(error, UnsupportedError)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -33,7 +33,7 @@ from polysci.runtime.build.folder import cache_dir, dirs_to_read
 from polysci.target import microkernels
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import HeaderSet, Microkernel
-from polysci.target.target import Target
+from polysci.target.target import HOST, Target
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
 from polysci.tune.probes import (
     BLOCK,
@@ -65,11 +65,11 @@ Probe = tuple[str, Path]  # a function, and the shared object that holds it
 def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """Return the stored parameters of a device, with the rates of kernels for inputs of type ``x``.
 
-    Measured now if there are none, assumed where code of the device's backend is not measured.
+    Measured now if there are none; those of a device that is not the host are assumed.
     Where measuring fails, as on a busy machine, a warning is logged, and assumed rates stand in
     until the process ends.
     """
-    if not backend_of(target).measured:
+    if target.backend != HOST:
         return assume_rates(target)
     if machine := load_rates(target, x):
         return machine

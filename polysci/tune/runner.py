@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from polysci.cost import Context
-from polysci.errors import CheckError, PolysciError
+from polysci.errors import CheckError, PolysciError, UnsupportedError
 from polysci.measure.bench import Bench, Candidate, CandidateError
 from polysci.measure.samples import Sample, Samples
 from polysci.measure.trials import BuiltSchedule, build_trials, time_trials
 from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_of
-from polysci.runtime.build.compiler import find_compiler
 from polysci.space.schedule import Schedule
+from polysci.target.target import HOST
 from polysci.tune.probes import build_reference, peak_text, peak_units, reference_kernel
 
 
@@ -78,14 +78,16 @@ class LocalRunner:
         self.problem, self.context = problem, context
         self.usual = usual_rate(context) if usual is None else usual
         self._loop: Candidate | None = None
-        self.compiler = find_compiler().identity  # its absence is no fault of a candidate
-        self.width = 1
         backend = backend_of(context.target)
+        self.compiler = backend.compiler  # its absence is no fault of a candidate
+        self.width = 1
         self._bench = Bench(problem, context.threads, backend=backend)
         self._built: dict[Schedule, BuiltSchedule] = {}
 
     def __enter__(self) -> Self:
         """Have a loop of known work run around every sample, if it can be built."""
+        if self._bench.backend.name != HOST:  # the loop is C
+            return self
         with suppress(PolysciError):
             self._loop = build_reference(self.context.target, self.context.threads)
             self._bench.watch(*self._loop, self.usual)
@@ -128,7 +130,9 @@ class LocalRunner:
                 raise FaultyScheduleError(schedule, str(samples)) from samples
 
     def peak(self) -> Sample:
-        """Return a sample of the loop that reaches the FMA peak of these types."""
+        """Return a sample of the loop that reaches the FMA peak of these types, which is C."""
+        if self._bench.backend.name != HOST:
+            raise UnsupportedError(f"{self._bench.backend.name}: no loop reaches its peak")
         isa = self.context.target.isa.name
         unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
         return self._bench.peak(

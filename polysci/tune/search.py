@@ -256,9 +256,10 @@ class _ScheduleSearch:
         if known is None:
             return None
         context = self._context()
+        peak = context.measured_peak
         measurement = Measurement(
             (known.record.seconds,), self.problem.flops, str(known.schedule), RECORDED,
-            self.options.threads, self.records.host, context.peak * self.options.threads,
+            self.options.threads, self.records.host, peak and peak * self.options.threads,
             known.record.dropped, known.record.speed, self.problem.multiplied_flops,
         )  # fmt: skip
         predicted = choice.predict_seconds(self.problem, context, known.schedule)

@@ -316,17 +316,17 @@ class Trials:
         source = emit(self.problem, trial.schedule, self.context.threads)
         return trial, source, measurement
 
-    def _peak(self, runner: TrialRunner) -> tuple[float, bool]:
+    def _peak(self, runner: TrialRunner) -> tuple[float | None, bool]:
         """Peak of one core for these types, now or when it was calibrated, times the threads.
 
         The higher one: a busy neighbour can take half of either, and nothing adds to it. Then,
-        whether other work disturbed it now.
+        whether other work disturbed it now. None where it was never measured.
         """
-        peak, disturbed = self.context.peak, False
+        peak, disturbed = self.context.measured_peak or 0.0, False
         with suppress(PolysciError):
             now = runner.peak()
             peak, disturbed = max(peak, 1e-9 / now.seconds), now.disturbed
-        return peak * self.context.threads, disturbed
+        return peak * self.context.threads or None, disturbed
 
 
 def finalists(trials: Iterable[Trial], least: int) -> list[str]:

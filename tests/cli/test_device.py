@@ -38,7 +38,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
 def test_a_device_has_its_own_description(option: str) -> None:
     name = option.partition("=")[0]
     assert error_of("optimize", LAYER, "--device", "opencl:0", option, status=2) == (
-        f"polysci: error: --device opencl:0: its code is predicted here; leave out {name}"
+        f"polysci: error: --device opencl:0: it has its own description; leave out {name}"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from polysci.errors import BuildError, CheckError, SpecError
 from polysci.measure import integer_reference
 from polysci.measure import worker as worker_module
-from polysci.measure.worker import Guarded
+from polysci.measure.operands import Guarded
 from polysci.ops.convolutions import Conv2d
 from polysci.printers import interface
 from polysci.runtime.backend import bind
@@ -211,7 +211,7 @@ def test_a_difference_counts_and_locates() -> None:
 
 GUARDED = """
 import sys
-from polysci.measure.worker import Guarded
+from polysci.measure.operands import Guarded
 buffer = Guarded(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
 if sys.argv[5] == "frozen":
     buffer.freeze()

@@ -138,12 +138,6 @@ def test_faults_have_names(backend: OpenCL, tmp_path: Path) -> None:
         queue_of(0).buffer(1 << 60)
 
 
-def test_what_is_measured_needs_a_service(target: Target) -> None:
-    problem = polysci.Conv2d(N=1, C=4, H=5, W=5, K=8, R=1, S=1)
-    with pytest.raises(UnsupportedError, match="backend opencl:0: no service times its code"):
-        polysci.optimize(problem, "measure", target=target, time_limit=1)
-
-
 def two_layers() -> onnx.ModelProto:
     """Two convolutions, a sum with the input of the second, a mean and a softmax."""
     nodes = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polysci.measure.worker import Guarded
+from polysci.measure.operands import Guarded
 from polysci.numerics.dtypes import COMPUTES, DTYPES, PRECISIONS
 from polysci.printers.headers import headers
 from polysci.runtime.build.compiler import default_flags, find_compiler

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.measure.worker import Guarded
+from polysci.measure.operands import Guarded
 from polysci.numerics.dtypes import from_bf16
 from polysci.printers.headers import headers
 from polysci.target.isas import isa_named

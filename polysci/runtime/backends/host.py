@@ -15,6 +15,7 @@ from polysci.errors import PolysciError
 from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.runtime.build import cache, library
+from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.build.library import Library
 from polysci.target.host import detect
 from polysci.target.target import HOST, Target
@@ -26,6 +27,11 @@ class Host:
 
     name: str = HOST
     measured: bool = True
+
+    @property
+    def compiler(self) -> str:
+        """The C compiler. Raises NoCompilerError."""
+        return find_compiler().identity
 
     def targets(self) -> tuple[Target, ...]:
         """Return this machine."""

@@ -7,9 +7,11 @@ Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches,
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -82,6 +84,22 @@ def target_of(device: Any, number: int) -> Target:
     )  # fmt: skip
 
 
+@contextmanager
+def _plain_errors(what: str) -> Iterator[None]:
+    """Raise MemoryError or PolysciError, in one line, for what a driver reports of ``what``."""
+    cl = import_pyopencl()
+    try:
+        yield
+    except cl.MemoryError as error:
+        raise MemoryError(f"{what}: {_one_line(error)}") from None
+    except cl.Error as error:
+        raise PolysciError(f"{what}: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:MESSAGE]
+
+
 @dataclass(slots=True)
 class Queue:
     """A device with the context and queue of this process; ``seconds`` are those of its kernels."""
@@ -115,14 +133,16 @@ class Queue:
         """Copy an array to the device."""
         buffer = self.buffer(array.nbytes)
         if array.nbytes:
-            import_pyopencl().enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
+            with _plain_errors(f"{array.nbytes} bytes to {self.device.name}"):
+                import_pyopencl().enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
         return buffer
 
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array, when all launches before have ended."""
-        if array.nbytes:
-            import_pyopencl().enqueue_copy(self.queue, array, buffer)
-        self.queue.finish()
+        with _plain_errors(f"{array.nbytes} bytes from {self.device.name}"):
+            if array.nbytes:
+                import_pyopencl().enqueue_copy(self.queue, array, buffer)
+            self.queue.finish()
 
 
 @cache
@@ -173,12 +193,13 @@ class OpenCLLibrary:
                     marks.append(len(events))
                     continue
                 kernel = self.kernels[step.kernel]
-                kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
-                events.append(
-                    enqueue(queue.queue, kernel, (step.items * step.group,), (step.group,))
-                )
-            queue.queue.finish()
-            taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
+                with _plain_errors(f"kernel {step.kernel}, groups of {step.group} work-items"):
+                    kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
+                    sizes = (step.items * step.group,), (step.group,)
+                    events.append(enqueue(queue.queue, kernel, *sizes))
+            with _plain_errors(f"kernels of {name}"):
+                queue.queue.finish()
+                taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
             queue.seconds += sum(taken)
         return [sum(taken[:count]) for count in marks]
 
@@ -200,6 +221,10 @@ class OpenCLLibrary:
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array."""
         self.queue.copy_out(buffer, array)
+
+    def part(self, buffer: Any, start: int, size: int) -> Any:
+        """Return bytes of a buffer as a buffer."""
+        return buffer.get_sub_region(start, size)
 
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Raise UnsupportedError: there are no kernels of whole numbers."""
@@ -291,12 +316,18 @@ class OpenCL:
     """Device ``number`` of OpenCL."""
 
     number: int = 0
-    measured: bool = False  # no process of its own times its code
+    measured: bool = True
 
     @property
     def name(self) -> str:
         """Its row among the backends."""
         return f"{PREFIX}:{self.number}"
+
+    @property
+    def compiler(self) -> str:
+        """The driver of the device."""
+        device = queue_of(self.number).device
+        return f"{device.platform.name.strip()} {device.driver_version} on {device.name.strip()}"
 
     def targets(self) -> tuple[Target, ...]:
         """Return the one device. Raises UnsupportedError where it is not there."""
@@ -314,13 +345,14 @@ class OpenCL:
         device = queue.device
         words = [device.platform.version, device.name, device.driver_version, *options, source]
         key = hashlib.sha256("\0".join(words).encode()).hexdigest()
-        folder = cache_dir() / PREFIX
-        path = folder / f"{key}.cl"
-        if not (path.exists() and path.with_suffix(".bin").exists()):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        path = cache_dir() / PREFIX / key / "code.cl"
+        if not path.exists():
             binary = _compile(queue, source, options)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(path.with_suffix(".bin"), binary)
-            _write(path, source.encode())
+            entry = {"sha256": hashlib.sha256(binary).hexdigest(), "driver": self.compiler}
+            _write(path.with_name("entry.json"), json.dumps(entry).encode())
+            _write(path, source.encode())  # the last: who finds it finds the others
         known = read_launches(source).keys()
         if lacking := set() if holds_network(source) else set(symbols) - known:
             raise BuildError(f"{path}: no function {', '.join(sorted(lacking))}")

@@ -86,6 +86,10 @@ class Library:
     def copy_out(self) -> None:
         """None: results lie where the code wrote them."""
 
+    def part(self, argument: Any, start: int, size: int) -> Any:
+        """Return the address of bytes of a buffer, which it does not keep alive."""
+        return self.ffi.cast("char *", argument) + start
+
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Return the struct of an integer result's scales, which keeps none of them alive."""
         struct = self.ffi.new("polysci_scales *")

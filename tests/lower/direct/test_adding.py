@@ -6,7 +6,7 @@ import pytest
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import EmitOptions
 from polysci.measure.integer_reference import Arrays
-from polysci.measure.worker import Guarded
+from polysci.measure.operands import Guarded
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import values
 from polysci.ops import parse_problem

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polysci.measure.worker import Guarded, Side
+from polysci.measure.operands import Guarded, Side
 from polysci.numerics import arrays
 
 UNSET = 0xFF  # every byte of a buffer that nobody wrote: as f32 a NaN

@@ -152,6 +152,10 @@ class RemoteLibrary:
             raise PolysciError(f"{self.path}: a result has elements without values")
         array[...] = buffer.memory.data.view(array.dtype).reshape(array.shape)
 
+    def part(self, buffer: Buffer, start: int, size: int) -> Any:
+        """Raise UnsupportedError: only checks ask for it."""
+        raise UnsupportedError("the remote device: no parts of buffers")
+
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Raise UnsupportedError: the device has no integer results."""
         raise UnsupportedError("the remote device: no scales of integer results")
@@ -270,6 +274,7 @@ class RemoteBackend:
 
     name: str = NAME
     measured: bool = False
+    compiler: str = "none"
     device: RemoteDevice = field(default_factory=RemoteDevice)
 
     def targets(self) -> tuple[Target, ...]:
