@@ -208,7 +208,7 @@ static void launch_f(net_device *device, cl_mem x, cl_mem y, cl_mem z)
 {
     (void)z;
     for (int64_t i = 2; i < 8; i += 3) {
-        launch(device, f_k0, 3, 2, (const argument[]){OF(x), OF(i)});
+        launch(device, f_k0, 3, 1, 2, (const argument[]){OF(x), OF(i)});
     }
 }
 """

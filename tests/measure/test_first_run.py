@@ -71,9 +71,8 @@ def test_code_is_checked_once(cache, checks):
     assert len(checks) == 1
     worker = first_run._kept.benches["host"].pid
     polysci.compile(LAYER, "estimate", schedule=str(primitive.schedule), flush_denormals=False)
-    assert (
-        len(checks) == 2 and first_run._kept.benches["host"].pid == worker
-    )  # other code, the same process
+    same = first_run._kept.benches["host"].pid == worker  # other code, the same process
+    assert len(checks) == 2 and same
 
 
 @pytest.mark.exhaustive
