@@ -1,12 +1,15 @@
 """Layers and networks of an OpenCL device as C projects, which build without OpenCL's headers."""
 
+import ctypes
 import os
 import re
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import polysci
@@ -257,3 +260,39 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     with pytest.raises(UnsupportedError, match="isas: mb1ic6ih9oc20oh9kh3ph1 has a schedule of"):
         with_isas(layers, ["portable"], "estimate")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_queue_and_memory_of_the_caller(
+    layers: list[ExportedLayer], project: Path, tmp_path: Path
+) -> None:
+    cl, problem = pytest.importorskip("pyopencl"), layers[0].problem
+    done = run(COMPILERS[0], "-std=c11", "-shared", "-fPIC", project / "net.c", "-o", "net.so",
+               "-ldl", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    library.net_why.restype = ctypes.c_char_p
+    context, opened = cl.Context([devices()[0]]), ctypes.c_void_p()
+
+    def open_queue(queue: Any) -> int:
+        at = ctypes.c_void_p(queue.int_ptr)
+        return int(library.net_open_queue(at, ctypes.byref(opened)))
+
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    assert open_queue(cl.CommandQueue(context, properties=out_of_order)) == 4
+    assert library.net_why() == b"the queue of the caller runs commands out of order"
+    queue = cl.CommandQueue(context)
+    assert open_queue(queue) == 0 and opened.value
+    x, w = (np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+            for seed, shape in enumerate((problem.x_shape, problem.w_shape)))  # fmt: skip
+    y = np.empty(problem.y_shape, np.float32)
+    flags = cl.mem_flags.READ_WRITE
+    own_x = cl.Buffer(context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
+    packed = cl.Buffer(context, flags, library.net_layer_1_packed_size())
+    own_y = cl.Buffer(context, flags, y.nbytes)
+    places = [ctypes.c_void_p(it.int_ptr) for it in (own_x, packed, own_y)]
+    weights = w.ctypes.data_as(ctypes.c_void_p)
+    assert library.net_layer_1_pack_weights(opened, weights, places[1]) == 0
+    assert library.net_layer_1_launch(opened, *places, None, None, None, None) == 0
+    library.net_close(opened)
+    cl.enqueue_copy(queue, y, own_y)
+    assert np.array_equal(y, problem.reference(x, w))

@@ -8,7 +8,8 @@
  *   LAYER_pack_weights(device, w, packed)   rearranges the weights; do it once, ahead
  *   LAYER(device, x, packed, y, bias, residual, clamp, workspace)   computes y
  *   LAYER_launch(device, x, packed, y, bias, residual, clamp, workspace)   the same of memory of the
- *     device: the kernels go into its queue, and the call does not wait for their end
+ *     device, for one that was opened with a queue of the caller's: the kernels go into the queue,
+ *     and the caller waits for their end
  *
  * All return @UPPER@_OK or why they failed. The constants LAYER_PACKED_SIZE, LAYER_WORKSPACE_SIZE,
  * LAYER_X_SIZE, LAYER_W_SIZE and LAYER_Y_SIZE are bytes.
