@@ -16,6 +16,7 @@ import polysci
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c, export_python
 from polysci.export.candidates import with_isas
+from polysci.export.device_host import network_files
 from polysci.export.network_project import check_project, write_project
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark
 from polysci.network.compiled import CompileOptions, Network, compile_network
@@ -24,7 +25,10 @@ from polysci.printers.launch_code import launching, string_lines
 from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
+from tests.program.passes.test_in_place import STEP
 from tests.support.exported import WARNINGS, all_passed, run
+from tests.support.networks import read
+from tests.support.onnxmodels import reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
 if not devices():
@@ -296,3 +300,32 @@ def test_a_queue_and_memory_of_the_caller(
     library.net_close(opened)
     cl.enqueue_copy(queue, y, own_y)
     assert np.array_equal(y, problem.reference(x, w))
+
+
+@pytest.mark.exhaustive
+def test_outputs_that_a_run_also_reads(target: Target, tmp_path: Path) -> None:
+    graph = replace(read(STEP), in_place={"m1": "m", "w1": "w"})
+    network = compile_network(graph, CompileOptions("estimate", target=target, name="net"))
+    for path, text in network_files(network.code, flush=True).items():
+        (tmp_path / path).write_text(text)
+    weights = b"".join(network.code.weights_file.pieces())
+    done = run(COMPILERS[0], *STRICT, "-shared", "-fPIC", "net.c", "-o", "net.so", "-ldl",
+               cwd=tmp_path)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    library.net_load_memory.restype = library.net_new.restype = ctypes.c_void_p
+    device = ctypes.c_void_p()
+    assert library.net_open(0, ctypes.byref(device)) == 0
+    size = ctypes.c_size_t(len(weights))
+    model = ctypes.c_void_p(library.net_load_memory(device, weights, size, None))
+    context = ctypes.c_void_p(library.net_new(model))
+    ports = (*network.inputs, *network.outputs)
+    arrays = [reals(*port.shape, seed=at) for at, port in enumerate(ports)]
+    expected = [array.copy() for array in arrays]
+    network.runner.into(expected[:2], expected[2:])
+    places = [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
+    assert library.net_run(context, *places) == 0
+    assert all(map(np.array_equal, arrays, expected))
+    library.net_free(context)
+    library.net_unload(model)
+    library.net_close(device)
