@@ -1,10 +1,8 @@
 """Layers and networks of an OpenCL device as C projects, which build without OpenCL's headers."""
 
 import ctypes
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
-from tests.support.exported import WARNINGS, all_passed, run
+from tests.support.exported import WARNINGS, all_passed, run, run_usage
 from tests.support.networks import read
 from tests.support.onnxmodels import reals
 
@@ -83,12 +81,9 @@ def selftest(folder: Path, *flags: str, cc: str = COMPILERS[0]) -> Path:
     return out
 
 
-def run_without(program: Path, **variables: str) -> tuple[int, str]:
+def run_with(program: Path, **variables: str) -> tuple[int, str]:
     """Run a program with these variables; return its status and what it prints."""
-    env = {**os.environ, **variables}
-    done = subprocess.run(
-        [program], env=env, cwd=program.parent, capture_output=True, text=True, check=False
-    )
+    done = run(program, cwd=program.parent, **variables)
     return done.returncode, done.stdout
 
 
@@ -109,8 +104,8 @@ def test_tiles_of_groups_pass_it_too(target: Target, tmp_path: Path) -> None:
 
 
 def test_without_a_device_the_test_says_so(project: Path, tmp_path: Path) -> None:
-    assert run_without(selftest(project), OCL_ICD_VENDORS=str(tmp_path)) == SKIPPED
-    assert run_without(selftest(project, '-DNET_LOADER="libnowhere.so.1"')) == SKIPPED
+    assert run_with(selftest(project), OCL_ICD_VENDORS=str(tmp_path)) == SKIPPED
+    assert run_with(selftest(project, '-DNET_LOADER="libnowhere.so.1"')) == SKIPPED
 
 
 def test_a_fault_in_the_kernels_is_found(project: Path, tmp_path: Path) -> None:
@@ -164,8 +159,9 @@ def test_networks_compile_without_warnings(whole: Path, tmp_path: Path, cc: str)
 
 def test_a_network_without_a_device(whole: Path, tmp_path: Path) -> None:
     assert run("./example", cwd=whole).stdout.count("y0[") == 5
-    assert run_without(whole / "selftest", OCL_ICD_VENDORS=str(tmp_path)) == SKIPPED
-    done = run_without(whole / "example", OCL_ICD_VENDORS=str(tmp_path))
+    assert run_usage(whole, "net", tmp_path, "-ldl") == ""
+    assert run_with(whole / "selftest", OCL_ICD_VENDORS=str(tmp_path)) == SKIPPED
+    done = run_with(whole / "example", OCL_ICD_VENDORS=str(tmp_path))
     assert done == (1, "no OpenCL device 0: there are 0\n")
 
 
@@ -182,6 +178,7 @@ def test_the_same_network_gives_the_same_bytes(
     check_project(whole, "net")  # what make leaves is no obstacle
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_constant_is_found(whole: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(whole, tmp_path / "net"))
     text = (copy / "net.cl").read_text()

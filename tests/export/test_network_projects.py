@@ -25,7 +25,7 @@ from polysci.network.prepare import graph_of
 from polysci.target.isas import ISAS
 from tests.support.command import done
 from tests.support.compiling import HOSTILE, ISA, compiled, saved, tiny
-from tests.support.exported import WARNINGS, all_passed, run
+from tests.support.exported import all_passed, run, run_usage
 from tests.support.onnxmodels import model, node, reals
 
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
@@ -144,16 +144,7 @@ def test_the_usage_in_the_header_compiles_and_runs(built: Path, tmp_path: Path) 
     write_project(compiled(saved(made, tmp_path / "two.onnx")), tmp_path / "two")
     assert run("make", "libtwo.a", QUICK, cwd=tmp_path / "two").returncode == 0
     for folder, name in ((built, "tiny"), (tmp_path / "two", "two")):
-        header = (folder / f"{name}.h").read_text()
-        lines = re.findall(r"^ \*     (.*)$", header.partition(" * Tensors")[0], re.MULTILINE)
-        assert len(lines) > 8
-        head = ["#include <stdio.h>", f'#include "{name}.h"', "int main(void)", "{"]
-        (tmp_path / "usage.c").write_text("\n".join([*head, *lines, "return 0;", "}", ""]))
-        words = ["-std=c11", *WARNINGS, f"-I{folder}"]
-        files = [str(tmp_path / "usage.c"), str(folder / f"lib{name}.a")]
-        done = run("gcc", *words, *files, "-lm", "-o", str(tmp_path / "usage"), cwd=folder)
-        assert done.returncode == 0, done.stdout
-        assert run(str(tmp_path / "usage"), cwd=folder).returncode == 0
+        assert run_usage(folder, name, tmp_path) == ""
 
 
 def test_sizes_in_the_header(network: Network, built: Path) -> None:

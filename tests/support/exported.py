@@ -93,3 +93,20 @@ def edited(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def run_usage(folder: Path, name: str, scratch: Path, *libraries: str) -> str:
+    """Return what the usage prints that the header of a built network shows."""
+    header = (folder / f"{name}.h").read_text()
+    lines = re.findall(r"^ \*     (.*)$", header.partition(" * Tensors")[0], re.MULTILINE)
+    assert len(lines) > 8
+    head = ["#include <stdio.h>", f'#include "{name}.h"', "int main(void)", "{"]
+    (scratch / "usage.c").write_text("\n".join([*head, *lines, "return 0;", "}", ""]))
+    words = ["-std=c11", *WARNINGS, f"-I{folder}"]
+    files = [scratch / "usage.c", folder / f"lib{name}.a"]
+    program = scratch / "usage"
+    done = run("gcc", *words, *files, "-lm", *libraries, "-o", program, cwd=folder)
+    assert done.returncode == 0, done.stdout
+    done = run(program, cwd=folder)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
