@@ -160,7 +160,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "wisdom": (
             "polysci wisdom list",
             "polysci wisdom export wisdom.json",
-            "polysci wisdom import wisdom.json",
+            "polysci wisdom compare wisdom.json other.json",
         ),
         "learn": (
             "polysci learn",

@@ -1,4 +1,4 @@
-"""polysci wisdom: the records of earlier searches, and what tuners have reached."""
+"""polysci wisdom: the records of earlier searches, two files of them, what tuners have reached."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from polysci.errors import SpecError, WisdomError
 if TYPE_CHECKING:
     from polysci.tune.tuners import TunerState
     from polysci.tune.wisdom import Record
+    from polysci.tune.wisdom.compare import Carried, MachinePair, MachineRecords
 
-HELP = "list, forget, export, import or repair records of earlier searches; list tuners"
+HELP = "list, compare, forget, export, import or repair records of searches; list tuners"
 _LONGEST: Final = 60  # characters of a name
 
 
@@ -44,6 +45,19 @@ def add(command: argparse.ArgumentParser) -> None:
         "records of another machine are candidates to try first",
     )  # fmt: skip
     into.add_argument("file", metavar="FILE")
+    both = actions.add_parser(
+        "compare",
+        help="what the best schedules of one machine cost on another, as far as it timed them, "
+        "and what one setting for all problems loses",
+    )  # fmt: skip
+    both.add_argument("first", metavar="FILE", help="a wisdom file, or one that export wrote")
+    both.add_argument("second", metavar="FILE", help="the same of the other machine")
+    both.add_argument(
+        "--hosts", default=",", metavar="A,B",
+        help="the machines, by their names in 'wisdom list --json' or how these begin (those with "
+        "most problems in each file)",
+    )  # fmt: skip
+    shared.table_options(both)
     forget = actions.add_parser(
         "forget", help="delete records, so that the next search measures again"
     )
@@ -149,6 +163,72 @@ def _import(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    from polysci.tune.wisdom.compare import compare_machines, read_machine
+
+    first, second = arguments.first, arguments.second
+    hosts = arguments.hosts.split(",")
+    if len(hosts) != 2:
+        raise SpecError(f"--hosts {arguments.hosts}: expected two names, as in 3f2a,91bc")
+    machines = [read_machine(path, host) for path, host in zip((first, second), hosts, strict=True)]
+    if Path(first).samefile(second) and machines[0].host == machines[1].host:
+        raise SpecError(f"{first}: given twice; its machines are told apart by --hosts A,B")
+    pair = compare_machines(*machines)
+    if arguments.json:
+        print("\n".join(map(json.dumps, pair.json_rows())))
+    else:
+        print(_pair_table(pair, shared.table_width(arguments)))
+        print("\n".join(_pair_lines(pair, machines)))
+    return 0
+
+
+def _pair_table(pair: MachinePair, width: int | None) -> str:
+    """A line a problem: the times, and what each best schedule costs on the other machine."""
+    from polysci.text.tables import fit, time_text
+
+    schedules = ("A's schedule", "B's schedule")
+    head = ("problem", "threads", "A", "B", "A's on B", "B's on A", *schedules)
+    rows: list[tuple[str, ...]] = [head]
+    for its in pair.layers:
+        rows.append((
+            its.problem, str(its.threads), *map(time_text, its.seconds), _loss(its.first_on_second),
+            _loss(its.second_on_first), its.first_on_second.schedule, its.second_on_first.schedule,
+        ))  # fmt: skip
+    return fit(rows, width, drop=(*reversed(schedules), "threads"), clip=("problem",),
+               left=("problem", *schedules))  # fmt: skip
+
+
+def _loss(carried: Carried) -> str:
+    """The time over the best; a dash where there is none."""
+    return "-" if carried.loss is None else f"{'~' * carried.near}{carried.loss:.3f}"
+
+
+def _pair_lines(pair: MachinePair, machines: Sequence[MachineRecords]) -> list[str]:
+    """The files, the means, and the best single settings."""
+    names, lines = "AB", list[str]()
+    for name, machine in zip(names, machines, strict=True):
+        others = f", one of {machine.others + 1} in it" if machine.others else ""
+        lines.append(f"{name}: {machine.name}, machine {machine.host}{others}")
+    carried = [[its.first_on_second for its in pair.layers],
+               [its.second_on_first for its in pair.layers]]  # fmt: skip
+    for at, mean in enumerate(pair.losses):
+        timed = sum(its.loss is not None for its in carried[at])
+        text = f"{mean:.3f} of its best (geomean)" if mean else "no time"
+        lines.append(
+            f"{names[at]}'s best schedules take on {names[1 - at]}: {text}, {timed} of "
+            f"{len(pair.layers)} timed there"
+        )
+    if any(its.near for rows in carried for its in rows):
+        lines.append("~: timed with the kernel of another instruction set")
+    lines += [
+        f"{name}, one {its.kind} for all: {its.loss:.3f} of tuning each (geomean of the "
+        f"{its.layers} of {len(pair.layers)} that it was timed for): {its.text}"
+        for name, settings in zip(names, pair.settings, strict=True)
+        for its in settings
+    ]
+    return lines
+
+
 def _tuners(arguments: argparse.Namespace) -> int:
     from polysci.tune.tuners import kept_states
 
@@ -181,6 +261,7 @@ def _repair(arguments: argparse.Namespace) -> int:
 _ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
     {
         "list": _list, "export": _export, "import": _import, "forget": _forget,
+        "compare": _compare,
         "tuners": _tuners, "repair": _repair,
     }
 )  # fmt: skip

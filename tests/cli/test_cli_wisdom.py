@@ -8,7 +8,7 @@ import pytest
 
 from polysci.tune.wisdom import Wisdom
 from tests.support.command import done, polysci
-from tests.support.records import SAMPLE
+from tests.support.records import SAMPLE, put
 from tests.tune.test_wisdom_damage import damage
 
 pytestmark = pytest.mark.usefixtures("fresh_cache", "uncapped")
@@ -102,3 +102,55 @@ def test_an_import_says_why_it_imported_nothing(
     assert status == 1 and "record 1: " in told and "nothing was imported" in told
     assert re.search(reason, told.split("record 1: ")[1]), told
     assert not Wisdom().list()
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> list[Path]:
+    """Files of two machines; the second never timed one of the first's best schedules."""
+    other = f"{KEY.replace('oc24', 'oc48')}"
+    rows = (("a", KEY, SCHEDULE, 2e-3), ("a", other, SCHEDULE, 1e-3), ("b", KEY, SCHEDULE, 3e-3),
+            ("b", KEY, "k:24 > kernel", 1e-3), ("b", other, "k:48 > kernel", 1e-3))  # fmt: skip
+    for host, problem, schedule, seconds in rows:
+        put(Wisdom(tmp_path / host), problem, schedule=schedule, seconds=seconds, host=host)
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+def test_machines_beside_each_other(machines: list[Path]) -> None:
+    head, first, second, *notes = done("wisdom", "compare", *machines, "--wide").splitlines()
+    titles = ["problem", "threads", "A", "B", "A's on B", "B's on A"]
+    assert re.split("  +", head)[:6] == titles
+    assert first.split()[3:] == [
+        "1", "2000.0", "us", "1000.0", "us", "3.000", "-", *SCHEDULE.split(), "k:24", ">", "kernel",
+    ]  # fmt: skip
+    assert second.split()[8:10] == ["-", "-"]
+    assert notes[2] == (
+        "A's best schedules take on B: 3.000 of its best (geomean), 1 of 2 timed there"
+    )
+    assert notes[3] == "B's best schedules take on A: no time, 0 of 2 timed there"
+    assert notes[4] == (
+        "A, one kernel for all: 1.000 of tuning each (geomean of the 2 of 2 that it was timed "
+        "for): brgemm_avx2_f32_4x24"
+    )
+    assert (
+        len(notes) == 8
+        and max(map(len, done("wisdom", "compare", *machines).splitlines()[:3])) <= 80
+    )
+    rows = [
+        json.loads(line) for line in done("wisdom", "compare", *machines, "--json").splitlines()
+    ]
+    assert rows[0]["first_on_second"] == {"schedule": SCHEDULE, "loss": 3.0, "near": False}
+    assert rows[-1]["summary"]["geomean_loss"] == [pytest.approx(3), None]
+
+
+def test_what_is_not_compared_is_one_line(machines: list[Path], tmp_path: Path) -> None:
+    first, second = machines
+    for words, status, told in (
+        ((first, first), 2, f"{first}: given twice; its machines are told apart by --hosts A,B"),
+        ((first, tmp_path / "no"), 1, f"{tmp_path / 'no'}: cannot be read: No such file or dire"),
+        ((first, second, "--hosts", "a"), 2, "--hosts a: expected two names"),
+        ((first, second, "--hosts", "a,x"), 2, f"{second}: no records of a machine 'x'; there are"),
+    ):
+        ran = polysci("wisdom", "compare", *words)
+        (line,) = ran.stderr.splitlines()
+        assert (ran.returncode, ran.stdout) == (status, "")
+        assert line.startswith(f"polysci: error: {told}")
