@@ -36,6 +36,7 @@ from polysci.runtime.backends.opencl import devices
 from polysci.target.host import detect
 from polysci.target.target import HOST, Target
 from tests.support.compiling import ISA, tiny
+from tests.support.onnxmodels import model, node, reals
 
 FOLDER = Path(__file__).parents[1] / "golden" / "digests"
 NETWORKS = {"tiny": tiny, "mlp": "mlp:4x16x40x10 act=relu", "lstm": "lstm:T4xN2xC8xK12"}
@@ -202,6 +203,24 @@ def test_some_tensors_are_whole_and_some_are_empty() -> None:
     assert wrong.entry == "the number of elements not finite"
     (wrong,) = compare(*(Digest("m", "f32", "", (it,)) for it in (scalar, replace(empty))))
     assert wrong.entry == "its number of elements"
+
+
+def test_tolerances_are_those_of_what_errors_become() -> None:
+    """Of a step of 8 bits, and of a function that makes errors 40 times larger."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("Mul", "a forty", "m"),
+        node("Exp", "m", "y"),
+    ]
+    weights = {"s": np.float32(0.05), "z": np.uint8(100), "forty": np.float32(40)}
+    made = model(nodes, {"x": (8, 16), "a": (8, 16)}, {"q": None, "y": None}, weights)
+    ready = rebuild_network(
+        compile_network(made, CompileOptions("estimate", isa=ISA, verify=False)), apart=True
+    )
+    inputs = {"x": reals(8, 16), "a": np.linspace(0.5, 1, 128, dtype=np.float32).reshape(8, 16)}
+    rows = {row.tensor: row for row in digest_network(ready, "m", "0" * 16, inputs).tensors}
+    assert rows["x"].tolerance == float(f"{LEAST:.3g}")
+    assert 1 / 255 < rows["q"].tolerance < 0.1 and rows["y"].tolerance > 20 * 0.03
 
 
 def test_strides_and_where_sums_begin() -> None:
