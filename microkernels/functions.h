@@ -130,7 +130,7 @@ PS_INLINE float ps_f_exp(float x)
 
 /* e and m of |x| = m 2^e, m from sqrt(1/2) to sqrt(2); for 0, infinity and NaN e is -infinity, x
  * and x, and m is something finite. */
-PS_INLINE float ps_f_split(float x, float *m)
+PS_INLINE float ps_f_split(float x, float m[1])
 {
     const float size = __builtin_fabsf(x), lifted = size < 0x1p-126f ? size * 0x1p23f : size;
     const float shift = size < 0x1p-126f ? -23.0f : 0.0f;

@@ -11,7 +11,7 @@ PS_INLINE double ps_f_modulo(double x, double p)
 /* The remainder of x modulo pi / 2, from -pi / 4 to pi / 4, exact to a rounding for every float, and
  * the last bits of the quotient; NaN for what is not finite.  2 / pi in pieces of 27 bits, whose
  * products with x are exact; the sum's leading bits cancel before the last ones are added. */
-PS_INLINE float ps_f_quarter(float x, uint32_t *quotient)
+PS_INLINE float ps_f_quarter(float x, uint32_t quotient[1])
 {
     const double wide = (double)x;
     const double t0 = ps_f_modulo(wide, 0x1.45f306cp-1), t1 = ps_f_modulo(wide, 0x1.c9c8828p-29);

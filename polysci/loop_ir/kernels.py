@@ -204,7 +204,8 @@ class _Splitter:
             if isinstance(statement, Comment | Unused | Return):
                 continue
             place = _place_of(statement)
-            if isinstance(statement, Once) and place is None:
+            whole = isinstance(statement, Once) and _is_shared(statement.body, self.shared)
+            if isinstance(statement, Once) and place is None and not whole:
                 alone += statement.body.body
                 continue
             defines = isinstance(statement, Let | Assign | Point)
@@ -236,7 +237,7 @@ class _Splitter:
                 values = range(_constant(start), _constant(end), step)
                 inner = self.steps(body.body, setup, [*variables, variable])
                 return [LaunchLoop(variable, values, tuple(inner))]
-            case Scoped(body) | Block(body) if isinstance(body, Block):
+            case Scoped(body) | Once(body) | Block(body) if isinstance(body, Block):
                 return self.steps(body.body, setup, variables)
             case Invoke(function, operands):
                 callee = self.shared[function]

@@ -83,7 +83,7 @@ def print_network(
     parts = tuple(
         replace(part, attributes=("static",))
         if isinstance(part, LoopFunction) and not part.attributes else part
-        for part in kernels.parts
+        for part in sorted(kernels.parts, key=lambda part: isinstance(part, LoopFunction))
     )  # fmt: skip
     record = _MEMORY.format(inputs=max(1, memory.inputs), outputs=max(1, memory.outputs))
     needed = [*own, *map(dialect.translate, (RINGS, record))]

@@ -18,7 +18,7 @@ _RULES: Rules = (  # of every device: no compiler is fenced, no pointer names a 
     (r'__asm__ volatile\(""[^)]*\);', ";"),
     (r"typedef void \(\*ps_activation\)\([^)]*\);", "typedef int ps_activation;"),
     (r"\bactivation\(x, count\)", "PS_CALL(activation, x, count)"),
-    (r"^(\s+)static const\b", r"\1const"),
+    (r"^([ \t]+)static const\b", r"\1const"),
 )
 
 

@@ -28,6 +28,11 @@ def test_pointers_to_numbers_are_to_the_memory_of_the_device() -> None:
     assert OPENCL.translate("(char *)x + n * 4") == "(__global char *)x + n * 4"
 
 
+def test_tables_behind_an_empty_line_are_constants() -> None:
+    text = "}\n\nstatic const int t[1] = {0};"
+    assert OPENCL.translate(text) == "}\n\n__constant int t[1] = {0};"
+
+
 def test_names_that_the_language_reserves_get_others() -> None:
     assert (
         OPENCL.translate("ps_args local = args; f(&local)") == "ps_args local_ = args; f(&local_)"

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
+from tests.network.test_whole_models import MODELS, arrays_for
 from tests.support.onnxmodels import model, node, reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
@@ -193,6 +195,29 @@ def test_tensors_are_read_where_they_share_no_memory(target: Target) -> None:
     apart = rebuild_network(network, apart=True)
     assert {"r1", "s", "g", "y"} <= tensors(apart, inputs).keys()
     assert first_wrong(compare_tensors(apart, inputs, strict=True)) is None
+
+
+DEFAULT_MODELS = {("text recogniser", "grouped"), ("tagger", "target")}
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [pytest.param(*case, marks=[pytest.mark.exhaustive] * (case not in DEFAULT_MODELS))
+     for case in product(MODELS, ("target", "grouped"))],
+)  # fmt: skip
+def test_whole_models_compute_on_the_device_what_they_do_here(
+    name: str, where: str, request: pytest.FixtureRequest
+) -> None:
+    make, _ = MODELS[name]
+    model, target = make(), request.getfixturevalue(where)
+    inputs = arrays_for(model)
+    device, host = (
+        compile_network(model, CompileOptions("estimate", target=it))(inputs)
+        for it in (target, None)
+    )
+    assert device.keys() == host.keys()
+    for title, array in host.items():
+        assert np.allclose(device[title], array, rtol=1e-5, atol=1e-6 * abs(array).max())
 
 
 def test_stages_are_timed_by_marks(target: Target) -> None:

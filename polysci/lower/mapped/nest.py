@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -77,6 +77,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     interface.check_symbol(options.symbol)
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
+    plan = replace(plan, strides={**plan.strides, **options.strides})
     precision, nest = PRECISIONS["f32"], _GroupNest(plan)
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
