@@ -46,6 +46,14 @@ typedef long ps_place;
 #define __builtin_inff() INFINITY
 #define __builtin_nanf(text) NAN
 
+/* An address of whatever it is used for, as C converts one. */
+struct ps_any {
+    const void *at;
+    ps_any() = default;
+    __device__ ps_any(const void *place) : at(place) {}
+    template <class Element> __device__ operator Element *() const { return (Element *)at; }
+};
+
 /* Integers, for any caller; they are divided by numbers above 0. */
 PS_SMALL int64_t ps_least(int64_t x, int64_t y) { return x < y ? x : y; }
 PS_SMALL int64_t ps_most(int64_t x, int64_t y) { return x > y ? x : y; }

@@ -133,7 +133,7 @@ def _run_function(name: str, stages: Block, memory: NetworkMemory) -> LoopFuncti
     ]
     body = block(
         Let("memory", Fields(tuple(fields)), "ps_memory", const=False),
-        Let("m", AddressOf("memory"), "const ps_memory *"),
+        Let("m", AddressOf("memory"), "ps_memory *"),
         stages,
     )
     const = {*words[1:4], *inputs}

@@ -23,7 +23,8 @@ def error_of(*words: str | Path, status: int = 1) -> str:
 
 def test_an_unknown_backend_is_one_clear_error() -> None:
     assert error_of("optimize", LAYER, "--device", "vulkan:0") == (
-        "polysci: error: no backend 'vulkan:0'; known: host, opencl:0 and so on"
+        "polysci: error: no backend 'vulkan:0'; known: host, opencl:0 and so on, cuda:0 and so on, "
+        "cuda:sm_80"
     )
 
 

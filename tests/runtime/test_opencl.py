@@ -21,6 +21,7 @@ from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.network.test_whole_models import MODELS, arrays_for
+from tests.support.device_cases import LAYERS, integers, long_steps, recurrent, two_layers
 from tests.support.onnxmodels import model, node, reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
@@ -43,16 +44,6 @@ def target(backend: OpenCL) -> Iterator[Target]:
 def grouped(target: Target) -> Target:
     """The device as one that is no CPU: its schedules have tiles for groups of work-items."""
     return replace(target, isa=DEVICE_ISAS["opencl4"])
-
-
-def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
-
-
-LAYERS = (
-    *("mb1ic6ih9oc20oh9kh3ph1", "mb2ic8ih7oc16oh4kh3ph1sh2", "g8mb1ic8ih10oc8oh8kh3"),
-    *("g2mb1ic8ih6oc40kh1", "mb1ic3ih21oc24kh7ph3sh2"),
-)
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -138,32 +129,6 @@ def test_faults_have_names(backend: OpenCL, tmp_path: Path) -> None:
         backend.assemble([""])
     with pytest.raises(MemoryError, match="which has"):
         queue_of(0).buffer(1 << 60)
-
-
-def two_layers() -> onnx.ModelProto:
-    """Two convolutions, a sum with the input of the second, a mean and a softmax."""
-    nodes = [
-        node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]), node("Clip", "c1 lo hi", "r1"),
-        node("Conv", "r1 w2", "c2", pads=[1, 1, 1, 1]), node("Add", "c2 r1", "s"),
-        node("GlobalAveragePool", "s", "g"), node("Flatten", "g", "f"),
-        node("Softmax", "f", "y", axis=1),
-    ]  # fmt: skip
-    weights = {"w1": reals(8, 3, 3, 3), "b1": reals(8, seed=1), "w2": reals(8, 8, 3, 3, seed=2)}
-    weights |= {"lo": np.float32(0.0), "hi": np.float32(6.0)}
-    return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
-
-
-def recurrent(size: int = 8, batch: int = 2) -> onnx.ModelProto:
-    """An LSTM of four steps, whose state passes from launch to launch."""
-    weights = {"w": reals(1, 4 * size, 5), "r": reals(1, 4 * size, size, seed=1)}
-    weights["b"] = reals(1, 8 * size, seed=2)
-    nodes = [node("LSTM", "x w r b", "y h", hidden_size=size)]
-    return model(nodes, {"x": (4, batch, 5)}, dict.fromkeys(("y", "h")), weights)
-
-
-def long_steps() -> onnx.ModelProto:
-    """One whose steps are long enough for work-items to share them."""
-    return recurrent(128, 16)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from polysci.errors import UnsupportedError
 from polysci.runtime.backend import Backend
+from polysci.runtime.backends import cuda, opencl
+from polysci.runtime.backends.cuda import Cuda
 from polysci.runtime.backends.host import Host
-from polysci.runtime.backends.opencl import PREFIX, OpenCL
+from polysci.runtime.backends.opencl import OpenCL
 from polysci.target.target import HOST, Target
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
@@ -17,10 +20,12 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType({HOST: Host()})
 def backend_named(name: str) -> Backend:
     """Return the row of a name. Raises UnsupportedError if there is none."""
     kind, _, number = name.partition(":")
-    if kind == PREFIX and (number or "0").isdecimal():
+    if kind == opencl.PREFIX and (number or "0").isdecimal():
         return OpenCL(int(number or 0))
+    if kind == cuda.PREFIX and re.fullmatch(r"\d*|sm_\d+", number):
+        return Cuda(number or "0")
     if name not in BACKENDS:
-        known = ", ".join([*BACKENDS, f"{PREFIX}:0 and so on"])
+        known = ", ".join([*BACKENDS, "opencl:0 and so on", "cuda:0 and so on", "cuda:sm_80"])
         raise UnsupportedError(f"no backend {name!r}; known: {known}")
     return BACKENDS[name]
 

@@ -1,0 +1,164 @@
+"""Code of a device with a queue, loaded: functions that launch kernels, networks with their memory.
+
+What a language has of its own is its ``DeviceQueue``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.loop_ir.kernels import Launch, LaunchedFunction, Mark
+from polysci.numerics.arrays import Array
+from polysci.numerics.quantization import Scales
+from polysci.printers.launches import NetworkMemory, read_network
+
+Launches = Iterable[tuple[Launch | Mark, list[Any]]]
+
+
+class DeviceQueue(Protocol):
+    """A device's memory, and its queue of launches; ``seconds`` are those that they took."""
+
+    seconds: float
+
+    def buffer(self, size: int) -> Any:
+        """Reserve bytes of the device's memory. Raises MemoryError."""
+
+    def copy_in(self, array: Array) -> Any:
+        """Copy an array to the device."""
+
+    def copy_out(self, buffer: Any, array: Array) -> None:
+        """Copy a result to its array, when all launches before have ended."""
+
+    def run(self, kernels: Mapping[str, Any], launches: Launches) -> list[float]:
+        """Launch kernels and wait; return the seconds before each mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLibrary:
+    """Kernels that a device has loaded, and the functions that launch them."""
+
+    path: Path
+    queue: DeviceQueue
+    functions: Mapping[str, LaunchedFunction]
+    kernels: Mapping[str, Any]
+    null: None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return what launches a function's kernels and waits. BuildError where it lacks."""
+        if name not in self.functions:
+            raise BuildError(f"{self}: no function {name}")
+
+        def launch(*arguments: Any) -> int:
+            self.launch(name, arguments)
+            return self.functions[name].result
+
+        return launch
+
+    def launch(self, name: str, arguments: Sequence[Any]) -> list[float]:
+        """Launch a function's kernels and wait; return the seconds before each mark."""
+        return self.queue.run(self.kernels, self.functions[name].launches(arguments))
+
+    def copy_in(self, c_type: str) -> Callable[[Array], Any]:
+        """Return what copies arrays to the device, whatever their elements are."""
+        return self.queue.copy_in
+
+    def allocator(
+        self, shape: tuple[int, ...], dtype: Any, c_type: str
+    ) -> Callable[[Any], tuple[Array, Any]]:
+        """Return what makes arrays for results, and buffers of their size."""
+
+        def allocate(_: object) -> tuple[Array, Any]:
+            array: Array = np.empty(shape, dtype)
+            return array, self.queue.buffer(array.nbytes)
+
+        return allocate
+
+    def copy_out(self, buffer: Any, array: Array) -> None:
+        """Copy a result to its array."""
+        self.queue.copy_out(buffer, array)
+
+    def scales(self, scales: Scales, by_channel: Array) -> Any:
+        """Raise UnsupportedError: there are no kernels of whole numbers."""
+        raise UnsupportedError("no device has kernels of whole numbers")
+
+
+@dataclass(slots=True)
+class QueuedContext:
+    """The tensors of one run at a time, and the marks of the last one."""
+
+    arena: Any
+    marks: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class QueuedNetwork:
+    """A network that a device has loaded: constants and packed weights in one buffer each."""
+
+    library: QueuedLibrary
+    name: str
+    memory: NetworkMemory
+    constants: Any
+    packed: Any
+    literals: Any
+    run_at: None = None
+
+    @classmethod
+    def load(cls, library: QueuedLibrary, name: str, weights: Sequence[Array]) -> QueuedNetwork:
+        """Copy weights to the device and pack them. Raises PolysciError where it has no room."""
+        memory = read_network(library.path.read_text(encoding="utf-8"))
+        queue, count = library.queue, len(memory.constants)
+        if len(weights) != count + len(memory.packed_by):
+            raise PolysciError(f"{name}: {len(weights)} weights, which the code has no room for")
+        image = np.zeros(memory.constants_size, np.uint8)
+        for (at, size), array in zip(memory.constants, weights, strict=False):
+            image[at : at + size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        constants, packed = queue.copy_in(image), queue.buffer(memory.packed_size)
+        for function, array in zip(memory.packed_by, weights[count:], strict=True):
+            library.function(function)(queue.copy_in(array), packed)
+        literals = queue.copy_in(np.array(memory.literals, np.float32))
+        return cls(library, name, memory, constants, packed, literals)
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of constants and packed weights."""
+        return self.memory.constants_size + self.memory.packed_size
+
+    @property
+    def context_bytes(self) -> int:
+        """Bytes of the tensors of a run."""
+        return self.memory.arena
+
+    def context(self) -> QueuedContext:
+        """Return the memory of stages but for inputs and outputs. Raises MemoryError."""
+        return QueuedContext(self.library.queue.buffer(self.memory.arena))
+
+    def run(self, context: QueuedContext, *arguments: Any) -> None:
+        """Launch all stages on inputs and outputs, and wait for their end."""
+        buffers = (context.arena, self.constants, self.packed, self.literals, *arguments)
+        context.marks = self.library.launch(f"{self.name}_run", buffers)
+
+    def packed_weights(self) -> memoryview:
+        """Return a copy of constants and packed weights."""
+        sizes = (self.memory.constants_size, self.memory.packed_size)
+        parts = [np.empty(size, np.uint8) for size in sizes]
+        for buffer, part in zip((self.constants, self.packed), parts, strict=True):
+            self.library.queue.copy_out(buffer, part)
+        return memoryview(np.concatenate(parts).tobytes())
+
+    def tensors(self, context: QueuedContext, size: int) -> Array | None:
+        """Return nothing: tensors stay on the device."""
+        return None
+
+    def stage_times(self, context: QueuedContext, stages: int) -> list[float]:
+        """Return the marks of the context's last run, in seconds of its kernels."""
+        assert len(context.marks) == stages + 1
+        return context.marks

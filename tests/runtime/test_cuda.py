@@ -1,0 +1,179 @@
+"""CUDA without a device: what NVRTC compiles, what kernels take of registers, what is refused."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import polysci
+from polysci.errors import BuildError, UnsupportedError
+from polysci.network.compiled import CompileOptions, compile_network
+from polysci.ops import parse_problem
+from polysci.ops.layer_lists import load
+from polysci.runtime.backends import backend_named, cuda, nvrtc
+from polysci.runtime.backends.cuda import ARCHITECTURES, Cuda, resources
+from polysci.runtime.backends.nvrtc import Resources, parse_resources
+from polysci.runtime.primitive import assemble_primitive
+from polysci.runtime.source import emit
+from polysci.space.schedule import parse
+from polysci.target.microkernels import Microkernel, registry
+from tests.support.command import done
+from tests.support.command import polysci as command
+from tests.support.device_cases import two_layers
+
+LAYER = "mb1ic8ih6oc16kh3ph1"
+LOG = """\
+ptxas info    : Compiling entry function 'f_k0' for 'sm_80'
+ptxas info    : Function properties for f_k0
+ptxas         .     8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 48 registers, used 1 barriers, 3584 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'f_k1' for 'sm_80'
+ptxas info    : Function properties for f_k1
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 22 registers, used 0 barriers, 368 bytes cmem[0]
+"""
+
+
+def test_resources_are_read_from_the_log() -> None:
+    first, second = parse_resources(LOG)
+    assert first == Resources("f_k0", 48, 20, 8, 3584) and second == Resources("f_k1", 22, 0, 0, 0)
+    assert str(second) == "f_k1: 22 registers, 0 bytes spilled, 0 bytes of stack, 0 bytes shared"
+
+
+def test_without_packages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    with pytest.raises(UnsupportedError, match=r"^CUDA: .*: pip install 'polysci\[cuda\]'$"):
+        backend_named("cuda:sm_80").targets()
+
+
+def test_names_of_places() -> None:
+    assert backend_named("cuda") == backend_named("cuda:0") == Cuda("0")
+    assert backend_named("cuda:sm_90").name == "cuda:sm_90"
+    with pytest.raises(UnsupportedError, match="no backend 'cuda:x'; known: host"):
+        backend_named("cuda:x")
+
+
+class TestCompiled:
+    """Where the packages of the extra are installed."""
+
+    @pytest.fixture(autouse=True)
+    def packages(self) -> None:
+        pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
+        try:
+            nvrtc.version()
+        except UnsupportedError as error:
+            pytest.skip(str(error))
+
+    @pytest.fixture
+    def no_driver(self) -> Iterator[None]:
+        try:
+            cuda.device_count()
+        except UnsupportedError:
+            yield
+        else:
+            pytest.skip("CUDA: there is a driver")
+
+    def test_binaries_are_kept_by_content(self) -> None:
+        source = emit(parse_problem(LAYER), parse("p* > brgemm_cuda4_f32_6x16"), threads=3)
+        backend = Cuda("sm_80")
+        path = backend.build(source.file, symbols=source.symbols)
+        assert path.with_suffix(".cubin").read_bytes().startswith(b"\x7fELF")
+        assert backend.build(source.file) == path != Cuda("sm_90").build(source.file)
+        assert {row.kernel for row in resources(path)} == {
+            "primitive_k0",
+            "primitive_pack_weights_k0",
+        }
+
+    def test_assembly_is_machine_code_or_ptx(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = emit(parse_problem(LAYER), parse("p* > brgemm_cuda4_f32_6x16"), threads=3)
+        if cuda.find_disassembler():
+            text = assemble_primitive(source, backend="cuda:sm_80")
+            assert "FFMA" in text and ".text.primitive_k0" in text
+        monkeypatch.setattr(cuda, "find_disassembler", lambda: None)
+        text = assemble_primitive(source, backend="cuda:sm_80")
+        assert "fma.rn.ftz.f32" in text and ".target sm_80" in text
+        kept = assemble_primitive(source, backend="cuda:sm_80", flush_denormals=False)
+        assert "fma.rn.f32" in kept and ".ftz" not in kept
+
+    def test_what_is_wrong_has_a_name(self, tmp_path: Path) -> None:
+        backend = Cuda("sm_80")
+        with pytest.raises(BuildError, match=r"sm_80: NVRTC refuses the code: .*error"):
+            backend.build("// launches: []\n__global__ void f( { }\n")
+        with pytest.raises(BuildError, match="no function g"):
+            backend.build("// launches: []\n__global__ void f() { }\n", symbols=("g",))
+        with pytest.raises(UnsupportedError, match="cuda:sm_13: no such architecture"):
+            backend_named("cuda:sm_13").targets()
+        with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code, which runs on a"):
+            backend.load(tmp_path / "nothing.cu", "")
+
+    def test_an_architecture_runs_nothing(self) -> None:
+        (target,) = backend_named("cuda:sm_80").targets()
+        assert target.cores == 108 and target.memory("local").size == 48 * 1024
+        with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code"):
+            polysci.compile(LAYER, "estimate", target=target)
+        with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code"):
+            compile_network(two_layers(), CompileOptions("estimate", target=target))
+
+    @pytest.mark.usefixtures("no_driver")
+    def test_a_device_needs_the_driver(self) -> None:
+        with pytest.raises(UnsupportedError, match=r"^CUDA: no driver: libcuda.so.1 is missing"):
+            backend_named("cuda:0").targets()
+        ran = command("optimize", LAYER, "--device", "cuda:0")
+        assert ran.returncode == 1 and ran.stderr.startswith("polysci: error: CUDA: no driver: ")
+        assert len(ran.stderr.splitlines()) == 1
+        assert "CUDA" in done("machine") and "no driver: libcuda.so.1" in done("machine")
+
+    def test_the_command_compiles_and_runs_nothing(self) -> None:
+        ran = command("optimize", LAYER, "--device", "cuda:sm_80")
+        assert ran.returncode == 0 and "not run" in ran.stderr and "fma_cuda4" in ran.stderr
+        shown = done("optimize", LAYER, "--device", "cuda:sm_80", "--show", "c")
+        assert 'extern "C" __global__' in shown
+
+    def test_a_layer_spills_nothing(self) -> None:
+        check_network("sm_80", 1)
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    def test_layers_of_resnet50_spill_nothing(self, architecture: str) -> None:
+        check_network(architecture)
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    @pytest.mark.parametrize(
+        "kernel", [it for it in registry().values() if it.isa == "cuda4"], ids=str
+    )
+    def test_tiles_spill_nothing(self, kernel: Microkernel, architecture: str) -> None:
+        layer, schedule = case_of(kernel)
+        source = emit(parse_problem(layer), parse(f"{schedule} > {kernel}"), 3)
+        assert not spilled(Cuda(architecture), source.file)
+
+
+def check_network(architecture: str, count: int | None = None) -> None:
+    """Compile what is chosen for the first layers of ResNet-50."""
+    backend = Cuda(architecture)
+    (target,) = backend.targets()
+    layers = {problem.key: problem for problem in load("resnet50")}
+    for problem in [*layers.values()][:count]:
+        source = polysci.optimize(problem, "estimate", target=target).source
+        assert not spilled(backend, source.file), problem
+
+
+def spilled(backend: Cuda, text: str) -> list[Resources]:
+    """The kernels of a text whose registers do not hold all."""
+    rows = resources(backend.build(text))
+    assert rows
+    return [row for row in rows if row.spilled]
+
+
+def case_of(kernel: Microkernel) -> tuple[str, str]:
+    """A layer that a tile fits twice, and a schedule of it."""
+    rows, columns, size = kernel.rows, kernel.cols, 2 * kernel.rows
+    if kernel.family == "fma":
+        loops = f"npq:{16 * rows}@by k:{4 * columns}@bx c:8 copy(A,B)x2+4"
+        return "mb1ic64ih56oc128kh3ph1", f"{loops} npq:{rows}@ty k:{columns}@tx"
+    if kernel.family == "brgemm":
+        return f"mb1ic64ih{size}oc{2 * columns}kh3ph1", f"p* k:{columns} q:{rows}"
+    group = kernel.shifts
+    layer = f"g16mb1ic{16 * group}ih{size}oc{16 * group}oh{size}kh3ph1"
+    return layer, f"p* g:{columns // group} q:{rows}"

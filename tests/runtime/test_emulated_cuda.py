@@ -1,0 +1,130 @@
+"""CUDA kernels on this CPU: exact results in three orders of threads, and faults that are found."""
+
+import ctypes
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+from polysci.network.compiled import CompileOptions, compile_network
+from polysci.ops import parse_problem
+from polysci.runtime.primitive import load_primitive
+from polysci.runtime.source import emit
+from polysci.space.schedule import parse
+from tests.support.cuda_emulation import (
+    ORDERS,
+    EmulatedCuda,
+    Memory,
+    check_layer,
+    compile_kernels,
+    emulated,
+    run_sanitized,
+)
+from tests.support.device_cases import LAYERS, recurrent, two_layers
+from tests.support.onnxmodels import reals
+
+if shutil.which("g++") is None:
+    pytest.skip("the emulation of CUDA: g++ is not installed", allow_module_level=True)
+
+TILES = ("mb1ic6ih9oc20oh9kh3ph1", "nhwc")  # of groups, by the choice of the model
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
+             for at, text in enumerate(LAYERS)],
+)  # fmt: skip
+def test_layers_are_exact(text: str, layout: str) -> None:
+    with emulated() as backend:
+        check_layer(parse_problem(text, layout), backend)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("text", LAYERS)
+def test_layers_are_clean_under_sanitizers(text: str, layout: str) -> None:
+    ran = run_sanitized(text, layout)
+    assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.isa("avx2")
+@pytest.mark.parametrize(
+    ("layer", "run"),
+    [("mb1ic8ih7oc24kh3ph1", "k:8 c:4 p q:4 > brgemm_{}_f32_4x8"),
+     ("g16mb1ic16ih7oc16oh7kh3ph1", "g:8 p q:4 > depthwise_{}_f32_4x8")],
+)  # fmt: skip
+def test_bits_are_those_of_c(layer: str, run: str) -> None:
+    """Real numbers: sums are fused and added in the same order, epilogues alike."""
+    problem = parse_problem(layer)
+    words = {"bias": reals(problem.K, seed=3), "residual": reals(*problem.y_shape, seed=4)}
+    x, w = reals(*problem.x_shape, seed=1), reals(*problem.w_shape, seed=2)
+    results = []
+    with emulated() as backend:
+        for isa, name in (("cuda4", backend.name), ("avx2", "host")):
+            source = emit(problem, parse(run.format(isa)))
+            primitive = load_primitive(problem, source, 1, backend=name)
+            results.append(primitive(x, primitive.pack_weights(w), **words))
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("make", [two_layers, recurrent])
+def test_networks_compute_what_they_do_here(make: Callable[[], onnx.ModelProto]) -> None:
+    with emulated() as backend:
+        (target,) = backend.targets()
+        device, host = (
+            compile_network(make(), CompileOptions("estimate", 2, target=where))
+            for where in (target, None)
+        )
+        inputs = {port.name: reals(*port.shape, seed=3) for port in host.inputs}
+        results, expected = device(inputs), host(inputs)
+        for name, array in expected.items():
+            assert np.allclose(results[name], array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])
+def test_faults_in_tiles_are_found(fault: tuple[str, str]) -> None:
+    with emulated(fault=fault) as backend, pytest.raises(AssertionError):
+        check_layer(parse_problem(*TILES), backend)
+
+
+# A small kernel: blocks turn 64 numbers around, by way of their memory.
+TURN = """
+extern "C" __global__ void turn(const float *x, float *y)
+{
+    __shared__ float held[64];
+    const int at = threadIdx.x;
+    held[at] = x[blockIdx.x * 64 + at];
+    __syncthreads();
+    y[blockIdx.x * 64 + at] = held[63 - at];
+}
+"""
+
+
+def turned(text: str, order: str) -> bool:
+    """Whether a kernel turns around what it should."""
+    x = np.arange(192, dtype=np.float32)
+    kernel = ctypes.CDLL(str(compile_kernels(text, ["turn"])))["emu_turn"]
+    stream = EmulatedCuda().emulated
+    source, result, y = stream.copy_in(x), stream.buffer(x.nbytes), np.empty_like(x)
+    arguments = (ctypes.c_int64 * 2)(source.address, result.address)
+    kernel(ctypes.c_int64(3), ctypes.c_int64(64), ORDERS.index(order), arguments)
+    stream.copy_out(result, y)
+    return np.array_equal(y, x.reshape(3, 64)[:, ::-1].ravel())
+
+
+def test_a_kernel_whose_threads_wait_is_right_in_all_orders() -> None:
+    assert all(turned(TURN, order) for order in ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("__syncthreads();", ";"), ("held[63 - at]", "held[62 - at]")]
+)
+def test_faults_in_a_kernel_are_found(old: str, new: str) -> None:
+    assert not any(turned(TURN.replace(old, new), order) for order in ORDERS)
+
+
+def test_memory_is_given_back() -> None:
+    memory = Memory(0)
+    assert memory.address

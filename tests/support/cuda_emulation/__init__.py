@@ -1,0 +1,195 @@
+"""CUDA on this CPU: kernels as polysci prints them, compiled by g++, as a backend of the tests.
+
+A process that loads code with sanitizers has their library loaded first: ``run_sanitized``.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import polysci
+from polysci.loop_ir.kernels import LaunchLoop, Mark, Step
+from polysci.ops.problem import Problem
+from polysci.printers.launches import read_launches
+from polysci.runtime import backends
+from polysci.runtime.backends.cuda import Cuda, target_of
+from polysci.runtime.backends.queued import Launches, QueuedLibrary
+from polysci.runtime.build.folder import cache_dir
+from polysci.target.target import Target
+from tests.support.device_cases import integers
+
+NAME = "emulated"
+HEADER = Path(__file__).with_name("emulation.h")
+COMPILER = shutil.which("g++")
+ORDERS = ("forwards", "backwards", "shuffled")
+FLAGS = ("-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype = ctypes.c_void_p
+LIBC.malloc.argtypes, LIBC.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+
+
+class Memory:
+    """Bytes of the device, which hold NaN at first; a sanitizer guards both ends."""
+
+    def __init__(self, size: int) -> None:
+        self.address: int = LIBC.malloc(max(size, 1))
+        ctypes.memset(self.address, 0xFF, size)
+
+    def __del__(self) -> None:
+        LIBC.free(self.address)
+
+
+class EmulatedStream:
+    """Launches run at once, in one of ORDERS."""
+
+    def __init__(self) -> None:
+        self.seconds, self.order = 0.0, ORDERS[0]
+
+    def buffer(self, size: int) -> Memory:
+        return Memory(size)
+
+    def copy_in(self, array: np.ndarray) -> Memory:
+        memory, data = Memory(array.nbytes), np.ascontiguousarray(array)
+        ctypes.memmove(memory.address, data.ctypes.data, data.nbytes)
+        return memory
+
+    def copy_out(self, buffer: Memory, array: np.ndarray) -> None:
+        data = np.empty(array.shape, array.dtype)
+        ctypes.memmove(data.ctypes.data, buffer.address, data.nbytes)
+        array[...] = data
+
+    def run(self, kernels: Mapping[str, Any], launches: Launches) -> list[float]:
+        marks = list[float]()
+        for step, values in launches:
+            if isinstance(step, Mark):
+                marks.append(0.0)
+                continue
+            numbers = [it.address if isinstance(it, Memory) else int(it or 0) for it in values]
+            arguments = (ctypes.c_int64 * len(numbers))(*numbers)
+            order = ORDERS.index(self.order)
+            kernels[step.kernel](
+                ctypes.c_int64(step.items), ctypes.c_int64(step.group), order, arguments
+            )
+        return marks
+
+
+def kernels_of(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield the kernels that steps launch."""
+    for step in steps:
+        if isinstance(step, LaunchLoop):
+            yield from kernels_of(step.steps)
+        elif not isinstance(step, Mark):
+            yield step.kernel
+
+
+def compile_kernels(text: str, kernels: Sequence[str], *, sanitized: bool = False) -> Path:
+    """Return the library of CUDA C++, built at most once."""
+    calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
+    source = f'#include "{HEADER}"\n{text}\n{calls}'
+    flags = (*FLAGS, *SANITIZED * sanitized)
+    key = hashlib.sha256("\0".join([*flags, HEADER.read_text(), source]).encode()).hexdigest()
+    path = cache_dir() / f"emulated-{key}.so"
+    if not path.exists():
+        file = path.with_suffix(".cpp")
+        file.write_text(source)
+        subprocess.run([COMPILER or "g++", *flags, file, "-o", path], check=True)
+    return path
+
+
+@dataclass(frozen=True)
+class EmulatedCuda(Cuda):
+    """A backend whose device is this CPU."""
+
+    place: str = "sm_80"
+    sanitized: bool = False
+    fault: tuple[str, str] = ("", "")  # what stands for what in the code
+    emulated: EmulatedStream = field(default_factory=EmulatedStream)
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def stream(self) -> Any:
+        return self.emulated
+
+    def targets(self) -> tuple[Target, ...]:
+        return (replace(target_of(self.place), backend=NAME),)
+
+    def build(self, text: str | Sequence[str], **options: Any) -> Path:
+        source = text if isinstance(text, str) else "\n".join(text)
+        old, new = self.fault
+        assert old in source
+        source = source.replace(old, new, 1) if old else source
+        functions = read_launches(source).values()
+        kernels = [name for function in functions for name in kernels_of(function.steps)]
+        path = compile_kernels(source, kernels, sanitized=self.sanitized).with_suffix(".cu")
+        path.write_text(source)
+        return path
+
+    def load(self, path: Path, declarations: str) -> QueuedLibrary:
+        functions = read_launches(path.read_text())
+        library = ctypes.CDLL(str(path.with_suffix(".so")))
+        kernels = {
+            name: library[f"emu_{name}"]
+            for function in functions.values() for name in kernels_of(function.steps)
+        }  # fmt: skip
+        return QueuedLibrary(path, self.emulated, functions, kernels)
+
+    def is_argument(self, argument: object) -> bool:
+        return isinstance(argument, Memory)
+
+
+@contextmanager
+def emulated(
+    *, sanitized: bool = False, fault: tuple[str, str] = ("", "")
+) -> Iterator[EmulatedCuda]:
+    """The backend, in the table of backends."""
+    backend, table = EmulatedCuda(sanitized=sanitized, fault=fault), backends.BACKENDS
+    backends.BACKENDS = {**table, NAME: backend}
+    try:
+        yield backend
+    finally:
+        backends.BACKENDS = table
+
+
+def check_layer(problem: Problem, backend: EmulatedCuda, threads: int = 3) -> None:
+    """Compare exact results with the reference, in every order of threads."""
+    (target,) = backend.targets()
+    primitive = polysci.compile(problem, "estimate", threads, target=target)
+    assert primitive.backend == NAME and "_cuda4_" in str(primitive.schedule)
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    bias = integers((problem.y_shape[problem.bias_axis],), 3)
+    words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}
+    packed = primitive.pack_weights(w)
+    for order in ORDERS:
+        backend.emulated.order = order
+        expected = problem.reference(x, w, **words)
+        assert np.array_equal(primitive(x, packed, **words), expected), order
+        assert np.array_equal(primitive(x, packed), problem.reference(x, w)), order
+
+
+def run_sanitized(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m tests.support.cuda_emulation`` where sanitizers may be loaded."""
+    asan = subprocess.run(
+        [COMPILER or "g++", "-print-file-name=libasan.so"], capture_output=True, text=True
+    )
+    environment = {
+        **os.environ, "LD_PRELOAD": asan.stdout.strip(), "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": "detect_leaks=0",
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "tests.support.cuda_emulation", *words],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip

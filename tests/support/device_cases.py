@@ -1,0 +1,36 @@
+"""Layers and networks that devices with a queue run."""
+
+import numpy as np
+import onnx
+
+from tests.support.onnxmodels import model, node, reals
+
+LAYERS = (
+    *("mb1ic6ih9oc20oh9kh3ph1", "mb2ic8ih7oc16oh4kh3ph1sh2", "g8mb1ic8ih10oc8oh8kh3"),
+    *("g2mb1ic8ih6oc40kh1", "mb1ic3ih21oc24kh7ph3sh2"),
+)
+
+
+def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Small integers, whose sums are exact."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def two_layers() -> onnx.ModelProto:
+    """Two convolutions, a sum with the input of the second, a mean and a softmax."""
+    nodes = [
+        node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]), node("Clip", "c1 lo hi", "r1"),
+        node("Conv", "r1 w2", "c2", pads=[1, 1, 1, 1]), node("Add", "c2 r1", "s"),
+        node("GlobalAveragePool", "s", "g"), node("Flatten", "g", "f"),
+        node("Softmax", "f", "y", axis=1),
+    ]  # fmt: skip
+    weights = {"w1": reals(8, 3, 3, 3), "b1": reals(8, seed=1), "w2": reals(8, 8, 3, 3, seed=2)}
+    weights |= {"lo": np.float32(0.0), "hi": np.float32(6.0)}
+    return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
+
+
+def recurrent() -> onnx.ModelProto:
+    """An LSTM of four steps, whose state passes from launch to launch."""
+    weights = {"w": reals(1, 32, 5), "r": reals(1, 32, 8, seed=1), "b": reals(1, 64, seed=2)}
+    nodes = [node("LSTM", "x w r b", "y h", hidden_size=8)]
+    return model(nodes, {"x": (4, 2, 5)}, dict.fromkeys(("y", "h")), weights)
