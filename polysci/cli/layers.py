@@ -417,6 +417,7 @@ def tune_layers(
     What remains of ``--time-limit`` is divided evenly among the remaining layers. ``search_target``
     overrides ``--isa``, ``--machine`` and ``--level``; a ``tuner`` chooses what is measured.
     """
+    from polysci.runtime.backends import backend_of
     from polysci.tune import SearchOptions, optimize
 
     if search_target is None and (search_target := foreign_target(arguments)):
@@ -426,6 +427,8 @@ def tune_layers(
     target = search_target.target if search_target else target_of(arguments)
     machine = search_target.machine if search_target else machine_of(arguments)
     level = search_target.level if search_target else arguments.level
+    if not backend_of(target).measured:
+        level = "estimate"  # its code is compiled here, and does not run
     keys = list(dict.fromkeys(problem.key for problem in layers))
     for problem in layers:
         if problem.key in tuned:

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.network.compiled import CompileOptions, compile_network
+from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
+from polysci.network.debug import compare_tensors, first_wrong
 from polysci.ops import parse_problem
 from polysci.runtime.primitive import load_primitive
 from polysci.runtime.source import emit
@@ -16,7 +17,6 @@ from polysci.space.schedule import parse
 from tests.support.cuda_emulation import (
     ORDERS,
     EmulatedCuda,
-    Memory,
     check_layer,
     compile_kernels,
     emulated,
@@ -81,6 +81,16 @@ def test_networks_compute_what_they_do_here(make: Callable[[], onnx.ModelProto])
         results, expected = device(inputs), host(inputs)
         for name, array in expected.items():
             assert np.allclose(results[name], array, rtol=1e-5, atol=1e-6)
+        assert device.runner.packed_weights().nbytes == device.runner.model_bytes
+
+
+def test_tensors_of_a_network_are_read() -> None:
+    with emulated() as backend:
+        (target,) = backend.targets()
+        network = compile_network(two_layers(), CompileOptions("estimate", target=target))
+        apart = rebuild_network(network, apart=True)
+        steps = compare_tensors(apart, {"x": reals(1, 3, 6, 6, seed=3)}, strict=True)
+        assert first_wrong(steps) is None
 
 
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])
@@ -125,6 +135,8 @@ def test_faults_in_a_kernel_are_found(old: str, new: str) -> None:
     assert not any(turned(TURN.replace(old, new), order) for order in ORDERS)
 
 
-def test_memory_is_given_back() -> None:
-    memory = Memory(0)
-    assert memory.address
+def test_a_part_of_memory_is_a_place_in_it() -> None:
+    stream = EmulatedCuda().emulated
+    whole, out = stream.copy_in(np.arange(2048, dtype=np.float32)), np.empty(3, np.float32)
+    stream.copy_out(stream.part(whole, 4096, 12), out)
+    assert out.tolist() == [1024, 1025, 1026]

@@ -29,8 +29,14 @@ def two_layers() -> onnx.ModelProto:
     return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
 
 
-def recurrent() -> onnx.ModelProto:
+def recurrent(size: int = 8, batch: int = 2) -> onnx.ModelProto:
     """An LSTM of four steps, whose state passes from launch to launch."""
-    weights = {"w": reals(1, 32, 5), "r": reals(1, 32, 8, seed=1), "b": reals(1, 64, seed=2)}
-    nodes = [node("LSTM", "x w r b", "y h", hidden_size=8)]
-    return model(nodes, {"x": (4, 2, 5)}, dict.fromkeys(("y", "h")), weights)
+    weights = {"w": reals(1, 4 * size, 5), "r": reals(1, 4 * size, size, seed=1)}
+    weights["b"] = reals(1, 8 * size, seed=2)
+    nodes = [node("LSTM", "x w r b", "y h", hidden_size=size)]
+    return model(nodes, {"x": (4, batch, 5)}, dict.fromkeys(("y", "h")), weights)
+
+
+def long_steps() -> onnx.ModelProto:
+    """One whose steps are long enough for work-items to share them."""
+    return recurrent(128, 16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -117,12 +118,19 @@ def device_count() -> int:
     return int(_call(driver.cuDeviceGetCount))
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DeviceMemory:
-    """Bytes of a device's memory, given back with the object."""
+    """A place in a device's memory, given back with the object where it is no part of another."""
 
-    def __init__(self, driver: Any, context: Any, size: int) -> None:
-        self.address = int(_call(driver.cuMemAlloc, max(size, 1)))
-        weakref.finalize(self, _free, driver, context, self.address)
+    address: int
+    whole: DeviceMemory | None = None
+
+    @classmethod
+    def reserve(cls, driver: Any, context: Any, size: int) -> DeviceMemory:
+        """Reserve bytes. Raises MemoryError."""
+        memory = cls(int(_call(driver.cuMemAlloc, max(size, 1))))
+        weakref.finalize(memory, _free, driver, context, memory.address)
+        return memory
 
 
 def _free(driver: Any, context: Any, address: int) -> None:
@@ -184,7 +192,11 @@ class CudaStream:
 
     def buffer(self, size: int) -> DeviceMemory:
         """Reserve bytes of the device's memory. Raises MemoryError."""
-        return DeviceMemory(self.enter(), self.context, size)
+        return DeviceMemory.reserve(self.enter(), self.context, size)
+
+    def part(self, buffer: DeviceMemory, start: int, size: int) -> DeviceMemory:
+        """Return a place in a buffer."""
+        return DeviceMemory(buffer.address + start, buffer)
 
     def copy_in(self, array: Array) -> DeviceMemory:
         """Copy an array to the device."""
@@ -250,12 +262,22 @@ class Cuda:
     """A device by its number, or an architecture, for which code is compiled and not run."""
 
     place: str = "0"
-    measured: bool = False  # no process of its own times its code
 
     @property
     def name(self) -> str:
         """Its row among the backends."""
         return f"{PREFIX}:{self.place}"
+
+    @property
+    def measured(self) -> bool:
+        """Return whether it runs code: an architecture does not."""
+        return self.place.isdecimal()
+
+    @property
+    def compiler(self) -> str:
+        """NVRTC. Raises UnsupportedError where it is not installed."""
+        major, minor = nvrtc.version()
+        return f"NVRTC {major}.{minor} for {self.architecture}"
 
     @property
     def stream(self) -> CudaStream:
@@ -283,19 +305,18 @@ class Cuda:
         """Return the file of the text, beside which lie its binary and the log of the compiler."""
         source = text if isinstance(text, str) else "\n".join(text)
         architecture, options = self.architecture, _options(flags)
-        words = [*map(str, nvrtc.version()), architecture, *options, source]
+        words = [self.compiler, *options, source]
         key = hashlib.sha256("\0".join(words).encode()).hexdigest()
-        folder = cache_dir() / PREFIX
-        path = folder / f"{key}.cu"
-        if not (path.exists() and _binary_of(path).exists()):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        path = cache_dir() / PREFIX / key / "code.cu"
+        if not path.exists():
             binary, log = nvrtc.compile_text(source, architecture, options, path.name)
+            entry = {"sha256": hashlib.sha256(binary).hexdigest(), "compiler": self.compiler}
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             contents = {
-                _log_of(path): log.encode(),
-                _binary_of(path): binary,
-                path: source.encode(),
-            }
-            for file, content in contents.items():
+                _binary_of(path): binary, _log_of(path): log.encode(),
+                path.with_name("entry.json"): json.dumps(entry).encode(), path: source.encode(),
+            }  # fmt: skip
+            for file, content in contents.items():  # the text last: who finds it finds the others
                 with replace_file(file) as writer:
                     writer.write(content)
         known = read_launches(source).keys()

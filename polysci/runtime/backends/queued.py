@@ -35,6 +35,9 @@ class DeviceQueue(Protocol):
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array, when all launches before have ended."""
 
+    def part(self, buffer: Any, start: int, size: int) -> Any:
+        """Return so many bytes of a buffer; ``start`` is a multiple of 4096."""
+
     def run(self, kernels: Mapping[str, Any], launches: Launches) -> list[float]:
         """Launch kernels and wait; return the seconds before each mark."""
 
@@ -85,6 +88,10 @@ class QueuedLibrary:
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array."""
         self.queue.copy_out(buffer, array)
+
+    def part(self, buffer: Any, start: int, size: int) -> Any:
+        """Return bytes of a buffer as a buffer."""
+        return self.queue.part(buffer, start, size)
 
     def scales(self, scales: Scales, by_channel: Array) -> Any:
         """Raise UnsupportedError: there are no kernels of whole numbers."""
@@ -155,8 +162,12 @@ class QueuedNetwork:
         return memoryview(np.concatenate(parts).tobytes())
 
     def tensors(self, context: QueuedContext, size: int) -> Array | None:
-        """Return nothing: tensors stay on the device."""
-        return None
+        """Return a copy of a context's tensors; None where they share memory."""
+        if not self.memory.apart:
+            return None
+        copy = np.empty(size, np.uint8)
+        self.library.queue.copy_out(context.arena, copy)
+        return copy
 
     def stage_times(self, context: QueuedContext, stages: int) -> list[float]:
         """Return the marks of the context's last run, in seconds of its kernels."""

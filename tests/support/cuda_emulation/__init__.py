@@ -50,6 +50,14 @@ class Memory:
         LIBC.free(self.address)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Bytes of other memory, which it keeps."""
+
+    address: int
+    whole: Memory
+
+
 class EmulatedStream:
     """Launches run at once, in one of ORDERS."""
 
@@ -58,6 +66,9 @@ class EmulatedStream:
 
     def buffer(self, size: int) -> Memory:
         return Memory(size)
+
+    def part(self, buffer: Memory, start: int, size: int) -> Part:
+        return Part(buffer.address + start, buffer)
 
     def copy_in(self, array: np.ndarray) -> Memory:
         memory, data = Memory(array.nbytes), np.ascontiguousarray(array)
@@ -75,7 +86,9 @@ class EmulatedStream:
             if isinstance(step, Mark):
                 marks.append(0.0)
                 continue
-            numbers = [it.address if isinstance(it, Memory) else int(it or 0) for it in values]
+            numbers = [
+                it.address if isinstance(it, Memory | Part) else int(it or 0) for it in values
+            ]
             arguments = (ctypes.c_int64 * len(numbers))(*numbers)
             order = ORDERS.index(self.order)
             kernels[step.kernel](
@@ -148,7 +161,7 @@ class EmulatedCuda(Cuda):
         return QueuedLibrary(path, self.emulated, functions, kernels)
 
     def is_argument(self, argument: object) -> bool:
-        return isinstance(argument, Memory)
+        return isinstance(argument, Memory | Part)
 
 
 @contextmanager
