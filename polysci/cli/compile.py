@@ -310,6 +310,8 @@ def _check_device(arguments: argparse.Namespace) -> None:
     """Raise SpecError for options that say nothing of the code of a device."""
     if arguments.compare:
         raise SpecError(f"--device {arguments.device}: peers run on the CPU; leave out --compare")
+    if arguments.tuner:
+        raise SpecError(f"--device {arguments.device}: tuners time layers; leave out --tuner")
     for option in ("python", "freestanding", "isas", "packed-weights"):
         if getattr(arguments, option.replace("-", "_")):
             raise SpecError(

@@ -263,7 +263,7 @@ def device_of(arguments: argparse.Namespace) -> Target | None:
     name = getattr(arguments, "device", None)
     if name in (None, HOST):
         return None
-    for option in ("isa", "machine", "scheduler", "tuner"):
+    for option in ("isa", "machine", "scheduler"):
         if getattr(arguments, option, None) is not None:
             raise SpecError(f"--device {name}: it has its own description; leave out --{option}")
     (target,) = backend_named(name).targets()

@@ -160,6 +160,7 @@ def _json(layers: list[shared.TunedLayer], more: Mapping[str, Any] = MappingProx
 
 def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
     from polysci.runtime.measurement import PEAK_COUNTS
+    from polysci.target.target import HOST
     from polysci.text.tables import fit, time_text
     from polysci.tune.result import cost_text, highest_cost
 
@@ -193,6 +194,8 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         lines.append(
             f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"
         )
+    if devices := {row.result.backend for row in layers if row.result} - {HOST}:
+        lines.append(f"predicted: with assumed rates; those of {devices.pop()} are not measured")
     if cost := highest_cost(row.result for row in layers if row.result):
         lines.append(cost_text(cost))
     if total["network_seconds"]:

@@ -34,6 +34,7 @@ from polysci.runtime.backend import Argument, Backend, DeviceLibrary, LoadedFunc
 from polysci.runtime.backends import backend_named
 from polysci.runtime.build.library import Library
 from polysci.runtime.worker_process import serve
+from polysci.target.target import HOST
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
@@ -179,7 +180,12 @@ class Worker:
     def _observe(
         self, work: Callable[[], tuple[float, float]]
     ) -> tuple[float, float, dict[str, float]]:
-        """Return the seconds and amount that ``work`` returns, and the shares of a ``Sample``."""
+        """Return the seconds and amount that ``work`` returns, and the shares of a ``Sample``.
+
+        Those of a device are by its own clock, which no thread that waits here changes.
+        """
+        if self._backend.name != HOST:
+            return *work(), {}
         speed = self._speed()
         (seconds, amount), shares = observe(work)
         return seconds, amount, shares | {"speed": min(speed, self._speed())}

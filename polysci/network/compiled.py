@@ -53,6 +53,7 @@ from polysci.network.tuning import NetworkTuner, retune
 from polysci.program.stages import problems
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
+from polysci.target.target import HOST
 from polysci.text import names
 from polysci.text.tables import shorten
 from polysci.tune import LEVELS, Progress, Result, TunerOptions
@@ -181,6 +182,8 @@ def plan_network(
     A ``tuner`` begins with what that is without one, has half of the time, and tells ``progress``.
     """
     start = time.monotonic()
+    if tuner and options.target.backend != HOST:
+        raise UnsupportedError(f"{options.target.backend}: no tuner times networks on a device")
     store = wisdom if wisdom is not None else Wisdom()
     if tuner is None and not options.machine:
         recorded = _find_recorded(prepared, options, name, store)

@@ -12,7 +12,7 @@ from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
-from polysci.target.target import Target
+from polysci.target.target import HOST, Target
 from polysci.text.names import suggest
 from polysci.tune import Progress, Result, TunerOptions, check_options
 from polysci.tune.calibrate import load_rates
@@ -62,6 +62,11 @@ class PlanOptions:
     def rates(self) -> Machine:
         """The rates of the machine, as far as they are known."""
         return self.machine or machine_for(self.target)
+
+    @property
+    def times_networks(self) -> bool:
+        """Tell whether whole networks are timed: not on a device, nor for a described machine."""
+        return self.target.backend == HOST and not self.machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def retune(
     At a level that measures, both are timed in the whole network; else the model decides.
     """
     chosen = {key: result.schedule for key, result in results.items()}
-    measures = LEVELS[options.level].measured != 0 and bool(chosen) and not options.machine
+    measures = LEVELS[options.level].measured != 0 and bool(chosen) and options.times_networks
     if measures:
         chosen = in_place(prepared.placed, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}

@@ -36,6 +36,7 @@ from polysci.space import directives
 from polysci.space.schedule import Schedule
 from polysci.target.machine import Machine
 from polysci.target.microkernels import find
+from polysci.target.target import HOST
 from polysci.tune.records import SearchRecords
 from polysci.tune.result import Progress, SearchLevel, Trial
 from polysci.tune.runner import FaultyScheduleError, LocalRunner, MakeRunner, TrialRunner
@@ -258,13 +259,19 @@ class Trials:
         best, schedule = self.best, candidate.schedule
         if best is None:
             return True
-        bound = algorithm_of(schedule).lower_bound(self.context, schedule)
+        bound = self.least_seconds(schedule)
         near = self.level.near * bound > best
         if near:
             predicted = choice.predict_seconds(self.problem, self.context, schedule)
             fault = f"not run: it takes {bound:.3g} s at the least"
             self.note(Trial(schedule, predicted, fault=fault))
         return not near
+
+    def least_seconds(self, schedule: Schedule) -> float:
+        """Return the model's lower bound; 0 on a device, which may exceed the rates assumed."""
+        if self.context.target.backend != HOST:
+            return 0.0
+        return algorithm_of(schedule).lower_bound(self.context, schedule)
 
     def _compare_best(self, runner: TrialRunner) -> dict[str, Samples]:
         """Samples of the fastest few, taken in turns; the beaten ones get fewer.

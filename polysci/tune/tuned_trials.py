@@ -12,7 +12,6 @@ from polysci.cost.shortlist import vectors_of
 from polysci.lower import choice
 from polysci.lower.algorithm import Candidate
 from polysci.lower.choice import FindCandidates
-from polysci.lower.registry import algorithm_of
 from polysci.runtime.build.folder import cache_dir
 from polysci.space.schedule import parse
 from polysci.tune.predictions import key_of
@@ -138,8 +137,6 @@ class TunedTrials:
             return False
         if not self.bounds:
             for number, text in enumerate(self.options):
-                schedule = parse(text)
-                bound = algorithm_of(schedule).lower_bound(self.trials.context, schedule)
-                self.bounds[(number,)] = bound
+                self.bounds[(number,)] = self.trials.least_seconds(parse(text))
         left = (bound for at, bound in self.bounds.items() if at not in self.state.outcomes)
         return self.trials.late or min(left, default=inf) > best
