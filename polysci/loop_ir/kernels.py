@@ -276,13 +276,20 @@ class _Splitter:
 
     def bind(
         self, parameters: Sequence[Buffer | ScalarParameter], operands: Sequence[Value]
-    ) -> Iterator[Let | Point]:
-        """Yield definitions of a function's parameters by the operands of its call."""
+    ) -> Iterator[Let | Point | Assign]:
+        """Yield definitions of a function's parameters by the operands of its call.
+
+        Those that a kernel has by the same name get new values there.
+        """
+        known = {parameter.name for parameter in self.function.parameters}
         for parameter, operand in zip(parameters, operands, strict=True):
             if operand in (Named(parameter.name), Variable(parameter.name)):
                 continue
             if isinstance(parameter, ScalarParameter):
                 yield Let(parameter.name, operand, parameter.kind)
+                continue
+            if parameter.name in known:
+                yield Assign(parameter.name, operand)
                 continue
             assert isinstance(operand, int | Address | Named | Member | Alternative)
             yield Point(replace(parameter, restrict=False), operand)

@@ -97,6 +97,12 @@ def faults_on_device(problems: Iterable[Problem], target: Target) -> list[str]:
     return faults
 
 
+def test_a_gradient_of_several_classes_is_exact(target: Target) -> None:
+    """Each class is a kernel on operands that begin elsewhere."""
+    forward = polysci.Conv2d(N=2, C=14, H=10, W=9, K=2, R=4, S=4, pad=1, stride=(1, 2), groups=2)
+    assert not faults_on_device([Conv2dBackwardData(forward)], target)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("network", layer_lists.names())
 def test_listed_layers_are_exact(network: str, target: Target) -> None:
