@@ -17,6 +17,7 @@ LANES: Final = 128  # multiplications of f32 a clock and compute unit, where not
 WAVEFRONT: Final = 128  # bytes of the memory of a group, a clock
 ISSUES: Final = 4  # instructions of warps, a clock
 MOST_WARPS: Final = 48  # in a compute unit at a time
+MOST_SHARED: Final = 48 << 10  # bytes that a kernel may declare for its groups
 REGISTERS: Final = 65536  # of a compute unit, 32 bits each
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
 LATENCY: Final = 500  # clocks from the request of an element to the end of its copy
@@ -52,6 +53,8 @@ class GroupWork:
     def resident(self, context: Context) -> int:
         """Return the groups that a compute unit holds at a time; 0: a group is too large."""
         registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
+        if self.shared > MOST_SHARED:
+            return 0
         return min(
             MOST_WARPS // self.warps,
             REGISTERS // (registers * self.warps * WARP),

@@ -148,8 +148,8 @@ static void check(@NAME@_device *device, cl_int error, const char *what)
 static int count_devices(const opencl *cl, int number, cl_device_id *id)
 {
     enum { MOST = 64 };
-    cl_platform_id platforms[MOST];
-    cl_device_id ids[MOST];
+    _Alignas(64) cl_platform_id platforms[MOST];
+    _Alignas(64) cl_device_id ids[MOST];
     cl_uint platform_count = 0, own = 0;
     int count = 0;
     if (cl->GetPlatformIDs(MOST, platforms, &platform_count)) /* an error where there is none */
@@ -308,7 +308,7 @@ static cl_mem reserve(@NAME@_device *device, size_t bytes)
     cl_mem memory
         = device->cl.CreateBuffer(device->context, CL_MEM_READ_WRITE, bytes ? bytes : 1, 0, &error);
     if (error) {
-        char name[256] = "the device";
+        _Alignas(64) char name[256] = "the device";
         uint64_t all = 0;
         (void)device->cl.GetDeviceInfo(device->id, CL_DEVICE_NAME, sizeof name, name, 0);
         (void)device->cl.GetDeviceInfo(device->id, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof all, &all, 0);

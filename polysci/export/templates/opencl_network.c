@@ -51,7 +51,7 @@ static const char *filled(source *from, const @NAME@_model *model)
 {
     static const char head[64] = "polysci weights @DIGEST@", *const cut = "the weights are cut short";
     @NAME@_device *device = model->device;
-    char first[sizeof head];
+    _Alignas(64) char first[sizeof head];
     const void *w = 0;
     if (!fill(from, first, sizeof head) || memcmp(first, head, sizeof head))
         return "these are not the weights of this network";
