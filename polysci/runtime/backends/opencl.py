@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,17 +21,12 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
-from polysci.loop_ir.kernels import LaunchedFunction, Mark
+from polysci.loop_ir.kernels import Mark
 from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
-from polysci.numerics.quantization import Scales
 from polysci.printers.interface import KEEP_FLAG
-from polysci.printers.launches import (
-    NetworkMemory,
-    holds_network,
-    read_launches,
-    read_network,
-)
+from polysci.printers.launches import holds_network, read_launches
+from polysci.runtime.backends.queued import Launches, QueuedLibrary, QueuedNetwork
 from polysci.runtime.build.folder import cache_dir
 from polysci.target.host import detect
 from polysci.target.isas import DEVICE_ISAS
@@ -144,6 +139,29 @@ class Queue:
                 import_pyopencl().enqueue_copy(self.queue, array, buffer)
             self.queue.finish()
 
+    def part(self, buffer: Any, start: int, size: int) -> Any:
+        """Return so many bytes of a buffer; ``start`` is a multiple of 4096."""
+        return buffer.get_sub_region(start, size)
+
+    def run(self, kernels: Mapping[str, Any], launches: Launches) -> list[float]:
+        """Launch kernels and wait; return the seconds of kernels before each mark."""
+        enqueue, events, marks = import_pyopencl().enqueue_nd_range_kernel, list[Any](), list[int]()
+        with self.lock:
+            for step, values in launches:
+                if isinstance(step, Mark):
+                    marks.append(len(events))
+                    continue
+                kernel = kernels[step.kernel]
+                with _plain_errors(f"kernel {step.kernel}, groups of {step.group} work-items"):
+                    kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
+                    sizes = (step.items * step.group,), (step.group,)
+                    events.append(enqueue(self.queue, kernel, *sizes))
+            with _plain_errors(f"kernels of {self.device.name}"):
+                self.queue.finish()
+                taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
+            self.seconds += sum(taken)
+        return [sum(taken[:count]) for count in marks]
+
 
 @cache
 def queue_of(number: int) -> Queue:
@@ -156,159 +174,6 @@ def queue_of(number: int) -> Queue:
             else f"no OpenCL device: {INSTALL}"
         )  # fmt: skip
     return Queue.of(known[number])
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCLLibrary:
-    """Kernels that a device has loaded, and the functions that launch them."""
-
-    path: Path
-    queue: Queue
-    functions: dict[str, LaunchedFunction]
-    kernels: dict[str, Any]
-    null: None = None
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def function(self, name: str) -> Callable[..., Any]:
-        """Return what launches a function's kernels and waits. BuildError where it lacks."""
-        if name not in self.functions:
-            raise BuildError(f"{self}: no function {name}")
-        function = self.functions[name]
-
-        def launch(*arguments: Any) -> int:
-            self.launch(name, arguments)
-            return function.result
-
-        return launch
-
-    def launch(self, name: str, arguments: Sequence[Any]) -> list[float]:
-        """Launch a function's kernels and wait; return the seconds of kernels before each mark."""
-        enqueue, queue = import_pyopencl().enqueue_nd_range_kernel, self.queue
-        events, marks = list[Any](), list[int]()
-        with queue.lock:
-            for step, values in self.functions[name].launches(arguments):
-                if isinstance(step, Mark):
-                    marks.append(len(events))
-                    continue
-                kernel = self.kernels[step.kernel]
-                with _plain_errors(f"kernel {step.kernel}, groups of {step.group} work-items"):
-                    kernel.set_args(*(np.int64(it) if isinstance(it, int) else it for it in values))
-                    sizes = (step.items * step.group,), (step.group,)
-                    events.append(enqueue(queue.queue, kernel, *sizes))
-            with _plain_errors(f"kernels of {name}"):
-                queue.queue.finish()
-                taken = [(it.profile.end - it.profile.start) * 1e-9 for it in events]
-            queue.seconds += sum(taken)
-        return [sum(taken[:count]) for count in marks]
-
-    def copy_in(self, c_type: str) -> Callable[[Array], Any]:
-        """Return what copies arrays to the device, whatever their elements are."""
-        return self.queue.copy_in
-
-    def allocator(
-        self, shape: tuple[int, ...], dtype: Any, c_type: str
-    ) -> Callable[[Any], tuple[Array, Any]]:
-        """Return what makes arrays for results, and buffers of their size."""
-
-        def allocate(_: object) -> tuple[Array, Any]:
-            array: Array = np.empty(shape, dtype)
-            return array, self.queue.buffer(array.nbytes)
-
-        return allocate
-
-    def copy_out(self, buffer: Any, array: Array) -> None:
-        """Copy a result to its array."""
-        self.queue.copy_out(buffer, array)
-
-    def part(self, buffer: Any, start: int, size: int) -> Any:
-        """Return bytes of a buffer as a buffer."""
-        return buffer.get_sub_region(start, size)
-
-    def scales(self, scales: Scales, by_channel: Array) -> Any:
-        """Raise UnsupportedError: there are no kernels of whole numbers."""
-        raise UnsupportedError("OpenCL: no kernels of whole numbers")
-
-
-@dataclass(slots=True)
-class OpenCLContext:
-    """The tensors of one run at a time, and the marks of the last one."""
-
-    arena: Any
-    marks: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class OpenCLNetwork:
-    """A network that a device has loaded: constants and packed weights in one buffer each."""
-
-    library: OpenCLLibrary
-    name: str
-    memory: NetworkMemory
-    constants: Any
-    packed: Any
-    literals: Any
-    run_at: None = None
-
-    @classmethod
-    def load(cls, library: OpenCLLibrary, name: str, weights: Sequence[Array]) -> OpenCLNetwork:
-        """Copy weights to the device and pack them. Raises PolysciError where it has no room."""
-        memory = read_network(library.path.read_text(encoding="utf-8"))
-        queue = library.queue
-        constants, packed = map(queue.buffer, (memory.constants_size, memory.packed_size))
-        count = len(memory.constants)
-        if len(weights) != count + len(memory.packed_by):
-            raise PolysciError(f"{name}: {len(weights)} weights, which the code has no room for")
-        image = np.zeros(memory.constants_size, np.uint8)
-        for (at, size), array in zip(memory.constants, weights, strict=False):
-            image[at : at + size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if image.size:
-            import_pyopencl().enqueue_copy(queue.queue, constants, image)
-        for function, array in zip(memory.packed_by, weights[count:], strict=True):
-            library.function(function)(queue.copy_in(array), packed)
-        literals = queue.copy_in(np.array(memory.literals, np.float32))
-        return cls(library, name, memory, constants, packed, literals)
-
-    @property
-    def model_bytes(self) -> int:
-        """Bytes of constants and packed weights."""
-        return self.memory.constants_size + self.memory.packed_size
-
-    @property
-    def context_bytes(self) -> int:
-        """Bytes of the tensors of a run."""
-        return self.memory.arena
-
-    def context(self) -> OpenCLContext:
-        """Return the memory of stages but for inputs and outputs. Raises MemoryError."""
-        return OpenCLContext(self.library.queue.buffer(self.memory.arena))
-
-    def run(self, context: OpenCLContext, *arguments: Any) -> None:
-        """Launch all stages on inputs and outputs, and wait for their end."""
-        buffers = (context.arena, self.constants, self.packed, self.literals, *arguments)
-        context.marks = self.library.launch(f"{self.name}_run", buffers)
-
-    def packed_weights(self) -> memoryview:
-        """Return a copy of constants and packed weights."""
-        sizes = (self.memory.constants_size, self.memory.packed_size)
-        parts = [np.empty(size, np.uint8) for size in sizes]
-        for buffer, part in zip((self.constants, self.packed), parts, strict=True):
-            self.library.queue.copy_out(buffer, part)
-        return memoryview(np.concatenate(parts).tobytes())
-
-    def tensors(self, context: OpenCLContext, size: int) -> Array | None:
-        """Return a copy of a context's tensors; None where they share memory."""
-        if not self.memory.apart:
-            return None
-        copy = np.empty(size, np.uint8)
-        self.library.queue.copy_out(context.arena, copy)
-        return copy
-
-    def stage_times(self, context: OpenCLContext, stages: int) -> list[float]:
-        """Return the marks of the context's last run, in seconds of its kernels."""
-        assert len(context.marks) == stages + 1
-        return context.marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +238,7 @@ class OpenCL:
         """Raise UnsupportedError: drivers show no assembly."""
         raise UnsupportedError(f"{self.name}: drivers of OpenCL show no assembly")
 
-    def load(self, path: Path, declarations: str) -> OpenCLLibrary:
+    def load(self, path: Path, declarations: str) -> QueuedLibrary:
         """Return the kernels of a built file. Raises BuildError."""
         cl, queue = import_pyopencl(), queue_of(self.number)
         try:
@@ -383,15 +248,15 @@ class OpenCL:
             kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
         except (OSError, cl.Error) as error:
             raise BuildError(f"{path}: {str(error)[:MESSAGE]}") from None
-        return OpenCLLibrary(path, queue, functions, kernels)
+        return QueuedLibrary(path, queue, functions, kernels)
 
     def load_network(
         self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
-    ) -> OpenCLNetwork:
+    ) -> QueuedNetwork:
         """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
         if isinstance(weights, Path):
             raise PolysciError(f"{weights}: a device reads no files")
-        return OpenCLNetwork.load(self.load(path, declarations), name, weights)
+        return QueuedNetwork.load(self.load(path, declarations), name, weights)
 
     def is_argument(self, argument: object) -> bool:
         """Return whether it is a buffer of OpenCL's."""
