@@ -42,12 +42,11 @@ def compile_options(arguments: argparse.Namespace, **changes: Any) -> CompileOpt
     from polysci.network.options import CompileOptions
 
     present = {name: getattr(arguments, name) for name in _OPTIONS if hasattr(arguments, name)}
-    device = shared.device_of(arguments)
-    if device:  # nothing times its code; all of its units share the work
-        present |= {"target": device, "isa": None, "level": "estimate"}
+    if device := shared.device_of(arguments):
+        present |= {"target": device, "isa": None}
     return CompileOptions(**{
         "level": getattr(arguments, "level", None) or "measure",
-        "threads": device.cores if device else shared.threads_of(arguments),
+        "threads": shared.threads_of(arguments),
         "dtype": check_dtype(arguments.dtype),
         "values": dict(arguments.value),
         "external": getattr(arguments, "external_data", False),

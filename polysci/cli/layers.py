@@ -76,7 +76,8 @@ def machine_options(
     if threads_option:
         command.add_argument(
             "--threads", type=threads, default=None, metavar="N",
-            help="number of OpenMP threads (POLYSCI_NUM_THREADS, else 1)",
+            help="number of OpenMP threads, or compute units of a device (all of the device, else "
+            "POLYSCI_NUM_THREADS, else 1)",
         )  # fmt: skip
     isa_option(command)
     if described:
@@ -227,8 +228,11 @@ def seconds(text: str) -> float:
 
 
 def threads_of(arguments: argparse.Namespace) -> int:
-    """``--threads``, else POLYSCI_NUM_THREADS, else 1."""
-    return default_threads() if arguments.threads is None else int(arguments.threads)
+    """``--threads``, else the compute units of ``--device``, POLYSCI_NUM_THREADS, 1."""
+    if arguments.threads is not None:
+        return int(arguments.threads)
+    device = device_of(arguments)
+    return device.cores if device else default_threads()
 
 
 def default_threads() -> int:
