@@ -15,7 +15,7 @@ from polysci.cli import compile_targets as targets
 from polysci.cli import layers as shared
 from polysci.cli.schedulers import describe_result, scheduler_option
 from polysci.cli.tuners import tuner_of, tuner_options
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 
 if TYPE_CHECKING:
     from polysci.graph.graph import Graph
@@ -261,7 +261,7 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
                 return
             display.done(describe_result(step))
             if display.finished == display.layers:
-                display.note("comparing schedules inside the network, compiling C")
+                display.note("comparing schedules inside the network, compiling")
 
         best = inf
 
@@ -307,7 +307,17 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_device(arguments: argparse.Namespace) -> None:
-    """Raise SpecError for options that say nothing of the code of a device."""
+    """Raise SpecError for options that say nothing of the code of a device.
+
+    UnsupportedError: nothing runs on it.
+    """
+    from polysci.runtime.backends import backend_named
+
+    if not backend_named(arguments.device).measured:
+        raise UnsupportedError(
+            f"--device {arguments.device}: compiles layers alone; networks run on a device, such "
+            "as cuda:0"
+        )
     if arguments.compare:
         raise SpecError(f"--device {arguments.device}: peers run on the CPU; leave out --compare")
     if arguments.tuner:

@@ -31,6 +31,7 @@ if shutil.which("g++") is None:
 TILES = ("mb1ic6ih9oc20oh9kh3ph1", "nhwc")  # of groups, by the choice of the model
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
     "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
@@ -49,6 +50,7 @@ def test_layers_are_clean_under_sanitizers(text: str, layout: str) -> None:
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.isa("avx2")
 @pytest.mark.parametrize(
     ("layer", "run"),

@@ -44,6 +44,7 @@ def layer_of(
     return InterpretedLayer.of(problem, form_of(roles, tile, rows, columns, depth, copy))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_integers_are_exact(case: tuple[str, str, str, int, int, int, Copy]) -> None:
     check(layer_of(*case))
