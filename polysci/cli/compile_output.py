@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from polysci.cli import layers as shared
 from polysci.cli.bindings import dims_of, several_sizes
 from polysci.errors import SpecError
-from polysci.text.tables import bytes_text, fit, paragraph, shorten
+from polysci.text.tables import bytes_text, fit, paragraph, shorten, time_text
 
 if TYPE_CHECKING:
     from polysci.network.compiled import Network
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
     from polysci.peers.networks.compare import NetworkComparison
-    from polysci.program.passes.row import Fusion
+    from polysci.program.passes.row import Fusion, FusionGroup
 
 
 def output_options(command: argparse.ArgumentParser) -> None:
@@ -166,7 +166,26 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
         head = ("into", "not fused", "tensor", "would save", "reason")
         why = [(*_fusion_row(fusion), fusion.refusal) for fusion in refused]
         lines.append(_fit([head, *why], width, ("tensor", "would save")))
-    return "\n".join(lines)
+    return "\n".join([*lines, *_explain_row_fusions(prepared.fusion_groups, width)])
+
+
+def _explain_row_fusions(groups: Sequence[FusionGroup], width: int | None) -> list[str]:
+    """Return how many runs of neighbours were considered, and the times of those taken."""
+    if not groups:
+        return []
+    pruned = sum(group.pruned for group in groups)
+    done = [group for group in groups if group.done]
+    lines = [
+        "", f"{len(groups)} runs of neighbouring stages as row fusions: "
+        f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {len(done)} done",
+    ]  # fmt: skip
+    rows = [("run together", "bound", "predicted", "measured", "apart")]
+    for group in done:
+        together, apart = group.measured or (None, group.apart)
+        measured = time_text(together) if together is not None else ""
+        times = time_text(group.bound), time_text(group.together), measured, time_text(apart)
+        rows.append((shorten(" > ".join(group.members), 60), *times))
+    return [*lines, _fit(rows, width, ("bound",))] if done else lines
 
 
 def _fusion_row(fusion: Fusion) -> tuple[str, ...]:
@@ -202,6 +221,7 @@ def _fit(rows: Sequence[tuple[str, ...]], width: int | None, drop: Sequence[str]
 def explain_stages_json(prepared: PreparedNetwork) -> str:
     """A JSON object a fusion, then one of all groups."""
     lines = [json.dumps(asdict(fusion) | {"fused": fusion.done}) for fusion in prepared.fusions]
+    lines += [json.dumps(asdict(group)) for group in prepared.fusion_groups]
     groups = [stage.name for stage in prepared.program.stages]
     saved = sum(fusion.saved for fusion in prepared.fusions if fusion.done)
     return "\n".join([*lines, json.dumps({"groups": groups, "saved_bytes": saved})])

@@ -65,18 +65,6 @@ class StageCosts:
         busy = self._coefficient("balanced_stack") * threads * turns
         return threads > 1 and count >= busy > 0
 
-    def row_fusion_room(self) -> float:
-        """Return the bytes of L2 that weights, or rows between two stages of it, may fill."""
-        return self._coefficient("row_fusion_cache") * self.target.second_level.size
-
-    def row_fusion_gain_s(self, between: int) -> float:
-        """Return seconds of writing a tensor that leaves L2 and reading it again."""
-        return 2 * between / (self.machine.l3 * 1e9)
-
-    def row_fusion_risk_s(self, layers: float) -> float:
-        """Return seconds that its loops may cost layers that take so many apart."""
-        return self._coefficient("row_fusion_risk") * layers
-
     def fused_update_s(
         self, steps: int, seconds: float, gradient: int, alone: int, together: int
     ) -> float:
@@ -91,10 +79,16 @@ class StageCosts:
 
     def _seconds_a_byte(self, size: int) -> float:
         """Return seconds that a byte takes into L2 from where so many bytes have room."""
-        if size <= self.target.second_level.size:
-            return 0.0
-        far = size > self.target.last_level.size
-        return 1e-9 / (self.machine.memory if far else self.machine.l3)
+        near = size <= self.target.second_level.size
+        return 0.0 if near else 1e-9 / rate_of(self.machine, self.target, size)
 
     def _coefficient(self, name: str) -> float:
         return self.machine.coefficient(name)
+
+
+def rate_of(machine: Machine, target: Target, size: float, threads: int = 1) -> float:
+    """Return the GB/s at which threads together read what L2 does not hold: so many bytes."""
+    if size > target.last_level.size:
+        return min(machine.memory * threads, machine.memory_all)
+    sharing = target.sharing(target.last_level.name, threads)
+    return threads * min(machine.l3, machine.l3_all / sharing)

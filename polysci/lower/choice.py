@@ -125,7 +125,7 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
     """
     isa, groups = target.isa, algorithm_named(MAPPED)
     known = names() if chosen == AUTO else [chosen]
-    if family(FAMILY, isa.name, "f32") and not groups.refusal(problem):
+    if has_groups(target) and not groups.refusal(problem):
         known = [MAPPED if name == DEFAULT else name for name in known]
     algorithms = [
         algorithm_named(name) for name in known
@@ -134,6 +134,11 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
     if not algorithms:
         raise UnsupportedError(f"algorithm {chosen}: no kernels of {isa}")
     return [algorithm for algorithm in algorithms if not algorithm.refusal(problem)]
+
+
+def has_groups(target: Target) -> bool:
+    """Return whether groups of work-items of a target share a memory."""
+    return bool(family(FAMILY, target.isa.name, "f32"))
 
 
 def _in_order(

@@ -8,16 +8,19 @@ from typing import Self
 
 import numpy as np
 
+from polysci.cost.estimate import Context
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
+from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim
+from polysci.program.passes.row_fusion import RowCode
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, members_of
@@ -27,7 +30,6 @@ from polysci.space.schedule import Schedule
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
 HEAD = 64  # elements that are compared first
-LEAST_ROWS = 2  # at a time in a row fusion, where the schedule says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,10 @@ def calls_of(
     calls: dict[Spot, LayerCall] = {}
     layers = layers or SharedLayers()
     sources, constants = layers.sources, placed.program.constants
-    for spot, layer, fused in _spots(placed.program):
-        several = 1 if fused or shares.one_thread(spot[0]) else threads
+    for spot, layer, height in _spots(placed.program):
+        several = 1 if height or shares.one_thread(spot[0]) else threads
         schedule = schedules[layer.problem.key]
-        code = LayerCode.of(layer, placed, schedule, fused=fused, alone=several < threads)
+        code = LayerCode.of(layer, placed, schedule, height, alone=several < threads)
         key = code.key
         if key not in sources:
             sources[key] = code.lower(f"{name}_l{len(sources)}", several, team)
@@ -101,20 +103,22 @@ class LayerCode:
 
     @classmethod
     def of(
-        cls, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False,
-        alone: bool = False,
+        cls, layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int = 0,
+        *, alone: bool = False,
     ) -> Self:  # fmt: skip
         """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
-        Raises UnsupportedError for a schedule that cannot compute it some rows at a time.
+        In a row fusion it makes ``height`` rows at a time. Raises UnsupportedError for a schedule
+        that cannot.
         """
         schedule = plain(schedule)
-        if fused:
-            schedule = by_rows(schedule, row_dim(layer))
+        if height:
+            rows = placed.rows_of(layer.output)
+            schedule = by_rows(schedule, row_dim(layer, rows) if rows else "", height)
         elif alone:
             schedule = serial(schedule)
         strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
-        return cls(layer.problem, schedule, strides, adds, fused)
+        return cls(layer.problem, schedule, strides, adds, bool(height))
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -130,17 +134,37 @@ class LayerCode:
 
 
 def refuse_code(
-    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, *, fused: bool = False
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int = 0
 ) -> str:
     """Return why there is no code of a layer as it stands in a program; empty where there is.
 
+    In a row fusion it makes ``height`` rows at a time.
     What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
     """
     try:
-        LayerCode.of(layer, placed, schedule, fused=fused).lower(SYMBOL, 1, Team.OWN)
+        LayerCode.of(layer, placed, schedule, height).lower(SYMBOL, 1, Team.OWN)
     except PolysciError as error:
         return str(error)
     return ""
+
+
+def price_rows(
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int, context: Context
+) -> RowCode | str:
+    """Return what is predicted of a layer's code that makes ``height`` rows at a time.
+
+    Or why there is no such code. The threads of ``context`` share the rows.
+    """
+    try:
+        rows = LayerCode.of(layer, placed, schedule, height).schedule
+        outer, *inner = rows.nest
+        assert isinstance(outer, Loop)
+        shared = rows.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+        seconds = algorithm_of(shared).predict_seconds(layer.problem, context, shared)
+    except PolysciError as error:
+        return str(error)
+    least = 1e-9 * layer.problem.flops / (context.peak * context.threads)
+    return RowCode(outer.step, seconds, least)
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
@@ -198,12 +222,13 @@ def is_same(array: Array, other: Array) -> bool:
     return a.dtype == b.dtype and bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
 
 
-def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, bool]]:
-    """Yield every layer, where it stands, and whether that is inside a row fusion."""
+def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, int]]:
+    """Yield every layer, where it stands, and the rows at a time of a row fusion; 0: in none."""
     for position, stage in enumerate(program.stages):
         for inside, member in enumerate(members_of(stage)):
             if isinstance(member, LayerStage):
-                yield (position, inside), member, isinstance(stage, RowFusion)
+                height = stage.height if isinstance(stage, RowFusion) else 0
+                yield (position, inside), member, height
 
 
 def serial(schedule: Schedule) -> Schedule:
@@ -216,27 +241,28 @@ def serial(schedule: Schedule) -> Schedule:
     return replace(schedule, steps=steps)
 
 
-def by_rows(schedule: Schedule, row: str) -> Schedule:
+def by_rows(schedule: Schedule, row: str, height: int) -> Schedule:
     """Return a schedule with the loop over rows, ``row``, around all others, in one thread.
 
-    What was packed once before all loops is packed once for every few rows. Raises
-    UnsupportedError where a call takes all rows.
+    It makes ``height`` rows at a time, or as many as the loop inside takes; what was packed once
+    before all loops is packed once for each of its turns. Raises UnsupportedError where a call
+    takes all rows.
     """
     if schedule.has(Private):
         raise UnsupportedError(f"schedule {schedule}: its private copies are of the whole result")
     schedule = serial(schedule)
     steps = schedule.nest
-    loops = [step for step in steps if isinstance(step, Loop)]
-    rows = [loop for loop in loops if loop.dim == row]
+    rows = [step for step in steps if isinstance(step, Loop) and step.dim == row]
     if not rows:
         raise UnsupportedError(f"schedule {schedule}: no loop over rows")
-    first = steps[0]
-    if isinstance(first, Loop) and first.dim == row:
-        return schedule
-    inner = rows[0].step
-    height = inner * max(1, -(-LEAST_ROWS // inner))
-    outer = [step for step in steps if step != rows[0] or inner != height]
-    return schedule.with_nest((Loop(row, height), *outer))
+    below = rows[1:] if steps[0] == rows[0] else rows
+    unit = below[0].step if below else rows[0].step
+    step = unit * max(1, height // unit)
+    inner = [
+        its for its in steps
+        if its not in rows or (its in below and (its != below[0] or step != unit))
+    ]  # fmt: skip
+    return schedule.with_nest((Loop(row, step), *inner))
 
 
 def plain(schedule: Schedule) -> Schedule:

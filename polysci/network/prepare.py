@@ -9,6 +9,7 @@ from difflib import unified_diff
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from polysci.cost.fusion import FusionCosts
 from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
@@ -17,8 +18,8 @@ from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
-from polysci.lower.choice import candidates, reproducible_schedule
-from polysci.lower.layer_calls import refuse_code, refuse_schedule
+from polysci.lower.choice import candidates, has_groups, reproducible_schedule
+from polysci.lower.layer_calls import price_rows, refuse_code, refuse_schedule
 from polysci.lower.registry import DEFAULT
 from polysci.network.code import Code, SizedProgram, code_of
 from polysci.network.options import CompileOptions, PlanOptions, Watch, machine_for
@@ -28,8 +29,8 @@ from polysci.program.control import BranchStage
 from polysci.program.passes import table
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
-from polysci.program.passes.row import Fusion, Pass, PassWatch, plain
-from polysci.program.passes.row_fusion import Setting
+from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, PassWatch, plain
+from polysci.program.passes.row_fusion import FusionVerdict, RowCode, Setting
 from polysci.program.passes.table import (
     AS_COSTS_SAY,
     PassChoices,
@@ -39,7 +40,7 @@ from polysci.program.passes.table import (
     run_scheduled_passes,
 )
 from polysci.program.passes.thread_shares import SHARED, ThreadShares, serial_problems, share_stages
-from polysci.program.stages import Program, problems
+from polysci.program.stages import LayerStage, Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
@@ -60,14 +61,14 @@ OTHERS: Final = 60  # schedules that the model prefers, where the best has no co
 
 @dataclass(frozen=True, slots=True)
 class PreparedNetwork:
-    """A network ready for code: the simplified graph, stages in their places, fusions.
+    """A network ready for code: the simplified graph, stages in their places, possible fusions.
 
     The other members are what ``prepare`` was asked for.
     """
 
     graph: Graph
     placed: PlacedProgram
-    fusions: tuple[Fusion, ...]
+    considered: tuple[Considered, ...]
     fuse: bool = True
     optimize: str = "speed"
     choices: PassChoices = AS_COSTS_SAY
@@ -75,6 +76,16 @@ class PreparedNetwork:
     @property
     def program(self) -> Program:
         return self.placed.program
+
+    @property
+    def fusions(self) -> tuple[Fusion, ...]:
+        """The pairs of stages that were considered."""
+        return tuple(its for its in self.considered if isinstance(its, Fusion))
+
+    @property
+    def fusion_groups(self) -> tuple[FusionGroup, ...]:
+        """The runs of neighbouring stages that were considered."""
+        return tuple(its for its in self.considered if isinstance(its, FusionGroup))
 
 
 def graph_of(
@@ -133,8 +144,8 @@ def prepare(
     context = pass_context(
         dtype, own, machine or machine_for(own), choices=choices, fuse=fuse, optimize=optimize
     )
-    placed, fusions = run_passes(lower(graph), context, watch)
-    return PreparedNetwork(graph, placed, fusions, fuse, optimize, choices)
+    placed, considered = run_passes(lower(graph), context, watch)
+    return PreparedNetwork(graph, placed, considered, fuse, optimize, choices)
 
 
 def prepare_with(
@@ -262,17 +273,32 @@ def fuse_with_schedules(
     chosen: Mapping[str, Schedule],
     seconds: Mapping[str, float],
     options: PlanOptions,
-    refused: Mapping[str, str],
+    decided: Mapping[str, FusionVerdict],
     watch: PassWatch | None = None,
 ) -> PreparedNetwork:
     """Return the network after the passes that need its layers' schedules and predicted seconds.
 
-    ``refused`` are reasons, by tensor, why it is not to lie inside a row fusion.
+    ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
-    context = ScheduleContext(setting, refused)
+    context = ScheduleContext(setting_of(chosen, seconds, options), decided)
     placed, considered = run_scheduled_passes(prepared.placed, context, watch)
-    return replace(prepared, placed=placed, fusions=(*prepared.fusions, *considered))
+    return replace(prepared, placed=placed, considered=(*prepared.considered, *considered))
+
+
+def setting_of(
+    chosen: Mapping[str, Schedule], seconds: Mapping[str, float], options: PlanOptions
+) -> Setting:
+    """Return what row fusions depend on beside the program."""
+    costs = FusionCosts(options.rates, options.target, options.threads)
+
+    def price(
+        layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int
+    ) -> RowCode | str:
+        context = context_of(layer.problem, options.threads, options.target, machine=options.rates)
+        return price_rows(layer, placed, schedule, height, context)
+
+    refusal = "groups of work-items compute one layer each" if has_groups(options.target) else ""
+    return Setting(chosen, seconds, costs, price, refuse_code, refusal)
 
 
 STAGES: Final = plain("stages", "nodes become layers, loops and views", lower)

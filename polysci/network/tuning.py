@@ -23,7 +23,7 @@ from polysci.errors import CheckError, NoCompilerError, PolysciError
 from polysci.graph.operators.lower import lower
 from polysci.lower import choice
 from polysci.lower.choice import candidates, key_of, other_form
-from polysci.lower.layer_calls import refuse_code, refuse_schedule
+from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import Bench
 from polysci.measure.samples import is_worse
@@ -39,13 +39,14 @@ from polysci.network.prepare import (
     options_of,
     pass_context,
     prepare,
+    setting_of,
 )
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.layouts import free_orders
-from polysci.program.passes.row_fusion import Setting, fuse_rows
+from polysci.program.passes.row_fusion import Chain, FusionSpace, FusionVerdict, fuse_rows
 from polysci.program.passes.table import (
     PassChoices,
     program_before,
@@ -95,12 +96,11 @@ def retune(
     if measures:
         chosen = in_place(prepared.placed, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
-    slower = dict[str, str]()
+    decided = dict[str, FusionVerdict]()
     if measures:
-        setting = Setting(chosen, seconds, options.target, options.rates, refuse_code)
-        placed, _ = fuse_rows(prepared.placed, setting)
-        slower = slower_fusions(prepared.placed, placed, chosen, options, name)
-    return fuse_with_schedules(prepared, chosen, seconds, options, slower), chosen
+        space = fuse_rows(prepared.placed, setting_of(chosen, seconds, options))
+        decided = time_divisions(space, chosen, options, name)
+    return fuse_with_schedules(prepared, chosen, seconds, options, decided), chosen
 
 
 def in_place(
@@ -133,33 +133,47 @@ def in_place(
     return {key: schedules[_best(spent[key][: len(schedules)])] for key, schedules in tried.items()}
 
 
-def slower_fusions(
-    apart: PlacedProgram,
-    fused: PlacedProgram,
-    chosen: Mapping[str, Schedule],
-    options: PlanOptions,
-    name: str,
-) -> dict[str, str]:
-    """Return why row fusions slower than their members apart are refused, by internal tensor."""
-    if not any(isinstance(stage, RowFusion) for stage in fused.program.stages):
-        return {}
-    times = []
-    for placed in (apart, fused):
-        code = generate_code(placed, chosen, name, options, timed=True)
-        runs = _stage_seconds(code)
+def time_divisions(
+    space: FusionSpace, chosen: Mapping[str, Schedule], options: PlanOptions, name: str
+) -> dict[str, FusionVerdict]:
+    """Return which tensors of chains lie inside a row fusion where their stages take least time.
+
+    All chains are divided otherwise at once, and their stages timed.
+    """
+    rounds = max((len(chain.divisions) for chain in space.chains), default=0)
+    spent: list[dict[str, float]] = []
+    for number in range(rounds if rounds > 1 else 0):
+        placed = space.divide(number)
+        runs = _stage_seconds(generate_code(placed, chosen, name, options, timed=True))
         seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
-        stages = zip(placed.program.stages, seconds, strict=True)
-        times.append({name: spent for stage, spent in stages for name in stage.outputs})
-    reasons: dict[str, str] = {}
-    for stage in fused.program.stages:
-        if not isinstance(stage, RowFusion):
-            continue
-        alone = sum(times[0][member.output] for member in stage.members)
-        together = times[1][stage.output]
-        if together > alone:
-            reason = f"measured {together * 1e6:.0f} us together, {alone * 1e6:.0f} us apart"
-            reasons |= dict.fromkeys(stage.internal, reason)
-    return reasons
+        timed = zip(placed.program.stages, seconds, strict=True)
+        spent.append({name: taken for stage, taken in timed for name in stage.outputs})
+    decided: dict[str, FusionVerdict] = {}
+    for stages in space.chains if spent else ():
+        decided |= verdicts_of(stages, spent[: len(stages.divisions)])
+    return decided
+
+
+def verdicts_of(chain: Chain, spent: Sequence[Mapping[str, float]]) -> dict[str, FusionVerdict]:
+    """Return what is decided of the tensors of a chain by seconds of stages, a mapping a division.
+
+    The last division is that into stages by themselves.
+    """
+    whole = [
+        sum(times[chain.members[run.end - 1].output] for run in runs)
+        for runs, times in zip(chain.divisions, spent, strict=True)
+    ]
+    best = whole.index(min(whole))
+    verdicts: dict[str, FusionVerdict] = {}
+    for runs, times in zip(chain.divisions[:-1], spent, strict=False):
+        inside = runs == chain.divisions[best]
+        for run in runs:
+            *tensors, last = [member.output for member in run.of(chain.members)]
+            together, apart = times[last], sum(spent[-1][name] for name in (*tensors, last))
+            seconds = f"measured {together * 1e6:.0f} us together, {apart * 1e6:.0f} us apart"
+            verdict = FusionVerdict("" if inside else seconds, (together, apart))
+            verdicts |= {name: verdict for name in tensors if inside or name not in verdicts}
+    return verdicts
 
 
 def _best(seconds: Sequence[float]) -> int:
@@ -417,8 +431,8 @@ class NetworkTuner:
         self, prepared: PreparedNetwork, schedules: Mapping[str, Schedule]
     ) -> PreparedNetwork:
         seconds = {key: result.predicted for key, result in self.results.items()}
-        refused = dict.fromkeys(prepared.choices.no_rows, "it shall stay")
-        return fuse_with_schedules(prepared, schedules, seconds, self.options, refused)
+        decided = dict.fromkeys(prepared.choices.no_rows, FusionVerdict("it shall stay"))
+        return fuse_with_schedules(prepared, schedules, seconds, self.options, decided)
 
     def _measure(
         self, state: TunerState, genomes: Sequence[Genome]

@@ -17,7 +17,6 @@ from polysci.ops.problem import Problem
 from polysci.program.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
 
 CLAMP = tuple[float, float]
-ROW_AXIS = 2  # of a tensor: the first axis behind images and channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +254,13 @@ class ConcatStage(StageOfOne):
 
 @dataclass(frozen=True, slots=True)
 class RowFusion:
-    """Layers and loops that run together, some rows at a time, each on what the one before made."""
+    """Layers and loops that run together, some rows at a time, each on what the one before made.
+
+    A layer makes ``height`` rows at a time, or as many as its registers hold.
+    """
 
     members: tuple[LayerStage | LoopStage, ...]
+    height: int
 
     @property
     def name(self) -> str:

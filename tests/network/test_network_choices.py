@@ -24,7 +24,6 @@ from polysci.network.options import PlanOptions
 from polysci.network.prepare import generate_code, options_of, prepare, search_schedules
 from polysci.network.tuning import fuse_with_schedules, rivals
 from polysci.printers.network import OPENMP
-from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion, problems
 from polysci.runtime.source import Source
 from polysci.target.host import detect
@@ -34,7 +33,7 @@ from tests.support.flags import QUICK
 from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, network_of, read
 from tests.support.onnxmodels import model, node, reals
-from tests.support.rates import set_coefficients
+from tests.support.rates import fuse_rows_everywhere
 
 pytestmark = pytest.mark.sampled
 
@@ -208,8 +207,7 @@ class Case:
 @pytest.fixture
 def all_beyond_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fusions by rows are considered for whatever lies between layers."""
-    set_coefficients(monkeypatch, row_fusion_cache=5e-4)
-    monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
+    fuse_rows_everywhere(monkeypatch)
 
 
 @pytest.fixture

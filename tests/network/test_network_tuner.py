@@ -22,16 +22,15 @@ from polysci.network.code import Code
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import prepare, search_schedules
 from polysci.network.tuning import NetworkTuner, retune
-from polysci.program.passes import row_fusion
-from polysci.program.stages import RowFusion
+from polysci.program.stages import RowFusion, members_of
 from polysci.target.host import detect
 from polysci.tune import TunerOptions
 from polysci.tune.tuners import Genome, Space, TunerState
 from polysci.tune.wisdom import Wisdom
-from tests.program.passes.test_row_fusion import SMALL, inverted_bottleneck
+from tests.program.passes.test_row_fusion import inverted_bottleneck
 from tests.support.flags import QUICK
 from tests.support.networks import bounds, fault, given
-from tests.support.rates import set_coefficients
+from tests.support.rates import fuse_rows_everywhere
 
 FEW = TunerOptions("genetic", 6, 2, elites=1)
 GRAPH = inverted_bottleneck(13, 1)
@@ -40,8 +39,7 @@ GRAPH = inverted_bottleneck(13, 1)
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tensors of this small network are beyond the cache, and may lie in row fusions."""
-    set_coefficients(monkeypatch, row_fusion_cache=SMALL, row_fusion_risk=0.0)
-    monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
+    fuse_rows_everywhere(monkeypatch)
     monkeypatch.setattr(tuning, "state_path", lambda _: tmp_path / "state.jsonl")
     return tmp_path / "state.jsonl"
 
@@ -102,7 +100,12 @@ def test_choices_change_what_they_name(tmp_path: Path) -> None:
     before = tuner.network_of(space.texts(seed)).prepared.program.stages
     assert any(isinstance(stage, RowFusion) for stage in before)
     assert not any(isinstance(stage, RowFusion) for stage in stages_with("no_rows "))
-    assert len(stages_with("apart ")) > len(before)
+    assert len(parts(stages_with("apart "))) > len(parts(before))
+
+
+def parts(stages: tuple[Any, ...]) -> list[Any]:
+    """All stages, those inside row fusions one by one."""
+    return [part for stage in stages for part in members_of(stage)]
 
 
 def times(built: Sequence[tuple[Code, Path]], *_: int) -> list[Samples]:

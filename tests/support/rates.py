@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from polysci.cost.fusion import FusionCosts
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates, from_json
@@ -33,6 +34,13 @@ def set_coefficients(patch: pytest.MonkeyPatch, **values: float) -> None:
     for file in before.glob("machine-*.json"):
         machine = from_json(file.read_text(encoding="utf-8")).with_coefficients(values)
         (folder / file.name).write_text(machine.to_json(), encoding="utf-8")
+
+
+def fuse_rows_everywhere(patch: pytest.MonkeyPatch) -> None:
+    """Let no tensor have room in L2, and stages cost less the more of them run together."""
+    patch.setattr(FusionCosts, "room", 1e-3)
+    for cost in ("together", "bound"):
+        patch.setattr(FusionCosts, cost, lambda costs, work: -(len(work.members) ** 2))
 
 
 def assume_rates_of_all() -> None:

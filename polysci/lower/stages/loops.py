@@ -77,7 +77,6 @@ from polysci.numerics.dtypes import array_type
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
 from polysci.program.control import STEP
 from polysci.program.passes.buffers import BufferPlace
-from polysci.program.passes.operands import ROW_ITERATOR
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
 from polysci.target.coefficients import prior_of
 
@@ -114,7 +113,7 @@ class LoopLowering:
     pointers: Mapping[str, Pointer]  # by buffer
     threads: int
     extents: dict[str, int]
-    rows: bool = False  # only those from `first` to `last` of axis 2
+    rows: str = ""  # the iterator that runs from `first` to `last` alone
     steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
@@ -206,7 +205,7 @@ class LoopLowering:
 
     def merge(self) -> None:
         """Merge neighbouring loops that walk all tensors as one."""
-        fixed = self.fixed | self.idle | ({ROW_ITERATOR} if self.rows else set())
+        fixed = self.fixed | self.idle | ({self.rows} if self.rows else set())
         order = self.outer_first([name for name in self.extents if name not in fixed])
         accesses = [*self.outs, *self.accesses.values()]
         for outer, inner in pairwise(order):
@@ -234,7 +233,7 @@ class LoopLowering:
         self, name: str, end: IndexLike, body: Statements, start: IndexLike = 0, step: int = 1,
         kind: LoopKind = LoopKind.SERIAL, *, simd: bool = False,
     ) -> LoopStatement:  # fmt: skip
-        if self.rows and name == ROW_ITERATOR:
+        if name == self.rows:
             start, end = Variable("first"), Variable("last")
         return For(name, as_index(start), as_index(end), block(*body), step, kind, simd)
 

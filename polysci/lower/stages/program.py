@@ -283,7 +283,8 @@ class StageLowering:
         if fusion:
             pointers, threads = {**pointers, **fusion.local(spot[1])}, 1
         return lowering_of(stage)(
-            stage, self.symbol(spot), places, pointers, threads, extents, rows=fusion is not None,
+            stage, self.symbol(spot), places, pointers, threads, extents,
+            rows=fusion.made(spot[1]).iterator if fusion else "",
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
         )  # fmt: skip
 

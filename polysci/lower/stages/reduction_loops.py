@@ -28,7 +28,6 @@ from polysci.lower.stages.loops import (
 )
 from polysci.numerics.arrays import LINE, PAGE
 from polysci.numerics.scalar_functions import EXACT, REAL
-from polysci.program.passes.operands import ROW_ITERATOR
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
 from polysci.target.coefficients import prior_of
 
@@ -82,7 +81,7 @@ class ReductionLowering(LoopLowering):
 
     def by_columns(self, inner: str) -> bool:
         """Return whether neighbouring results are reduced side by side in a vector."""
-        if self.rows and inner == ROW_ITERATOR:
+        if inner == self.rows:
             return False
         steps = {access.terms.get(inner, 0) for access in self.bodies}
         least = 4 if steps <= {0, 1} else PAIRS if self.in_pairs(inner) else inf

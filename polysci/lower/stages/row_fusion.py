@@ -43,8 +43,8 @@ from polysci.lower.stages.loops import MEMORY, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import RowWindow, rows_read
-from polysci.program.stages import ROW_AXIS, RowFusion
+from polysci.program.passes.operands import Rows, RowWindow, rows_read
+from polysci.program.stages import RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 _STATIC: Final = ("static",)
@@ -68,15 +68,21 @@ class RowFusionLowering:
     def rows(self, inside: int) -> RowWindow:
         """Return which rows member ``inside`` reads of the one before it."""
         tensor = self.stage.members[inside - 1].output
-        values = self.placed.program.values
-        result_shape = values[self.stage.members[inside].output].shape
-        window = rows_read(self.stage.members[inside], tensor, values[tensor].shape, result_shape)
+        source, result = self.placed.rows_of(tensor), self.made(inside)
+        assert source is not None
+        window = rows_read(self.stage.members[inside], tensor, source, result)
         assert window is not None
         return window
 
+    def made(self, inside: int) -> Rows:
+        """Return the rows that a member makes."""
+        rows = self.placed.rows_of(self.stage.members[inside].output)
+        assert rows is not None
+        return rows
+
     def height(self, inside: int) -> int:
         """Rows that a member makes."""
-        return self.placed.program.values[self.stage.members[inside].output].shape[ROW_AXIS]
+        return self.made(inside).height
 
     def step(self, inside: int) -> int:
         """Rows that a member makes at a time."""
@@ -85,14 +91,13 @@ class RowFusionLowering:
 
     def row_bytes(self, inside: int) -> int:
         value = self.placed.program.values[self.stage.members[inside].output]
-        return value.bytes // value.shape[ROW_AXIS]
+        return value.bytes // self.height(inside)
 
     def capacity(self, inside: int) -> int:
         """Rows of a ring."""
         window, step = self.rows(inside + 1), self.step(inside)
-        needed = (self.step(inside + 1) - 1) * window.step + window.high - window.low + 1
-        spare = RING // self.row_bytes(inside)
-        return min(needed + 2 * step + spare, self.height(inside) + step)
+        held = window.held(step, self.step(inside + 1))
+        return min(held + RING // self.row_bytes(inside), self.height(inside) + step)
 
     def ring_bytes(self, inside: int) -> int:
         size = self.capacity(inside) * self.row_bytes(inside)

@@ -14,7 +14,7 @@ from polysci.ops.problem import Problem
 from polysci.program.control import ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.concat import ConcatPart, hosts
 from polysci.program.passes.in_place import replaces_in_place
-from polysci.program.passes.operands import operands_of
+from polysci.program.passes.operands import Rows, operands_of
 from polysci.program.stages import (
     ConcatStage,
     LayerStage,
@@ -57,6 +57,16 @@ class PlacedProgram:
     def buffers_of(self, names: Iterable[str]) -> set[str]:
         """The buffers that hold tensors by these names; constants lie in none."""
         return {self.places[name].buffer for name in names if name in self.places}
+
+    def must_keep_order(self, first: Stage, second: Stage) -> bool:
+        """Return whether one of two stages writes what the other one uses."""
+        written, read = self.buffers_of(first.outputs), self.buffers_of(first.inputs)
+        own = self.buffers_of(second.outputs)
+        return bool(written & self.buffers_of(second.inputs) or (written | read) & own)
+
+    def rows_of(self, name: str) -> Rows | None:
+        """Return a tensor as rows where it lies; None for a single element."""
+        return Rows.of(self.program.values[name].shape, self.places[name].strides)
 
     def lines(self) -> Iterator[str]:
         """Return the lines of the program, and where tensors lie that are part of others."""

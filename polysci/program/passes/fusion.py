@@ -360,18 +360,11 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
         members = _loops(first)
         if not members or not (shared := _shared_tensors(placed, members, stage)):
             continue
-        if not any(_conflict(placed, other, stage) for other in between):
+        if not any(placed.must_keep_order(other, stage) for other in between):
             return at, shared, True
-        if not any(_conflict(placed, first, other) for other in between):
+        if not any(placed.must_keep_order(first, other) for other in between):
             return at, shared, False
     return 0, (), False
-
-
-def _conflict(placed: PlacedProgram, first: Stage, second: Stage) -> bool:
-    """Return whether two stages must keep their order: one writes what the other one uses."""
-    written, read = placed.buffers_of(first.outputs), placed.buffers_of(first.inputs)
-    own = placed.buffers_of(second.outputs)
-    return bool(written & placed.buffers_of(second.inputs) or (written | read) & own)
 
 
 def _shared_tensors(

@@ -5,19 +5,17 @@ The contraction of a problem answers, whichever operator it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
-from polysci.program.stages import ROW_AXIS, LayerStage, LoopStage, Window
-
-ROW_ITERATOR: Final = f"i{ROW_AXIS}"
+from polysci.program.stages import LayerStage, LoopStage, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,30 @@ def operands_of(problem: Problem) -> tuple[StoredOperand, StoredOperand, StoredO
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """A tensor as rows: its extents, and the axis of rows, the slowest one."""
+
+    shape: tuple[int, ...]
+    axis: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], strides: Sequence[int]) -> Self | None:
+        """Return the rows of a tensor with these strides; None for a single element."""
+        real = [at for at, extent in enumerate(shape) if extent > 1]
+        return cls(shape, max(real, key=lambda at: strides[at])) if real else None
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return self.shape[self.axis]
+
+    @property
+    def iterator(self) -> str:
+        """The iterator over rows of loops that make the tensor."""
+        return f"i{self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
 class RowWindow:
     """Rows of a tensor that row p of the next one reads: p * step + low to p * step + high."""
 
@@ -59,6 +81,18 @@ class RowWindow:
     low: int
     high: int
     extent: int  # rows of the tensor
+
+    @property
+    def span(self) -> int:
+        """The rows from the first to the last that are read for one row."""
+        return self.high - self.low + 1
+
+    def held(self, step: int, next_step: int) -> int:
+        """Return the rows that wait where stages take turns: one makes ``step`` rows at a time.
+
+        The other one makes ``next_step`` of its result.
+        """
+        return (next_step - 1) * self.step + self.span + 2 * step
 
 
 def row_window(
@@ -79,55 +113,56 @@ def row_window(
     return RowWindow(step, low, high, height)
 
 
-def row_dim(layer: LayerStage) -> str:
-    """The loop over rows of a layer's result; empty where no loop walks them one by one."""
+def row_dim(layer: LayerStage, rows: Rows) -> str:
+    """Return the loop over the rows of a layer's result; empty where none walks them one by one."""
     _, roles, _ = model_of(layer.problem)
-    axis = _row_axis(layer.y)
-    subscript = None if axis is None else roles.out.index[axis]
+    at = _axis_of(layer.y, rows)
+    subscript = None if at is None else roles.out.index[at]
     if subscript is None or subscript.const or [coef for _, coef in subscript.terms] != [1]:
         return ""
     return subscript.terms[0][0]
 
 
-def layer_rows(layer: LayerStage) -> RowWindow | None:
-    """The rows of x that a row of a layer's result reads; None where these are no window."""
-    _, roles, _ = model_of(layer.problem)
-    axis, row = _row_axis(layer.x), row_dim(layer)
-    if axis is None or not row:
-        return None
-    extents = {dim.name: dim.extent for dim in roles.dims}
-    return row_window(roles.a.index[axis], row, extents, roles.a.shape[axis])
-
-
-def _row_axis(window: Window) -> int | None:
-    """The axis of a problem that is the rows of a tensor."""
-    return window.axes.index((ROW_AXIS,)) if (ROW_AXIS,) in window.axes else None
+def _axis_of(window: Window, rows: Rows) -> int | None:
+    """Return the axis of a problem that is the rows of a tensor, and nothing else."""
+    real = [[at for at in axes if rows.shape[at] > 1] for axes in window.axes]
+    return real.index([rows.axis]) if [rows.axis] in real else None
 
 
 def rows_read(
-    stage: LayerStage | LoopStage, tensor: str, shape: tuple[int, ...], result: tuple[int, ...]
+    stage: LayerStage | LoopStage, tensor: str, source: Rows, result: Rows
 ) -> RowWindow | None:
-    """Return the rows that a stage reads for one row; None where they are no window that moves on.
+    """Return the rows of a tensor that a stage reads for one row of its result.
 
-    ``shape`` is the tensor's, ``result`` that of what the stage makes of it.
+    None where they are no window that moves on with the rows.
     """
     if isinstance(stage, LayerStage):
-        return layer_rows(stage)
-    windows = {_loop_rows(load, around, shape, result) for load, around in uses(stage.expr, tensor)}
+        return _layer_rows(stage, source, result)
+    windows = {
+        _loop_rows(load, around, source, result) for load, around in uses(stage.expr, tensor)
+    }
     return windows.pop() if len(windows) == 1 else None
 
 
-def _loop_rows(
-    load: Load, around: Reduce | None, shape: tuple[int, ...], result: tuple[int, ...]
-) -> RowWindow | None:
-    """The window of one read; None unless isl finds every read inside it."""
-    at = load.index[ROW_AXIS]
+def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
+    """Return the rows of x that a row of a layer's result reads; None where these are no window."""
+    _, roles, _ = model_of(layer.problem)
+    at, row = _axis_of(layer.x, source), row_dim(layer, result)
+    if at is None or not row:
+        return None
+    extents = {dim.name: dim.extent for dim in roles.dims}
+    return row_window(roles.a.index[at], row, extents, roles.a.shape[at])
+
+
+def _loop_rows(load: Load, around: Reduce | None, source: Rows, result: Rows) -> RowWindow | None:
+    """Return the window of one read; None unless isl finds every read inside it."""
+    at, row = load.index[source.axis], result.iterator
     if not isinstance(at, Affine):
         return None
-    window = row_window(at, ROW_ITERATOR, dict(around.over) if around else {}, shape[ROW_AXIS])
+    window = row_window(at, row, dict(around.over) if around else {}, source.height)
     if window is None:
         return None
-    low = Affine(((ROW_ITERATOR, window.step),), window.low)
-    domain, extent = iterators(result), window.high - window.low + 1
-    inside = reads_within(load, domain, around, axis=ROW_AXIS, low=low, extent=extent)
+    low = Affine(((row, window.step),), window.low)
+    domain, extent = iterators(result.shape), window.high - window.low + 1
+    inside = reads_within(load, domain, around, axis=source.axis, low=low, extent=extent)
     return window if inside else None

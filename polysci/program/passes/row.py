@@ -26,16 +26,37 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Neighbouring stages that may run together: seconds by the model, and why they do not.
+
+    No code takes less than ``bound``; ``together`` and ``apart`` are predicted. ``measured``: the
+    seconds of both, in this order, where they were timed.
+    """
+
+    members: tuple[str, ...]
+    bound: float
+    together: float
+    apart: float
+    measured: tuple[float, float] | None = None
+    refusal: str = ""
+    pruned: bool = False  # the bound alone refuses them
+    done: bool = False
+
+
+Considered = Fusion | FusionGroup
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """One pass: its name, a line that says what it does, and its function.
 
     ``run`` takes a graph, a program or a placed program, and a context; it returns the changed one
-    and the fusions that it considered.
+    and what it considered.
     """
 
     name: str
     text: str
-    run: Callable[[Any, Any], tuple[Any, tuple[Fusion, ...]]]
+    run: Callable[[Any, Any], tuple[Any, tuple[Considered, ...]]]
 
 
 def plain(name: str, text: str, change: Callable[[Any], Any]) -> Pass:
@@ -48,12 +69,12 @@ PassWatch = Callable[[Pass, Any, Any], None]  # a pass, and what it took and ret
 
 def run_table(
     table: Iterable[Pass], subject: Any, context: Any = None, watch: PassWatch | None = None
-) -> tuple[Any, tuple[Fusion, ...]]:
-    """Return what the passes make of a subject, one after the other, and all fusions considered."""
-    fusions: tuple[Fusion, ...] = ()
+) -> tuple[Any, tuple[Considered, ...]]:
+    """Return what the passes make of a subject, one after the other, and what was considered."""
+    considered: tuple[Considered, ...] = ()
     for row in table:
-        changed, considered = row.run(subject, context)
+        changed, others = row.run(subject, context)
         if watch:
             watch(row, subject, changed)
-        subject, fusions = changed, (*fusions, *considered)
-    return subject, fusions
+        subject, considered = changed, (*considered, *others)
+    return subject, considered

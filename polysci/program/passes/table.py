@@ -17,8 +17,8 @@ from polysci.program.passes.fused_updates import AUTO, UpdatePredictions, fuse_u
 from polysci.program.passes.fusion import fuse_loops, join_loops
 from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.layouts import with_dtype, with_orders
-from polysci.program.passes.row import Fusion, Pass, PassWatch, plain, run_table
-from polysci.program.passes.row_fusion import Setting, fuse_rows
+from polysci.program.passes.row import Considered, Pass, PassWatch, plain, run_table
+from polysci.program.passes.row_fusion import FusionVerdict, Setting, fuse_rows
 from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program
@@ -64,16 +64,23 @@ class PassContext:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleContext:
-    """The layers' schedules, and by tensor why it is not to lie inside a row fusion."""
+    """The layers' schedules, and by tensor whether it is to lie inside a row fusion."""
 
     setting: Setting
-    refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    decided: Mapping[str, FusionVerdict] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tuple[Fusion, ...]]:
+def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tuple[Considered, ...]]:
     costs = StageCosts(context.machine, context.target)
     predictions = UpdatePredictions(costs, context.predict)
     return fuse_updates(program, context.choices.update, predictions, context.choices.updates)
+
+
+def _fuse_rows(
+    placed: PlacedProgram, context: ScheduleContext
+) -> tuple[PlacedProgram, tuple[Considered, ...]]:
+    space = fuse_rows(placed, context.setting, context.decided)
+    return space.divide(), space.considered()
 
 
 # From a program to a placed program.
@@ -104,7 +111,7 @@ PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
 # Of a placed program whose layers have schedules.
 SCHEDULED_PASSES: Final[tuple[Pass, ...]] = (
     Pass("row fusion", "stages run together, some rows at a time",
-         lambda placed, context: fuse_rows(placed, context.setting, context.refused)),
+         lambda placed, context: _fuse_rows(placed, context)),
     Pass("joint loops", "loops over the same elements become one",
          lambda placed, _: join_loops(placed)),
 )  # fmt: skip
@@ -112,8 +119,8 @@ SCHEDULED_PASSES: Final[tuple[Pass, ...]] = (
 
 def run_passes(
     program: Program, context: PassContext, watch: PassWatch | None = None
-) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
-    """Return the placed program that PROGRAM_PASSES make, and every fusion considered."""
+) -> tuple[PlacedProgram, tuple[Considered, ...]]:
+    """Return the placed program that PROGRAM_PASSES make, and what was considered."""
     placed, fusions = run_table(PROGRAM_PASSES, program, context, watch)
     assert isinstance(placed, PlacedProgram)
     return placed, fusions
@@ -129,8 +136,8 @@ def program_before(name: str, program: Program, context: PassContext) -> Program
 
 def run_scheduled_passes(
     placed: PlacedProgram, context: ScheduleContext, watch: PassWatch | None = None
-) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
-    """Return the placed program that SCHEDULED_PASSES make, and every fusion considered."""
+) -> tuple[PlacedProgram, tuple[Considered, ...]]:
+    """Return the placed program that SCHEDULED_PASSES make, and what was considered."""
     changed: Any
     changed, fusions = run_table(SCHEDULED_PASSES, placed, context, watch)
     assert isinstance(changed, PlacedProgram)

@@ -17,14 +17,12 @@ from polysci.network.options import PlanOptions
 from polysci.network.prepare import generate_code, prepare
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.printers.network import OPENMP, POOLS
-from polysci.program.passes import row_fusion
 from polysci.target.host import detect
 from tests.program.passes.test_row_fusion import inverted_bottleneck
 from tests.support.networks import read
 from tests.support.onnxmodels import model, node
-from tests.support.rates import set_coefficients
+from tests.support.rates import fuse_rows_everywhere
 
-SMALL = 5e-4  # of the L2 cache: every tensor of a row fusion is beyond it
 THREADS = 2
 
 
@@ -77,8 +75,7 @@ def calls(module: LoopModule) -> Iterator[tuple[Invoke, LoopFunction]]:
 def test_every_parameter_has_its_operand(
     case: str, pool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_coefficients(monkeypatch, row_fusion_cache=SMALL, row_fusion_risk=0.0)
-    monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
+    fuse_rows_everywhere(monkeypatch)
     code, teams = code_of(case, pool), 0
     assert any(call.source.by_rows for call in code.calls.values()) == (case == "rows")
     for call, callee in calls(code.module):

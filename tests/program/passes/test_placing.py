@@ -6,11 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polysci.frontends.onnx import reference
-from polysci.program.passes import row_fusion
 from polysci.program.stages import RowFusion
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import Shape, model, node, reals
-from tests.support.rates import set_coefficients
+from tests.support.rates import fuse_rows_everywhere
 
 
 def agrees(
@@ -101,8 +100,7 @@ def test_clamps_one_after_the_other(first: tuple, second: tuple) -> None:
 
 @pytest.fixture
 def everything_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_coefficients(monkeypatch, row_fusion_cache=1e-6)
-    monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
+    fuse_rows_everywhere(monkeypatch)
 
 
 def stages(network: object) -> list[object]:

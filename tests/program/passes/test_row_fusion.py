@@ -1,5 +1,8 @@
 """Stages that run together, some rows at a time: what is read, what is refused, and the results."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,18 +13,17 @@ from polysci.graph.passes.table import simplify
 from polysci.loop_ir.expressions import Guard, Load, Reduce
 from polysci.lower.layer_calls import by_rows
 from polysci.lower.stages import row_fusion as row_fusion_stages
-from polysci.network import compiled, prepare
+from polysci.network import compiled, prepare, tuning
 from polysci.numerics.affine import Affine
-from polysci.program.passes import row_fusion
-from polysci.program.passes.operands import RowWindow, rows_read
+from polysci.program.passes.operands import Rows, RowWindow, rows_read
+from polysci.program.passes.row_fusion import RIVALS, Chain, FusionVerdict, Run, cheapest_divisions
 from polysci.program.stages import LoopStage, RowFusion
 from polysci.space import schedule
 from polysci.target.host import detect
 from tests.support.flags import QUICK
+from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
-from tests.support.rates import set_coefficients
-
-SMALL = 5e-4  # of the L2 cache: every tensor of these tests is beyond it
+from tests.support.rates import assume_all_rates, fuse_rows_everywhere
 
 
 def inverted_bottleneck(size: int, stride: int) -> Graph:
@@ -59,19 +61,50 @@ def test_results(
 ) -> None:
     """Rings that move after every call, threads that begin in the middle, both precisions."""
     monkeypatch.setattr(row_fusion_stages, "RING", ring)
-    set_coefficients(monkeypatch, row_fusion_cache=SMALL, row_fusion_risk=0.0)
-    monkeypatch.setattr(row_fusion, "_weights", lambda layer: 0)
+    fuse_rows_everywhere(monkeypatch)
     graph, target = inverted_bottleneck(size, stride), detect()
     options = prepare.PlanOptions("estimate", threads, dtype, "direct", target)
     net = compiled.build_network(
         prepare.prepare(graph, dtype, target=target), options, "bands", flags=QUICK
     )
     found = [stage for stage in net.code.placed.program.stages if isinstance(stage, RowFusion)]
-    assert [len(stage.members) for stage in found] == [4], net.prepared.fusions
+    copies = stride > 1  # of x, which nothing else reads
+    assert [len(stage.members) for stage in found] == [4 + copies], net.prepared.fusions
     x = reals(1, 8, size, size, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
     error = np.abs(net(x) - expected).max() / np.abs(expected).max()
     assert error < (1e-5 if dtype == "f32" else 3e-2)
+
+
+@pytest.mark.exhaustive
+def test_divisions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chain is divided as took least time, whatever the model prefers."""
+    fuse_rows_everywhere(monkeypatch)
+    graph, target = inverted_bottleneck(21, 1), detect()
+    options = prepare.PlanOptions("measure", 1, "f32", "direct", target)
+    net = compiled.build_network(
+        prepare.prepare(graph, target=target), options, "timed", flags=QUICK
+    )
+    timed = [group for group in net.prepared.fusion_groups if group.measured]
+    assert timed
+    found = [its.internal for its in net.code.placed.program.stages if isinstance(its, RowFusion)]
+    assert len(found) == sum(group.done for group in timed)
+    x = reals(1, 8, 21, 21, seed=9)
+    expected = reference.run(graph, {"x": x})["y"]
+    assert np.abs(net(x) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_verdicts_follow_the_clock() -> None:
+    """The division of least time wins; tensors of the others say what both took."""
+    members = tuple(LoopStage(name, name, Load(name, ())) for name in "abc")
+    whole, pair = (Run(0, 3, 1),), (Run(0, 2, 1), Run(2, 3))
+    chain = Chain(members, (whole, pair, tuple(Run(at, at + 1) for at in range(3))))
+    apart = {"a": 3e-6, "b": 3e-6, "c": 3e-6}
+    verdicts = tuning.verdicts_of(chain, [{"c": 8e-6}, {"b": 4e-6, "c": 3e-6}, apart])
+    assert verdicts["a"] == FusionVerdict("", (4e-6, 6e-6))
+    assert verdicts["b"] == FusionVerdict("measured 8 us together, 9 us apart", (8e-6, 9e-6))
+    verdicts = tuning.verdicts_of(chain, [{"c": 10e-6}, {"b": 7e-6, "c": 3e-6}, apart])
+    assert all(its.refusal for its in verdicts.values()) and len(verdicts) == 2
 
 
 @pytest.mark.exhaustive
@@ -84,6 +117,72 @@ def test_what_stays_in_the_cache_stays_apart() -> None:
     )
     assert not any(isinstance(stage, RowFusion) for stage in net.code.placed.program.stages)
     assert any("stay in the L2 cache" in one.refusal for one in net.prepared.fusions)
+
+
+IMAGE = {"w": reals(24, 8, 1, 1, seed=1), "v": reals(8, 24, 3, 3, seed=2)}
+OTHER_ROWS = {
+    "loops inside": (
+        [node("Conv", "x w", "a"), node("Gelu", "a", "g"),
+         node("Conv", "g v", "b", pads=[1, 1, 1, 1]), node("Gelu", "b", "y")],
+        [1, 8, 9, 9], IMAGE, 2,
+    ),
+    "images": (
+        [node("Conv", "x w", "a"), node("Gelu", "a", "g"),
+         node("Conv", "g v", "y", pads=[1, 1, 1, 1])],
+        [5, 8, 6, 6], IMAGE, 2,
+    ),
+    "tokens": (
+        [node("MatMul", "x w", "a"), node("Gelu", "a", "g"), node("MatMul", "g v", "b"),
+         node("LayerNormalization", "b scale", "y", axis=-1)],
+        [1, 75, 8], {"w": reals(8, 24, seed=1), "v": reals(24, 8, seed=2), "scale": reals(8)}, 3,
+    ),
+    "rows of a matrix": (
+        [node("MatMul", "x w", "a"), node("Tanh", "a", "t"), node("MatMul", "t v", "y")],
+        [71, 8], {"w": reals(8, 24, seed=1), "v": reals(24, 8, seed=2)}, 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("case", OTHER_ROWS)
+def test_other_rows(
+    case: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops between layers, and rows that are images, tokens or rows of a matrix."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
+    fuse_rows_everywhere(monkeypatch)
+    nodes, shape, weights, inside = OTHER_ROWS[case]
+    graph = read(model(nodes, {"x": shape}, {"y": None}, weights))
+    network = network_of(graph, threads)
+    found = [its for its in network.code.placed.program.stages if isinstance(its, RowFusion)]
+    assert sum(len(its.internal) for its in found) >= inside, network.prepared.fusions
+    x = reals(*shape, seed=9)
+    expected = reference.run(graph, {"x": x})["y"]
+    np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_division(seed: int) -> None:
+    """Dynamic programming finds what trying all divisions does."""
+    random = np.random.default_rng(seed)
+    length = int(random.integers(1, 9))
+    costs = {
+        (start, end): float(random.random()) for start in range(length)
+        for end in range(start + 1, length + 1) if end == start + 1 or random.random() < 0.7
+    }  # fmt: skip
+
+    def price(start: int, end: int) -> tuple[float, Run] | None:
+        return (costs[start, end], Run(start, end)) if (start, end) in costs else None
+
+    divided = cheapest_divisions(length, price)
+    every = []
+    for number in range(2 ** (length - 1)):
+        ends = [at for at in range(1, length) if number >> (at - 1) & 1]
+        runs = list(pairwise([0, *ends, length]))
+        if all(its in costs for its in runs):
+            every.append((sum(costs[its] for its in runs), runs))
+    best = [runs for _, runs in sorted(every)[:RIVALS]]
+    assert [[(run.start, run.end) for run in its] for its in divided] == best
 
 
 def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
@@ -105,8 +204,8 @@ def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
 )
 def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
     """A window that moves on with the rows, or nothing."""
-    shape = (1, 4, 11, 11)
-    assert rows_read(loops(row, (Guard(row, 11),)), "t", shape, (1, 4, 5, 5)) == expected
+    source, result = Rows((1, 4, 11, 11), 2), Rows((1, 4, 5, 5), 2)
+    assert rows_read(loops(row, (Guard(row, 11),)), "t", source, result) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,6 +213,7 @@ def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
     [
         ("p:3 k:64 q:7 > brgemm_avx512_f32_7x64", "p:3 k:64 q:7 > brgemm_avx512_f32_7x64"),
         ("k:64* p q:7 > brgemm_avx512_f32_7x64", "p:2 k:64 p q:7 > brgemm_avx512_f32_7x64"),
+        ("p:24 k:64 p q:7 > brgemm_avx512_f32_7x64", "p:2 k:64 p q:7 > brgemm_avx512_f32_7x64"),
         ("k:64 p:4 q:7 > brgemm_avx512_f32_7x64", "p:4 k:64 q:7 > brgemm_avx512_f32_7x64"),
         (
             "pack(A) k:64 p q:7 > brgemm_avx512_f32_7x64",
@@ -123,11 +223,11 @@ def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
 )
 def test_by_rows(text: str, expected: str) -> None:
     """The loop over rows moves out, packing stays inside it."""
-    assert str(by_rows(schedule.parse(text), "p")) == expected
+    assert str(by_rows(schedule.parse(text), "p", 2)) == expected
 
 
 def test_no_loop_over_rows() -> None:
     """A call that takes all rows, or Winograd's tiles, cannot run by rows."""
     for text in ("k:64 > brgemm_avx512_f32_7x64", "t:16 winograd(4) > brgemm_avx512_f32_16x32"):
         with pytest.raises(UnsupportedError, match="no loop over rows"):
-            by_rows(schedule.parse(text), "p")
+            by_rows(schedule.parse(text), "p", 2)

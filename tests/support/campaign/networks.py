@@ -15,7 +15,6 @@ from polysci.errors import UnsupportedError
 from polysci.export.network_project import write_freestanding, write_project
 from polysci.frontends.onnx import reference
 from polysci.network.compiled import Network, compile_network
-from polysci.program.passes import row_fusion
 from polysci.target.host import detect
 from tests.support.campaign.axes import Case, axis, one_of
 from tests.support.campaign.layers import FLAGS
@@ -23,7 +22,7 @@ from tests.support.flags import optimise
 from tests.support.graphbound import bounds
 from tests.support.networks import fault, given, read
 from tests.support.randomgraphs import random_model
-from tests.support.rates import set_coefficients
+from tests.support.rates import fuse_rows_everywhere, set_coefficients
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,11 @@ class NetworkCase(Case):
         """Row fusions and shared stages everywhere, if the case says so."""
         coefficients = dict[str, float]()
         with pytest.MonkeyPatch.context() as patch:
-            if self.rows == "always":
-                patch.setattr(row_fusion, "_weights", lambda layer: 0)
-                coefficients |= {"row_fusion_cache": 1e-6, "row_fusion_risk": 0.0}
             if self.share == "always":
                 coefficients |= {"barrier_us": 0.0, "team_us": 0.0}
             set_coefficients(patch, **coefficients)
+            if self.rows == "always":
+                fuse_rows_everywhere(patch)
             yield
 
     def wrong(self) -> str:

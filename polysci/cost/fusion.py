@@ -1,0 +1,99 @@
+"""Seconds of stages that run together, some rows at a time, and below which none of their code is.
+
+Apart, each stage writes its result and the next one reads it, from a cache that has room for it or
+from memory. Together, rows wait in the cache of a core, which must hold the weights of all layers
+beside them; where threads meet, rows are computed twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polysci.cost.networks import rate_of
+from polysci.target.machine import Machine
+from polysci.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class MemberWork:
+    """A stage of several that may run together.
+
+    ``alone`` and ``together``: predicted seconds of it by itself, and some rows at a time, with all
+    operands from where they have room. ``least``: seconds of its multiplications at the peak.
+    ``repeated``: rows that two threads compute, over all rows. Its ``weights``, in bytes, are read
+    once each of ``turns``.
+    """
+
+    alone: float
+    together: float
+    least: float = 0.0
+    repeated: float = 0.0
+    weights: int = 0
+    turns: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FusedWork:
+    """Stages in the order in which each reads what the one before made; sizes are in bytes.
+
+    ``between``: of the tensors that do not leave them; ``around``: of those that others make or
+    read; ``rings``: of the rows that wait for the next stage.
+    """
+
+    members: tuple[MemberWork, ...]
+    between: tuple[int, ...]
+    around: tuple[int, ...]
+    rings: int
+
+    @property
+    def alone(self) -> float:
+        """The predicted seconds of all members, one after the other."""
+        return sum(member.alone for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class FusionCosts:
+    """Costs of stages that run together, on so many threads of a machine."""
+
+    machine: Machine
+    target: Target
+    threads: int
+
+    @property
+    def room(self) -> float:
+        """The bytes of a core's L2 that weights and waiting rows may fill."""
+        return self.machine.coefficient("row_fusion_cache") * self.target.second_level.size
+
+    def moving(self, size: int) -> float:
+        """Return seconds that a tensor takes into L2, or back, from where it has room.
+
+        A part stays in L2 of one that is larger than the room there, unless it is twice as large.
+        """
+        beyond = min(1.0, max(0.0, size / self.room - 1))
+        return 1e-9 * beyond * size / rate_of(self.machine, self.target, size, self.threads)
+
+    def loop(self, size: int, sizes: tuple[int, ...]) -> float:
+        """Return seconds of loops over so many elements that move tensors of these ``sizes``."""
+        computed = 1e-9 * self.machine.coefficient("function_ns") * size / self.threads
+        return max(computed, sum(map(self.moving, sizes)))
+
+    def bound(self, work: FusedWork) -> float:
+        """Return the seconds below which no code of the members together can be."""
+        products = sum(member.least * (1 + member.repeated) for member in work.members)
+        return max(products, sum(map(self.moving, work.around)))
+
+    def hurdle(self, work: FusedWork) -> float:
+        """Return the seconds that a prediction must gain: what loops around layers may cost."""
+        return self.machine.coefficient("row_fusion_risk") * work.alone
+
+    def together(self, work: FusedWork) -> float:
+        """Return the predicted seconds of the members, some rows at a time."""
+        computed = sum(member.together * (1 + member.repeated) for member in work.members)
+        weights = sum(member.weights for member in work.members)
+        again = 0.0
+        if weights + work.rings > self.room:
+            rate = rate_of(self.machine, self.target, weights, self.threads)
+            again = sum(1e-9 * member.weights * member.turns / rate for member in work.members)
+        stays = min(1.0, max(0.0, 2 - work.rings / self.room))  # of the rows that wait
+        saved = 2 * stays * sum(map(self.moving, work.between))
+        return max(self.bound(work), computed + again - saved)
