@@ -7,8 +7,6 @@ is compiled alone. Code is CUDA C++ behind its launches, as ``printers.devices``
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
 import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +15,19 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from polysci.border.files import replace_file
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.kernels import Launch, Mark
-from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
-from polysci.printers.launches import holds_network, read_launches
+from polysci.printers.launches import read_launches
 from polysci.runtime.backends import nvrtc
 from polysci.runtime.backends.nvrtc import FLUSH, OPTIONS, Resources, import_cuda
-from polysci.runtime.backends.queued import Launches, QueuedLibrary, QueuedNetwork
+from polysci.runtime.backends.queued import Launches, QueuedBackend, QueuedLibrary
 from polysci.runtime.build import process
-from polysci.runtime.build.folder import cache_dir
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import KIB, MIB, Memory, Target
 
@@ -42,6 +37,8 @@ NO_DRIVER: Final = (
 )
 NO_DEVICE: Final = "the driver finds no GPU"
 STATIC_SHARED: Final = 48 * KIB  # that a kernel may declare, on every architecture
+_BINARY: Final = ".cubin"
+_LOG: Final = ".log"
 _DISASSEMBLER: Final = "nvdisasm"
 _DISASSEMBLY_S: Final = 60.0
 
@@ -258,10 +255,11 @@ def stream_of(number: int) -> CudaStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Cuda:
+class Cuda(QueuedBackend):
     """A device by its number, or an architecture, for which code is compiled and not run."""
 
     place: str = "0"
+    suffix: ClassVar[str] = ".cu"
 
     @property
     def name(self) -> str:
@@ -280,7 +278,7 @@ class Cuda:
         return f"NVRTC {major}.{minor} for {self.architecture}"
 
     @property
-    def stream(self) -> CudaStream:
+    def queue(self) -> CudaStream:
         """The device. Raises UnsupportedError where there is none."""
         if not self.place.isdecimal():
             raise UnsupportedError(f"{self.name}: compiles code, which runs on a device: cuda:0")
@@ -289,51 +287,24 @@ class Cuda:
     @property
     def architecture(self) -> str:
         """The architecture that code is compiled for, as ``sm_80``."""
-        return self.stream.architecture if self.place.isdecimal() else self.place
+        return self.queue.architecture if self.place.isdecimal() else self.place
 
     def targets(self) -> tuple[Target, ...]:
         """Return the one device. Raises UnsupportedError where it is not there or not known."""
         if self.place.isdecimal():
-            return (self.stream.target(int(self.place)),)
+            return (self.queue.target(int(self.place)),)
         nvrtc.version()
         return (target_of(self.place),)
 
-    def build(
-        self, text: str | Sequence[str], *, flags: Sequence[str] | None = None,
-        symbols: Sequence[str] = (), timeout: float | None = None, module: LoopModule = EMPTY,
-    ) -> Path:  # fmt: skip
-        """Return the file of the text, beside which lie its binary and the log of the compiler."""
-        source = text if isinstance(text, str) else "\n".join(text)
-        architecture, options = self.architecture, _options(flags)
-        words = [self.compiler, *options, source]
-        key = hashlib.sha256("\0".join(words).encode()).hexdigest()
-        path = cache_dir() / PREFIX / key / "code.cu"
-        if not path.exists():
-            binary, log = nvrtc.compile_text(source, architecture, options, path.name)
-            entry = {"sha256": hashlib.sha256(binary).hexdigest(), "compiler": self.compiler}
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            contents = {
-                _binary_of(path): binary, _log_of(path): log.encode(),
-                path.with_name("entry.json"): json.dumps(entry).encode(), path: source.encode(),
-            }  # fmt: skip
-            for file, content in contents.items():  # the text last: who finds it finds the others
-                with replace_file(file) as writer:
-                    writer.write(content)
-        known = read_launches(source).keys()
-        if lacking := set() if holds_network(source) else set(symbols) - known:
-            raise BuildError(f"{path}: no function {', '.join(sorted(lacking))}")
-        return path
+    def words(self, flags: Sequence[str] | None) -> list[str]:
+        """Return what compiles and the options of a build."""
+        return [self.compiler, *_options(flags)]
 
-    def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
-        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
-    ) -> list[Path]:  # fmt: skip
-        """Build texts one after the other."""
-        meanwhile()
-        return [
-            self.build(text, symbols=its)
-            for text, its in zip(texts, symbols or [()] * len(texts), strict=True)
-        ]
+    def compile(self, source: str, flags: Sequence[str] | None) -> dict[str, bytes]:
+        """Return the binary of a text and the log of the compiler. Raises BuildError."""
+        name = f"code{self.suffix}"
+        binary, log = nvrtc.compile_text(source, self.architecture, _options(flags), name)
+        return {_BINARY: binary, _LOG: log.encode()}
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Return the machine code of texts; PTX where no nvdisasm is installed."""
@@ -343,15 +314,15 @@ class Cuda:
             compiled = (nvrtc.compile_text(text, virtual, options, "kernels.cu") for text in texts)
             return [ptx.decode().rstrip("\0") for ptx, _ in compiled]
         paths = [self.build(text, flags=flags) for text in texts]
-        return [_disassemble(program, _binary_of(path)) for path in paths]
+        return [_disassemble(program, path.with_suffix(_BINARY)) for path in paths]
 
     def load(self, path: Path, declarations: str) -> QueuedLibrary:
         """Return the kernels of a built file. Raises BuildError."""
-        stream = self.stream
+        stream = self.queue
         driver = stream.enter()
         try:
             functions = read_launches(path.read_text(encoding="utf-8"))
-            module = _call(driver.cuModuleLoadData, _binary_of(path).read_bytes())
+            module = _call(driver.cuModuleLoadData, path.with_suffix(_BINARY).read_bytes())
             names = [row.kernel for row in resources(path)]
             kernels = {name: _call(driver.cuModuleGetFunction, module, name.encode())
                        for name in names}  # fmt: skip
@@ -359,29 +330,9 @@ class Cuda:
             raise BuildError(f"{path}: {error}") from None
         return QueuedLibrary(path, stream, functions, kernels)
 
-    def load_network(
-        self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
-    ) -> QueuedNetwork:
-        """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
-        if isinstance(weights, Path):
-            raise PolysciError(f"{weights}: a device reads no files")
-        return QueuedNetwork.load(self.load(path, declarations), name, weights)
-
     def is_argument(self, argument: object) -> bool:
         """Return whether it is memory of a device."""
         return isinstance(argument, DeviceMemory)
-
-    def restore(self, array: Array) -> DeviceMemory:
-        """Copy packed weights to the device."""
-        return self.stream.copy_in(array)
-
-    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
-        """Return the mean seconds of a call's kernels, as the device's events say."""
-        stream = self.stream
-        before = stream.seconds
-        for own in arguments:
-            run(*own)
-        return (stream.seconds - before) / len(arguments)
 
 
 def _options(flags: Sequence[str] | None) -> tuple[str, ...]:
@@ -389,17 +340,9 @@ def _options(flags: Sequence[str] | None) -> tuple[str, ...]:
     return OPTIONS if KEEP_FLAG in (flags or ()) else (*OPTIONS, FLUSH)
 
 
-def _binary_of(path: Path) -> Path:
-    return path.with_suffix(".cubin")
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_suffix(".log")
-
-
 def resources(path: Path) -> tuple[Resources, ...]:
     """Return what each kernel of a built file takes of a multiprocessor."""
-    return nvrtc.parse_resources(_log_of(path).read_text(encoding="utf-8"))
+    return nvrtc.parse_resources(path.with_suffix(_LOG).read_text(encoding="utf-8"))
 
 
 def find_disassembler() -> str | None:

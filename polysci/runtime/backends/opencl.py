@@ -6,28 +6,23 @@ Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches,
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.kernels import Mark
-from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
-from polysci.printers.launches import holds_network, read_launches
-from polysci.runtime.backends.queued import Launches, QueuedLibrary, QueuedNetwork
-from polysci.runtime.build.folder import cache_dir
+from polysci.printers.launches import read_launches
+from polysci.runtime.backends.queued import Launches, QueuedBackend, QueuedLibrary
 from polysci.target.host import detect
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
@@ -177,16 +172,22 @@ def queue_of(number: int) -> Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCL:
+class OpenCL(QueuedBackend):
     """Device ``number`` of OpenCL."""
 
     number: int = 0
     measured: bool = True
+    suffix: ClassVar[str] = ".cl"
 
     @property
     def name(self) -> str:
         """Its row among the backends."""
         return f"{PREFIX}:{self.number}"
+
+    @property
+    def queue(self) -> Queue:
+        """The device. Raises UnsupportedError where there is none."""
+        return queue_of(self.number)
 
     @property
     def compiler(self) -> str:
@@ -198,41 +199,14 @@ class OpenCL:
         """Return the one device. Raises UnsupportedError where it is not there."""
         return (target_of(queue_of(self.number).device, self.number),)
 
-    def build(
-        self, text: str | Sequence[str], *, flags: Sequence[str] | None = None,
-        symbols: Sequence[str] = (), timeout: float | None = None, module: LoopModule = EMPTY,
-    ) -> Path:  # fmt: skip
-        """Return the file of the text, beside which lies what the driver makes of it."""
-        source = text if isinstance(text, str) else "\n".join(text)
-        queue, options = queue_of(self.number), [*OPTIONS]
-        if KEEP_FLAG not in (flags or ()):
-            options.append(FLUSH)
-        device = queue.device
-        words = [device.platform.version, device.name, device.driver_version, *options, source]
-        key = hashlib.sha256("\0".join(words).encode()).hexdigest()
-        path = cache_dir() / PREFIX / key / "code.cl"
-        if not path.exists():
-            binary = _compile(queue, source, options)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(path.with_suffix(".bin"), binary)
-            entry = {"sha256": hashlib.sha256(binary).hexdigest(), "driver": self.compiler}
-            _write(path.with_name("entry.json"), json.dumps(entry).encode())
-            _write(path, source.encode())  # the last: who finds it finds the others
-        known = read_launches(source).keys()
-        if lacking := set() if holds_network(source) else set(symbols) - known:
-            raise BuildError(f"{path}: no function {', '.join(sorted(lacking))}")
-        return path
+    def words(self, flags: Sequence[str] | None) -> list[str]:
+        """Return what compiles and the options of a build."""
+        device = queue_of(self.number).device
+        return [device.platform.version, device.name, device.driver_version, *_options(flags)]
 
-    def build_many(
-        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
-        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
-    ) -> list[Path]:  # fmt: skip
-        """Build texts one after the other: drivers keep all cores busy with one."""
-        meanwhile()
-        return [
-            self.build(text, symbols=its)
-            for text, its in zip(texts, symbols or [()] * len(texts), strict=True)
-        ]
+    def compile(self, source: str, flags: Sequence[str] | None) -> dict[str, bytes]:
+        """Return what the driver makes of a text. Raises BuildError with its log."""
+        return {".bin": _compile(queue_of(self.number), source, _options(flags))}
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Raise UnsupportedError: drivers show no assembly."""
@@ -250,29 +224,14 @@ class OpenCL:
             raise BuildError(f"{path}: {str(error)[:MESSAGE]}") from None
         return QueuedLibrary(path, queue, functions, kernels)
 
-    def load_network(
-        self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
-    ) -> QueuedNetwork:
-        """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
-        if isinstance(weights, Path):
-            raise PolysciError(f"{weights}: a device reads no files")
-        return QueuedNetwork.load(self.load(path, declarations), name, weights)
-
     def is_argument(self, argument: object) -> bool:
         """Return whether it is a buffer of OpenCL's."""
         return isinstance(argument, import_pyopencl().Buffer)
 
-    def restore(self, array: Array) -> Any:
-        """Copy packed weights to the device."""
-        return queue_of(self.number).copy_in(array)
 
-    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
-        """Return the mean seconds of a call's kernels, as the device's events say."""
-        queue = queue_of(self.number)
-        before = queue.seconds
-        for own in arguments:
-            run(*own)
-        return (queue.seconds - before) / len(arguments)
+def _options(flags: Sequence[str] | None) -> list[str]:
+    """Return the driver's options by the flags of a build."""
+    return [*OPTIONS] if KEEP_FLAG in (flags or ()) else [*OPTIONS, FLUSH]
 
 
 def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
@@ -286,10 +245,3 @@ def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
         raise BuildError(f"{queue.device.name}: the driver refuses the code: {log}") from None
     (binary,) = built.get_info(cl.program_info.BINARIES)
     return bytes(binary)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file aside and move it into place."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    aside.write_bytes(content)
-    aside.replace(path)

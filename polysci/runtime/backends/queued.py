@@ -5,18 +5,24 @@ What a language has of its own is its ``DeviceQueue``.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from polysci.border.files import replace_file
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, Mark
+from polysci.loop_ir.nodes import EMPTY, LoopModule
 from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
-from polysci.printers.launches import NetworkMemory, read_network
+from polysci.printers.launches import NetworkMemory, holds_network, read_launches, read_network
+from polysci.runtime.build.folder import cache_dir
 
 Launches = Iterable[tuple[Launch | Mark, list[Any]]]
 
@@ -173,3 +179,98 @@ class QueuedNetwork:
         """Return the marks of the context's last run, in seconds of its kernels."""
         assert len(context.marks) == stages + 1
         return context.marks
+
+
+class QueuedBackend(ABC):
+    """A backend of devices with a queue, as far as they are alike: texts in the cache, networks, times.
+
+    Its files have the name ``code`` and an ending: ``suffix`` that of texts, others those of what
+    a compiler makes of them.
+    """
+
+    __slots__ = ()
+    suffix: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its row among the backends."""
+
+    @property
+    @abstractmethod
+    def compiler(self) -> str:
+        """The compiler, as records name it."""
+
+    @property
+    @abstractmethod
+    def queue(self) -> DeviceQueue:
+        """The device. Raises UnsupportedError where there is none."""
+
+    @abstractmethod
+    def words(self, flags: Sequence[str] | None) -> Sequence[str]:
+        """Return what compiles and the options of a build."""
+
+    @abstractmethod
+    def compile(self, source: str, flags: Sequence[str] | None) -> dict[str, bytes]:
+        """Return what a text compiles to by the ending of its file, code first. BuildError."""
+
+    @abstractmethod
+    def load(self, path: Path, declarations: str) -> QueuedLibrary:
+        """Return the kernels of a built file. Raises BuildError."""
+
+    def build(
+        self, text: str | Sequence[str], *, flags: Sequence[str] | None = None,
+        symbols: Sequence[str] = (), timeout: float | None = None, module: LoopModule = EMPTY,
+    ) -> Path:  # fmt: skip
+        """Return the file of the text, beside which lies what it compiles to."""
+        source = text if isinstance(text, str) else "\n".join(text)
+        key = hashlib.sha256("\0".join([*self.words(flags), source]).encode()).hexdigest()
+        path = cache_dir() / self.name.partition(":")[0] / key / f"code{self.suffix}"
+        if not path.exists():
+            self.keep(path, source, self.compile(source, flags))
+        known = read_launches(source).keys()
+        if lacking := set() if holds_network(source) else set(symbols) - known:
+            raise BuildError(f"{path}: no function {', '.join(sorted(lacking))}")
+        return path
+
+    def keep(self, path: Path, source: str, compiled: Mapping[str, bytes]) -> None:
+        """Write a text and what it compiled to; the text last: who finds it finds the others."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        digest = hashlib.sha256(next(iter(compiled.values()))).hexdigest()
+        entry = {"sha256": digest, "compiler": self.compiler}
+        contents = {path.with_suffix(suffix): content for suffix, content in compiled.items()}
+        contents[path.with_name("entry.json")] = json.dumps(entry).encode()
+        for file, content in {**contents, path: source.encode()}.items():
+            with replace_file(file) as writer:
+                writer.write(content)
+
+    def build_many(
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
+        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
+    ) -> list[Path]:  # fmt: skip
+        """Build texts one after the other: compilers of devices keep all cores busy with one."""
+        meanwhile()
+        return [
+            self.build(text, symbols=its)
+            for text, its in zip(texts, symbols or [()] * len(texts), strict=True)
+        ]
+
+    def load_network(
+        self, path: Path, name: str, declarations: str, weights: Sequence[Array] | Path
+    ) -> QueuedNetwork:
+        """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
+        if isinstance(weights, Path):
+            raise PolysciError(f"{weights}: a device reads no files")
+        return QueuedNetwork.load(self.load(path, declarations), name, weights)
+
+    def restore(self, array: Array) -> Any:
+        """Copy packed weights to the device."""
+        return self.queue.copy_in(array)
+
+    def time(self, run: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> float:
+        """Return the mean seconds of a call's kernels, as the device's events say."""
+        queue = self.queue
+        before = queue.seconds
+        for own in arguments:
+            run(*own)
+        return (queue.seconds - before) / len(arguments)

@@ -134,7 +134,7 @@ class EmulatedCuda(Cuda):
         return NAME
 
     @property
-    def stream(self) -> Any:
+    def queue(self) -> Any:
         return self.emulated
 
     def targets(self) -> tuple[Target, ...]:

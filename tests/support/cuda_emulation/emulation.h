@@ -174,6 +174,12 @@ Parameter argument(int64_t bits)
 }
 
 template <class... Parameters>
+constexpr size_t count(void (*)(Parameters...))
+{
+    return sizeof...(Parameters);
+}
+
+template <class... Parameters>
 struct Call {
     void (*kernel)(Parameters...);
     const int64_t *arguments;
@@ -206,6 +212,7 @@ void launch(void (*kernel)(Parameters...), int64_t blocks, int64_t threads, int 
 } // namespace emu
 
 #define EMU_KERNEL(name)                                                                           \
+    extern "C" const size_t emu_##name##_count = emu::count(name);                                 \
     extern "C" void emu_##name(int64_t blocks, int64_t threads, int order, const int64_t *arguments) \
     {                                                                                              \
         emu::launch(name, blocks, threads, order, arguments);                                      \
