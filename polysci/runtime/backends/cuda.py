@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
-from polysci.loop_ir.kernels import Launch, Mark
+from polysci.loop_ir.kernels import Launch, LaunchedFunction, Mark
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
 from polysci.printers.launches import read_launches
@@ -37,6 +37,14 @@ NO_DRIVER: Final = (
 )
 NO_DEVICE: Final = "the driver finds no GPU"
 STATIC_SHARED: Final = 48 * KIB  # that a kernel may declare, on every architecture
+NON_BLOCKING: Final = 1  # a stream for which copies do not wait
+RELAXED: Final = 2  # a capture during which other calls may do anything
+# Errors of kernels, after which every call of the process fails.
+_LOST: Final = frozenset({f"CUDA_ERROR_{word}" for word in (
+    "ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE", "INVALID_PC",
+    "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS", "HARDWARE_STACK_ERROR",
+    "ECC_UNCORRECTABLE", "DEVICE_UNAVAILABLE",
+)})  # fmt: skip
 _BINARY: Final = ".cubin"
 _LOG: Final = ".log"
 _DISASSEMBLER: Final = "nvdisasm"
@@ -92,13 +100,14 @@ def target_of(architecture: str) -> Target:
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of the driver returns. Raises PolysciError with its error."""
+    """Return what a function of the driver returns. Raises PolysciError or MemoryError."""
     status, *results = function(*arguments)
     if int(status):
-        name, size = status.name, arguments[0] if arguments else ""
-        if name == "CUDA_ERROR_OUT_OF_MEMORY":
-            raise MemoryError(f"{size} bytes on a CUDA device: {name}")
-        raise PolysciError(f"CUDA: {getattr(function, '__name__', 'the driver')}: {name}")
+        what = f"CUDA: {getattr(function, '__name__', 'the driver')}: {status.name}"
+        if status.name == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise MemoryError(what)
+        lost = "; this process has lost the device" * (status.name in _LOST)
+        raise PolysciError(f"{what}{lost}")
     return results[0] if results else None
 
 
@@ -135,13 +144,37 @@ def _free(driver: Any, context: Any, address: int) -> None:
     driver.cuMemFree(address)
 
 
+@dataclass(slots=True, weakref_slot=True)
+class CudaGraph:
+    """Launches that are given to the device as one; the arguments are in ``numbers``."""
+
+    numbers: tuple[int, ...]
+    runnable: Any
+
+    @classmethod
+    def of(cls, driver: Any, context: Any, numbers: tuple[int, ...], graph: Any) -> CudaGraph:
+        """Make a captured graph ready to run."""
+        recording = cls(numbers, _call(driver.cuGraphInstantiate, graph, 0))
+        weakref.finalize(recording, _destroy, driver, context, recording.runnable)
+        return recording
+
+
+def _destroy(driver: Any, context: Any, runnable: Any) -> None:
+    driver.cuCtxSetCurrent(context)
+    driver.cuGraphExecDestroy(runnable)
+
+
 @dataclass(slots=True)
 class CudaStream:
-    """A device with its context and a stream; ``seconds`` are those of its launches."""
+    """A device with its context and a stream; ``seconds`` are those of its launches.
+
+    ``recorder`` is a stream that captures graphs and runs nothing.
+    """
 
     device: Any
     context: Any
     stream: Any
+    recorder: Any
     seconds: float = 0.0
     lock: Lock = field(default_factory=Lock)
 
@@ -154,7 +187,8 @@ class CudaStream:
         device = _call(driver.cuDeviceGet, number)
         context = _call(driver.cuDevicePrimaryCtxRetain, device)
         _call(driver.cuCtxSetCurrent, context)
-        return cls(device, context, _call(driver.cuStreamCreate, 0))
+        streams = [_call(driver.cuStreamCreate, flags) for flags in (0, NON_BLOCKING)]
+        return cls(device, context, *streams)
 
     def enter(self) -> Any:
         """Make the context that of this thread; return the driver's functions."""
@@ -174,22 +208,36 @@ class CudaStream:
         major, minor = (self.attribute(f"COMPUTE_CAPABILITY_{word}") for word in ("MAJOR", "MINOR"))
         return f"sm_{major}{minor}"
 
+    @property
+    def model(self) -> str:
+        """Its name and architecture."""
+        name = _call(import_cuda("driver").cuDeviceGetName, 256, self.device).decode()
+        return f"{name.partition(chr(0))[0].strip()} ({self.architecture})"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its memory."""
+        return int(_call(import_cuda("driver").cuDeviceTotalMem, self.device))
+
     def target(self, number: int) -> Target:
         """Return the description of the device."""
-        driver = self.enter()
-        name = _call(driver.cuDeviceGetName, 256, self.device).decode().rstrip("\0 ")
         sizes = (
             self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-            self.attribute("L2_CACHE_SIZE"), int(_call(driver.cuDeviceTotalMem, self.device)),
+            self.attribute("L2_CACHE_SIZE"), self.memory,
         )  # fmt: skip
         return _describe(
-            str(number), f"{name} ({self.architecture})", self.attribute("MULTIPROCESSOR_COUNT"),
+            str(number), self.model, self.attribute("MULTIPROCESSOR_COUNT"),
             sizes, self.attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
         )  # fmt: skip
 
     def buffer(self, size: int) -> DeviceMemory:
         """Reserve bytes of the device's memory. Raises MemoryError."""
-        return DeviceMemory.reserve(self.enter(), self.context, size)
+        try:
+            return DeviceMemory.reserve(self.enter(), self.context, size)
+        except MemoryError as error:
+            raise MemoryError(
+                f"{size} bytes on {self.model}, which has {self.memory} in all: {error}"
+            ) from None
 
     def part(self, buffer: DeviceMemory, start: int, size: int) -> DeviceMemory:
         """Return a place in a buffer."""
@@ -220,14 +268,56 @@ class CudaStream:
                 if isinstance(step, Mark):
                     events.append(self.event(driver))
                 else:
-                    self.launch(driver, kernels[step.kernel], step, values)
-            events.append(self.event(driver))
-            _call(driver.cuStreamSynchronize, self.stream)
-            first, *rest = events
-            taken = [_call(driver.cuEventElapsedTime, first, event) * 1e-3 for event in rest]
-            self.seconds += taken[-1]
-            for event in events:
-                _call(driver.cuEventDestroy, event)
+                    self.launch(driver, kernels[step.kernel], step, values, self.stream)
+            return self.wait(driver, events)
+
+    def replay(
+        self, kernels: Mapping[str, Any], function: LaunchedFunction, arguments: Sequence[Any],
+        recording: CudaGraph | None,
+    ) -> CudaGraph:  # fmt: skip
+        """Run a function as one graph, with which it is captured where arguments are other ones."""
+        driver, numbers = self.enter(), tuple(map(_number, arguments))
+        with self.lock:
+            if recording is None or recording.numbers != numbers:
+                graph = self.capture(driver, kernels, function.launches(arguments))
+                recording = self.renew(driver, recording, numbers, graph)
+                _call(driver.cuGraphDestroy, graph)
+            events = [self.event(driver)]
+            _call(driver.cuGraphLaunch, recording.runnable, self.stream)
+            self.wait(driver, events)
+        return recording
+
+    def capture(self, driver: Any, kernels: Mapping[str, Any], launches: Launches) -> Any:
+        """Return the graph of launches, which do not run."""
+        _call(driver.cuStreamBeginCapture, self.recorder, driver.CUstreamCaptureMode(RELAXED))
+        try:
+            for step, values in launches:
+                if isinstance(step, Launch):
+                    self.launch(driver, kernels[step.kernel], step, values, self.recorder)
+        finally:
+            graph = _call(driver.cuStreamEndCapture, self.recorder)
+        return graph
+
+    def renew(
+        self, driver: Any, recording: CudaGraph | None, numbers: tuple[int, ...], graph: Any
+    ) -> CudaGraph:
+        """Return what runs a graph: an earlier one with its arguments, where the driver can."""
+        if recording is not None:
+            status, _ = driver.cuGraphExecUpdate(recording.runnable, graph)
+            if not int(status):
+                recording.numbers = numbers
+                return recording
+        return CudaGraph.of(driver, self.context, numbers, graph)
+
+    def wait(self, driver: Any, events: list[Any]) -> list[float]:
+        """Wait for all launches; return the seconds from the first event to each other one."""
+        events.append(self.event(driver))
+        _call(driver.cuStreamSynchronize, self.stream)
+        first, *rest = events
+        taken = [_call(driver.cuEventElapsedTime, first, event) * 1e-3 for event in rest]
+        self.seconds += taken[-1]
+        for event in events:
+            _call(driver.cuEventDestroy, event)
         return taken[:-1]
 
     def event(self, driver: Any) -> Any:
@@ -236,16 +326,26 @@ class CudaStream:
         _call(driver.cuEventRecord, event, self.stream)
         return event
 
-    def launch(self, driver: Any, kernel: Any, step: Launch, values: Sequence[Any]) -> None:
+    def launch(
+        self, driver: Any, kernel: Any, step: Launch, values: Sequence[Any], stream: Any
+    ) -> None:
         """Launch a kernel: every parameter is an integer or an address, of 8 bytes."""
-        numbers = [it.address if isinstance(it, DeviceMemory) else int(it or 0) for it in values]
-        places = (ctypes.c_int64 * len(numbers))(*numbers)
+        places = (ctypes.c_int64 * len(values))(*map(_number, values))
         start = ctypes.addressof(places)
-        pointers = (ctypes.c_void_p * len(numbers))(*(start + 8 * at for at in range(len(numbers))))
-        _call(
-            driver.cuLaunchKernel, kernel, step.items, 1, 1, step.group, 1, 1, 0, self.stream,
-            ctypes.addressof(pointers), 0,
-        )  # fmt: skip
+        pointers = (ctypes.c_void_p * len(values))(*(start + 8 * at for at in range(len(values))))
+        try:
+            _call(
+                driver.cuLaunchKernel, kernel, step.items, 1, 1, step.group, 1, 1, 0, stream,
+                ctypes.addressof(pointers), 0,
+            )  # fmt: skip
+        except PolysciError as error:
+            what = f"kernel {step.kernel}, groups of {step.group} work-items"
+            raise PolysciError(f"{what}: {error}") from None
+
+
+def _number(argument: Any) -> int:
+    """Return an argument as a kernel takes it."""
+    return argument.address if isinstance(argument, DeviceMemory) else int(argument or 0)
 
 
 @cache

@@ -47,6 +47,15 @@ class DeviceQueue(Protocol):
     def run(self, kernels: Mapping[str, Any], launches: Launches) -> list[float]:
         """Launch kernels and wait; return the seconds before each mark."""
 
+    def replay(
+        self, kernels: Mapping[str, Any], function: LaunchedFunction, arguments: Sequence[Any],
+        recording: Any,
+    ) -> Any:  # fmt: skip
+        """Run a function without marks and wait; return what makes its next run cheaper.
+
+        ``recording`` is what the run before returned, None at first.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class QueuedLibrary:
@@ -110,6 +119,7 @@ class QueuedContext:
 
     arena: Any
     marks: list[float] = field(default_factory=list)
+    recording: Any = None
 
 
 @dataclass(slots=True)
@@ -157,7 +167,14 @@ class QueuedNetwork:
     def run(self, context: QueuedContext, *arguments: Any) -> None:
         """Launch all stages on inputs and outputs, and wait for their end."""
         buffers = (context.arena, self.constants, self.packed, self.literals, *arguments)
-        context.marks = self.library.launch(f"{self.name}_run", buffers)
+        library, name = self.library, f"{self.name}_run"
+        function = library.functions[name]
+        if any(isinstance(step, Mark) for step in function.steps):
+            context.marks = library.launch(name, buffers)
+            return
+        context.recording = library.queue.replay(
+            library.kernels, function, buffers, context.recording
+        )
 
     def packed_weights(self) -> memoryview:
         """Return a copy of constants and packed weights."""
@@ -182,7 +199,7 @@ class QueuedNetwork:
 
 
 class QueuedBackend(ABC):
-    """A backend of devices with a queue, as far as they are alike: texts in the cache, networks, times.
+    """A backend of devices with a queue, as far as they are alike: the cache, networks, times.
 
     Its files have the name ``code`` and an ending: ``suffix`` that of texts, others those of what
     a compiler makes of them.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import polysci
-from polysci.loop_ir.kernels import LaunchLoop, Mark, Step
+from polysci.loop_ir.kernels import LaunchedFunction, LaunchLoop, Mark, Step
 from polysci.ops.problem import Problem
 from polysci.printers.launches import read_launches
 from polysci.runtime import backends
@@ -95,6 +95,12 @@ class EmulatedStream:
                 ctypes.c_int64(step.items), ctypes.c_int64(step.group), order, arguments
             )
         return marks
+
+    def replay(
+        self, kernels: Mapping[str, Any], function: LaunchedFunction, arguments: Sequence[Any],
+        recording: None,
+    ) -> None:  # fmt: skip
+        self.run(kernels, function.launches(arguments))
 
 
 def kernels_of(steps: Sequence[Step]) -> Iterator[str]:

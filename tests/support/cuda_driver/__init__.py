@@ -1,0 +1,122 @@
+"""A driver of CUDA whose device is this CPU, for tests of all that calls the driver.
+
+``driver.cpp`` becomes ``libcuda.so.1``. What NVRTC compiles is also compiled for the CPU, as the
+emulation has it, and noted by the checksum of the image that the driver will be given. Tests that
+need the driver in Python run in one process that was started with it: ``with_driver``.
+"""
+
+import ctypes
+import importlib
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache, wraps
+from pathlib import Path
+
+from polysci.runtime.backends import nvrtc
+from polysci.runtime.build.folder import cache_dir
+from tests.support.cuda_emulation import COMPILER, compile_kernels
+
+SOURCE = Path(__file__).with_name("driver.cpp")
+FLAGS = ("-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+_KERNEL = re.compile(r"__global__[^{;]*?\bvoid (\w+)\(")
+_COMPILE = nvrtc.compile_text
+
+
+@cache
+def folder() -> Path:
+    """The folder that holds ``libcuda.so.1``, built once."""
+    path = cache_dir() / "driver" / "libcuda.so.1"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path.with_name(f"{os.getpid()}.so")
+    command = [COMPILER or "g++", *FLAGS, "-Wl,-soname,libcuda.so.1", SOURCE, "-o", aside]
+    subprocess.run(command, check=True)
+    aside.replace(path)
+    return path.parent
+
+
+def variables(**more: str) -> dict[str, str]:
+    """What a program's environment needs to have the driver."""
+    code = cache_dir() / "driver"
+    return {"LD_LIBRARY_PATH": str(folder()), "CUDA_CODE": str(code), **more}
+
+
+def checksum(image: bytes) -> str:
+    """The name of an image's code, as the driver has it: FNV-1a, of text without its end."""
+    total = 14695981039346656037
+    for byte in image if image.startswith(b"\x7fELF") else image.rstrip(b"\0"):
+        total = (total ^ byte) * 1099511628211 & (1 << 64) - 1
+    return f"{total:016x}"
+
+
+def note(image: bytes, text: str) -> None:
+    """Compile CUDA C++ for the CPU, as what the driver runs where it is given an image."""
+    library = compile_kernels(text, list(dict.fromkeys(_KERNEL.findall(text))))
+    link = folder() / f"{checksum(image)}.so"
+    link.unlink(missing_ok=True)
+    link.symlink_to(library)
+
+
+def compile_both(
+    text: str, architecture: str, options: Sequence[str], name: str
+) -> tuple[bytes, str]:
+    """What NVRTC returns, noted for the driver."""
+    image, log = _COMPILE(text, architecture, options, name)
+    note(image, text)
+    return image, log
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables of this process and of those that it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    yield
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+def calls(function: str) -> int:
+    """How often the driver's function was called in this process."""
+    return int(ctypes.CDLL("libcuda.so.1").emulated_calls(function.encode()))
+
+
+def alive() -> tuple[int, int]:
+    """The driver's objects of this process, and the bytes of memory that are reserved."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    return int(driver.emulated_objects()), int(driver.emulated_bytes())
+
+
+def _begin() -> None:
+    nvrtc.compile_text = compile_both
+
+
+@cache
+def _process() -> ProcessPoolExecutor:
+    with environment(variables()):
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
+        pool.submit(int).result()  # it starts now
+    return pool
+
+
+def _run(module: str, name: str) -> None:
+    importlib.import_module(module)
+    getattr(sys.modules[module], name).__wrapped__()
+
+
+def with_driver(test: Callable[[], None]) -> Callable[[], None]:
+    """The test, run in a process that has the driver."""
+
+    @wraps(test)
+    def run() -> None:
+        _process().submit(_run, test.__module__, test.__name__).result()
+
+    return run
