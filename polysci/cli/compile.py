@@ -313,10 +313,10 @@ def _check_device(arguments: argparse.Namespace) -> None:
     """
     from polysci.runtime.backends import backend_named
 
-    if not backend_named(arguments.device).measured:
+    if not (arguments.out or backend_named(arguments.device).measured):
         raise UnsupportedError(
-            f"--device {arguments.device}: compiles layers alone; networks run on a device, such "
-            "as cuda:0"
+            f"--device {arguments.device}: nothing of it runs here; it needs -o DIR, or a device "
+            "such as cuda:0"
         )
     if arguments.compare:
         raise SpecError(f"--device {arguments.device}: peers run on the CPU; leave out --compare")

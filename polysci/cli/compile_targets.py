@@ -81,8 +81,13 @@ def check_dtype(text: str) -> str:
 def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
     """Return search targets of code that does not run here, or is one of several."""
     from polysci.export.candidates import SearchTarget
+    from polysci.runtime.backends import backend_of
+    from polysci.target.machine import assume_rates
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
+    if device := shared.device_of(arguments):
+        unmeasured = not backend_of(device).measured
+        return [SearchTarget(device, assume_rates(device), "estimate")] * unmeasured
     if targets := shared.search_targets_of(arguments, level):
         return targets
     machine = shared.machine_of(arguments)

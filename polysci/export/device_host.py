@@ -1,4 +1,4 @@
-"""The C host of a project whose code is of a device: it opens OpenCL, builds and launches."""
+"""The C host of a project whose code is of a device: it opens a driver, builds and launches."""
 
 from __future__ import annotations
 
@@ -10,21 +10,40 @@ from polysci.export.layers import Entry, Project
 from polysci.loop_ir.interface import Function, function
 from polysci.loop_ir.nodes import Constant
 from polysci.network.code import Code, arguments_of
-from polysci.printers.c_values import text
-from polysci.printers.interface import declare
+from polysci.printers.c_values import parameter, text
+from polysci.printers.interface import KEEP_FLAG, declare
 from polysci.printers.launch_code import (
     device_functions,
     kernel_rows,
     launch_call,
     launch_function,
     launching,
+    number_lines,
+    parameter_lines,
     string_lines,
 )
 from polysci.printers.launches import kernels_in, read_launches, read_network
 from polysci.printers.network import RunArgument, RunEntry, size_constants, weights_source
+from polysci.runtime.backends import backend_named
+from polysci.runtime.backends.cuda import Cuda
 from polysci.runtime.backends.opencl import FLUSH, OPTIONS
 from polysci.runtime.source import assemble
 
+# What the host of a language says of its driver; {} is the name of the project.
+_WORDS: Final = {
+    "opencl": {
+        "LANGUAGE": "OpenCL", "PREFIX": "cl", "LOADER_TITLE": "loader of OpenCL",
+        "QUEUE": "_cl_command_queue", "QUEUE_TITLE": "cl_command_queue", "MEMORY": "_cl_mem",
+        "MEMORY_TITLE": "a cl_mem", "BUILDS": "the driver compiles the kernels",
+        "TEXT_FILE": "{}.cl", "OPENCL": "yes",
+    },
+    "cuda": {
+        "LANGUAGE": "CUDA", "PREFIX": "cu", "LOADER_TITLE": "driver of CUDA",
+        "QUEUE": "CUstream_st", "QUEUE_TITLE": "CUstream", "MEMORY": "{}_bytes",
+        "MEMORY_TITLE": "a CUdeviceptr as a pointer", "BUILDS": "the driver loads the kernels",
+        "TEXT_FILE": "PTX of {}.cu", "CUDA": "yes",
+    },
+}  # fmt: skip
 FLUSHED: Final = (
     "The driver may take\n * numbers below 2^-126 (denormals) for 0, which moves a sum of n "
     "products by no more than\n * 2^-126 * (2 n + sum of |x| + sum of |w|)."
@@ -32,42 +51,85 @@ FLUSHED: Final = (
 KEPT: Final = "Denormal numbers are kept."
 
 
-def host_texts(code: str, values: Mapping[str, str], *, flush: bool = True) -> dict[str, str]:
-    """Return what a project of a device's code needs, by template value.
+def device_values(backend: str, name: str) -> dict[str, str]:
+    """Return what templates say of the device that a project's code is of."""
+    kind, _, place = backend.partition(":")
+    words = {key: word.format(name) for key, word in _WORDS[kind].items()}
+    return {"OPENCL": "", "CUDA": "", "DEVICE": "yes", **words, "ARCHITECTURE": place}
 
-    DEVICE are declarations for its header, HOST the C that opens the device and launches kernels,
-    KERNELS_CL the kernels, KERNELS_H the same as C strings. ``flush``: denormals may count as 0.
+
+def host_texts(
+    code: str, backend: str, values: Mapping[str, str], *, flush: bool = True
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the kernels' files, and what other files need of them, by template value.
+
+    DEVICE_TEXT are declarations for a header, HOST the C that opens the device and launches
+    kernels. ``flush``: denormals may count as 0.
     """
     name, launched = values["NAME"], read_launches(code).values()
+    values = {**values, **device_values(backend, name)}
     kernels = f"/* {name}: kernels. {MARK}. What launches them is {name}.c. */\n{kernels_in(code)}"
-    options = " ".join([*OPTIONS, *[FLUSH] * flush])
+    files, words = _KERNEL_FILES[backend.partition(":")[0]](name, kernels, backend, flush)
+    kind = backend.partition(":")[0]
     launches = "\n".join(launching(it, f"{name}_device") for it in launched if it.parameters)
-    filled = {**values, "OPTIONS": options, "LAUNCHES": launches.rstrip()}
-    return {
-        "DEVICE": fill_template("opencl.h", values).rstrip(),
-        "HOST": fill_template("opencl.c", filled, kernel_rows(launched)),
-        "KERNELS_CL": kernels,
-        "KERNELS_H": string_lines(kernels),
+    values = {**values, **words, "LAUNCHES": launches.rstrip()}
+    values["API"] = fill_template(f"{kind}_api.h", values)
+    values["CALLS"] = fill_template(f"{kind}_calls.c", values)
+    return files, {
+        **values,
+        "DEVICE_TEXT": fill_template("device.h", values).rstrip(),
+        "HOST": fill_template("device_host.c", values, kernel_rows(launched)),
         "DENORMALS": FLUSHED if flush else KEPT,
     }
+
+
+def _opencl_files(
+    name: str, kernels: str, backend: str, flush: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the text, and the same as C strings; the options with which a driver compiles it."""
+    files = {f"{name}.cl": kernels, f"{name}_kernels.h": string_lines(kernels)}
+    return files, {"OPTIONS": " ".join([*OPTIONS, *[FLUSH] * flush])}
+
+
+def _cuda_files(
+    name: str, kernels: str, backend: str, flush: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the text, and what it compiles to: PTX as C strings, machine code as numbers."""
+    device, flags = backend_named(backend), () if flush else (KEEP_FLAG,)
+    assert isinstance(device, Cuda)
+    ptx = f"// {name}: kernels. {MARK}.\n{device.ptx(kernels, flags)}"
+    binary = device.binary(kernels, flags)
+    files = {
+        f"{name}.cu": kernels, f"{name}_kernels.h": string_lines(ptx),
+        f"{name}_binary.h": f"/* {name}: machine code. {MARK}. */\n{number_lines(binary)}",
+    }  # fmt: skip
+    return files, {"ARCHITECTURE": device.architecture}
+
+
+_KERNEL_FILES: Final = {"opencl": _opencl_files, "cuda": _cuda_files}
 
 
 def layer_files(whole: Project, values: Mapping[str, str]) -> dict[str, str]:
     """Return header, host and kernels of layers."""
     name, (unit,) = whole.name, whole.units
-    texts = host_texts(assemble(unit.sources), values)
-    rows = [
-        {"LAYER": entry.symbol, "CODE": entry.code, "BIAS_SIZE": str(_bias_bytes(entry))}
-        for entry in whole.entries
-    ]
-    layers = fill_template("opencl_layers.c", values, {"LAYERS": rows}).rstrip()
-    code = {"INCLUDE": f"{name}.h", "CODE": f"{texts['HOST']}\n{layers}"}
+    files, values = host_texts(assemble(unit.sources), whole.backend, {**values, "NETWORK": ""})
+    rows = [_layer_row(whole, entry) for entry in whole.entries]
+    layers = fill_template("device_layers.c", values, {"LAYERS": rows}).rstrip()
+    code = {"INCLUDE": f"{name}.h", "CODE": f"{values['HOST']}\n{layers}"}
     return {
-        f"{name}.h": fill_template("opencl_layers.h", {**values, **texts}),
+        f"{name}.h": fill_template("device_layers.h", values),
         f"{name}.c": fill_template("layers.c", {**values, **code}),
-        f"{name}.cl": texts["KERNELS_CL"],
-        f"{name}_kernels.h": texts["KERNELS_H"],
+        **files,
     }
+
+
+def _layer_row(whole: Project, entry: Entry) -> dict[str, str]:
+    """Return what the host says of a layer."""
+    row = {"LAYER": entry.symbol, "CODE": entry.code, "BIAS_SIZE": str(_bias_bytes(entry))}
+    for key, role in (("PACK", "pack_weights"), ("RUN", "run")):
+        (declared,) = [it for it in layer_functions(whole, entry) if it.role == role]
+        row[f"{key}_PARAMETERS"] = parameter_lines(map(parameter, declared.parameters))
+    return row
 
 
 def _bias_bytes(entry: Entry) -> int:
@@ -88,10 +150,10 @@ def declare_launch(whole: Project, entry: Entry) -> str:
     return declare([run], f"{entry.symbol}_launch")
 
 
-def network_files(code: Code, *, flush: bool) -> dict[str, str]:
+def network_files(code: Code, backend: str, *, flush: bool) -> dict[str, str]:
     """Return header, host and kernels of a network; ``flush``: denormals may count as 0."""
     name, program = code.name, code.placed.program
-    kernels = code.files[f"{name}.cl"]
+    (kernels,) = code.files.values()
     memory, arguments = read_network(kernels), arguments_of(program)
     inputs = [_argument_row("in", at, it) for at, it in enumerate(arguments[: memory.inputs])]
     outputs = [_argument_row("out", at, it) for at, it in enumerate(arguments[memory.inputs :])]
@@ -113,8 +175,10 @@ def network_files(code: Code, *, flush: bool) -> dict[str, str]:
         "LITERALS": "".join(f"{text(Constant(it))}, " for it in memory.literals),
         "CALL": launch_call(f"{name}_run", [*own, *places]),
         "SOURCE": weights_source(code.values),
+        "NETWORK": "yes",
+        "GRAPHS": "yes" * backend.startswith("cuda"),
     }
-    values |= host_texts(kernels, values, flush=flush)
+    files, values = host_texts(kernels, backend, values, flush=flush)
     rows = {
         "PARTS": [{"AT": str(at), "BYTES": str(size)} for at, size in memory.constants],
         "LAYERS": [{"BYTES": size, "PACK": function}
@@ -122,10 +186,9 @@ def network_files(code: Code, *, flush: bool) -> dict[str, str]:
         "INPUTS": inputs, "OUTPUTS": outputs, "COPIED": [*inputs, *replaced],
     }  # fmt: skip
     return {
-        f"{name}.h": fill_template("opencl_network.h", values),
-        f"{name}.c": fill_template("opencl_network.c", values, rows),
-        f"{name}.cl": values["KERNELS_CL"],
-        f"{name}_kernels.h": values["KERNELS_H"],
+        f"{name}.h": fill_template("device_network.h", values),
+        f"{name}.c": fill_template("device_network.c", values, rows),
+        **files,
     }
 
 

@@ -28,7 +28,7 @@ _PYTHON = {
     "pyproject.toml": "pyproject.txt",
     "README.md": "python_readme.md",
 }
-_KERNELS = ("{0}.cl", "{0}_kernels.h")  # of a device
+_KERNELS = ("{0}.cl", "{0}.cu", "{0}_kernels.h", "{0}_binary.h")  # of a device
 _SUPPORT = "/* what programs share */"
 _STRING = re.compile(r'"[^"\n]*"')
 _MADE_BY_PIP = ("__pycache__", "*.egg-info", "build", "dist")

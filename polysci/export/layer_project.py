@@ -11,7 +11,12 @@ from textwrap import wrap
 from polysci import tune
 from polysci.export.build_texts import build_values, wait_policy
 from polysci.export.candidates import with_isas
-from polysci.export.device_host import declare_launch, layer_files, layer_functions
+from polysci.export.device_host import (
+    declare_launch,
+    device_values,
+    layer_files,
+    layer_functions,
+)
 from polysci.export.files import LAYER_PROJECT, fill_template, title
 from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
 from polysci.loop_ir.interface import Function, Role, function
@@ -106,7 +111,8 @@ def project_files(whole: Project) -> dict[str, str]:
     values |= build_values(sources, " ".join(headers), threads, loader=device)
     values |= _selftest_values(whole)
     if device:  # the README tells of C's layers or of a device's
-        values |= {"DEVICE": "yes", "DEVICE_LAYERS": "yes", "LAYERS": ""}
+        own = device_values(whole.backend, whole.name)
+        values |= {**own, "DEVICE_LAYERS": "yes", "LAYERS": ""}
     return {**sources, **LAYER_PROJECT.fill(whole.name, values)}
 
 

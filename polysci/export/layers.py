@@ -14,12 +14,13 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
 from polysci.printers import interface
-from polysci.printers.dialect import OPENCL
+from polysci.printers.dialect import DIALECTS, OPENCL
 from polysci.runtime.source import Source
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import find
+from polysci.target.target import HOST
 from polysci.text import names
 
 
@@ -35,18 +36,23 @@ class TunedProblem(Protocol):
     @property
     def threads(self) -> int: ...
 
+    @property
+    def backend(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ExportedLayer:
     """A problem, a schedule and the threads to write into the code; nothing has to be measured.
 
-    ``others`` are schedules for CPUs that cannot run the first one, better ones first.
+    ``others`` are schedules for CPUs that cannot run the first one, better ones first; ``backend``
+    is that of the device.
     """
 
     problem: Problem
     schedule: Schedule
     threads: int = 1
     others: tuple[Schedule, ...] = ()
+    backend: str = HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,15 @@ class Project:
     @property
     def on_device(self) -> bool:
         """True if a host launches its code on a device."""
-        return isa_of(self.units[0].isa).language == OPENCL.name
+        return isa_of(self.units[0].isa).language != "c"
+
+    @property
+    def backend(self) -> str:
+        """The device that its code is of; any device of OpenCL where none is named."""
+        backend = self.entries[0].layer.backend
+        if backend != HOST or isa_of(self.units[0].isa).language == OPENCL.name:
+            return OPENCL.name if backend == HOST else backend
+        raise SpecError("export: layers of CUDA need backend='cuda:sm_80', or another architecture")
 
     @property
     def several(self) -> bool:
@@ -168,7 +182,7 @@ def project(planned: Sequence[TunedProblem], name: str) -> Project:
     layers = [
         layer
         if isinstance(layer, ExportedLayer)
-        else ExportedLayer(layer.problem, layer.schedule, layer.threads)
+        else ExportedLayer(layer.problem, layer.schedule, layer.threads, backend=layer.backend)
         for layer in planned
     ]
     check_languages(layers)
@@ -190,7 +204,7 @@ def check_languages(layers: Sequence[TunedProblem], *, alone: bool = False) -> N
         isa = isa_of(name)
         if isa.language == "c":
             continue
-        if alone or isa.language != OPENCL.name:
+        if alone or isa.language not in DIALECTS:
             raise UnsupportedError(f"export: {kernel} is of a device; C is exported")
         if len(kernels) > 1:
             raise UnsupportedError(

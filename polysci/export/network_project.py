@@ -14,7 +14,7 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export.build_texts import build_values, wait_policy
-from polysci.export.device_host import network_files
+from polysci.export.device_host import device_values, network_files
 from polysci.export.files import (
     FREESTANDING,
     NETWORK_PACKAGE,
@@ -40,7 +40,6 @@ from polysci.network.compiled import Network, PlannedNetwork
 from polysci.network.prepare import shares_of
 from polysci.network.runner import Runner, TensorPort
 from polysci.numerics.arrays import LINE
-from polysci.printers.dialect import OPENCL
 from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
 from polysci.text import names
 from polysci.text.tables import bytes_text
@@ -87,9 +86,9 @@ def only_size(network: PlannedNetwork) -> SizedNetworks:
     return SizedNetworks(network, (program,), (network,))
 
 
-def _check_language(network: PlannedNetwork, *others: str) -> None:
-    """Raise UnsupportedError for the code of a device, but for languages that ``others`` name."""
-    if network.code.isa.language not in ("c", *others):
+def _check_language(network: PlannedNetwork) -> None:
+    """Raise UnsupportedError for the code of a device."""
+    if network.code.isa.language != "c":
         raise UnsupportedError(f"export: {network.name} is code of {network.code.isa}, not C")
 
 
@@ -190,10 +189,10 @@ def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSour
 
 def _device_sources(network: PlannedNetwork, packed: bool) -> NetworkSources:
     """Return the sources of a network of a device, which packs weights itself."""
-    _check_language(network, OPENCL.name)
     if packed:
         raise SpecError(f"{network.name}: a device packs its weights itself")
-    files = network_files(network.code, flush=network.options.flush_denormals)
+    backend = network.options.target.backend
+    files = network_files(network.code, backend, flush=network.options.flush_denormals)
     return NetworkSources(files, network.code.weights_file.pieces, False, "")
 
 
@@ -232,7 +231,8 @@ def project_files(
     if kind is not NETWORK_PROJECT:
         _check_language(network.whole)
     base = {
-        "NAME": name, "UPPER": name.upper(), "DEVICE": "yes" * device,
+        "NAME": name, "UPPER": name.upper(),
+        **(device_values(network.whole.options.target.backend, name) if device else {}),
         "EMBEDDED": "yes" * embed, "PACKED_AHEAD": "yes" * sources.packed,
     }  # fmt: skip
     if embed:

@@ -23,7 +23,7 @@ def launching(function: LaunchedFunction, device: str) -> str:
     it notes no times.
     """
     used = {word for step in _all_launches(function.steps) for word in step.arguments}
-    words = "".join(f", cl_mem {word}" for word in function.parameters)
+    words = "".join(f", buffer {word}" for word in function.parameters)
     head = f"static void launch_{function.name}({device} *device{words})"
     lines = [*_wrapped(head, 0), "{"]
     lines += [f"    (void){word};" for word in function.parameters if word not in used]
@@ -47,6 +47,19 @@ def string_lines(text: str) -> str:
     """Return a text as C strings, one a line, as ``sed`` in the Makefile does."""
     lines = (line.replace("\\", "\\\\").replace('"', '\\"') for line in text.splitlines())
     return "".join(f'"{line}\\n",\n' for line in lines)
+
+
+def number_lines(data: bytes) -> str:
+    """Return bytes as 64-bit numbers of a C array, four a line, zeros behind them."""
+    whole = data + bytes(-len(data) % 8)
+    words = [f"0x{int.from_bytes(whole[at : at + 8], 'little'):016x}"
+             for at in range(0, len(whole), 8)]  # fmt: skip
+    return "".join(f"{', '.join(words[at : at + 4])},\n" for at in range(0, len(words), 4))
+
+
+def parameter_lines(parameters: Iterable[str]) -> str:
+    """Return parameters in C, in as many lines as they fill."""
+    return "\n".join(_wrapped(", ".join(parameters), 0))
 
 
 def device_functions(rows: Sequence[Function], name: str) -> tuple[Function, ...]:

@@ -208,7 +208,7 @@ def test_marks_and_empty_launches_are_left_out() -> None:
     assert (
         launching(function, "net_device")
         == """\
-static void launch_f(net_device *device, cl_mem x, cl_mem y, cl_mem z)
+static void launch_f(net_device *device, buffer x, buffer y, buffer z)
 {
     (void)z;
     for (int64_t i = 2; i < 8; i += 3) {
@@ -303,7 +303,7 @@ def test_a_queue_and_memory_of_the_caller(
 def test_outputs_that_a_run_also_reads(target: Target, tmp_path: Path) -> None:
     graph = replace(read(STEP), in_place={"m1": "m", "w1": "w"})
     network = compile_network(graph, CompileOptions("estimate", target=target, name="net"))
-    for path, text in network_files(network.code, flush=True).items():
+    for path, text in network_files(network.code, "opencl:0", flush=True).items():
         (tmp_path / path).write_text(text)
     weights = b"".join(network.code.weights_file.pieces())
     done = run(COMPILERS[0], *STRICT, "-shared", "-fPIC", "net.c", "-o", "net.so", "-ldl",

@@ -3,7 +3,7 @@
  * The inputs are integers, small ones where sums are f32: those are exact in any order, and results
  * must be equal, but for the error of an activation. 8-bit inputs have their whole range. Each layer
  * is computed once bare and once with bias, residual and clamp@EVERY@. Exit status: 0 all passed, 1
- * some failed, 77 @?DEVICE@there is no OpenCL device@/DEVICE@@!DEVICE@this CPU cannot run them@/DEVICE@. */
+ * some failed, 77 @?DEVICE@there is no @LANGUAGE@ device@/DEVICE@@!DEVICE@this CPU cannot run them@/DEVICE@. */
 #include "@INCLUDE@"
 
 #include <math.h>
@@ -487,7 +487,7 @@ int main(void)
     int all = 0, good = 0;
 @?DEVICE@
     if (!@NAME@_supported()) {
-        puts("skipped: there is no OpenCL device");
+        puts("skipped: there is no @LANGUAGE@ device");
         return 77;
     }
     if (@NAME@_open(argc > 2 ? atoi(argv[2]) : 0, &device)) {

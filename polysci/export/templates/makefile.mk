@@ -33,12 +33,12 @@ lib@NAME@.so: $(OBJECTS)
 %.o: %.c @DEPENDS@
 	$(CC) $(FLAGS)@?FREE@ -ffreestanding@/FREE@ -c -o $@ $<
 @FILE_FLAGS_MAKE@
-@?DEVICE@
+@?OPENCL@
 # The kernels as C strings, for a text that was changed.
 @NAME@_kernels.h: @NAME@.cl
 	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' @NAME@.cl >$@
 
-@/DEVICE@
+@/OPENCL@
 @?EMBEDDED@
 @NAME@_weights.o: @NAME@.weights
 

@@ -5,7 +5,7 @@
  *
  * selftest.data holds inputs and the outputs that the graph has in float64. Results may be
  * @TOLERANCE@ from those, over their largest number or 1: @DERIVED@.
- * Exit status: 0 all passed, 1 some failed, 77 @?DEVICE@there is no OpenCL device@/DEVICE@@!DEVICE@this CPU cannot run it@/DEVICE@. */
+ * Exit status: 0 all passed, 1 some failed, 77 @?DEVICE@there is no @LANGUAGE@ device@/DEVICE@@!DEVICE@this CPU cannot run it@/DEVICE@. */
 #include "@NAME@.h"
 
 #include <math.h>
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     const char *folder = argc > 1 ? argv[1] : ".", *why = 0;
     size_t size = 0, given = 0, needed = HEAD;
     if (!@NAME@_supported()) {
-        puts("skipped: @?DEVICE@there is no OpenCL device@/DEVICE@@!DEVICE@this CPU lacks one of these features: @FEATURES@@/DEVICE@");
+        puts("skipped: @?DEVICE@there is no @LANGUAGE@ device@/DEVICE@@!DEVICE@this CPU lacks one of these features: @FEATURES@@/DEVICE@");
         return 77;
     }
 @?DEVICE@

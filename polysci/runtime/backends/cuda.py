@@ -406,13 +406,21 @@ class Cuda(QueuedBackend):
         binary, log = nvrtc.compile_text(source, self.architecture, _options(flags), name)
         return {_BINARY: binary, _LOG: log.encode()}
 
+    def binary(self, source: str, flags: Sequence[str] | None = None) -> bytes:
+        """Return the machine code of a text. Raises BuildError."""
+        return self.compile(source, flags)[_BINARY]
+
+    def ptx(self, source: str, flags: Sequence[str] | None = None) -> str:
+        """Return the PTX of a text, for devices of the architecture and newer ones. BuildError."""
+        virtual = self.architecture.replace("sm_", "compute_")
+        ptx, _ = nvrtc.compile_text(source, virtual, _options(flags), f"code{self.suffix}")
+        return ptx.decode().rstrip("\0")
+
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Return the machine code of texts; PTX where no nvdisasm is installed."""
         program = find_disassembler()
         if program is None:
-            virtual, options = self.architecture.replace("sm_", "compute_"), _options(flags)
-            compiled = (nvrtc.compile_text(text, virtual, options, "kernels.cu") for text in texts)
-            return [ptx.decode().rstrip("\0") for ptx, _ in compiled]
+            return [self.ptx(text, flags) for text in texts]
         paths = [self.build(text, flags=flags) for text in texts]
         return [_disassemble(program, path.with_suffix(_BINARY)) for path in paths]
 

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -60,6 +61,21 @@ def note(image: bytes, text: str) -> None:
     link = folder() / f"{checksum(image)}.so"
     link.unlink(missing_ok=True)
     link.symlink_to(library)
+
+
+def note_project(path: Path, text: str | None = None) -> None:
+    """Note both images of an exported project; ``text`` stands for that of its kernels.
+
+    ``path`` is that of its files without their endings.
+    """
+    words = re.findall(r"0x([0-9a-f]{16})", Path(f"{path}_binary.h").read_text())
+    binary = b"".join(int(word, 16).to_bytes(8, "little") for word in words)
+    size = int.from_bytes(binary[32:40], "little") + 56 * int.from_bytes(binary[56:58], "little")
+    strings = Path(f"{path}_kernels.h").read_text().rstrip("\n").split("\n")
+    lines = [literal_eval(line.rstrip(",")) for line in strings]
+    source = Path(f"{path}.cu").read_text() if text is None else text
+    for image in (binary[:size], "".join(lines).encode()):
+        note(image, source)
 
 
 def compile_both(

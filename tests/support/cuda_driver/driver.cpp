@@ -459,6 +459,24 @@ API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
     return OK;
 }
 
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    ENTER_CONTEXT(cuMemcpyHtoDAsync)
+    NEED(alive(stream), INVALID_HANDLE)
+    NEED(size && from && is_memory(to, size) && !stream->captured, INVALID_VALUE)
+    stream->work.push_back([to, from, size] { memcpy((void *)to, from, size); });
+    return OK;
+}
+
+API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+    ENTER_CONTEXT(cuMemcpyDtoHAsync)
+    NEED(alive(stream), INVALID_HANDLE)
+    NEED(size && to && is_memory(from, size) && !stream->captured, INVALID_VALUE)
+    stream->work.push_back([to, from, size] { memcpy(to, (const void *)from, size); });
+    return OK;
+}
+
 /* The bytes of an image: machine code for a device of CUDA, or text that ends with a zero. */
 static int image_size(const unsigned char *image, size_t *size)
 {
@@ -649,7 +667,8 @@ extern "C" long emulated_bytes(void) { return (long)in_use; }
     F(cuCtxPopCurrent_v2) F(cuCtxGetDevice) F(cuStreamCreate) F(cuStreamGetCtx)                    \
     F(cuStreamSynchronize) F(cuStreamDestroy_v2) F(cuEventCreate) F(cuEventRecord)                 \
     F(cuEventElapsedTime_v2) F(cuEventDestroy_v2) F(cuMemAlloc_v2) F(cuMemFree_v2)                 \
-    F(cuMemcpyHtoD_v2) F(cuMemcpyDtoH_v2) F(cuModuleLoadData) F(cuModuleLoadDataEx) F(cuModuleGetFunction) F(cuModuleUnload)             \
+    F(cuMemcpyHtoD_v2) F(cuMemcpyDtoH_v2) F(cuMemcpyHtoDAsync_v2) F(cuMemcpyDtoHAsync_v2)          \
+    F(cuModuleLoadData) F(cuModuleLoadDataEx) F(cuModuleGetFunction) F(cuModuleUnload)             \
     F(cuLaunchKernel) F(cuStreamBeginCapture_v2) F(cuStreamEndCapture)                             \
     F(cuGraphInstantiateWithFlags) F(cuGraphExecUpdate_v2) F(cuGraphLaunch) F(cuGraphExecDestroy)  \
     F(cuGraphDestroy) F(cuGetErrorName)

@@ -5,13 +5,16 @@
 @HOST@
 struct @NAME@_model {
     @NAME@_device *device;
-    cl_mem constants, packed, literals;
+    buffer constants, packed, literals;
 };
 
 struct @NAME@_context {
     @NAME@_device own; /* the model's, with kernels of its own */
     const @NAME@_model *model;
-    cl_mem arena, in[@INPUT_COUNT@], out[@OUTPUT_COUNT@];
+    buffer arena, in[@INPUT_COUNT@], out[@OUTPUT_COUNT@];
+@?GRAPHS@
+    recording run;
+@/GRAPHS@
 };
 
 #define CONSTANTS ((size_t)@CONSTANTS@)
@@ -30,7 +33,7 @@ static const struct {
 };
 static const struct {
     size_t bytes;
-    void (*pack)(@NAME@_device *device, cl_mem w, cl_mem packed);
+    void (*pack)(@NAME@_device *device, buffer w, buffer packed);
 } layers[] = {
 @*LAYERS@
     {@BYTES@, launch_@PACK@},
@@ -64,7 +67,7 @@ static const char *filled(source *from, const @NAME@_model *model)
     for (int i = 0; layers[i].bytes; ++i) {
         if (!(w = take(from, layers[i].bytes)))
             return cut;
-        cl_mem raw = copy_in(device, w, layers[i].bytes);
+        buffer raw = copy_in(device, w, layers[i].bytes);
         layers[i].pack(device, raw, model->packed);
         release(device, raw);
     }
@@ -136,10 +139,12 @@ void @NAME@_unload(@NAME@_model *model)
     }
     @NAME@_device *device = &context->own;
     *device = *model->device;
-    memset(device->kernels, 0, sizeof device->kernels);
     device->fault = @UPPER@_OK;
     context->model = model;
+@!GRAPHS@
+    memset(device->own.kernels, 0, sizeof device->own.kernels);
     make_kernels(device);
+@/GRAPHS@
     context->arena = reserve(device, ARENA);
 @*INPUTS@
     context->in[@AT@] = reserve(device, @UPPER@_@WORD@_SIZE);
@@ -147,6 +152,11 @@ void @NAME@_unload(@NAME@_model *model)
 @*OUTPUTS@
     context->out[@AT@] = reserve(device, @UPPER@_@WORD@_SIZE);
 @/OUTPUTS@
+@?GRAPHS@
+    begin_recording(device);
+@CALL@
+    context->run = end_recording(device, model->device->own.stream);
+@/GRAPHS@
     if (device->fault) {
         @NAME@_free(context);
         return 0;
@@ -159,7 +169,12 @@ void @NAME@_free(@NAME@_context *context)
     if (!context)
         return;
     @NAME@_device *device = &context->own;
+@?GRAPHS@
+    release_recording(device, context->run);
+@/GRAPHS@
+@!GRAPHS@
     release_kernels(device);
+@/GRAPHS@
     release(device, context->arena);
     for (size_t i = 0; i < sizeof context->in / sizeof *context->in; ++i)
         release(device, context->in[i]);
@@ -175,12 +190,19 @@ int @NAME@_supported(void) { return devices_here() > 0; }
 int @NAME@_run(@NAME@_context *context, @PARAMETERS@)
 {
     @NAME@_device *device = &context->own;
+@!GRAPHS@
     const @NAME@_model *model = context->model;
+@/GRAPHS@
     device->fault = @UPPER@_OK;
 @*COPIED@
     write_memory(device, context->@PLACE@, 0, @ARGUMENT@, @UPPER@_@WORD@_SIZE);
 @/COPIED@
+@?GRAPHS@
+    play(device, context->run);
+@/GRAPHS@
+@!GRAPHS@
 @CALL@
+@/GRAPHS@
 @*OUTPUTS@
     read_memory(device, context->out[@AT@], @ARGUMENT@, @UPPER@_@WORD@_SIZE);
 @/OUTPUTS@
