@@ -16,6 +16,7 @@ from pathlib import Path
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.printers.headers import COUNT_OF_TWO, fused_product
+from polysci.runtime.backends.parts import device_parts
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.compiler import PROBE_S, CompileTimeoutError
 from polysci.target import host
@@ -61,6 +62,7 @@ def checks(target: Target | None = None) -> list[Check]:
     results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     results += [_peer(name, remedy) for name, remedy in PEERS.items()] + [_onednn()]
+    results += [Check(part.name, True, part.detail, part.remedy) for part in device_parts()]
     return results + list(_permissions(target))
 
 

@@ -69,36 +69,10 @@ def _load_or_measure(target: Target, again: bool) -> tuple[Machine | None, str]:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    """Yield the devices beside the CPUs by the names that ``--device`` takes."""
-    from polysci.errors import UnsupportedError
-    from polysci.runtime.backends import cuda, opencl
+    """Yield the devices beside the CPUs by the names that ``--device`` takes; what they need."""
+    from polysci.runtime.backends.parts import device_parts
 
-    for title, install, devices in (
-        ("OpenCL", opencl.INSTALL, _opencl_devices), ("CUDA", cuda.NO_DEVICE, _cuda_devices)
-    ):  # fmt: skip
-        try:
-            targets = devices()
-        except UnsupportedError as error:
-            yield title, str(error).removeprefix(f"{title}: ")
-            continue
-        if not targets:
-            yield title, f"no device: {install}"
-        for target in targets:
-            yield target.backend, f"{target.model_name}, {target.cores} units, {target.isa}"
-
-
-def _opencl_devices() -> list[Target]:
-    """Return the devices of OpenCL. Raises UnsupportedError where pyopencl lacks."""
-    from polysci.runtime.backends.opencl import devices, target_of
-
-    return [target_of(device, number) for number, device in enumerate(devices())]
-
-
-def _cuda_devices() -> list[Target]:
-    """Return the devices of CUDA. Raises UnsupportedError where packages or the driver lack."""
-    from polysci.runtime.backends.cuda import device_count, stream_of
-
-    return [stream_of(number).target(number) for number in range(device_count())]
+    yield from ((part.name, str(part)) for part in device_parts())
 
 
 def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:

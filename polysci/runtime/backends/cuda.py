@@ -32,10 +32,8 @@ from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import KIB, MIB, Memory, Target
 
 PREFIX: Final = "cuda"
-NO_DRIVER: Final = (
-    "no driver: libcuda.so.1 is missing; NVIDIA's driver brings it (cuda:sm_80 compiles without)"
-)
-NO_DEVICE: Final = "the driver finds no GPU"
+NO_DRIVER: Final = "no driver: libcuda.so.1 is missing"
+DRIVER: Final = "NVIDIA's driver brings libcuda.so.1 (cuda:sm_80 compiles without)"
 STATIC_SHARED: Final = 48 * KIB  # that a kernel may declare, on every architecture
 NON_BLOCKING: Final = 1  # a stream for which copies do not wait
 RELAXED: Final = 2  # a capture during which other calls may do anything
@@ -118,7 +116,7 @@ def device_count() -> int:
     try:
         _call(driver.cuInit, 0)
     except RuntimeError:  # the library is not found
-        raise UnsupportedError(f"CUDA: {NO_DRIVER}") from None
+        raise UnsupportedError(f"CUDA: {NO_DRIVER}; {DRIVER}") from None
     except PolysciError as error:
         raise UnsupportedError(f"CUDA: no device: {error}") from None
     return int(_call(driver.cuDeviceGetCount))

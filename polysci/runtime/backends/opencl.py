@@ -28,9 +28,8 @@ from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
 
 PREFIX: Final = "opencl"
-INSTALL: Final = (
-    "pip install 'polysci[opencl]', and the driver of the device, such as pocl for CPUs"
-)
+DRIVERS: Final = "install the driver of the device, such as pocl-opencl-icd for CPUs"
+INSTALL: Final = f"pip install 'polysci[opencl]', and {DRIVERS}"
 FLUSH: Final = "-cl-denorms-are-zero"
 OPTIONS: Final = ("-cl-std=CL1.2", "-w")
 MESSAGE: Final = 2000  # letters of a driver's log that an error shows
