@@ -121,6 +121,13 @@ def test_a_fault_in_the_kernels_is_found(project: Path, tmp_path: Path) -> None:
     assert done.returncode and "FAILED layer_1 (bare): y[" in done.stdout
     assert string_lines(wrong) == (copy / "net_kernels.h").read_text()
     assert run("./selftest", cwd=copy).returncode == 1
+    name = re.search(r"__kernel .*?void (\w+)\(.*\n{\n", text)
+    assert name
+    large = "    volatile __local float own[1 << 26];\n    own[get_local_id(0)] = 1;\n"
+    (copy / "net.cl").write_text(text.replace(name[0], name[0] + large, 1))
+    done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=copy)
+    said = f"FAILED: {name[1]}: 268435456 bytes of local memory; the device has "
+    assert done.returncode and said in done.stdout
     (copy / "net.cl").write_text(f"{text}__kernel void f( {{ }}\n")
     done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=copy)
     assert done.returncode and "FAILED: the driver refuses the code: " in done.stdout

@@ -23,6 +23,16 @@ from tests.support.command import polysci as command
 from tests.support.device_cases import two_layers
 
 LAYER = "mb1ic8ih6oc16kh3ph1"
+# More shared memory than a kernel may declare.
+LARGE = """\
+extern "C" __global__ void f(float *x)
+{
+    __shared__ float own[1 << 14];
+    own[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = own[3 - threadIdx.x];
+}
+"""
 LOG = """\
 ptxas info    : Compiling entry function 'f_k0' for 'sm_80'
 ptxas info    : Function properties for f_k0
@@ -100,6 +110,9 @@ class TestCompiled:
         backend = Cuda("sm_80")
         with pytest.raises(BuildError, match=r"sm_80: NVRTC refuses the code: .*error"):
             backend.build("// launches: []\n__global__ void f( { }\n")
+        with pytest.raises(BuildError, match=r"ptxas error *: Entry function .* max\)$") as told:
+            backend.build(f"// launches: []\n{LARGE}")
+        assert len(str(told.value).splitlines()) == 1
         with pytest.raises(BuildError, match="no function g"):
             backend.build("// launches: []\n__global__ void f() { }\n", symbols=("g",))
         with pytest.raises(UnsupportedError, match="cuda:sm_13: no such architecture"):

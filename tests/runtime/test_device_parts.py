@@ -59,4 +59,4 @@ def test_no_driver_of_cuda() -> None:
 def test_devices_of_a_driver() -> None:
     its = by_name()
     assert str(its["CUDA driver"]) == "libcuda.so.1, 1 device"
-    assert str(its["cuda:0"]) == "a CPU in place of a GPU (sm_80), 2 units, cuda4"
+    assert str(its["cuda:0"]).startswith("a CPU in place of a GPU (sm_80), 2 units, cuda")

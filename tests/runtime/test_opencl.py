@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import polysci
-from polysci.errors import BuildError, SpecError, UnsupportedError
+from polysci.errors import BuildError, PolysciError, SpecError, UnsupportedError
 from polysci.export.network_project import write_freestanding, write_package
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong, tensors
@@ -210,3 +210,45 @@ def test_a_network_with_a_routine_is_refused(target: Target) -> None:
                     {"k": np.int64([3])})  # fmt: skip
     with pytest.raises(UnsupportedError, match="no kernel of ps_top, which top_k TopK of y i"):
         compile_network(sorted_, CompileOptions("estimate", target=target))
+
+
+# A kernel whose work-items share memory: groups, elements of that memory.
+SHARED = """\
+// launches: [["f",["x"],[["f_k0",1,["x"],{}]],0]]
+__kernel void f_k0(__global float *x)
+{{
+    __local float own[{}];
+    own[get_local_id(0)] = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    x[0] = own[3 - get_local_id(0)];
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("items", "elements", "said"),
+    [(1 << 20, 4, r"^kernel f_k0, groups of 1048576 work-items: .*INVALID_WORK_GROUP_SIZE$"),
+     (4, 1 << 26, r"^kernel f_k0: 268435456 bytes of local memory; .+ has \d+ for a group$")],
+)  # fmt: skip
+def test_groups_over_a_limit_cost_one_line(items: int, elements: int, said: str) -> None:
+    """Drivers may end the process where local memory is short, so that it is asked ahead."""
+    backend, x = OpenCL(), np.zeros(4, np.float32)
+    with pytest.raises(PolysciError, match=said) as raised:
+        library = backend.load(backend.build(SHARED.format(items, elements), symbols=["f"]), "")
+        library.function("f")(library.copy_in("float32")(x))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_code_that_a_device_refuses_costs_one_line() -> None:
+    """As code of f16 where there is none: the compiler's errors, and no more of its log."""
+    text = "// launches: []\n__kernel void f(__global float *x) { x[0] = no_such_thing; }\n"
+    with pytest.raises(BuildError, match=r"refuses the code: .*error: .*no_such_thing"):
+        OpenCL().build(text)
+    with pytest.raises(BuildError) as raised:
+        OpenCL().build(text)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_types_without_kernels_are_refused(target: Target) -> None:
+    with pytest.raises(PolysciError, match=r"^mb1.*opencl\d+: no kernels|^opencl\d+: no kernels"):
+        polysci.compile(LAYERS[0], "estimate", target=target, dtype="u8:s8:u8")

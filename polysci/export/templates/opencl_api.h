@@ -22,11 +22,13 @@ enum {
     CL_OUT_OF_RESOURCES = -5,
     CL_OUT_OF_HOST_MEMORY = -6,
     CL_DEVICE_GLOBAL_MEM_SIZE = 0x101f,
+    CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
     CL_DEVICE_NAME = 0x102b,
     CL_QUEUE_CONTEXT = 0x1090,
     CL_QUEUE_DEVICE = 0x1091,
     CL_QUEUE_PROPERTIES = 0x1093,
-    CL_PROGRAM_BUILD_LOG = 0x1183
+    CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_KERNEL_LOCAL_MEM_SIZE = 0x11b2
 };
 static const cl_bits CL_DEVICE_TYPE_ALL = 0xffffffff, CL_MEM_READ_WRITE = 1, CL_OUT_OF_ORDER = 1;
 
@@ -52,6 +54,8 @@ static const cl_bits CL_DEVICE_TYPE_ALL = 0xffffffff, CL_MEM_READ_WRITE = 1, CL_
     F(cl_int, ReleaseProgram, (cl_program))                                                        \
     F(cl_kernel, CreateKernel, (cl_program, const char *, cl_int *))                               \
     F(cl_int, ReleaseKernel, (cl_kernel))                                                          \
+    F(cl_int, GetKernelWorkGroupInfo,                                                              \
+      (cl_kernel, cl_device_id, cl_uint, size_t, void *, size_t *))                                \
     F(cl_int, SetKernelArg, (cl_kernel, cl_uint, size_t, const void *))                            \
     F(cl_mem, CreateBuffer, (cl_context, cl_bits, size_t, void *, cl_int *))                       \
     F(cl_int, ReleaseMemObject, (cl_mem))                                                          \

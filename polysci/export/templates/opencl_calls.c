@@ -29,13 +29,31 @@ static int count_devices(const driver *cl, int number, cl_device_id *id)
     return count;
 }
 
+/* Drivers may end the process where a group needs more local memory than there is. */
+static void check_local(@NAME@_device *device, int kernel)
+{
+    const driver *cl = &device->driver;
+    uint64_t size = 0, most = 0;
+    cl_int error = cl->GetKernelWorkGroupInfo(device->own.kernels[kernel], device->id,
+                                              CL_KERNEL_LOCAL_MEM_SIZE, sizeof size, &size, 0);
+    if (!error)
+        error = cl->GetDeviceInfo(device->id, CL_DEVICE_LOCAL_MEM_SIZE, sizeof most, &most, 0);
+    check(device, error, kernel_names[kernel]);
+    if (size > most)
+        fail(device, @UPPER@_NO_BUILD, "%s: %llu bytes of local memory; the device has %llu for a group",
+             kernel_names[kernel], (unsigned long long)size, (unsigned long long)most);
+}
+
 /* The kernels of the program, for one thread. */
 static void make_kernels(@NAME@_device *device)
 {
     cl_int error = 0;
     for (int i = 0; i < KERNEL_COUNT && !device->fault; ++i) {
-        device->own.kernels[i] = device->driver.CreateKernel(device->own.program, kernel_names[i], &error);
+        device->own.kernels[i]
+            = device->driver.CreateKernel(device->own.program, kernel_names[i], &error);
         check(device, error, kernel_names[i]);
+        if (!error)
+            check_local(device, i);
     }
 }
 
@@ -140,16 +158,16 @@ static void write_memory(@NAME@_device *device, buffer memory, size_t at, const 
                          size_t bytes)
 {
     if (!device->fault && bytes)
-        check(device, device->driver.EnqueueWriteBuffer(device->own.queue, memory, CL_TRUE, at, bytes, from,
-                                                    0, 0, 0), "copying to the device");
+        check(device, device->driver.EnqueueWriteBuffer(device->own.queue, memory, CL_TRUE, at, bytes,
+                                                        from, 0, 0, 0), "copying to the device");
 }
 
 /* Wait for all commands before, then copy. */
 static void read_memory(@NAME@_device *device, buffer memory, void *to, size_t bytes)
 {
     if (!device->fault && bytes)
-        check(device, device->driver.EnqueueReadBuffer(device->own.queue, memory, CL_TRUE, 0, bytes, to, 0, 0,
-                                                   0), "copying from the device");
+        check(device, device->driver.EnqueueReadBuffer(device->own.queue, memory, CL_TRUE, 0, bytes,
+                                                       to, 0, 0, 0), "copying from the device");
 }
 
 /* Have the queue run a kernel behind all that it was given before, by `groups` of `items` each. */

@@ -26,7 +26,7 @@ from polysci.printers.interface import KEEP_FLAG
 from polysci.printers.launches import read_launches
 from polysci.runtime.backends import nvrtc
 from polysci.runtime.backends.nvrtc import FLUSH, OPTIONS, Resources, import_cuda
-from polysci.runtime.backends.queued import Launches, QueuedBackend, QueuedLibrary
+from polysci.runtime.backends.queued import MESSAGE, Launches, QueuedBackend, QueuedLibrary
 from polysci.runtime.build import process
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import KIB, MIB, Memory, Target
@@ -465,5 +465,5 @@ def _disassemble(program: str, binary: Path) -> str:
     """Return the machine code of a binary. Raises BuildError."""
     ended = process.run([program, "-c", str(binary)], timeout=_DISASSEMBLY_S)
     if not ended.ok:
-        raise BuildError(f"{ended.command}: {ended}: {ended.stderr[: nvrtc.MESSAGE]}")
+        raise BuildError(f"{ended.command}: {ended}: {ended.stderr[:MESSAGE]}")
     return ended.stdout

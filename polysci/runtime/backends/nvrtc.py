@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from polysci.errors import BuildError, UnsupportedError
+from polysci.runtime.backends.queued import errors_in
 
 INSTALL: Final = "pip install 'polysci[cuda]'"
-MESSAGE: Final = 2000  # letters of a compiler's log that an error shows
 # Sums are fused where code says so alone, as C's are.
 OPTIONS: Final = ("-std=c++20", "-fmad=false", "-w", "--ptxas-options=-v")
 FLUSH: Final = "-ftz=true"
@@ -89,7 +89,7 @@ def compile_text(
     if int(status):
         nvrtc.nvrtcDestroyProgram(program)
         said = said or nvrtc.nvrtcGetErrorString(status)[1].decode()
-        raise BuildError(f"{architecture}: NVRTC refuses the code: {said[:MESSAGE]}")
+        raise BuildError(f"{architecture}: NVRTC refuses the code: {errors_in(said)}")
     is_code = architecture.startswith("sm_")
     size, get = (
         (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if is_code

@@ -6,7 +6,6 @@ Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,13 @@ from polysci.loop_ir.kernels import LaunchedFunction, Mark
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
 from polysci.printers.launches import read_launches
-from polysci.runtime.backends.queued import Launches, QueuedBackend, QueuedLibrary
+from polysci.runtime.backends.queued import (
+    MESSAGE,
+    Launches,
+    QueuedBackend,
+    QueuedLibrary,
+    errors_in,
+)
 from polysci.target.host import detect
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
@@ -32,7 +37,6 @@ DRIVERS: Final = "install the driver of the device, such as pocl-opencl-icd for 
 INSTALL: Final = f"pip install 'polysci[opencl]', and {DRIVERS}"
 FLUSH: Final = "-cl-denorms-are-zero"
 OPTIONS: Final = ("-cl-std=CL1.2", "-w")
-MESSAGE: Final = 2000  # letters of a driver's log that an error shows
 
 
 def import_pyopencl() -> Any:
@@ -228,6 +232,7 @@ class OpenCL(QueuedBackend):
             kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
         except (OSError, cl.Error) as error:
             raise BuildError(f"{path}: {str(error)[:MESSAGE]}") from None
+        _check_local(queue.device, kernels)
         return QueuedLibrary(path, queue, functions, kernels)
 
     def is_argument(self, argument: object) -> bool:
@@ -240,6 +245,18 @@ def _options(flags: Sequence[str] | None) -> list[str]:
     return [*OPTIONS] if KEEP_FLAG in (flags or ()) else [*OPTIONS, FLUSH]
 
 
+def _check_local(device: Any, kernels: Mapping[str, Any]) -> None:
+    """Raise BuildError where a group needs more local memory than there is: drivers may abort."""
+    kind = import_pyopencl().kernel_work_group_info.LOCAL_MEM_SIZE
+    for name, kernel in kernels.items():
+        size = kernel.get_work_group_info(kind, device)
+        if size > device.local_mem_size:
+            raise BuildError(
+                f"kernel {name}: {size} bytes of local memory; {device.name} has "
+                f"{device.local_mem_size} for a group"
+            )
+
+
 def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
     """Return what a driver makes of a text. Raises BuildError with its log."""
     cl = import_pyopencl()
@@ -247,7 +264,7 @@ def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
     try:
         built = program.build(options=[*options], cache_dir=False)
     except cl.Error as error:
-        log = re.sub(r"\n\s*\n", "\n", str(error))[:MESSAGE]
+        log = errors_in(str(error))
         raise BuildError(f"{queue.device.name}: the driver refuses the code: {log}") from None
     (binary,) = built.get_info(cl.program_info.BINARIES)
     return bytes(binary)

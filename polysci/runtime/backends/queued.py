@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from polysci.numerics.quantization import Scales
 from polysci.printers.launches import NetworkMemory, holds_network, read_launches, read_network
 from polysci.runtime.build.folder import cache_dir
 
+MESSAGE: Final = 2000  # letters of a log or an error that a message shows
 Launches = Iterable[tuple[Launch | Mark, list[Any]]]
 
 
@@ -196,6 +198,13 @@ class QueuedNetwork:
         """Return the marks of the context's last run, in seconds of its kernels."""
         assert len(context.marks) == stages + 1
         return context.marks
+
+
+def errors_in(log: str) -> str:
+    """Return in one line what the log of a compiler says of errors, or all of it."""
+    lines = [" ".join(line.split()) for line in re.split(r"[\n\0]", log) if line.strip("\0 ")]
+    errors = [line for line in lines if re.search(r"\berror\b", line)]
+    return "; ".join(errors or lines)[:MESSAGE]
 
 
 class QueuedBackend(ABC):
