@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import sys
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from polysci.ops import parse_problem
 from polysci.runtime.backends.opencl import OpenCL, devices
+from tests.support.cuda_driver import with_driver
 from tests.support.scripts import run_script
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
@@ -116,3 +118,17 @@ def test_chains_are_compared_with_torch(script: Any) -> None:
         budget = script.Budget(time.monotonic() + 60, 1)
         row = script.chain_row(name, device, there, budget, 1.0, "eager")
         assert row["ratio"] != "" and row["ratio"] > 0, row
+
+
+@pytest.mark.exhaustive
+@with_driver
+def test_cuda_devices_are_compared_with_torch() -> None:
+    """All of the way but the GPU: kernels run by a driver whose device is this CPU."""
+    sys.path.insert(0, str(FOLDER))
+    script = importlib.import_module("devices")
+    device, there = script.device_of("cuda:0"), script.TorchDevice.of("cpu")
+    budget = script.Budget(time.monotonic() + 60, 1)
+    for kind in script.KINDS:
+        row = script.torch_row((parse_problem(LAYER), kind), device, there, budget, 1.0)
+        assert row["ratio"] != "" or row["note"].startswith("refused: "), row
+        assert row["ratio"] != "" or not kind.startswith("f32"), row

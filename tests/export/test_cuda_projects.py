@@ -1,9 +1,12 @@
 """Layers and networks of CUDA as C projects, run by a driver whose device is this CPU."""
 
+import ctypes
 import re
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 
 import polysci
@@ -11,9 +14,10 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c, export_python
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
+from polysci.runtime.backends.cuda import stream_of
 from tests.support.command import polysci as command
-from tests.support.cuda_driver import note_project, variables
-from tests.support.device_cases import two_layers
+from tests.support.cuda_driver import calls, note_project, variables, with_driver
+from tests.support.device_cases import integers, long_steps, two_layers
 from tests.support.exported import WARNINGS, all_passed, run
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
@@ -154,6 +158,41 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     assert not any(tmp_path.iterdir())
 
 
+@with_driver
+def test_a_stream_and_memory_of_the_caller() -> None:
+    """Launches go into the stream of the program, which waits for them itself."""
+    (target,) = backend_named("cuda:0").targets()
+    problem = parse_problem("mb1ic6ih9oc20oh9kh3ph1", "nhwc")
+    result = polysci.optimize(problem, "estimate", target=target)
+    layer = ExportedLayer(problem, result.schedule, backend="cuda:sm_80")
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        export_c([layer], folder / "net")
+        note_project(folder / "net" / "net")
+        done = run(COMPILERS[0], "-std=c11", "-shared", "-fPIC", folder / "net" / "net.c", "-o",
+                   "net.so", "-ldl", cwd=folder)  # fmt: skip
+        assert done.returncode == 0
+        library = ctypes.CDLL(str(folder / "net.so"))
+    stream, opened = stream_of(0), ctypes.c_void_p()
+    own = ctypes.c_void_p(int(stream.stream))
+    assert library.net_open_queue(own, ctypes.byref(opened)) == 0 and opened.value
+    x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+    y = np.empty(problem.y_shape, np.float32)
+    buffers = (stream.copy_in(x), stream.buffer(library.net_layer_1_packed_size()),
+               stream.buffer(y.nbytes))  # fmt: skip
+    places = [ctypes.c_void_p(it.address) for it in buffers]
+    weights = w.ctypes.data_as(ctypes.c_void_p)
+    assert library.net_layer_1_pack_weights(opened, weights, places[1]) == 0
+    before = calls("cuStreamSynchronize")
+    assert library.net_layer_1_launch(opened, *places, None, None, None, None) == 0
+    assert calls("cuStreamSynchronize") == before
+    stream.copy_out(buffers[2], y)
+    library.net_close(opened)
+    assert np.array_equal(y, problem.reference(x, w))
+    again = stream.copy_in(x)  # the stream and its context are the caller's still
+    assert again.address
+
+
 def test_networks_pass_their_own_test(tmp_path: Path) -> None:
     """The command writes it without a device; runs are one graph."""
     (tmp_path / "two.onnx").write_bytes(two_layers().SerializeToString())
@@ -171,6 +210,20 @@ def test_networks_pass_their_own_test(tmp_path: Path) -> None:
     assert status == 0 and said.count("y0[") == 5
     status, said = run_with(out / "selftest", CUDA_FAULT="kernel 30 719")
     assert status == 1 and "FAILED" in said
+
+
+@pytest.mark.exhaustive
+def test_loops_of_launches_are_one_graph(tmp_path: Path) -> None:
+    (tmp_path / "steps.onnx").write_bytes(long_steps().SerializeToString())
+    out, words = tmp_path / "net", ("--device", "cuda:sm_80", "--name", "net", "-o")
+    ran = command("compile", tmp_path / "steps.onnx", *words, out)
+    assert ran.returncode == 0, ran.stderr
+    note_project(out / "net")
+    assert "for (int64_t step = 0; step < 4; step += 1) {" in (out / "net.c").read_text()
+    make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
+    assert make.returncode == 0, make.stderr
+    status, said = run_with(out / "selftest")
+    assert status == 0 and all_passed(said, 12), said
 
 
 def test_networks_of_an_architecture_are_for_files_alone(tmp_path: Path) -> None:
