@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from polysci.errors import UnsupportedError
 from polysci.export.files import MARK, fill_template
 from polysci.export.layers import Entry, Project
 from polysci.loop_ir.interface import Function, function
@@ -110,8 +111,11 @@ _KERNEL_FILES: Final = {"opencl": _opencl_files, "cuda": _cuda_files}
 
 
 def layer_files(whole: Project, values: Mapping[str, str]) -> dict[str, str]:
-    """Return header, host and kernels of layers."""
-    name, (unit,) = whole.name, whole.units
+    """Return header, host and kernels of layers. Raises UnsupportedError for several types."""
+    name, (unit, *others) = whole.name, whole.units
+    if others:
+        types = " and ".join(part.key for part in whole.units)
+        raise UnsupportedError(f"export: layers of a device share their types, got {types}")
     files, values = host_texts(assemble(unit.sources), whole.backend, {**values, "NETWORK": ""})
     rows = [_layer_row(whole, entry) for entry in whole.entries]
     layers = fill_template("device_layers.c", values, {"LAYERS": rows}).rstrip()

@@ -3,6 +3,7 @@
 import ctypes
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,8 @@ import pytest
 import polysci
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c, export_python
+from polysci.export.device_host import layer_files
+from polysci.export.layers import project as project_of
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import stream_of
@@ -153,6 +156,9 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     nameless = ExportedLayer(layers[0].problem, layers[0].schedule)
     with pytest.raises(SpecError, match="layers of CUDA need backend='cuda:sm_80'"):
         export_c([nameless], tmp_path / "nameless")
+    whole = project_of(layers, "net")
+    with pytest.raises(UnsupportedError, match="layers of a device share their types, got cuda4"):
+        layer_files(replace(whole, units=whole.units * 2), {})
     with pytest.raises(UnsupportedError, match="is of a device; C is exported"):
         export_python(layers, tmp_path / "python")
     assert not any(tmp_path.iterdir())
