@@ -248,10 +248,13 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
     """Compile a model by the options of a command, with a line a layer; ``changes`` are others."""
     from polysci.cli.display import Display
     from polysci.network.compiled import compile_network
+    from polysci.runtime.backends import backend_named
+    from polysci.target.target import HOST
     from polysci.text.tables import time_text
     from polysci.tune import Progress
 
-    if not getattr(arguments, "level", None) and getattr(arguments, "explain", False):
+    runs = backend_named(getattr(arguments, "device", None) or HOST).measured
+    if not getattr(arguments, "level", None) and (getattr(arguments, "explain", False) or not runs):
         changes["level"] = "estimate"
     with Display(0) as display:
 
@@ -313,10 +316,11 @@ def _check_device(arguments: argparse.Namespace) -> None:
     """
     from polysci.runtime.backends import backend_named
 
-    if not (arguments.out or backend_named(arguments.device).measured):
+    runs = backend_named(arguments.device).measured
+    if not (runs or arguments.out or arguments.show or arguments.explain):
         raise UnsupportedError(
-            f"--device {arguments.device}: nothing of it runs here; it needs -o DIR, or a device "
-            "such as cuda:0"
+            f"--device {arguments.device}: compiles code and runs none, which a device does, such "
+            "as cuda:0; -o DIR writes a project, --show c prints the code"
         )
     if arguments.compare:
         raise SpecError(f"--device {arguments.device}: peers run on the CPU; leave out --compare")

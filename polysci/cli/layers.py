@@ -261,7 +261,7 @@ def device_of(arguments: argparse.Namespace) -> Target | None:
 
     Raises SpecError, UnsupportedError.
     """
-    from polysci.runtime.backends import backend_named
+    from polysci.runtime.backends import device_named
     from polysci.target.target import HOST
 
     name = getattr(arguments, "device", None)
@@ -270,8 +270,7 @@ def device_of(arguments: argparse.Namespace) -> Target | None:
     for option in ("isa", "machine", "scheduler"):
         if getattr(arguments, option, None) is not None:
             raise SpecError(f"--device {name}: it has its own description; leave out --{option}")
-    (target,) = backend_named(name).targets()
-    return target
+    return device_named(name)
 
 
 def foreign_target(arguments: argparse.Namespace) -> SearchTarget | None:

@@ -51,8 +51,10 @@ from polysci.network.report import NetworkReport, is_faster, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
 from polysci.network.tuning import NetworkTuner, retune
 from polysci.program.stages import problems
+from polysci.runtime.backends import device_named
 from polysci.space.schedule import Schedule
 from polysci.target.host import detect
+from polysci.target.isas import ISAS
 from polysci.target.target import HOST
 from polysci.text import names
 from polysci.text.tables import shorten
@@ -278,6 +280,7 @@ class Network(PlannedNetwork):
                 "reproducible": options.reproducible,
             },
             "seconds": self.seconds,
+            "device": options.target.backend,
         }
         return restore_network, (self.name, __version__, options.target.isa.name, dumps(parts))
 
@@ -467,15 +470,18 @@ def restore_network(name: str, pickled_by: str, isa: str, data: bytes) -> Networ
     Raises SpecError where another version wrote it, UnsupportedError on a CPU that lacks the
     instruction set.
     """
-    where, target = f"pickled network {name!r:.80}", detect()
+    where = f"pickled network {name!r:.80}"
     if pickled_by != __version__:
         raise SpecError(
             f"{where}: written by polysci {pickled_by}, and this is {__version__}: compile it again"
         )
-    if reason := target.refusal(isa):
+    if isa in ISAS and (reason := detect().refusal(isa)):
         raise UnsupportedError(f"{where} {reason}; compile it again")
     parts = pickle.loads(data)
-    options = PlanOptions(**parts["options"], target=detect(isa))
+    target = device_named(parts["device"]) or detect(isa)
+    if target.refusal(isa):
+        raise UnsupportedError(f"{where} needs {isa}, and {parts['device']} has {target.isa}")
+    options = PlanOptions(**parts["options"], target=target)
     schedules = {key: Schedule.parse(text) for key, text in parts["schedules"].items()}
     code = generate_code(parts["prepared"].placed, schedules, name, options)
     return Network(

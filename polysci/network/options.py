@@ -8,8 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from polysci.border.arguments import check_callable, check_texts, check_type
+from polysci.errors import SpecError
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO
+from polysci.runtime.backends import device_named
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import HOST, Target
@@ -36,6 +38,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "flush_denormals": (bool,),
         "keep_dtype": (bool,),
         "machine": (Machine, _NOTHING),
+        "device": (str, _NOTHING),
     }
 )
 
@@ -85,8 +88,10 @@ class CompileOptions:
     (``auto``). ``flags`` are the compiler's. ``verify``: code that never ran here runs once in a
     process of its own. A ``tuner``, as of ``optimize``, chooses for the whole network. ``watch``
     hears of each layer's search, ``progress`` of how many there are, and of the tuner's. Networks
-    for a ``machine``, which need not be this one, are planned and do not run. Raises TypeError or
-    SpecError for an option that is none.
+    for a ``machine``, which need not be this one, are planned and do not run. ``device``: the name
+    of the one that runs it, as ``opencl:0``, whose compute units share all work; an architecture,
+    as ``cuda:sm_80``, has its code compiled, and calls are refused. Raises TypeError or SpecError
+    for an option that is none.
     """
 
     level: str = "measure"
@@ -113,6 +118,7 @@ class CompileOptions:
     keep_dtype: bool = False
     machine: Machine | None = None
     progress: Callable[[Progress], None] | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         for option, kinds in _TYPES.items():
@@ -121,6 +127,8 @@ class CompileOptions:
         check_callable("watch", self.watch)
         check_callable("progress", self.progress)
         check_options(self.level, self.threads, self.target, self.isa, self.wisdom, self.time_limit)
+        check_device(self.device, self.threads, target=self.target, isa=self.isa,
+                     machine=self.machine)  # fmt: skip
 
     @staticmethod
     def of(
@@ -140,10 +148,23 @@ class CompileOptions:
 
     def plan(self) -> PlanOptions:
         """Return the options on which schedules and code depend."""
+        device = device_named(self.device or HOST)
         return PlanOptions(
-            self.level, self.threads, self.dtype, self.algorithm, self.target or detect(self.isa),
+            self.level, device.cores if device else self.threads, self.dtype, self.algorithm,
+            device or self.target or detect(self.isa),
             self.flush_denormals, self.machine, self.reproducible,
         )  # fmt: skip
+
+
+def check_device(device: str | None, threads: int, **descriptions: object) -> None:
+    """Raise SpecError for options that a device has no use for."""
+    if device in (None, HOST):
+        return
+    if threads != 1:
+        raise SpecError(f"device {device}: its compute units share the work; leave out threads")
+    for option, value in descriptions.items():
+        if value is not None:
+            raise SpecError(f"device {device}: it has its own description; leave out {option}")
 
 
 def machine_for(target: Target) -> Machine:

@@ -32,7 +32,8 @@ _PATHS: Final = ("greedy", "optimal")
 @guard
 def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = None,
            order: str = "K", casting: str = "safe", optimize: Any = True, level: str = "estimate",
-           threads: int = 1, reproducible: bool = False) -> Any:  # fmt: skip
+           threads: int = 1, reproducible: bool = False,
+           device: str | None = None) -> Any:  # fmt: skip
     """Compute what numpy.einsum computes: ``einsum("bhmd,bhnd->bhmn", q, k)``.
 
     Traces, diagonals, broadcasting, ellipses, subscripts without a result and lists of numbers as
@@ -41,9 +42,10 @@ def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = N
     than two operands are contracted, whatever ``optimize`` asks for; every product of two is
     searched at ``level``, as ``polysci.optimize`` does, the first time that it is asked for with
     these shapes and types; the last 256 plans are kept. With ``reproducible`` any number of threads
-    gives the same bits. float16 is computed in float32; arrays without elements and other types
-    than float and integer ones of up to 64 bits are NumPy's. Raises SpecError, a ValueError, for
-    subscripts that do not fit, TypeError for element types that ``casting`` does not allow.
+    gives the same bits. ``device`` as ``polysci.compile_network`` takes it. float16 is computed in
+    float32; arrays without elements and other types than float and integer ones of up to 64 bits
+    are NumPy's. Raises SpecError, a ValueError, for subscripts that do not fit, TypeError for
+    element types that ``casting`` does not allow.
     """
     check_type("reproducible", reproducible, bool)
     _check_options(out, order, casting, optimize)
@@ -53,7 +55,7 @@ def einsum(*operands: Any, out: Array | None = None, dtype: DTypeLike | None = N
     if computed not in _TYPES or any(array.size == 0 for array in arrays):
         return _numpy(subscripts, arrays, out=out, dtype=dtype, order=order, casting=casting)
     shapes = tuple(array.shape for array in arrays)
-    plan = _plan(subscripts, shapes, computed, level, threads, reproducible)
+    plan = _plan(subscripts, shapes, computed, level, threads, reproducible, device)
     named = {
         f"x{at}": np.ascontiguousarray(array, computed).reshape(array.shape)
         for at, array in enumerate(arrays)
@@ -159,7 +161,7 @@ def _check_out(out: Array, shape: tuple[int, ...]) -> None:
 @lru_cache(maxsize=KEPT)
 def _plan(
     subscripts: str, shapes: tuple[tuple[int, ...], ...], dtype: str, level: str, threads: int,
-    reproducible: bool,
+    reproducible: bool, device: str | None,
 ) -> Network:  # fmt: skip
     """Compile the network of subscripts that fit these shapes."""
     inputs = [Tensor(f"x{at}", shape, dtype) for at, shape in enumerate(shapes)]
@@ -174,7 +176,9 @@ def _plan(
         y = contract(graph, [*names], f"{terms}->{labels}", output="y")
     except ValueError as error:  # also opt_einsum's
         raise SpecError(f"einsum: {subscripts!r} of shapes {list(shapes)}: {error}") from None
-    return compile_network(graph.to_graph(inputs, [y]), level, threads, reproducible=reproducible)
+    return compile_network(
+        graph.to_graph(inputs, [y]), level, threads, reproducible=reproducible, device=device
+    )
 
 
 def _check(terms: str, result: str, shapes: tuple[tuple[int, ...], ...]) -> None:

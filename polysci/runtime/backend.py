@@ -49,6 +49,10 @@ class DeviceLibrary(Protocol):
     def copy_out(self) -> Callable[[Argument, Array], None] | None:
         """Return what copies a result to its array; None where the memory is shared."""
 
+    @property
+    def write(self) -> Callable[[Argument, Array], None] | None:
+        """Return what copies an array to an argument's memory; None where the memory is shared."""
+
     def part(self, argument: Argument, start: int, size: int) -> Argument:
         """Return the argument of so many bytes of a buffer; ``start`` is a multiple of 4096."""
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polysci
@@ -125,8 +126,19 @@ class TestCompiled:
         assert target.cores == 108 and target.memory("local").size == 48 * 1024
         with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code"):
             polysci.compile(LAYER, "estimate", target=target)
-        with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code"):
-            compile_network(two_layers(), CompileOptions("estimate", target=target))
+        network = compile_network(two_layers(), CompileOptions("estimate", target=target))
+        assert {row.spilled for row in resources(network.runner.library.path)} == {0}
+        for call in (lambda: network({"x": np.zeros((1, 3, 6, 6), np.float32)}), network.report):
+            with pytest.raises(UnsupportedError, match="cuda:sm_80: compiles code, which runs on"):
+                call()
+        ran = command("compile", "mlp:4x8x8", "--device", "cuda:sm_80")
+        assert (ran.returncode, ran.stderr) == (
+            1,
+            "polysci: error: --device cuda:sm_80: compiles code and runs none, which a device "
+            "does, such as cuda:0; -o DIR writes a project, --show c prints the code\n",
+        )
+        shown = done("compile", "mlp:4x8x8", "--device", "cuda:sm_80", "--show", "c")
+        assert 'extern "C" __global__' in shown
 
     @pytest.mark.usefixtures("no_driver")
     def test_a_device_needs_the_driver(self) -> None:

@@ -30,6 +30,14 @@ def backend_named(name: str) -> Backend:
     return BACKENDS[name]
 
 
+def device_named(name: str) -> Target | None:
+    """Return the device of a name; None for the CPU that runs this. Raises UnsupportedError."""
+    if name == HOST:
+        return None
+    (target,) = backend_named(name).targets()
+    return target
+
+
 def backend_of(target: Target) -> Backend:
     """Return the backend of a device. Raises UnsupportedError if there is none."""
     return backend_named(target.backend)

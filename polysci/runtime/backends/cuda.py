@@ -243,10 +243,15 @@ class CudaStream:
 
     def copy_in(self, array: Array) -> DeviceMemory:
         """Copy an array to the device."""
-        driver, buffer, data = self.enter(), self.buffer(array.nbytes), np.ascontiguousarray(array)
+        buffer = self.buffer(array.nbytes)
+        self.write(buffer, array)
+        return buffer
+
+    def write(self, buffer: DeviceMemory, array: Array) -> None:
+        """Copy an array to a buffer."""
+        driver, data = self.enter(), np.ascontiguousarray(array)
         if data.nbytes:
             _call(driver.cuMemcpyHtoD, buffer.address, data.ctypes.data, data.nbytes)
-        return buffer
 
     def copy_out(self, buffer: DeviceMemory, array: Array) -> None:
         """Copy a result to its array, when all launches before have ended."""
@@ -376,10 +381,16 @@ class Cuda(QueuedBackend):
         return f"NVRTC {major}.{minor} for {self.architecture}"
 
     @property
+    def refusal(self) -> str:
+        """Why an architecture runs nothing; empty for a device."""
+        text = f"{self.name}: compiles code, which runs on a device: cuda:0"
+        return "" if self.place.isdecimal() else text
+
+    @property
     def queue(self) -> CudaStream:
         """The device. Raises UnsupportedError where there is none."""
-        if not self.place.isdecimal():
-            raise UnsupportedError(f"{self.name}: compiles code, which runs on a device: cuda:0")
+        if self.refusal:
+            raise UnsupportedError(self.refusal)
         return stream_of(int(self.place))
 
     @property

@@ -125,10 +125,14 @@ class Queue:
     def copy_in(self, array: Array) -> Any:
         """Copy an array to the device."""
         buffer = self.buffer(array.nbytes)
+        self.write(buffer, array)
+        return buffer
+
+    def write(self, buffer: Any, array: Array) -> None:
+        """Copy an array to a buffer."""
         if array.nbytes:
             with _plain_errors(f"{array.nbytes} bytes to {self.device.name}"):
                 import_pyopencl().enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
-        return buffer
 
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array, when all launches before have ended."""

@@ -40,6 +40,9 @@ class DeviceQueue(Protocol):
     def copy_in(self, array: Array) -> Any:
         """Copy an array to the device."""
 
+    def write(self, buffer: Any, array: Array) -> None:
+        """Copy an array to a buffer of its size."""
+
     def copy_out(self, buffer: Any, array: Array) -> None:
         """Copy a result to its array, when all launches before have ended."""
 
@@ -57,6 +60,19 @@ class DeviceQueue(Protocol):
 
         ``recording`` is what the run before returned, None at first.
         """
+
+
+@dataclass(slots=True)
+class NoDevice:
+    """Stands for the queue of code that is compiled alone: what needs a device is refused."""
+
+    refusal: str
+    seconds: float = 0.0
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UnsupportedError(self.refusal)
+
+    buffer = copy_in = write = copy_out = part = run = replay = _refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,10 @@ class QueuedLibrary:
         """Copy a result to its array."""
         self.queue.copy_out(buffer, array)
 
+    def write(self, buffer: Any, array: Array) -> None:
+        """Copy an array to a buffer."""
+        self.queue.write(buffer, array)
+
     def part(self, buffer: Any, start: int, size: int) -> Any:
         """Return bytes of a buffer as a buffer."""
         return self.queue.part(buffer, start, size)
@@ -151,6 +171,13 @@ class QueuedNetwork:
             library.function(function)(queue.copy_in(array), packed)
         literals = queue.copy_in(np.array(memory.literals, np.float32))
         return cls(library, name, memory, constants, packed, literals)
+
+    @classmethod
+    def compiled(cls, path: Path, name: str, refusal: str) -> QueuedNetwork:
+        """Return a network without a device; what runs it raises UnsupportedError."""
+        text = path.read_text(encoding="utf-8")
+        library = QueuedLibrary(path, NoDevice(refusal), read_launches(text), {})
+        return cls(library, name, read_network(text), None, None, None)
 
     @property
     def model_bytes(self) -> int:
@@ -228,6 +255,11 @@ class QueuedBackend(ABC):
         """The compiler, as records name it."""
 
     @property
+    def refusal(self) -> str:
+        """Return why it compiles code and runs none; empty where it runs some."""
+        return ""
+
+    @property
     @abstractmethod
     def queue(self) -> DeviceQueue:
         """The device. Raises UnsupportedError where there is none."""
@@ -287,6 +319,8 @@ class QueuedBackend(ABC):
         """Return a network of a built file. Raises BuildError, or PolysciError for weights."""
         if isinstance(weights, Path):
             raise PolysciError(f"{weights}: a device reads no files")
+        if self.refusal:
+            return QueuedNetwork.compiled(path, name, self.refusal)
         return QueuedNetwork.load(self.load(path, declarations), name, weights)
 
     def restore(self, array: Array) -> Any:

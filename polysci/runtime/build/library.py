@@ -86,6 +86,10 @@ class Library:
     def copy_out(self) -> None:
         """None: results lie where the code wrote them."""
 
+    @property
+    def write(self) -> None:
+        """None: arguments lie where their arrays do."""
+
     def part(self, argument: Any, start: int, size: int) -> Any:
         """Return the address of bytes of a buffer, which it does not keep alive."""
         return self.ffi.cast("char *", argument) + start

@@ -71,9 +71,13 @@ class EmulatedStream:
         return Part(buffer.address + start, buffer)
 
     def copy_in(self, array: np.ndarray) -> Memory:
-        memory, data = Memory(array.nbytes), np.ascontiguousarray(array)
-        ctypes.memmove(memory.address, data.ctypes.data, data.nbytes)
+        memory = Memory(array.nbytes)
+        self.write(memory, array)
         return memory
+
+    def write(self, buffer: Memory, array: np.ndarray) -> None:
+        data = np.ascontiguousarray(array)
+        ctypes.memmove(buffer.address, data.ctypes.data, data.nbytes)
 
     def copy_out(self, buffer: Memory, array: np.ndarray) -> None:
         data = np.empty(array.shape, array.dtype)
@@ -138,6 +142,10 @@ class EmulatedCuda(Cuda):
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def refusal(self) -> str:
+        return ""
 
     @property
     def queue(self) -> Any:
