@@ -23,7 +23,7 @@ from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import DTYPES, array_type, to_bf16
 from polysci.program.stages import GUESSED, ValueRange
 from polysci.runtime.arguments import check_array, view_bits
-from polysci.runtime.backend import DeviceLibrary
+from polysci.runtime.backend import Argument, DeviceLibrary
 from polysci.runtime.backends import backend_named
 from polysci.target.target import HOST
 
@@ -189,6 +189,27 @@ class Runner:
                     raise ValueError(f"out: {port.name}: expected memory apart from other arrays")
         return results
 
+    def run_with(
+        self, held: Mapping[str, Argument], inputs: Mapping[str, object]
+    ) -> dict[str, Array]:
+        """Return the outputs by name; ``held`` are inputs that lie in the device's memory."""
+        others = [access for access in self._inputs if access.port.name not in held]
+        arrays = _order(others, dict(inputs), "inputs")
+        copied = {its.port.name: its.pointer(x) for its, x in zip(others, arrays, strict=True)}
+        results, context = self.results(), self.context()
+        places = [own.pointer(array) for own, array in zip(self._outputs, results, strict=True)]
+        known = {**held, **copied}
+        self._run(context, *(known[port.name] for port in self.inputs), *places)
+        self._keep(places, results)
+        self.release(context)
+        return dict(zip(self._names, results, strict=True))
+
+    def bind_memory(
+        self, context: Any, inputs: Sequence[Argument], outputs: Sequence[Argument]
+    ) -> Callable[[], None]:
+        """Return what runs the network in the device's memory, each time it is called."""
+        return partial(self._run, context, *inputs, *outputs)
+
     def results(self) -> list[Array]:
         """Return arrays for the outputs of a run."""
         return [access.new() for access in self._outputs]
@@ -219,8 +240,12 @@ class Runner:
         """Run the network in a given context, into arrays that are there."""
         arguments = [*map(_point, self._pointers, (*arrays, *results))]
         self._run(context, *arguments)
+        self._keep(arguments[len(arrays) :], results)
+
+    def _keep(self, arguments: Sequence[Argument], results: Sequence[Array]) -> None:
+        """Copy results out of a device's memory, where it is not shared."""
         if self._copy_out:
-            for argument, result in zip(arguments[len(arrays) :], results, strict=True):
+            for argument, result in zip(arguments, results, strict=True):
                 self._copy_out(argument, result)
 
     def bind(

@@ -1,17 +1,20 @@
-"""gradcheck: gradients beside central differences, both of the reference in float64."""
+"""gradcheck: gradients beside central differences of the reference in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
+from polysci.api import compile
 from polysci.border.guard import guard
 from polysci.errors import CheckError, UnsupportedError
 from polysci.frontends.onnx import reference
 from polysci.graph.differentiate import differentiate
 from polysci.graph.graph import Graph
+from polysci.graph.passes.table import simplify
+from polysci.network.compiled import compile_network
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.conv_transpose2d import ConvTranspose2d
@@ -19,6 +22,7 @@ from polysci.ops.convolution_gradients import GRADIENTS
 from polysci.ops.convolutions import Convolution
 from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
+from polysci.runtime.backends import device_named
 from polysci.training.model import TARGET, Source, model_of, with_loss
 
 Gradient = tuple[Problem, str, str]  # a problem, and which of x, w and dy are its factors
@@ -71,23 +75,25 @@ DIRECTIONS = 3  # of each parameter
 @guard
 def gradcheck(
     model: Source | Problem, shape: Sequence[int] = (), loss: str = "cross_entropy", *,
-    seed: int = 0, tolerance: float = 1e-5,
+    seed: int = 0, tolerance: float = 1e-5, device: str | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Return the largest relative difference along random directions, by parameter.
 
     Of a model at its first values, for a random batch of ``shape``. Or of x and w of a problem (a
     convolution, ConvTranspose2d or Matmul), whose gradients are those of its gradient problems; it
-    has no ``shape`` and ``loss``. Raises CheckError for a difference above ``tolerance``,
-    UnsupportedError for a problem without gradients, else what ``compile_training`` raises; a model
-    needs the extra ``onnx``.
+    has no ``shape`` and ``loss``. The gradients are those of the reference in float64, or with a
+    ``device`` (``host``, ``opencl:0``) those that code for it computes in f32. Raises CheckError
+    for a difference above ``tolerance``, UnsupportedError for a problem without gradients, else
+    what ``compile_training`` raises; a model needs the extra ``onnx``.
     """
     if isinstance(model, Problem):
-        return _check_problem(model, np.random.default_rng(seed), tolerance)
+        return _check_problem(model, np.random.default_rng(seed), tolerance, device)
     trained, random = model_of(model, shape, seed=seed), np.random.default_rng(seed)
     graph = with_loss(trained, loss)
     values = _values(graph, {**trained.learning.parameters, **trained.learning.state}, random)
     names, value = [*trained.learning.parameters], graph.outputs[0].name
-    results = reference.run(differentiate(graph, value, names), values)
+    whole = differentiate(graph, value, names)
+    results = reference.run(whole, values) if device is None else _run_graph(whole, values, device)
 
     def loss_at(name: str, array: Array) -> float:
         return float(reference.run(graph, values | {name: array})[value].sum())
@@ -99,12 +105,12 @@ def gradcheck(
 
 
 def _check_problem(
-    problem: Problem, random: np.random.Generator, tolerance: float
+    problem: Problem, random: np.random.Generator, tolerance: float, device: str | None
 ) -> dict[str, float]:
     """Check the gradients of the sum of products of y and random numbers."""
     gradients = gradients_of_problem(problem)
     shapes = {"x": problem.x_shape, "w": problem.w_shape, "dy": problem.y_shape}
-    arrays = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    arrays = {name: _normal(random, shape) for name, shape in shapes.items()}
 
     def loss_at(name: str, array: Array) -> float:
         moved = arrays | {name: array}
@@ -112,9 +118,31 @@ def _check_problem(
 
     worst = dict[str, float]()
     for name, (gradient, first, second) in gradients.items():
-        result = gradient.reference(arrays[first], arrays[second])
+        factors = arrays[first], arrays[second]
+        run = gradient.reference if device is None else partial(_run_problem, gradient, device)
+        result = run(*factors)
         worst[name] = _difference(result, arrays[name], partial(loss_at, name), random)
     return _check(worst, tolerance)
+
+
+def _normal(random: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Return normal numbers that f32 has, in float64."""
+    return random.normal(size=shape).astype(np.float32).astype(np.float64)
+
+
+def _run_problem(problem: Problem, device: str, x: Array, w: Array) -> Array:
+    """Return what code for a device computes in f32."""
+    primitive = compile(problem, "estimate", target=device_named(device))
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    weights = w if problem.w_kind == "activation" else primitive.pack_weights(w)
+    return primitive(x, weights).astype(np.float64)
+
+
+def _run_graph(graph: Graph, values: Mapping[str, Array], device: str) -> dict[str, Array]:
+    """Return what code for a device computes in f32."""
+    network = compile_network(simplify(graph), "estimate", device=device)
+    arrays = {port.name: values[port.name].astype(port.dtype) for port in network.inputs}
+    return {name: array.astype(np.float64) for name, array in network(arrays).items()}
 
 
 def _difference(
@@ -152,5 +180,5 @@ def _values(graph: Graph, first: dict[str, Array], random: np.random.Generator) 
         if tensor.name == TARGET and tensor.dtype == "int64":
             values[TARGET] = random.integers(0, 2, tensor.shape)
         elif tensor.name not in values:
-            values[tensor.name] = random.normal(size=tensor.shape)
+            values[tensor.name] = _normal(random, tensor.shape)
     return values

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 from zipfile import BadZipFile
 
@@ -16,7 +16,7 @@ import numpy as np
 from polysci.border.arguments import check_path, check_real, check_type, describe
 from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.export.files import NETWORK_PROJECT, ExportKind, fill_template
 from polysci.export.network_project import network_sources, only_size, project_files
 from polysci.export.selftest_data import (
@@ -35,12 +35,15 @@ from polysci.graph.passes.table import simplify
 from polysci.network.code import arguments_of
 from polysci.network.compiled import Network, compile_network
 from polysci.network.options import CompileOptions
+from polysci.network.resident import ResidentTensors
 from polysci.network.runner import TensorPort, check_inputs, inputs_of
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import array_type
 from polysci.printers.network import RunArgument
-from polysci.text.names import remark
+from polysci.runtime.backend import Argument
+from polysci.target.target import HOST
+from polysci.text.names import remark, suggest
 from polysci.text.tables import shorten
 from polysci.training.model import (
     RATE,
@@ -225,39 +228,42 @@ class Trainer:
     """A model that learns: ``loss = trainer.step(x, target)``.
 
     ``network`` is the library of a step. ``parameters`` and ``state`` are arrays that every step
-    changes where they lie; what is written to them counts from the next step on. ``lr`` is the
-    learning rate of the next step.
+    changes where they lie; what is written to them counts from the next step on. Those of a device
+    with memory of its own stay there, and an item is a copy, which takes no writes: ``write`` does
+    on every device. ``lr`` is the learning rate of the next step.
     """
 
     model: TrainedModel
     loss: str
     network: Network
-    parameters: Mapping[str, Array]
-    state: Mapping[str, Array]
+    parameters: ResidentTensors
+    state: ResidentTensors
     lr: float
     compile: Callable[[Graph, str], Network]
     _others: dict[str, Network] = field(default_factory=dict)
-    _arrays: dict[str, Array] = field(default_factory=dict)
+    _batch: ResidentTensors = field(init=False)
     _run: Callable[[], None] = field(init=False)
 
     def __post_init__(self) -> None:
         runner, program = self.network.runner, self.network.prepared.program
-        held = {**self.parameters, **self.state}
-        for port in runner.inputs:
-            array = held.get(port.name)
-            if array is None:
-                array = aligned.empty(port.shape, dtype=array_type(port.dtype))
-            self._arrays[port.name] = array
-        self._arrays["loss"] = aligned.empty(())
-        results = [
-            held[program.in_place[name]] if name in program.in_place else self._arrays["loss"]
-            for name in program.outputs
-        ]
-        arrays = [self._arrays[port.name] for port in runner.inputs]
-        self._run = runner.bind(runner.context(), arrays, results)
+        others = {
+            port.name: np.zeros(port.shape, array_type(port.dtype))
+            for port in runner.inputs if port.name not in self._held
+        }  # fmt: skip
+        others[LOSS] = np.zeros((), np.float32)
+        self._batch = ResidentTensors.of(runner.library, others)
+        places = {**self._held, **self._batch.arguments}
+        results = [places[program.in_place.get(name, LOSS)] for name in program.outputs]
+        inputs = [places[port.name] for port in runner.inputs]
+        self._run = runner.bind_memory(runner.context(), inputs, results)
+
+    @property
+    def _held(self) -> dict[str, Argument]:
+        """Return where parameters and state lie in the device's memory."""
+        return {**self.parameters.arguments, **self.state.arguments}
 
     def __repr__(self) -> str:
-        counts = sum(value.size for value in self.parameters.values())
+        counts = sum(value.size for value in self.parameters.arrays.values())
         return (
             f"Trainer({shorten(self.network.name)!r}, {len(self.parameters)} parameters of "
             f"{counts} elements, loss={self.loss!r}, lr={self.lr!r:.20})"
@@ -273,12 +279,12 @@ class Trainer:
         for port in self.network.inputs:
             if port.name in (self.model.x, TARGET):
                 batch = x if port.name == self.model.x else target
-                self._arrays[port.name][...] = check_inputs(port, batch)
+                self._batch.write(port.name, check_inputs(port, batch))
         self._check_classes(target)
         check_real("lr", self.lr)
-        self._arrays[RATE][...] = self.lr
+        self._batch.write(RATE, self.lr)
         self._run()
-        return float(self._arrays["loss"])
+        return float(self._batch[LOSS])
 
     def _check_classes(self, target: Array) -> None:
         """Raise ValueError for indices of classes that the scores do not have."""
@@ -318,11 +324,30 @@ class Trainer:
         """Compute another graph of the same parameters, compiled when it is first needed."""
         if name not in self._others:
             self._others[name] = self.compile(graph, f"{self.network.name}_{name}")
-        network = self._others[name]
-        held = {**self.parameters, **self.state, **inputs}
+        runner = self._others[name].runner
         if TARGET in inputs:
             self._check_classes(inputs[TARGET])
-        return dict(network({port.name: held[port.name] for port in network.inputs}))
+        used = {port.name: inputs[port.name] for port in runner.inputs if port.name in inputs}
+        return runner.run_with(self._held, used)
+
+    @guard
+    def write(self, values: Mapping[str, Array]) -> None:
+        """Replace parameters and state, of these names, from the next step on.
+
+        Raises SpecError for other names, shapes or types; then nothing changes.
+        """
+        owners = {name: held for held in (self.parameters, self.state) for name in held}
+        for name, value in values.items():
+            if name not in owners:
+                raise SpecError(f"{name!r:.80}: no parameter or state{suggest(name, owners)}")
+            array = owners[name].arrays[name]
+            if value.shape != array.shape or value.dtype != array.dtype:
+                raise SpecError(
+                    f"{name}: expected {array.dtype}{list(array.shape)}, "
+                    f"got {value.dtype}{list(value.shape)}"
+                )
+        for name, value in values.items():
+            owners[name].write(name, value)
 
     @guard
     def save(self, path: str | PathLike[str]) -> None:
@@ -339,6 +364,11 @@ class Trainer:
         reference, ``make example`` builds a program that trains. Raises SpecError for a directory
         that holds other files (unless ``force``), CheckError for results that are wrong.
         """
+        if self.network.code.backend != HOST:
+            raise UnsupportedError(
+                f"device {self.network.code.backend}: steps of training are exported as C; compile "
+                "for the host"
+            )
         held, path = {**self.parameters, **self.state}, Path(check_path("out", out))
         return write_step(self.network, held, self._made_up_batch(), RATE, path, force=force)
 
@@ -361,24 +391,18 @@ class Trainer:
         Raises OSError, or SpecError for a file that is none and for other names, shapes or types;
         then nothing changes.
         """
-        held = {**self.parameters, **self.state}
+        names = {*self.parameters, *self.state}
         try:
             with open_stored(check_path("path", path)) as file, np.load(file) as archive:
                 values = {name: archive[name] for name in archive.files}
         except (TypeError, ValueError, EOFError, BadZipFile) as error:
             raise SpecError(f"{path}: no archive of Trainer.save: {error}") from None
-        if values.keys() != held.keys():
-            names = sorted(values.keys() ^ held.keys())
-            raise SpecError(f"{path}: only in one of file and model: {', '.join(names)[:200]}")
-        for name, array in held.items():
-            value = values[name]
-            if value.shape != array.shape or value.dtype != array.dtype:
-                raise SpecError(
-                    f"{path}: {name}: expected {array.dtype}{list(array.shape)}, "
-                    f"got {value.dtype}{list(value.shape)}"
-                )
-        for name, array in held.items():
-            array[...] = values[name]
+        if other := sorted(values.keys() ^ names):
+            raise SpecError(f"{path}: only in one of file and model: {', '.join(other)[:200]}")
+        try:
+            self.write(values)
+        except SpecError as error:
+            raise SpecError(f"{path}: {error}") from None
 
 
 @guard
@@ -418,9 +442,9 @@ def compile_training(
         return compile_network(simplify(graph), level, threads, name=name, **options)
 
     network = compile_graph(step.graph, name)
-    values = {key: aligned.reserve_copy(value) for key, value in step.first.items()}
+    values = dict(step.first)
     parameters = {key: values.pop(key) for key in trained.learning.parameters}
+    reside = partial(ResidentTensors.of, network.runner.library)
     return Trainer(
-        trained, loss, network, MappingProxyType(parameters), MappingProxyType(values),
-        chosen.lr, compile_graph,
-    )  # fmt: skip
+        trained, loss, network, reside(parameters), reside(values), chosen.lr, compile_graph
+    )

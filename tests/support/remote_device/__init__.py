@@ -152,6 +152,10 @@ class RemoteLibrary:
             raise PolysciError(f"{self.path}: a result has elements without values")
         array[...] = buffer.memory.data.view(array.dtype).reshape(array.shape)
 
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy an array to a buffer."""
+        buffer.memory = Buffer.of(array).memory
+
     def part(self, buffer: Buffer, start: int, size: int) -> Any:
         """Raise UnsupportedError: only checks ask for it."""
         raise UnsupportedError("the remote device: no parts of buffers")
