@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from polysci.cli import layers as shared
 from polysci.cli.schedulers import check_dask, connect_client
@@ -31,6 +33,11 @@ def add(command: argparse.ArgumentParser) -> None:
     worker.add_argument(
         "--no-timing", action="store_true", help="compile for others, and take no times"
     )
+    worker.add_argument(
+        "--device", metavar="NAME",
+        help="take times on a device, as opencl:0, in place of the CPU; 'polysci machine' lists "
+        "devices",
+    )  # fmt: skip
     worker.add_argument("--name", metavar="NAME", help="of the worker, for logs and the dashboard")
     for option in ("tls-ca-file", "tls-cert", "tls-key"):
         worker.add_argument(f"--{option}", metavar="FILE", help="as 'dask worker' takes it")
@@ -53,6 +60,7 @@ def _work(arguments: argparse.Namespace) -> int:
 
     from polysci.farm.addresses import check_address, check_certificates
     from polysci.farm.cluster import TIMING
+    from polysci.farm.tasks import DEVICE
     from polysci.target.host import detect
 
     check_address(arguments.address)
@@ -62,7 +70,9 @@ def _work(arguments: argparse.Namespace) -> int:
         os.environ["POLYSCI_ISA"] = detect(arguments.isa).isa.name
     command = [arguments.address, "--nworkers", "1"]
     command += ["--nthreads", str(arguments.nthreads or detect().cores)]
-    command += ["--resources", f"{TIMING}={int(not arguments.no_timing)}"]
+    device = shared.device_of(arguments)
+    named = f" {DEVICE}{device.backend}=1" if device else ""
+    command += ["--resources", f"{TIMING}={int(not arguments.no_timing)}{named}"]
     for option in ("name", "tls_ca_file", "tls_cert", "tls_key"):
         if value := getattr(arguments, option):
             command += [f"--{option.replace('_', '-')}", value]
@@ -79,7 +89,13 @@ def _status(arguments: argparse.Namespace) -> int:
     from polysci.farm.addresses import find_dashboard
     from polysci.farm.cluster import TIMING
     from polysci.farm.tasks import describe, installed_version, target_of
+    from polysci.target.target import HOST
     from polysci.text.tables import fit
+
+    def machine_text(answer: Mapping[str, Any]) -> str:
+        target = target_of(answer["target"])
+        device = "" if target.backend == HOST else f"{target.backend} {target.model_name}: "
+        return f"{device}{target} {answer['machine']}"
 
     with connect_client(arguments.address) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -94,7 +110,7 @@ def _status(arguments: argparse.Namespace) -> int:
             continue
         other = "" if answer["version"] == installed_version() else "another version"
         rows.append((
-            name, f"{target_of(answer['target'])} {answer['machine']}",
+            name, machine_text(answer),
             str(int(answer["resources"].get(TIMING, 0))), str(len(tasks.get(address, ()))),
             answer["version"], other,
         ))  # fmt: skip

@@ -114,15 +114,21 @@ def describe_result(result: Result) -> str:
 def farm_targets(farm: Farm, x: str) -> list[SearchTarget]:
     """Return the search targets of what the farm measured for inputs of type ``x``.
 
-    Of several kinds with the same instruction set that with the most workers counts.
+    Of several kinds with the same instruction set that with the most workers counts; devices have
+    no code in C. Raises SpecError where there are only such.
     """
     from polysci.export.candidates import SearchTarget
 
+    machines = [machine for machine in farm.machines if not machine.is_device]
+    if not machines:
+        raise SpecError(
+            "--scheduler: its workers take times on devices alone; --device writes code for one"
+        )
     chosen: dict[str, FarmMachine] = {}
-    for machine in sorted(farm.machines, key=lambda kind: len(kind.workers)):
+    for machine in sorted(machines, key=lambda kind: len(kind.workers)):
         chosen[machine.target.isa.name] = machine
     targets = []
-    for machine in farm.machines:
+    for machine in machines:
         if machine not in chosen.values():
             shared.say(f"{machine}: another kind with {machine.target.isa} has more workers")
             continue

@@ -17,9 +17,9 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from polysci.errors import FarmError, PolysciError
 from polysci.farm import tasks
 from polysci.runtime.measurement import host_of
-from polysci.target.isas import ISAS
-from polysci.target.machine import Machine, from_json
-from polysci.target.target import Target
+from polysci.target.isas import DEVICE_ISAS, ISAS
+from polysci.target.machine import Machine, assume_rates, from_json
+from polysci.target.target import HOST, Target
 
 TIMING: Final = "timing"  # the resource of workers that take times
 ASIDE: Final = "set-aside"  # the resource of those that a search does not trust, until the next one
@@ -45,6 +45,11 @@ class FarmMachine:
     target: Target
     compiler: str
     workers: tuple[str, ...]
+
+    @property
+    def is_device(self) -> bool:
+        """Tell whether the times are those of a device, which is no CPU that runs C."""
+        return self.target.backend != HOST
 
     def __str__(self) -> str:
         count = len(self.workers)
@@ -200,8 +205,11 @@ class Farm:
     def rates(self, machine: FarmMachine, x: str) -> Machine:
         """The rates of a kind of machine, measured by one of its workers unless it knows them.
 
+        Those of devices are assumed.
         Raises FarmError, and KeyboardInterrupt once ``stop`` is set.
         """
+        if machine.is_device:
+            return assume_rates(machine.target)
         if (machine.name, x) not in self._rates:
             (self._rates[machine.name, x],) = self.time(machine, self.tasks.measure_rates, [x])
         return from_json(self.answer(machine, self._rates[machine.name, x]))
@@ -321,7 +329,7 @@ def _takes_times(answer: Mapping[str, Any]) -> bool:
 
 
 def _kinds(answers: Mapping[str, Any]) -> tuple[FarmMachine, ...]:
-    """The kinds of machines that take times, the best instruction set first."""
+    """The kinds of machines that take times: CPUs, the best instruction set first, then devices."""
     kinds: dict[str, FarmMachine] = {}
     for address, answer in sorted(answers.items()):
         if _takes_times(answer):
@@ -337,7 +345,7 @@ def _kinds(answers: Mapping[str, Any]) -> tuple[FarmMachine, ...]:
                 f"({kind.compiler}; {other.compiler}), and records do not tell them apart: "
                 "install the same"
             )
-    order = [*ISAS]
+    order = [*DEVICE_ISAS, *ISAS]
     return tuple(
         sorted(kinds.values(), key=lambda kind: (-order.index(kind.target.isa.name), kind.name))
     )

@@ -26,17 +26,16 @@ from polysci.measure.samples import Sample, Samples
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.runtime.backends import backend_of
+from polysci.runtime.backends import backend_named, backend_of, device_named
 from polysci.runtime.build import cache as build_cache
-from polysci.runtime.build.compiler import find_compiler
 from polysci.runtime.measurement import host_digest
 from polysci.runtime.source import emit
 from polysci.space import schedule
 from polysci.target.extensions import resource
 from polysci.target.host import detect
-from polysci.target.isas import ISAS
+from polysci.target.isas import isa_of
 from polysci.target.machine import assume_rates, from_json
-from polysci.target.target import Memory, Target
+from polysci.target.target import HOST, Memory, Target
 from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
@@ -128,23 +127,41 @@ def installed_version() -> str:
     return f"{__version__}+{digest.hexdigest()[:8]}"
 
 
+DEVICE: Final = "device-"  # of the resource that names the device of a worker, if it has one
+
+
+def worker_target(resources: Mapping[str, Any]) -> Target:
+    """Return the device on which a worker with these resources takes times, by default its CPU.
+
+    Raises UnsupportedError for a device that is not there.
+    """
+    names = [name.removeprefix(DEVICE) for name in resources if name.startswith(DEVICE)]
+    return (device_named(names[0]) if names else None) or detect()
+
+
 def describe(dask_worker: Any = None) -> Answer:
-    """Return a worker's version, machine and compiler. Raises NoCompilerError."""
-    target, compiler = detect(), find_compiler().identity
+    """Return a worker's version, machine and compiler.
+
+    Raises NoCompilerError, or UnsupportedError for a device that is not there.
+    """
     state = dask_worker.state if dask_worker is not None else None
+    resources = dict(state.total_resources) if state else {}
+    target = worker_target(resources)
+    compiler = backend_of(target).compiler
     return {
         "version": installed_version(),
         "target": members_of(target),
         "compiler": compiler,
         "machine": fingerprint(target, compiler),
-        "resources": dict(state.total_resources) if state else {},
+        "resources": resources,
         "threads": state.nthreads if state else 1,
     }
 
 
 def fingerprint(target: Target, compiler: str) -> str:
     """The name of all machines whose times may be compared: features, caches and compiler."""
-    return "machine-" + host_digest(f"{target} {target.features} {compiler}")
+    device = "" if target.backend == HOST else f" {target.model_name}"
+    return "machine-" + host_digest(f"{target} {target.features} {compiler}{device}")
 
 
 def compiler_resource(compiler: str) -> str:
@@ -161,7 +178,7 @@ def target_of(members: Mapping[str, Any]) -> Target:
     """Return the target of a description."""
     lists = {name: tuple(members[name]) for name in ("features", "assumed", "withheld")}
     memories = tuple(Memory(**memory) for memory in members["memories"])
-    return Target(**{**members, **lists, "memories": memories, "isa": ISAS[members["isa"]]})
+    return Target(**{**members, **lists, "memories": memories, "isa": isa_of(members["isa"])})
 
 
 def measure_rates(x: str) -> str:
@@ -199,7 +216,7 @@ def compile_schedules(job: Mapping[str, Any], texts: Sequence[str]) -> Answer:
 
 def _pack_build(job: TrialJob, text: str) -> Answer:
     parsed, problem = schedule.parse(text), job.parse()
-    backend = backend_of(detect())
+    backend = backend_named(HOST)
     source = emit(problem, parsed, job.threads)
     key, entry, code = build_cache.pack(backend.build(source.file, symbols=source.symbols))
     return {"key": key, "entry": entry, "code": code}
@@ -262,26 +279,27 @@ def _run(
 ) -> Answer:
     from distributed import get_worker
 
-    answer: Answer = {"worker": get_worker().address}
+    worker = get_worker()
+    answer: Answer = {"worker": worker.address}
     with _lock, own_machine():
         for packed in built:
             if "fault" not in packed:
                 build_cache.unpack(packed["key"], packed["entry"], packed["code"])
 
         def rows() -> Answer:
-            runner = _runner(TrialJob(**job))
+            runner = _runner(TrialJob(**job), worker_target(worker.state.total_resources))
             return {"rows": work(runner), "rate": runner.reference_rate()}
 
         return answer | _attempt(rows)
 
 
-def _runner(job: TrialJob) -> LocalRunner:
+def _runner(job: TrialJob, target: Target) -> LocalRunner:
     """The runner of a job, whose process may have the problem's inputs since the last one."""
-    key = repr(job)
+    key = f"{job!r} {target.backend}"
     if key not in _runners:
         if len(_runners) == _KEPT:
             _runners.pop(next(iter(_runners))).__exit__(None, None, None)
-        problem, target = job.parse(), detect()
+        problem = job.parse()
         _, roles, strides = model_of(problem)
         context = Context(roles, strides, target, assume_rates(target), job.threads)
         _runners[key] = LocalRunner(problem, context, job.usual).__enter__()

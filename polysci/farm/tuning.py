@@ -73,12 +73,16 @@ def optimize_all(
 
     ``client`` is a ``distributed.Client`` of any cluster, or what ``connect`` makes of one. Equal
     problems are searched once. ``options`` are those of ``run_searches``. Raises SpecError for bad
-    ones and FarmError where the cluster cannot be used.
+    ones and FarmError where the cluster cannot be used. On devices all compute units share the
+    work, whatever ``threads`` says.
     """
     farm = client if isinstance(client, Farm) else connect(client)
     unique = {problem.key: problem for problem in reversed(problems)}
     keys = dict.fromkeys(problem.key for problem in problems)
-    jobs = [(unique[key], machine, threads) for key in keys for machine in farm.machines]
+    jobs = [
+        (unique[key], machine, machine.target.cores if machine.is_device else threads)
+        for key in keys for machine in farm.machines
+    ]  # fmt: skip
     return run_searches(farm, jobs, level, **options)
 
 
@@ -139,7 +143,7 @@ def _search(
         try:
             rates = farm.rates(machine, model_of(problem)[1].a.dtype)
             make_runner = partial(FarmRunner, farm, machine, deadline)
-            if whole:
+            if whole and not machine.is_device:
                 context = context_of(problem, threads, machine.target, machine=rates)
                 runner = make_runner(problem, context)
                 _search_by_worker(runner, problem, context, wisdom or Wisdom(), options, left)
@@ -289,7 +293,9 @@ class FarmRunner:
         done: SimpleQueue[Future] = SimpleQueue()
         pending: dict[str, tuple[Future, int, bool]] = {}
         todo, aside = deque(range(len(calls))), len(self.farm.aside)
-        built = {at: () for at, (_, texts) in enumerate(calls) if not texts}
+        # Of devices only their drivers compile code, where it is timed.
+        here = self.machine.is_device
+        built = {at: () for at, (_, texts) in enumerate(calls) if here or not texts}
 
         def start(numbers: Sequence[int]) -> None:
             """Compile what calls need, anywhere; take the times of those that have it."""

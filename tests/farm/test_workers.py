@@ -67,13 +67,16 @@ def address_in(file: Path) -> str:
 
 
 @contextmanager
-def workers(address: str, *environments: dict[str, str]) -> Iterator[None]:
-    """A worker for each environment, started by our command."""
+def workers(
+    address: str, *environments: dict[str, str], words: tuple[str, ...] = ()
+) -> Iterator[None]:
+    """A worker for each environment, started by our command, with more ``words``."""
     with ExitStack() as stack:
         for number, env in enumerate(environments):
-            words = ["farm", "worker", address, "--nthreads", "1", "--name", f"w{number}"]
+            options = ["--nthreads", "1", "--name", f"w{number}", *words]
             command = ["env", *(f"{name}={value}" for name, value in env.items())]
-            stack.enter_context(started(*command, sys.executable, "-m", "polysci", *words))
+            command += [sys.executable, "-m", "polysci", "farm", "worker", address, *options]
+            stack.enter_context(started(*command))
         yield
 
 
