@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
@@ -18,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from polysci.border.files import open_stored
-from polysci.errors import SpecError, UnsupportedError
+from polysci.errors import SpecError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import DTYPES, array_type, to_bf16
 from polysci.program.stages import GUESSED, ValueRange
@@ -82,6 +84,12 @@ class PortAccess:
             if array.flags.carray:
                 return array
         return check_inputs(self.port, value)
+
+    def at(self, address: int) -> Array:
+        """Return the array that lies at an address of the host's memory."""
+        size = prod(self.shape) * self.kind.itemsize
+        memory: Any = (ctypes.c_char * size).from_address(address) if size else b""
+        return np.ndarray(self.shape, self.kind, memory)
 
     def new(self) -> Array:
         """Return an array for a result."""
@@ -225,16 +233,27 @@ class Runner:
     def run_at(self, addresses: Sequence[int]) -> None:
         """Run on memory at addresses, of inputs and then outputs; nothing is checked.
 
-        It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others.
-        Raises UnsupportedError where a device has memory of its own.
+        It is C-contiguous, of the ports' shapes and types; outputs lie apart from all others. It is
+        the device's; one without addresses copies what lies in the host's memory.
         """
         if self.network.run_at is None:
-            raise UnsupportedError(f"{self.name}: its device does not share this memory")
+            accesses = (*self._inputs, *self._outputs)
+            arrays = [its.at(place) for its, place in zip(accesses, addresses, strict=True)]
+            count = len(self._inputs)
+            return self.into(arrays[:count], arrays[count:])
         context = self.context()
         try:
             self.network.run_at(context, *addresses)
         finally:
             self._idle.append(context)
+        return None
+
+    def on(self, stream: int) -> Runner:
+        """Return the runner whose runs a queue of the caller's takes, and nobody waits for."""
+        other = copy(self)
+        other.network = self.network.on(stream)
+        other.library, other._run, other._idle = other.network.library, other.network.run, []
+        return other
 
     def run_in(self, context: Any, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """Run the network in a given context, into arrays that are there."""

@@ -64,7 +64,7 @@ class DeviceNetwork(Protocol):
     """A network that is loaded on a device, with its weights; sizes are in bytes.
 
     ``run`` takes a context and the arguments of inputs and outputs; ``run_at`` addresses of the
-    host's memory instead, None where the device does not share it.
+    device's memory instead, which is the host's where that is shared, None where it has none.
     """
 
     @property
@@ -81,6 +81,12 @@ class DeviceNetwork(Protocol):
 
     @property
     def run_at(self) -> Callable[..., Any] | None: ...
+
+    def on(self, stream: int) -> DeviceNetwork:
+        """Return the network whose runs a queue of the caller's takes, and nobody waits for.
+
+        ``stream`` is its handle; a device without queues has the network itself.
+        """
 
     def context(self) -> Argument:
         """Return memory for the tensors of one run at a time. Raises MemoryError."""

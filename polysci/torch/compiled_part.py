@@ -13,6 +13,7 @@ from polysci.errors import UnsupportedError
 from polysci.graph.refusals import NodeRefusal
 from polysci.network.compiled import Network
 from polysci.text.tables import time_text
+from polysci.torch.devices import TensorDevice
 from polysci.tune.result import cost_text
 
 
@@ -186,15 +187,16 @@ class PartTensor:
         axes = range(len(self.shape))
         return (0, *axes[2:], 1) if self.channels_last else tuple(axes)
 
-    def dense(self, x: Any) -> Any:
-        """Return the tensor itself or a copy, as the network reads it.
+    def dense(self, x: Any, device: TensorDevice) -> Any:
+        """Return the tensor itself or a copy, as a network of a device reads it.
 
         Raises TypeError or ValueError for a tensor of another type, device or shape.
         """
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{self.name}: expected a tensor, got {type(x).__name__}")
-        if x.device.type != "cpu" or x.layout != torch.strided or is_fake(x):
-            raise TypeError(f"{self.name}: expected a dense tensor on the CPU, got {kind_of(x)}")
+        if not device.is_here(x) or x.layout != torch.strided or is_fake(x):
+            place = "the CPU" if device.place.type == "cpu" else device.place
+            raise TypeError(f"{self.name}: expected a dense tensor on {place}, got {kind_of(x)}")
         if x.shape != self.shape:
             raise ValueError(
                 f"{self.name}: expected shape {list(self.shape)}, got {list(x.shape)}; the module "
@@ -202,7 +204,8 @@ class PartTensor:
             )
         if x.dtype != self.dtype:
             raise TypeError(f"{self.name}: expected {self.dtype}, got {x.dtype}")
-        return x.contiguous(memory_format=self.memory_format).resolve_conj().resolve_neg()
+        dense = x.contiguous(memory_format=self.memory_format).resolve_conj().resolve_neg()
+        return device.align(dense)
 
 
 def is_fake(x: Any) -> bool:
@@ -222,16 +225,20 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.network, self.inputs, self.outputs = network, tuple(inputs), tuple(outputs)
+        self._device = TensorDevice.of(network.options.target.backend)
         self._reads = [(port, port.shape, port.dtype, port.memory_format) for port in inputs]
         self._writes = [
             torch.empty(
-                port.shape, dtype=port.dtype, memory_format=port.memory_format, device="cpu"
+                port.shape,
+                dtype=port.dtype,
+                memory_format=port.memory_format,
+                device=self._device.place,
             )
             for port in outputs
         ]  # to make others like them: memory that nobody touches
         self._indices = [(at, port.name, port.indices) for at, port in enumerate(inputs)
                          if port.indices]  # fmt: skip
-        self._run = network.runner.run_at
+        self._run, self._is_ready = self._device.bind(network.runner), self._device.is_ready
 
     def __deepcopy__(self, memo: Any) -> CompiledPart:
         """Return another part with the same network, which never changes."""
@@ -245,10 +252,11 @@ class CompiledPart(torch.nn.Module):  # type: ignore[misc]
 
         Raises TypeError, ValueError or IndexError for wrong ones.
         """
+        ready = self._is_ready
         read = [
             x if type(x) in PLAIN and x.dtype is dtype and x.shape == shape
-            and x.is_cpu and x.is_contiguous(memory_format=order) and not x.is_neg()
-            else port.dense(x)
+            and ready(x) and x.is_contiguous(memory_format=order) and not x.is_neg()
+            else port.dense(x, self._device)
             for (port, shape, dtype, order), x in zip(self._reads, tensors, strict=True)
         ]  # fmt: skip
         results = [_empty_like(x) for x in self._writes]

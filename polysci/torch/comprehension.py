@@ -1,4 +1,4 @@
-"""torch_op: a comprehension as an operator of PyTorch, with gradients, for tensors on the CPU."""
+"""torch_op: a comprehension as an operator of PyTorch, with gradients."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from polysci.frontends.notation.ranges import (
     name_for_isl,
 )
 from polysci.frontends.notation.syntax import Declaration
+from polysci.network.options import check_device
 from polysci.notation.compiled import TensorFunction, compile_elaborated
 from polysci.notation.gradients import gradients_of
 from polysci.numerics.affine import Affine
 from polysci.torch import settings
+from polysci.torch.devices import ON_HOST, TensorDevice, find_device, place_of
 from polysci.torch.kernels import MOST, Calls
 from polysci.torch.library import register
 from polysci.tune import check_options
@@ -42,7 +44,7 @@ _TYPES: Final = {
 }  # fmt: skip
 _OPTIONS: Final = (
     *("dtype", "algorithm", "isa", "fuse", "time_limit", "flags", "flush_denormals", "optimize"),
-    *("update", "reproducible"),
+    *("update", "reproducible", "device"),
 )
 _calls = Calls()
 
@@ -52,7 +54,8 @@ class TorchOperator:
     """A comprehension as a function of tensors: ``f(A, B)``, or by names ``f(A=a, B=b)``.
 
     A call returns the output, or a dict of all of them by their names: new, contiguous tensors.
-    Scalars may be numbers. ``plan`` is the text with its options, as the operator has it.
+    Scalars may be numbers. ``plan`` is the text with its options, as the operator has it, of which
+    ``device`` is one.
     """
 
     name: str
@@ -61,6 +64,7 @@ class TorchOperator:
     plan: str
     scalars: Mapping[str, torch.dtype]
     reals: Mapping[str, torch.dtype]
+    device: TensorDevice = ON_HOST
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(names) for names in (self.inputs, self.outputs))
@@ -97,21 +101,26 @@ def torch_op(
 ) -> TorchOperator:  # fmt: skip
     """Make an operator of PyTorch of the comprehension ``name`` of a text, by default its last.
 
-    Tensors are on the CPU and have the element types that the text declares (bf16 is
-    ``torch.bfloat16``). Contiguous ones are read where they lie, others are copied; results are
-    written into new tensors. Each size is compiled once, when it is first called, and the last
-    2048 stay; so are gradients, by ``notation.grad``, of any order. ``torch.compile`` traces it
-    whole. Under autocast real tensors are cast to the declared types. There are no tangents
-    (``jvp``). ``sizes`` are of shape variables that are fixed, and of scalars that are no arguments
-    then. The other arguments are those of ``polysci.notation.compile``. Raises SpecError for a text
-    that is none or sizes that do not fit, TypeError for other options.
+    Tensors are on the CPU, or on the ``device`` if that is ``cuda``, and have the element types
+    that the text declares (bf16 is ``torch.bfloat16``). Contiguous ones are read where they lie,
+    others are copied; results are written into new tensors. Each size is compiled once, when it is
+    first called, and the last 2048 stay; so are gradients, by ``notation.grad``, of any order.
+    ``torch.compile`` traces it whole. Under autocast real tensors are cast to the declared types.
+    There are no tangents (``jvp``). ``sizes`` are of shape variables that are fixed, and of scalars
+    that are no arguments then. The other arguments are those of ``polysci.notation.compile``.
+    Raises SpecError for a text that is none or sizes that do not fit, TypeError for other options.
     """
     check_type("torch_op: text", text, str)
     check_options(level, threads, None, None, None, None)
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"torch_op: {option}: expected one of {', '.join(_OPTIONS)}")
-    options = {"level": level, "threads": threads, "check": bool(check), **options}
+    check_type("device", options.get("device"), str, type(None))
+    check_device(options.get("device"), threads)
+    device = find_device(options.get("device"))
+    options = {
+        "level": level, "threads": threads, "check": bool(check), **options, "device": device.name,
+    }  # fmt: skip
     try:
         plan = json.dumps([text, name, dict(sizes or {}), options, []])
     except (TypeError, ValueError):
@@ -126,7 +135,8 @@ def torch_op(
         tensor.name: _TYPES[tensor.dtype] for tensor in comprehension.inputs if not tensor.extents
     }
     reals = {t.name: _TYPES[t.dtype] for t in comprehension.inputs if is_real(t.dtype)}
-    return TorchOperator(comprehension.name, inputs, comprehension.outputs, plan, scalars, reals)
+    outputs = comprehension.outputs
+    return TorchOperator(comprehension.name, inputs, outputs, plan, scalars, reals, device)
 
 
 def _arguments(whole: Elaborated, sizes: Mapping[str, int]) -> list[Declaration]:
@@ -142,18 +152,21 @@ def _holds(kind: torch.dtype, number: float) -> bool:
 
 
 def _tensor(operator: TorchOperator, name: str, value: Any) -> Any:
-    """Return the tensor of an argument. Raises TypeError for what is none on the CPU."""
+    """Return the tensor of an argument. Raises TypeError for what is none on the device."""
     if name in operator.scalars and isinstance(value, int | float):
         kind = operator.scalars[name]
         if not _holds(kind, value):
             raise TypeError(f"{operator.name}: {name}: expected a number of {kind}, got {value!r}")
-        return torch.tensor(value, dtype=kind)
+        return torch.tensor(value, dtype=kind, device=operator.device.place)
     if not isinstance(value, Tensor):
         raise TypeError(f"{operator.name}: {name}: expected a tensor, got {type(value).__name__}")
-    if value.device.type != "cpu" or value.layout is not torch.strided:
-        what = f"expected a dense tensor on the CPU, got one of {value.layout} on {value.device}"
+    place = operator.device.place
+    if not operator.device.is_here(value) or value.layout is not torch.strided:
+        where = "the CPU" if place.type == "cpu" else place
+        what = f"expected a dense tensor on {where}, got one of {value.layout} on {value.device}"
         raise TypeError(f"{operator.name}: {name}: {what}")
-    if name in operator.reals and torch.is_autocast_enabled("cpu") and value.is_floating_point():
+    cast = torch.is_autocast_enabled(place.type)
+    if name in operator.reals and cast and value.is_floating_point():
         return value.to(operator.reals[name])
     return value
 
@@ -171,6 +184,7 @@ class _Signature:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     are_gradients: bool
+    place: torch.device
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Raise TypeError for elements of another type."""
@@ -207,7 +221,7 @@ def _evaluate(form: Affine, symbols: Mapping[str, Any]) -> Any:
 
 @lru_cache(maxsize=MOST)
 def _signature(plan: str) -> _Signature:
-    text, name, sizes, _, wanted = json.loads(plan)
+    text, name, sizes, options, wanted = json.loads(plan)
     whole = elaborate(parse(text), name)
     declared, types = tuple(_arguments(whole, sizes)), tensor_types(whole.comprehension)
     inputs = {tensor.name: tensor.dtype for tensor in declared}
@@ -216,7 +230,8 @@ def _signature(plan: str) -> _Signature:
         seeds = {f"d_{n}": _seed_type(dtype) for n, dtype in outputs.items() if is_real(dtype)}
         outputs = {f"d_{n}": inputs[n] for n in names}
         inputs = {**inputs, **seeds}
-    return _Signature(whole, sizes, declared, inputs, outputs, bool(wanted))
+    place = place_of(options["device"])
+    return _Signature(whole, sizes, declared, inputs, outputs, bool(wanted), place)
 
 
 def _seed_type(dtype: str) -> str:
@@ -251,6 +266,8 @@ class _Call:
     reads: tuple[tuple[int, torch.dtype], ...]
     writes: tuple[tuple[tuple[int, ...], torch.dtype], ...]
     kinds: tuple[torch.dtype, ...]
+    device: TensorDevice
+    run: Callable[[Sequence[int]], None]
 
     @staticmethod
     def of(plan: str, shapes: Sequence[Sequence[int]], threads: int) -> _Call:
@@ -261,12 +278,15 @@ class _Call:
         reads = tuple((names.index(port.name), _TYPES[port.dtype]) for port in ports[0])
         writes = tuple((port.shape, _TYPES[port.dtype]) for port in ports[1])
         kinds = tuple(_TYPES[dtype] for dtype in _signature(plan).outputs.values())
-        return _Call(function, reads, writes, kinds)
+        device = TensorDevice.of(json.loads(plan)[3]["device"])
+        run = device.bind(function.network.runner)
+        return _Call(function, reads, writes, kinds, device, run)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        read = [tensors[at].to(kind).resolve_neg().contiguous() for at, kind in self.reads]
-        results = [torch.empty(shape, dtype=kind, device="cpu") for shape, kind in self.writes]
-        self.function.network.runner.run_at([x.data_ptr() for x in (*read, *results)])
+        place, align = self.device.place, self.device.align
+        read = [align(tensors[at].to(kind).resolve_neg().contiguous()) for at, kind in self.reads]
+        results = [torch.empty(shape, dtype=kind, device=place) for shape, kind in self.writes]
+        self.run([x.data_ptr() for x in (*read, *results)])
         count = len(self.kinds)
         for name, outside in zip(self.function.outputs[count:], results[count:], strict=True):
             self.function.check(name, int(outside))
@@ -274,7 +294,7 @@ class _Call:
 
 
 def _run(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
-    """Compute a plan on the CPU."""
+    """Compute a plan."""
     _signature(plan).check(tensors)
     shapes = tuple(tuple(x.shape) for x in tensors)
     threads = 1 if settings.is_child() else json.loads(plan)[3]["threads"]
@@ -289,7 +309,8 @@ def _fake(tensors: Sequence[Tensor], plan: str) -> list[Tensor]:
     signature = _signature(plan)
     signature.check(tensors)
     rows = zip(signature.shapes(tensors), signature.outputs.values(), strict=True)
-    return [torch.empty(shape, dtype=_TYPES[dtype], device="cpu") for shape, dtype in rows]
+    place = signature.place
+    return [torch.empty(shape, dtype=_TYPES[dtype], device=place) for shape, dtype in rows]
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -304,7 +325,7 @@ def _pull_back(ctx: Any, slopes: Sequence[Tensor | None]) -> tuple[Any, None]:
     names = [name for (name, dtype), needed in needs if needed and is_real(dtype)]
     rows = zip(signature.outputs.values(), signature.shapes(tensors), slopes, strict=True)
     seeds = [
-        torch.zeros(shape) if slope is None else slope
+        torch.zeros(shape, device=signature.place) if slope is None else slope
         for dtype, shape, slope in rows if is_real(dtype)
     ]  # fmt: skip
     *first, wanted = json.loads(ctx.plan)
@@ -315,5 +336,5 @@ def _pull_back(ctx: Any, slopes: Sequence[Tensor | None]) -> tuple[Any, None]:
 
 _OPERATOR: Final[Callable[..., Any]] = register(
     "comprehension(Tensor[] inputs, str plan) -> Tensor[]",
-    _run, _fake, _save, _pull_back, narrowed=0,
+    _run, _fake, _save, _pull_back, narrowed=0, places=("CPU", "CUDA"),
 )  # fmt: skip

@@ -49,7 +49,7 @@ def with_plain_layers(graph: Any) -> None:
 
     Not under autocast, which gives the one operator other types than its parts.
     """
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return
     for node in graph.graph.nodes:
         if node.target is not _LAYER or len(node.args) < _OPERANDS or node.kwargs:
@@ -111,6 +111,7 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "threads": None,
         "rest": RESTS[0],
         "reproducible": False,
+        "device": None,
     }
 )
 
@@ -128,6 +129,10 @@ def compile_graph(
     """
     _check_options(options or {}, mode)
     chosen = module_options(**{**DEFAULTS, **(options or {})})
+    if (options or {}).get("device") is not None:
+        nodes = graph.graph.find_nodes(op="placeholder")
+        pairs = [(node.name, x) for node, x in zip(nodes, example_inputs, strict=True)]
+        chosen.device.check(pair for pair in pairs if isinstance(pair[1], torch.Tensor))
     remove_idle_dropout(graph)
     with_plain_layers(graph)
     learns = torch.is_grad_enabled() and any(

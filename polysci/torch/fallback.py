@@ -103,9 +103,10 @@ def _run_as_traced(runs: Any, strides: Sequence[tuple[int, ...] | None], *inputs
         else torch.empty_strided(x.shape, traced, dtype=x.dtype, device=x.device).copy_(x)
         for x, traced in zip(inputs, strides, strict=True)
     ]  # fmt: skip
-    if not torch.is_autocast_enabled("cpu"):
+    kind = "cuda" if any(x.is_cuda for x in dense) else "cpu"
+    if not torch.is_autocast_enabled(kind):
         return runs(*dense)
-    with torch.autocast("cpu", enabled=False):
+    with torch.autocast(kind, enabled=False):
         return runs(*dense)
 
 

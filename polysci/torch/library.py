@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -29,12 +29,17 @@ _STRIDED: Final = torch.strided
 def register(
     schema: str, kernel: Callable[..., Any], fake: Callable[..., Any],
     setup: Callable[..., None], backward: Callable[..., Any], narrowed: int | None = None,
+    places: Sequence[str] = ("CPU",),
 ) -> Any:  # fmt: skip
-    """Register an operator with CPU kernel, shapes, gradient and autocast; return the overload.
+    """Register an operator with a kernel, shapes, gradient and autocast; return the overload.
 
-    Autocast casts the first ``narrowed`` operands, or all of them.
+    The kernel takes tensors in ``places``. Autocast of the CPU casts the first ``narrowed``
+    operands, or all of them.
     """
-    name = define(schema, _without_tangents(kernel), "CPU")
+    first, *others = places
+    name = define(schema, _without_tangents(kernel), first)
+    for place in others:
+        LIBRARY.impl(name, _without_tangents(kernel), place)
     torch.library.register_fake(f"polysci::{name}", fake, lib=LIBRARY)
     torch.library.register_autograd(f"polysci::{name}", backward, setup_context=setup, lib=LIBRARY)
     overload = getattr(torch.ops.polysci, name).default

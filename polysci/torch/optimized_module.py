@@ -204,12 +204,13 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def _run(self, variant: Variant, inputs: Sequence[Any]) -> Any:
         """Run a variant, whatever modes the caller set."""
-        if not torch.is_autocast_enabled("cpu"):
+        kind = self._options.device.place.type
+        if not torch.is_autocast_enabled(kind):
             if isinstance(variant.runs, MethodType):  # of a part, which records no gradient
                 return variant.runs(*inputs)
             with torch.no_grad():
                 return variant.runs(*inputs)
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), torch.autocast(kind, enabled=False):
             return variant.runs(*(  # calls before it may have made other types
                 x.to(kind) if x.is_floating_point() else x
                 for x, kind in zip(inputs, self._types, strict=True)
@@ -371,6 +372,7 @@ def optimize(
     module: Any, example_inputs: Any, level: str = "measure", dtype: str | None = None,
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
+    device: str | None = None,
 ) -> OptimizedModule:  # fmt: skip
     """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
@@ -382,7 +384,10 @@ def optimize(
     example inputs. At levels that measure, the module is timed beside eager, and left to eager
     where that is faster; ``report`` tells. With ``reproducible`` any number of threads gives the
     same bits of the compiled parts, which are never left to eager for its time; ``report`` tells
-    what that costs. Raises SpecError for a module that learns.
+    what that costs. ``device``: where the compiled parts run. ``opencl:0`` and so on read tensors
+    on the CPU, which they copy; ``cuda`` (``cuda:0``) those of a module on that device, where they
+    lie, on PyTorch's current stream. Raises SpecError for a module that learns, and for one that is
+    on another device.
     """
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
@@ -396,7 +401,14 @@ def optimize(
     if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
         module = module.module  # in inference, processes exchange nothing
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    options = module_options(level, dtype or "f32", algorithm, threads, reproducible=reproducible)
+    options = module_options(
+        level, dtype or "f32", algorithm, threads, reproducible=reproducible, device=device
+    )
+    if device is not None:
+        named = [*module.named_parameters(), *module.named_buffers()]
+        leaves = pytree.tree_leaves((args, dict(example_words or {})))
+        examples = [("example_inputs", x) for x in leaves if isinstance(x, torch.Tensor)]
+        options.device.check([*((f"module.{name}", x) for name, x in named), *examples])
     return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
 
 

@@ -241,7 +241,7 @@ def compile_part(
 
 def _arrays(tensors: Sequence[Any]) -> list[Array]:
     """Return NumPy arrays; NumPy has no bfloat16."""
-    return [(x.float() if x.dtype is torch.bfloat16 else x).numpy() for x in tensors]
+    return [(x.float() if x.dtype is torch.bfloat16 else x).cpu().numpy() for x in tensors]
 
 
 def _make_part(part: Part, network: Network) -> CompiledPart:

@@ -22,8 +22,11 @@ from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.graph.graph import Graph
 from polysci.network.compiled import Network, compile_network
+from polysci.network.options import check_device
 from polysci.network.prepare import DTYPES
+from polysci.target.target import HOST
 from polysci.torch.compiled_part import CompiledPart, ModuleReport, PartReport
+from polysci.torch.devices import ON_HOST, TensorDevice, find_device
 from polysci.torch.fallback import EAGER, leave, reason_of, with_rest
 from polysci.torch.parts import (
     AS_PYTORCH,
@@ -167,6 +170,7 @@ class ModuleOptions:
     algorithm: str
     rest: str = EAGER
     reproducible: bool = False
+    device: TensorDevice = ON_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +203,19 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def module_options(
     level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER,
-    reproducible: bool = False,
+    reproducible: bool = False, device: str | None = None,
 ) -> ModuleOptions:  # fmt: skip
     """Return options, by default of PyTorch's threads. Raises SpecError for wrong ones."""
-    count = torch.get_num_threads() if threads is None else threads
+    check_type("device", device, str, type(None))
+    own = find_device(device)
+    count = (torch.get_num_threads() if own.name == HOST else 1) if threads is None else threads
+    check_device(device, count)
     check_options(level, count, None, None, None, None)
     check_algorithm(algorithm)
     check_type("reproducible", reproducible, bool)
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
-    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible)
+    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible, own)
 
 
 def compile_module(
@@ -236,7 +243,7 @@ def compile_module(
     if runs is None:
         return Variant(None, places, outputs, report)
     if measures(options):
-        seconds, own = time_in_turns(eager, partial(runs, *inputs))
+        seconds, own = time_in_turns(eager, partial(runs, *inputs), options.device)
         report = replace(report, eager_seconds=seconds, own_seconds=own)
         if own > (1 + TIE) * seconds and not options.reproducible:
             report = replace(report, reason="eager was faster on the example inputs")
@@ -330,7 +337,7 @@ def _left_to_pytorch(program: Any, part: Part, reports: dict[Part, PartReport]) 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
     return compile_network(
         graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,
-        reproducible=options.reproducible,
+        reproducible=options.reproducible, device=options.device.name,
     )  # fmt: skip
 
 
@@ -343,11 +350,11 @@ def is_slower(options: ModuleOptions, eager: Any, mine: Any) -> bool:
     """Tell whether eager takes less time, at levels that measure; times choose no order of sums."""
     if options.reproducible or not measures(options):
         return False
-    seconds, own = time_in_turns(eager, mine)
+    seconds, own = time_in_turns(eager, mine, options.device)
     return own > (1 + TIE) * seconds
 
 
-def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
+def time_in_turns(eager: Any, mine: Any, device: TensorDevice) -> tuple[float, float]:
     """Return seconds a run of both, each the median of several turns."""
     seconds: dict[str, list[float]] = {"eager": [], "mine": []}
     for turn in range(TURNS + 1):
@@ -355,6 +362,7 @@ def time_in_turns(eager: Any, mine: Any) -> tuple[float, float]:
             start, count = time.perf_counter(), 0
             while not count or time.perf_counter() - start < LEAST_S:
                 run()
+                device.wait()
                 count += 1
             if turn:  # the first one warms up
                 seconds[name].append((time.perf_counter() - start) / count)

@@ -42,7 +42,7 @@ def test_times_of_a_device_are_recorded_by_it(device: str, tmp_path: Path) -> No
         farm = connect(client)
         (machine,) = farm.machines
         assert machine.is_device and machine.target == target
-        (found,) = optimize_all([PROBLEM], farm, wisdom=wisdom, time_limit=20)
+        (found,) = optimize_all([PROBLEM], farm, wisdom=wisdom, time_limit=8)
     assert found.result is not None, found.fault
     assert found.result.threads == target.cores and "opencl" in str(found.result.schedule)
     records = wisdom.list()

@@ -47,9 +47,6 @@ def test_every_element_type_goes_in_and_out_as_it_lies() -> None:
 
 
 def test_contiguous_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator = notation.torch_op(PRODUCT)
-    a, b = torch.rand(5, 7), torch.rand(7, 3)
-    operator(a, b)
     seen, run = list[list[int]](), Runner.run_at
 
     def watch(self: Runner, addresses: list[int]) -> None:
@@ -57,6 +54,8 @@ def test_contiguous_tensors_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> N
         run(self, addresses)
 
     monkeypatch.setattr(Runner, "run_at", watch)
+    operator = notation.torch_op(PRODUCT)
+    a, b = torch.rand(5, 7), torch.rand(7, 3)
     c = operator(a, b)
     assert seen == [[a.data_ptr(), b.data_ptr(), c.data_ptr()]]
     strided = torch.rand(7, 10).T[::2]  # copied, as are parts of complex numbers

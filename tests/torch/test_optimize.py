@@ -311,7 +311,7 @@ def test_errors_beyond_rounding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_slower_modules_are_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from polysci.torch import variants
 
-    monkeypatch.setattr(variants, "time_in_turns", lambda eager, mine: (1.0, 1.1))
+    monkeypatch.setattr(variants, "time_in_turns", lambda eager, mine, device: (1.0, 1.1))
     optimized = optimize(nn.Linear(6, 5).eval(), torch.ones(2, 6), "measure")
     assert optimized.report.reason == "eager was faster on the example inputs"
     assert optimized.report.gain == pytest.approx(1 / 1.1)

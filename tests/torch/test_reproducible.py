@@ -77,7 +77,7 @@ def test_modules_and_what_that_costs() -> None:
 
 def test_no_time_leaves_a_module_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "polysci.torch.variants.time_in_turns"
-    monkeypatch.setattr(place, lambda eager, mine: (1.0, 2.0))
+    monkeypatch.setattr(place, lambda eager, mine, device: (1.0, 2.0))
     (x,) = tensors((2, 16))
     layer = torch.nn.Linear(16, 4).eval()
 

@@ -63,7 +63,7 @@ def _batch(trainer: Trainer) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in ("cnn", "recurrent")))
+    "case", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name != "mlp"))
              for name in CASES],
 )  # fmt: skip
 def test_steps_are_those_of_c(case: str, device: str) -> None:

@@ -237,19 +237,18 @@ def source_place(node: Any) -> str:
 
 
 def array_of(tensor: Any) -> Array:
-    """Return the elements of a tensor, shared where they can be.
+    """Return the elements of a tensor on the CPU, shared where they can be, or on a CUDA device.
 
     Raises UnsupportedError for elements that NumPy lacks, or a tensor that is not in memory.
     """
     kind = str(tensor.dtype).removeprefix("torch.")
-    if tensor.device.type != "cpu" or kind in ("bfloat16",) or tensor.layout.__repr__() != (
-        "torch.strided"
-    ):  # fmt: skip
+    is_dense = str(tensor.layout) == "torch.strided"
+    if not is_dense or kind == "bfloat16" or tensor.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(
             f"a tensor of {kind} on {tensor.device}: expected one of f32, f64, bool or integers "
             "on the CPU; module.float() converts weights, and dtype='bf16' computes in bf16"
         )
-    array: Array = tensor.detach().resolve_conj().resolve_neg().numpy()
+    array: Array = tensor.detach().resolve_conj().resolve_neg().cpu().numpy()
     return array
 
 

@@ -418,13 +418,14 @@ def run_calls(
         real = kind and isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(kind) if real else value
 
+    kind_of_device = "cuda" if any(getattr(x, "is_cuda", False) for x in values.values()) else "cpu"
     last = {source: node for node in calls for source in node.all_input_nodes}
     for node in calls:
         narrow = str(node.target).startswith("quantized")  # which takes nothing wider
         kind = torch.float32 if dtype and narrow else dtype
         wide = {source: widen(values[source], kind) for source in node.all_input_nodes}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), wide.__getitem__)
-        with torch.autocast("cpu", enabled=False):  # the calls say what it casts
+        with torch.autocast(kind_of_device, enabled=False):  # the calls say what it casts
             values[node] = operators.get(node.target, node.target)(*args, **kwargs)
         for source in node.all_input_nodes:
             if last[source] is node and source not in kept:

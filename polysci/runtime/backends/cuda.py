@@ -10,7 +10,7 @@ import ctypes
 import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -166,7 +166,8 @@ def _destroy(driver: Any, context: Any, runnable: Any) -> None:
 class CudaStream:
     """A device with its context and a stream; ``seconds`` are those of its launches.
 
-    ``recorder`` is a stream that captures graphs and runs nothing.
+    ``recorder`` is a stream that captures graphs and runs nothing. Where the stream is a caller's,
+    nothing ``waits`` for launches.
     """
 
     device: Any
@@ -175,6 +176,8 @@ class CudaStream:
     recorder: Any
     seconds: float = 0.0
     lock: Lock = field(default_factory=Lock)
+    waits: bool = True
+    addressed: ClassVar[bool] = True
 
     @classmethod
     def of(cls, number: int) -> CudaStream:
@@ -187,6 +190,10 @@ class CudaStream:
         _call(driver.cuCtxSetCurrent, context)
         streams = [_call(driver.cuStreamCreate, flags) for flags in (0, NON_BLOCKING)]
         return cls(device, context, *streams)
+
+    def on(self, stream: int) -> CudaStream:
+        """Return the device with a stream of the caller's."""
+        return replace(self, stream=stream, waits=False)
 
     def enter(self) -> Any:
         """Make the context that of this thread; return the driver's functions."""
@@ -266,10 +273,10 @@ class CudaStream:
         """Launch kernels and wait; return the seconds from the first one to each mark."""
         driver = self.enter()
         with self.lock:
-            events = [self.event(driver)]
+            events = self.events(driver)
             for step, values in launches:
                 if isinstance(step, Mark):
-                    events.append(self.event(driver))
+                    events += self.events(driver)
                 else:
                     self.launch(driver, kernels[step.kernel], step, values, self.stream)
             return self.wait(driver, events)
@@ -285,7 +292,7 @@ class CudaStream:
                 graph = self.capture(driver, kernels, function.launches(arguments))
                 recording = self.renew(driver, recording, numbers, graph)
                 _call(driver.cuGraphDestroy, graph)
-            events = [self.event(driver)]
+            events = self.events(driver)
             _call(driver.cuGraphLaunch, recording.runnable, self.stream)
             self.wait(driver, events)
         return recording
@@ -314,7 +321,9 @@ class CudaStream:
 
     def wait(self, driver: Any, events: list[Any]) -> list[float]:
         """Wait for all launches; return the seconds from the first event to each other one."""
-        events.append(self.event(driver))
+        events += self.events(driver)
+        if not events:
+            return []
         _call(driver.cuStreamSynchronize, self.stream)
         first, *rest = events
         taken = [_call(driver.cuEventElapsedTime, first, event) * 1e-3 for event in rest]
@@ -323,11 +332,13 @@ class CudaStream:
             _call(driver.cuEventDestroy, event)
         return taken[:-1]
 
-    def event(self, driver: Any) -> Any:
-        """Return an event behind the launches so far."""
+    def events(self, driver: Any) -> list[Any]:
+        """Return an event behind the launches so far; none where nothing waits for them."""
+        if not self.waits:
+            return []
         event = _call(driver.cuEventCreate, 0)
         _call(driver.cuEventRecord, event, self.stream)
-        return event
+        return [event]
 
     def launch(
         self, driver: Any, kernel: Any, step: Launch, values: Sequence[Any], stream: Any

@@ -118,6 +118,10 @@ class HostNetwork:
     def _function(self, name: str) -> Any:
         return getattr(self.library.lib, f"{self._name}_{name}")
 
+    def on(self, stream: int) -> HostNetwork:
+        """Return the network itself: threads have no queue."""
+        return self
+
     def context(self) -> Any:
         """Return memory for the tensors of one run at a time. Raises MemoryError."""
         context = self._new(self._model)

@@ -102,6 +102,7 @@ class Queue:
     queue: Any
     seconds: float = 0.0
     lock: Lock = field(default_factory=Lock)  # of kernels, which keep the arguments that they get
+    addressed: ClassVar[bool] = False
 
     @classmethod
     def of(cls, device: Any) -> Queue:
@@ -110,6 +111,10 @@ class Queue:
         context = cl.Context([device])
         flags = cl.command_queue_properties.PROFILING_ENABLE
         return cls(device, context, cl.CommandQueue(context, properties=flags))
+
+    def on(self, stream: int) -> Queue:
+        """Raise UnsupportedError: handles name no queues."""
+        raise UnsupportedError(f"{self.device.name}: a handle names no queue of OpenCL's")
 
     def buffer(self, size: int) -> Any:
         """Reserve bytes of the device's memory. Raises MemoryError."""

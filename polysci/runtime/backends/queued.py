@@ -10,7 +10,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -30,9 +30,21 @@ Launches = Iterable[tuple[Launch | Mark, list[Any]]]
 
 
 class DeviceQueue(Protocol):
-    """A device's memory, and its queue of launches; ``seconds`` are those that they took."""
+    """A device's memory, and its queue of launches; ``seconds`` are those that they took.
+
+    ``addressed``: kernels take numbers as addresses in that memory.
+    """
 
     seconds: float
+
+    @property
+    def addressed(self) -> bool: ...
+
+    def on(self, stream: int) -> DeviceQueue:
+        """Return another queue of the device, the caller's of this handle, that runs wait not for.
+
+        Raises UnsupportedError where handles name no queues.
+        """
 
     def buffer(self, size: int) -> Any:
         """Reserve bytes of the device's memory. Raises MemoryError."""
@@ -68,11 +80,12 @@ class NoDevice:
 
     refusal: str
     seconds: float = 0.0
+    addressed: bool = False
 
     def _refuse(self, *_: Any) -> Any:
         raise UnsupportedError(self.refusal)
 
-    buffer = copy_in = write = copy_out = part = run = replay = _refuse
+    on = buffer = copy_in = write = copy_out = part = run = replay = _refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +167,6 @@ class QueuedNetwork:
     constants: Any
     packed: Any
     literals: Any
-    run_at: None = None
 
     @classmethod
     def load(cls, library: QueuedLibrary, name: str, weights: Sequence[Array]) -> QueuedNetwork:
@@ -188,6 +200,15 @@ class QueuedNetwork:
     def context_bytes(self) -> int:
         """Bytes of the tensors of a run."""
         return self.memory.arena
+
+    @property
+    def run_at(self) -> Callable[..., Any] | None:
+        """Return ``run``, which takes addresses as well; None where the device has none."""
+        return self.run if self.library.queue.addressed else None
+
+    def on(self, stream: int) -> QueuedNetwork:
+        """Return the network with its runs on a queue of the caller's."""
+        return replace(self, library=replace(self.library, queue=self.library.queue.on(stream)))
 
     def context(self) -> QueuedContext:
         """Return the memory of stages but for inputs and outputs. Raises MemoryError."""

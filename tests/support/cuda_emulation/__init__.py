@@ -64,6 +64,11 @@ class EmulatedStream:
     def __init__(self) -> None:
         self.seconds, self.order = 0.0, ORDERS[0]
 
+    addressed = True
+
+    def on(self, stream: int) -> "EmulatedStream":
+        return self
+
     def buffer(self, size: int) -> Memory:
         return Memory(size)
 
