@@ -230,12 +230,3 @@ def test_loops_of_launches_are_one_graph(tmp_path: Path) -> None:
     assert make.returncode == 0, make.stderr
     status, said = run_with(out / "selftest")
     assert status == 0 and all_passed(said, 12), said
-
-
-def test_networks_of_an_architecture_are_for_files_alone(tmp_path: Path) -> None:
-    ran = command("compile", "mlp:4x8x8", "--device", "cuda:sm_80")
-    assert (ran.returncode, ran.stderr) == (
-        1,
-        "polysci: error: --device cuda:sm_80: nothing of it runs here; it needs -o DIR, or a "
-        "device such as cuda:0\n",
-    )
