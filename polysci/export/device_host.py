@@ -54,9 +54,14 @@ KEPT: Final = "Denormal numbers are kept."
 
 def device_values(backend: str, name: str) -> dict[str, str]:
     """Return what templates say of the device that a project's code is of."""
-    kind, _, place = backend.partition(":")
-    words = {key: word.format(name) for key, word in _WORDS[kind].items()}
-    return {"OPENCL": "", "CUDA": "", "DEVICE": "yes", **words, "ARCHITECTURE": place}
+    words = {key: word.format(name) for key, word in _WORDS[_kind(backend)].items()}
+    own = backend_named(backend)
+    architecture = own.architecture if isinstance(own, Cuda) else ""
+    return {"OPENCL": "", "CUDA": "", "DEVICE": "yes", **words, "ARCHITECTURE": architecture}
+
+
+def _kind(backend: str) -> str:
+    return backend.partition(":")[0]
 
 
 def host_texts(
@@ -70,8 +75,8 @@ def host_texts(
     name, launched = values["NAME"], read_launches(code).values()
     values = {**values, **device_values(backend, name)}
     kernels = f"/* {name}: kernels. {MARK}. What launches them is {name}.c. */\n{kernels_in(code)}"
-    files, words = _KERNEL_FILES[backend.partition(":")[0]](name, kernels, backend, flush)
-    kind = backend.partition(":")[0]
+    kind = _kind(backend)
+    files, words = _KERNEL_FILES[kind](name, kernels, backend, flush)
     launches = "\n".join(launching(it, f"{name}_device") for it in launched if it.parameters)
     values = {**values, **words, "LAUNCHES": launches.rstrip()}
     values["API"] = fill_template(f"{kind}_api.h", values)
@@ -104,7 +109,7 @@ def _cuda_files(
         f"{name}.cu": kernels, f"{name}_kernels.h": string_lines(ptx),
         f"{name}_binary.h": f"/* {name}: machine code. {MARK}. */\n{number_lines(binary)}",
     }  # fmt: skip
-    return files, {"ARCHITECTURE": device.architecture}
+    return files, {}
 
 
 _KERNEL_FILES: Final = {"opencl": _opencl_files, "cuda": _cuda_files}
@@ -180,7 +185,7 @@ def network_files(code: Code, backend: str, *, flush: bool) -> dict[str, str]:
         "CALL": launch_call(f"{name}_run", [*own, *places]),
         "SOURCE": weights_source(code.values),
         "NETWORK": "yes",
-        "GRAPHS": "yes" * backend.startswith("cuda"),
+        "GRAPHS": "yes" * (_kind(backend) == "cuda"),
     }
     files, values = host_texts(kernels, backend, values, flush=flush)
     rows = {
