@@ -100,13 +100,12 @@ def test_errors_of_the_driver_fail_the_test(project: Path, fault: str, said: str
     assert status == 1 and re.match(said, text), text
 
 
-def test_a_fault_in_the_kernels_is_found(project: Path) -> None:
+def test_a_fault_in_the_kernels_is_found(project: Path, tmp_path: Path) -> None:
     text = (project / "net.cu").read_text()
     wrong = text.replace("PS_BARRIER();", ";")
     assert wrong != text
-    note_project(project / "net", wrong)
-    status, said = run_with(selftest(project))
-    note_project(project / "net")
+    note_project(project / "net", wrong, tmp_path)
+    status, said = run_with(selftest(project), CUDA_CODE=str(tmp_path))
     assert status == 1 and "FAILED layer_1 (bare): y[" in said
 
 

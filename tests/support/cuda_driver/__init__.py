@@ -55,15 +55,19 @@ def checksum(image: bytes) -> str:
     return f"{total:016x}"
 
 
-def note(image: bytes, text: str) -> None:
-    """Compile CUDA C++ for the CPU, as what the driver runs where it is given an image."""
+def note(image: bytes, text: str, code: Path | None = None) -> None:
+    """Compile CUDA C++ for the CPU, as what the driver runs where it is given an image.
+
+    ``code`` is the folder of CUDA_CODE.
+    """
     library = compile_kernels(text, list(dict.fromkeys(_KERNEL.findall(text))))
-    link = folder() / f"{checksum(image)}.so"
-    link.unlink(missing_ok=True)
-    link.symlink_to(library)
+    link = (code or folder()) / f"{checksum(image)}.so"
+    aside = link.with_name(f"{link.name}.{os.getpid()}")
+    aside.symlink_to(library)
+    aside.replace(link)
 
 
-def note_project(path: Path, text: str | None = None) -> None:
+def note_project(path: Path, text: str | None = None, code: Path | None = None) -> None:
     """Note both images of an exported project; ``text`` stands for that of its kernels.
 
     ``path`` is that of its files without their endings.
@@ -75,7 +79,7 @@ def note_project(path: Path, text: str | None = None) -> None:
     lines = [literal_eval(line.rstrip(",")) for line in strings]
     source = Path(f"{path}.cu").read_text() if text is None else text
     for image in (binary[:size], "".join(lines).encode()):
-        note(image, source)
+        note(image, source, code)
 
 
 def compile_both(
@@ -92,12 +96,14 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Variables of this process and of those that it starts."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
-    yield
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def calls(function: str) -> int:
