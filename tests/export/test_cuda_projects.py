@@ -140,6 +140,7 @@ def test_errors_have_codes_and_texts(project: Path, tmp_path: Path) -> None:
     ))  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_same_layers_give_the_same_bytes(
     layers: list[ExportedLayer], project: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.exhaustive
 @with_driver
 def test_a_stream_and_memory_of_the_caller() -> None:
     """Launches go into the stream of the program, which waits for them itself."""
