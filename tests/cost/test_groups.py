@@ -13,6 +13,7 @@ from polysci.lower.choice import candidates
 from polysci.lower.mapped.algorithm import MappedGroups, work_of
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.space.directives.copy import Copy
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.machine_file import read
 
@@ -25,6 +26,7 @@ LAYERS = (
     "mb1ic3ih32oc24oh16kh7ph3sh2",
     "mm:40x1000x300",
     "mb1ic8ih7oc8kh1",
+    "g64mb1ic64ih56oc64kh3ph1",
 )
 
 
@@ -53,7 +55,7 @@ def test_no_prediction_is_below_the_bound(path: Path) -> None:
 
 
 def test_devices_of_several_makers_are_described() -> None:
-    assert len(FILES) == 7
+    assert len(FILES) == 9
     assert {read(path).target.isa.language for path in FILES} == {"opencl", "cuda"}
 
 
@@ -70,6 +72,34 @@ def test_small_problems_take_tiles_that_fill_the_device() -> None:
         (first, *_) = candidates(problem, context, 1)
         plan = MappedGroups().resolve(problem, first.schedule, 1)
         assert plan.groups >= context.target.cores
+
+
+@pytest.mark.parametrize("name", ["adreno640-2", "mali-g78-14"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_items_read_where_local_memory_gains_nothing(name: str, layout: str) -> None:
+    """64 x 64 without local memory is what others found best on an Adreno."""
+    problem = parse_problem(LAYERS[0], layout)
+    _, roles, strides = model_of(problem)
+    file = read(MACHINES / f"{name}.toml")
+    context = Context(roles, strides, file.target, file.machine)
+    (first, *rest) = candidates(problem, context, None)
+    assert not first.schedule.has(Copy)
+    assert [loop.axis for loop in first.schedule.loops[:2]] == (
+        ["by", "bx"] if layout == "nhwc" else ["bx", "by"]
+    )
+    copied = [it for it in rest if it.schedule.has(Copy)]
+    assert bool(copied) == (file.target.local is not None)
+
+
+def test_widths_are_those_of_the_machine() -> None:
+    """Twice as many items in an instruction of the same rate, half as many instructions."""
+    context = context_of("mm:512x512x512", "a100-108")
+    wide = replace(context.target, unit=replace(context.target.unit, width=64, most=2))
+    problem = parse_problem("mm:512x512x512")
+    (schedule, *_) = candidates(problem, context, 1)
+    work = work_of(MappedGroups().resolve(problem, schedule.schedule, 1))
+    many, few = (work.resident(replace(context, target=it)) for it in (context.target, wide))
+    assert many > few == 2 // work.warps(wide.unit)
 
 
 def test_a_group_must_fit_into_its_memory() -> None:

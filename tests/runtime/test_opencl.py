@@ -18,8 +18,9 @@ from polysci.network.debug import compare_tensors, first_wrong, tensors
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
+from polysci.space.directives.copy import Copy
 from polysci.target.isas import DEVICE_ISAS
-from polysci.target.target import Target
+from polysci.target.target import Memory, Target
 from tests.network.test_whole_models import MODELS, arrays_for
 from tests.support.device_cases import LAYERS, integers, long_steps, recurrent, two_layers
 from tests.support.onnxmodels import model, node, reals
@@ -43,6 +44,13 @@ def target(backend: OpenCL) -> Iterator[Target]:
 @pytest.fixture(scope="module")
 def grouped(target: Target) -> Target:
     """The device as one that is no CPU: its schedules have tiles for groups of work-items."""
+    memories = (*target.memories, Memory("local", 48 << 10, kind="local"))
+    return replace(target, isa=DEVICE_ISAS["opencl4"], memories=memories)
+
+
+@pytest.fixture(scope="module")
+def mobile(target: Target) -> Target:
+    """The same as one whose groups have no memory of their own."""
     return replace(target, isa=DEVICE_ISAS["opencl4"])
 
 
@@ -66,19 +74,23 @@ def test_layers_are_exact(text: str, layout: str, threads: int, target: Target) 
     assert np.array_equal(out, problem.reference(x, w))
 
 
-PRODUCTS = (*LAYERS[:2], *LAYERS[3:], "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1")
+PRODUCTS = (*LAYERS, "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1",
+            "g10mb2ic10ih9oc10oh5kh3ph1sh2", "g3mb1ic6ih5oc12oh5kh3ph1")  # fmt: skip
 
 
+@pytest.mark.parametrize("where", ["grouped", "mobile"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
-    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at > 1))
+    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at > 2))
              for at, text in enumerate(PRODUCTS)],
 )  # fmt: skip
-def test_groups_are_exact(text: str, layout: str, grouped: Target) -> None:
+def test_groups_are_exact(
+    text: str, layout: str, where: str, request: pytest.FixtureRequest
+) -> None:
     problem = parse_problem(text, layout)
-    primitive = polysci.compile(problem, "estimate", target=grouped)
-    tiled = " > fma_opencl4_f32_" in str(primitive.schedule)
-    assert tiled == (text != LAYERS[2])  # depthwise layers are no products
+    primitive = polysci.compile(problem, "estimate", target=request.getfixturevalue(where))
+    assert primitive.schedule.mapped
+    assert where == "grouped" or not primitive.schedule.has(Copy)
     x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
     bias = integers((problem.y_shape[problem.bias_axis],), 3)
     words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}

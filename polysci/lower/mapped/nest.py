@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -69,7 +69,9 @@ ZERO: Final = Constant(0.0)
 At = Mapping[str, IndexLike]  # by dimension
 
 
-def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
+def lower_mapped(
+    plan: MappedPlan, options: EmitOptions, nest_of: Callable[[MappedPlan], GroupNest]
+) -> LoweredPrimitive:
     """Return a contraction by tiles of groups; the interface is every primitive's.
 
     Raises SpecError or UnsupportedError for options that do not fit.
@@ -78,7 +80,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
-    precision, nest = PRECISIONS["f32"], _GroupNest(plan)
+    precision, nest = PRECISIONS["f32"], nest_of(plan)
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
         "packed_size": [Return(4 * plan.packed_elements)],
@@ -96,7 +98,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupNest:
+class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
 
     plan: MappedPlan
@@ -109,6 +111,7 @@ class _GroupNest:
         lines = [
             Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
             for name, extent in zip(("rows", "columns"), plan.shared_elements, strict=True)
+            if extent
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)
         groups = loop("tile", plan.groups, *self.places_of_tile(), *lines, items)
@@ -123,17 +126,23 @@ class _GroupNest:
         """Return the definitions of where a tile begins: its batch, row and column."""
         plan, tile = self.plan, Variable("tile")
         along_rows, along_columns = plan.blocks
+        row, column = tile // along_columns % along_rows, tile % along_columns
+        if plan.along_rows:
+            row, column = tile % along_rows, tile // along_rows % along_columns
         statements: list[LoopStatement] = [
-            Let("column", tile % along_columns * plan.columns),
-            Let("row", tile // along_columns % along_rows * plan.rows),
+            Let("column", column * plan.columns),
+            Let("row", row * plan.rows),
         ]
         rest = tile // (along_rows * along_columns)
         return [*statements, *_digits(plan.batches, rest)]
 
     def item(self) -> Block:
         """Return what a work-item does: the sums of its register tile, and their epilogue."""
-        plan, kernel = self.plan, self.plan.kernel
-        lanes, tall = kernel.lanes, plan.item_columns
+        plan, kernel, at = self.plan, self.plan.kernel, Variable("at")
+        lanes, tall, wide = kernel.lanes, plan.item_columns, plan.item_rows
+        row, column = at // tall * kernel.rows, at % tall * lanes
+        if plan.along_rows:
+            row, column = at % wide, at // wide * lanes
         out = plan.contraction.out.offset(plan.strides[plan.contraction.out.array])
         tile = {
             "rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows, "lanes": lanes,
@@ -142,8 +151,8 @@ class _GroupNest:
         sums = Buffer("acc", "ps_acc", as_index(kernel.rows * kernel.vecs), Scope.REGISTER)
         return block(
             Let("t", Fields(tuple(tile.items())), "ps_tile"),
-            Let("own_row", Variable("at") // tall * kernel.rows),
-            Let("own_column", Variable("at") % tall * lanes),
+            Let("own_row", row),
+            Let("own_column", column),
             Declare(sums),
             Invoke("ps_begin", (Named("acc"), Named("t"), Address(Named("y")), 0)),
             *self.places_of_rows(),
@@ -152,16 +161,6 @@ class _GroupNest:
         )
 
     # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
-
-    @property
-    def guarded(self) -> dict[str, tuple[Affine, int]]:
-        """The subscripts of x that leave its axes, and the axes' sizes, by names of places."""
-        a, extents = self.plan.contraction.a, self.plan.contraction.extents
-        return {
-            f"x_axis{axis}": (subscript, size)
-            for axis, (subscript, size) in enumerate(zip(a.index, a.shape, strict=True))
-            if subscript.reach(extents)[0] < 0 or subscript.reach(extents)[1] >= size
-        }
 
     @property
     def offset_of_x(self) -> Affine:
@@ -178,7 +177,7 @@ class _GroupNest:
         """Elements of x that are copied at once: a vector, where none leaves a step's dimension."""
         lanes, last = self.plan.kernel.lanes, self.plan.deep[-1].name
         whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
-        still = not any(subscript.coef(last) for subscript, _ in self.guarded.values())
+        still = not any(subscript.coef(last) for subscript, _ in self.plan.guarded.values())
         places = (coef for name, coef in self.offset_of_x.terms if name != last)
         aligned = not any(coef % lanes for coef in (*places, self.offset_of_x.const))
         return lanes if self.steps_touch and whole and still and aligned else 1
@@ -199,9 +198,9 @@ class _GroupNest:
 
     def places_of_rows(self) -> list[LoopStatement]:
         """Return the places in x of the item's rows, without what reductions add to them."""
-        guarded = {name: subscript for name, (subscript, _) in self.guarded.items()}
+        guarded = {name: subscript for name, (subscript, _) in self.plan.guarded.items()}
         names = {"x_at": self.offset_of_x, **guarded}
-        at = self._at((*self.plan.row_dims, *self.plan.batches))
+        at = self.at((*self.plan.row_dims, *self.plan.batches))
         stores = [
             Store(name, Variable("i"), linear(dict(place.terms), at, place.const))
             for name, place in names.items()
@@ -216,12 +215,12 @@ class _GroupNest:
     def copy_rows(self) -> LoopStatement:
         """Return the copy of a step's part of A; what lies outside of x, or of the sum, is 0."""
         plan, i = self.plan, Variable("i")
-        at = self._at((*plan.around, *plan.deep))
-        conditions = [*self._tail("row", plan.rows, plan.row_count), *self._depth()]
-        for name, (subscript, size) in self.guarded.items():
-            conditions += inside(_place(name, i) + linear(dict(subscript.terms), at), size)
-        place = _place("x_at", i) + linear(dict(self.offset_of_x.terms), at)
-        real, line = every(conditions), plan.rows + plan.copy.pad
+        at = self.at((*plan.around, *plan.deep))
+        conditions = [*self.tail("row", plan.rows, plan.row_count), *self._depth()]
+        for name, (subscript, size) in self.plan.guarded.items():
+            conditions += inside(place_at(name, i) + linear(dict(subscript.terms), at), size)
+        place = place_at("x_at", i) + linear(dict(self.offset_of_x.terms), at)
+        real, line = every(conditions), plan.rows + plan.pad
         to = self._line("rows", line)
         if self.vectors == 1:
             copy: LoopStatement = Store("rows", to, _if(real, Element("x", place)))
@@ -233,12 +232,12 @@ class _GroupNest:
     def copy_columns(self) -> LoopStatement:
         """Return the copy of a step's part of B: vectors of packed weights, else elements."""
         plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
-        to = self._line("columns", plan.columns + plan.copy.pad)
+        to = self._line("columns", plan.columns + plan.pad)
         column, lanes = Variable("column") + Variable("own"), plan.kernel.lanes
         if not plan.contraction.packs_b:
             line, wide = Variable("k") + Variable("step"), plan.columns // lanes
             for dim in reversed((*plan.batches, *plan.around)):
-                line = line + iterator(dim.name) * self._lines_of(dim)
+                line = line + iterator(dim.name) * self.lines_of(dim)
             own = [Let("own", number % wide * lanes), Let("step", number // wide)]
             source = Address(Named("packed"), line * plan.padded_columns + column)
             copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
@@ -249,8 +248,8 @@ class _GroupNest:
         size = plan.depth if touch else plan.columns
         names = ("step", "own") if touch else ("own", "step")
         own = [Let(names[0], number % size), Let(names[1], number // size)]
-        at = {**self._at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
-        real = every([*self._tail("column", plan.columns, plan.column.extent), *self._depth()])
+        at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
+        real = every([*self.tail("column", plan.columns, plan.column.extent), *self._depth()])
         value = _if(real, Element("packed", linear(dict(offset.terms), at, offset.const)))
         return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
 
@@ -274,7 +273,7 @@ class _GroupNest:
         turn = Variable("turn") * (self.plan.depth * line) if self.turns else as_index(0)
         return turn + Variable("step") * line + Variable("own")
 
-    def _tail(self, start: str, size: int, count: int) -> list[Condition]:
+    def tail(self, start: str, size: int, count: int) -> list[Condition]:
         """Return the condition that a line of a tile exists, where tiles reach beyond ``count``."""
         if count % size == 0:
             return []
@@ -287,7 +286,7 @@ class _GroupNest:
             return []
         return [compare(Variable("k") + Variable("step"), "<", plan.deep_extent)]
 
-    def _lines_of(self, dim: Dim) -> int:
+    def lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
         plan, count = self.plan, self.plan.padded_deep
         for other in reversed((*plan.batches, *plan.around)):
@@ -296,7 +295,7 @@ class _GroupNest:
             count *= other.extent
         return count
 
-    def _at(self, dims: Sequence[Dim]) -> At:
+    def at(self, dims: Sequence[Dim]) -> At:
         return {dim.name: iterator(dim.name) for dim in dims}
 
     # Sums.
@@ -304,12 +303,12 @@ class _GroupNest:
     @property
     def turns(self) -> bool:
         """Return whether steps take turns in several places of the group's memory."""
-        return self.plan.copy.stages > 1
+        return self.plan.stages > 1
 
     def reduction(self) -> list[LoopStatement]:
         """Return all steps: loops over the other reductions, and those along the deep one."""
         plan, kernel = self.plan, self.plan.kernel
-        lines = [size + plan.copy.pad for size in (plan.rows, plan.columns)]
+        lines = [size + plan.pad for size in (plan.rows, plan.columns)]
         turn = Variable("turn") * plan.depth if self.turns else as_index(0)
         factors = [
             Address(Named(name), turn * line + Variable(own))
@@ -326,7 +325,7 @@ class _GroupNest:
             Invoke("ps_run_lines", tuple(operands)),
         ]
         if self.turns:
-            body.insert(0, Let("turn", self._step_number() % plan.copy.stages))
+            body.insert(0, Let("turn", self._step_number() % plan.stages))
         else:
             body.append(Barrier())
         nest: LoopStatement = loop("k", plan.padded_deep, *body, step=plan.depth)
@@ -345,16 +344,19 @@ class _GroupNest:
         plan, kernel, i = self.plan, self.plan.kernel, Variable("i")
         first = Variable("row") + Variable("own_row")
         column = Variable("column") + Variable("own_column")
-        at = {**self._at((*plan.row_dims, *plan.batches)), plan.column.name: column}
+        at = {**self.at((*plan.row_dims, *plan.batches)), plan.column.name: column}
         place = linear(dict(out.terms), at, out.const)
+        step = plan.row_step
         operands = (
-            Named("acc"), Named("t"), Named("y_at"), plan.row_count - first,
+            Named("acc"), Named("t"), Named("y_at"), (plan.row_count - first + step - 1) // step,
             plan.column.extent - column, plan.item_columns * kernel.lanes,
             Address(Named("y")), AddressOf("e"),
         )  # fmt: skip
         return [
             Declare(Buffer("y_at", "ps_place", as_index(kernel.rows), Scope.STACK)),
-            loop("i", kernel.rows, *_digits(plan.row_dims, first + i), Store("y_at", i, place)),
+            loop(
+                "i", kernel.rows, *_digits(plan.row_dims, first + i * step), Store("y_at", i, place)
+            ),
             Let("e", self.epilogue(at), "ps_epilogue"),
             Invoke("ps_end_lines", operands),
         ]
@@ -386,7 +388,7 @@ class _GroupNest:
             i = Variable("i")
             return [loop("i", prod(w.shape), Store("packed", i, Element("w", i)))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
-        at = self._at((*plan.batches, *plan.around, *plan.deep, plan.column))
+        at = self.at((*plan.batches, *plan.around, *plan.deep, plan.column))
         element = Element("w", linear(dict(offset.terms), at, offset.const))
         real = compare(iterator(plan.column.name), "<", plan.column.extent)
         if plan.padded_deep > plan.deep_extent:
@@ -409,7 +411,7 @@ def _digits(dims: Sequence[Dim], number: Index) -> list[Let]:
     return digits
 
 
-def _place(name: str, at: Index) -> Index:
+def place_at(name: str, at: Index) -> Index:
     """Return an element of an item's own places as an integer."""
     return TableEntry(name, (at,))
 
