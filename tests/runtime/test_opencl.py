@@ -16,6 +16,7 @@ from polysci.export.network_project import write_freestanding, write_package
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong, tensors
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
 from polysci.space.directives.copy import Copy
@@ -75,7 +76,9 @@ def test_layers_are_exact(text: str, layout: str, threads: int, target: Target) 
 
 
 PRODUCTS = (*LAYERS, "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1",
-            "g10mb2ic10ih9oc10oh5kh3ph1sh2", "g3mb1ic6ih5oc12oh5kh3ph1")  # fmt: skip
+            "g10mb2ic10ih9oc10oh5kh3ph1sh2", "g3mb1ic6ih5oc12oh5kh3ph1",
+            "bwd_d mb2ic20ih9oc24oh5kh3ph1sh2", "bwd_d g6mb2ic6ih7oc6oh4kh3ph1sh2",
+            "bwd_w mb2ic6ih7oc8oh4kh3ph1sh2")  # fmt: skip
 
 
 @pytest.mark.parametrize("where", ["grouped", "mobile"])
@@ -94,7 +97,7 @@ def test_groups_are_exact(
     x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
     bias = integers((problem.y_shape[problem.bias_axis],), 3)
     words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}
-    packed = primitive.pack_weights(w)
+    packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
     assert np.array_equal(primitive(x, packed), problem.reference(x, w))
 

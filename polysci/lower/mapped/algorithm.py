@@ -71,17 +71,11 @@ class MappedGroups(Algorithm[MappedPlan]):
         """The schedules of least predicted time; sums are in the order of the nest."""
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm mapped: {why}")
-        every = []
-        for schedule in _space(context):
-            plan = resolve(context.contraction, context.strides, schedule)
-            work = work_of(plan)
-            if work.resident(context):
-                every.append(Candidate(schedule, work.seconds(context)))
-        ordered = sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
+        ordered = rank(context)
         return ordered if count is None else ordered[: count + limits.kinds]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
-        return work_of(self.resolve(problem, schedule, 1)).seconds(context)
+        return predict(context, schedule)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
@@ -92,7 +86,7 @@ class MappedGroups(Algorithm[MappedPlan]):
         return resolve(roles, strides, schedule)
 
     def lower(self, plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
-        return lower_mapped(plan, options, GroupNest if plan.copy else ReadingNest)
+        return lower(plan, options)
 
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
@@ -104,6 +98,32 @@ class MappedGroups(Algorithm[MappedPlan]):
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
         whole = replace(request, context=replace(context, threads=context.target.cores))
         return MappedExplanation(whole, plan, work_of(plan))
+
+
+def maps(context: Context) -> bool:
+    """Return whether the target has kernels for groups that compute the contraction."""
+    kernels = family(FAMILY, context.target.isa.name, "f32")
+    return bool(kernels) and not refusal(context.contraction)
+
+
+def rank(context: Context) -> list[Candidate]:
+    """Return all schedules by which groups compute a contraction, best first."""
+    every = []
+    for schedule in _space(context):
+        work = work_of(resolve(context.contraction, context.strides, schedule))
+        if work.resident(context):
+            every.append(Candidate(schedule, work.seconds(context)))
+    return sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
+
+
+def predict(context: Context, schedule: Schedule) -> float:
+    """Return the predicted seconds of a contraction by groups. Raises as ``resolve`` does."""
+    return work_of(resolve(context.contraction, context.strides, schedule)).seconds(context)
+
+
+def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
+    """Return the primitive of a plan: with copies, or of items that read."""
+    return lower_mapped(plan, options, GroupNest if plan.copy else ReadingNest)
 
 
 def _space(context: Context) -> Iterator[Schedule]:

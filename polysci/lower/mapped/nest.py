@@ -364,9 +364,10 @@ class GroupNest:
     def epilogue(self, at: At) -> Value:
         """Return what is done to sums: factors, bias, residual, and the function behind them."""
         contraction = self.plan.contraction
-        axis = contraction.bias_axis
-        along = contraction.out.index[axis] if axis is not None else None
-        n = linear(dict(along.terms), at, along.const) if along else at[self.plan.column.name]
+        axis, axes = contraction.bias_axis, contraction.out.index
+        if axis is None:  # that of the columns
+            axis = next(at for at, own in enumerate(axes) if own.coef(self.plan.column.name))
+        n = linear(dict(axes[axis].terms), at, axes[axis].const)
         value: Value = RoutineResult("ps_shifted", (Named("g"), as_index(n), 0))
         factors = (contraction.alpha, contraction.beta)
         if factors != (1, 1):

@@ -239,6 +239,17 @@ def form_of(
     )  # fmt: skip
 
 
+def form_of_part(plan: MappedPlan, part: Contraction) -> Schedule:
+    """Return the schedule of a part of a plan's contraction: the same tiles, steps that fit it."""
+    deep = (deep_dims if plan.copy else read_dim)(part)
+    depth = min(plan.depth, prod(dim.extent for dim in deep))
+    if plan.copy is None and leaves(part, deep):
+        depth = 1
+    return form_of(
+        part, plan.kernel, plan.rows, plan.columns, depth, plan.copy, along_rows=plan.along_rows
+    )
+
+
 def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> MappedPlan:
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     if why := refusal(contraction):
