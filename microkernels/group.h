@@ -12,10 +12,10 @@ PS_INLINE void ps_copy_across(PS_LOCAL ps_shared *to, int line, const ps_x *x, i
         to[i * line] = ps_lane(v, i);
 }
 
-/* A vector of neighbours of packed weights into one line. */
+/* A vector of neighbours of packed weights into one line: panels lie on whole vectors. */
 PS_INLINE void ps_copy_along(PS_LOCAL ps_shared *to, const ps_b *from)
 {
-    ps_store_shared(to, ps_load(from));
+    ps_store_shared(to, ps_load_aligned(from));
 }
 
 /* acc += A * B over `depth` steps.  Rows of A are neighbours; vectors of B lie `apart`, so that the
@@ -52,9 +52,18 @@ PS_INLINE ps_vec ps_read_apart(const ps_x *p, int64_t apart, int64_t used)
     return ps_load(x);
 }
 
+/* Vector v of a step of B: of a panel, whole and where vectors lie, where b_col is 0. */
+PS_INLINE ps_vec ps_read_columns(const ps_b *b, int v, int64_t b_col, int64_t columns,
+                                 int64_t apart)
+{
+    if (b_col == 0)
+        return ps_load_aligned(b + v * apart);
+    return ps_read_apart(b + v * apart * b_col, b_col, columns - v * apart);
+}
+
 /* acc += A * B over `depth` steps, a_k and b_k apart, of what the item reads itself.  Row i of A lies
  * at places[i] of x; it is zero where that is below 0.  Vectors of B lie `apart`, and have columns
- * below `columns`, b_col from each other. */
+ * below `columns`, b_col from each other; 0: B is a panel. */
 PS_INLINE void ps_read_rows(ps_acc *acc, ps_tile t, const ps_x *x, const ps_place *places,
                             int64_t a_k, const ps_b *b, int64_t b_k, int64_t b_col, int depth,
                             int64_t columns, int64_t apart)
@@ -72,7 +81,7 @@ PS_INLINE void ps_read_rows(ps_acc *acc, ps_tile t, const ps_x *x, const ps_plac
         for (int j = 0; j < many; ++j, b += b_k) {
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v) {
-                const ps_vec bv = ps_read_apart(b + v * apart * b_col, b_col, columns - v * apart);
+                const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
                 PS_UNROLL
                 for (int i = 0; i < t.rows; ++i) {
                     const ps_vec a = ps_splat(ps_lane(av[i], j));
@@ -93,7 +102,7 @@ PS_INLINE void ps_read_channels(ps_acc *acc, ps_tile t, const ps_x *x, const ps_
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
             const int64_t used = columns - v * apart;
-            const ps_vec bv = ps_read_apart(b + v * apart * b_col, b_col, used);
+            const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i) {
                 const ps_x *row = x + places[i] + v * apart * a_col;

@@ -3,7 +3,7 @@
 /* A vector that is in a register here, if the compiler likes. */
 #define PS_SETTLE(x) ((void)0)
 
-typedef struct {
+typedef struct alignas(4 * PS_LANES) {
     float lane[PS_LANES];
 } ps_vec;
 #define PS_EACH_LANE(value)                                                                        \
@@ -16,6 +16,11 @@ typedef struct {
 PS_INLINE ps_vec ps_splat(float x) { PS_EACH_LANE(x); }
 PS_INLINE ps_vec ps_zero(void) { return ps_splat(0.0f); }
 PS_INLINE ps_vec ps_load(const float *p) { PS_EACH_LANE(p[i]); }
+/* Where p is a multiple of a vector: one instruction. */
+PS_INLINE ps_vec ps_load_aligned(const float *p)
+{
+    return *(const ps_vec *)p;
+}
 PS_INLINE ps_vec ps_load_first(const float *p, int lanes) { PS_EACH_LANE(i < lanes ? p[i] : 0.0f); }
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {

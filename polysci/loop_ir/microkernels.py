@@ -593,11 +593,14 @@ def _read_vectors(
     user: User, b: Pointer, steps: Integers, b_k: int, b_col: int, columns: int, apart: int,
     vecs: int,
 ) -> Array:  # fmt: skip
-    """Return vectors of columns below ``columns`` for some steps; zeros behind them."""
+    """Return vectors of columns below ``columns`` for some steps; zeros behind them.
+
+    With a ``b_col`` of 0 they lie in a panel, which has all of them.
+    """
     places = (np.arange(vecs)[:, None] * apart + np.arange(user.unit.lanes)).ravel()
-    real = places < columns
+    real = places < (columns if b_col else places.max() + 1)
     lines = np.zeros((len(steps), len(places)), np.float32)
-    lines[:, real] = user.read(b, steps[:, None] * b_k + places[real] * b_col)
+    lines[:, real] = user.read(b, steps[:, None] * b_k + places[real] * (b_col or 1))
     return lines
 
 

@@ -18,14 +18,15 @@ from polysci.loop_ir.index import (
     IndexLike,
     TableEntry,
     Variable,
+    Within,
     as_index,
     compare,
     every,
-    inside,
     iterator,
     linear,
 )
 from polysci.loop_ir.nodes import (
+    INTEGER,
     Address,
     AddressOf,
     Alternative,
@@ -66,6 +67,9 @@ from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
 ZERO: Final = Constant(0.0)
+NUMBER: Final = "deep"  # of a product along the dimensions of the steps
+NARROW: Final = "int32"  # of numbers that it holds: devices divide, add and compare these faster
+MOST_NARROW: Final = 1 << 30  # of the elements of x whose places it holds
 At = Mapping[str, IndexLike]  # by dimension
 
 
@@ -196,6 +200,11 @@ class GroupNest:
         deep = plan.depth // self.vectors
         return [Let("own", number // deep), Let("step", number % deep * self.vectors)]
 
+    def kind_of_place(self, name: str) -> str:
+        """Return the type of a row's places in x, or along one of its axes."""
+        few = prod(self.plan.contraction.a.shape) <= MOST_NARROW
+        return NARROW if few or name != "x_at" else "ps_place"
+
     def places_of_rows(self) -> list[LoopStatement]:
         """Return the places in x of the item's rows, without what reductions add to them."""
         guarded = {name: subscript for name, (subscript, _) in self.plan.guarded.items()}
@@ -208,7 +217,10 @@ class GroupNest:
         rows = _digits(self.plan.row_dims, Variable("row") + Variable("own"))
         extent = as_index(self.row_share)
         return [
-            *(Declare(Buffer(name, "ps_place", extent, Scope.STACK)) for name in names),
+            *(
+                Declare(Buffer(name, self.kind_of_place(name), extent, Scope.STACK))
+                for name in names
+            ),
             loop("i", self.row_share, *self.row_element(), *rows, *stores),
         ]
 
@@ -218,7 +230,7 @@ class GroupNest:
         at = self.at((*plan.around, *plan.deep))
         conditions = [*self.tail("row", plan.rows, plan.row_count), *self._depth()]
         for name, (subscript, size) in self.plan.guarded.items():
-            conditions += inside(place_at(name, i) + linear(dict(subscript.terms), at), size)
+            conditions.append(Within(place_at(name, i) + linear(dict(subscript.terms), at), size))
         place = place_at("x_at", i) + linear(dict(self.offset_of_x.terms), at)
         real, line = every(conditions), plan.rows + plan.pad
         to = self._line("rows", line)
@@ -258,6 +270,8 @@ class GroupNest:
         plan, share = self.plan, -(-count // self.plan.items)
         names = names_in(copy)
         deep = [let for let in self._deep() if let.name in names]
+        if NUMBER in names_in(tuple(deep)):
+            deep.insert(0, Let(NUMBER, Variable("k") + Variable("step"), NARROW))
         copies: list[LoopStatement] = [*own, *deep, copy]
         if share * plan.items != count:
             number = Variable("i") * plan.items + Variable("at")
@@ -266,7 +280,7 @@ class GroupNest:
 
     def _deep(self) -> list[Let]:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
-        return _digits(self.plan.deep, Variable("k") + Variable("step"))
+        return _digits(self.plan.deep, Variable(NUMBER), NARROW)
 
     def _line(self, name: str, line: int) -> Index:
         """Return the place of an item's element in the lines of A or B."""
@@ -402,13 +416,13 @@ class GroupNest:
         return [body]
 
 
-def _digits(dims: Sequence[Dim], number: Index) -> list[Let]:
+def _digits(dims: Sequence[Dim], number: Index, kind: str = INTEGER) -> list[Let]:
     """Return the definitions of dimensions whose mixed-radix digits make a number."""
     below, digits = prod(dim.extent for dim in dims), list[Let]()
     for at, dim in enumerate(dims):
         below //= dim.extent
         digit = number // below
-        digits.append(Let(iterator(dim.name).name, digit % dim.extent if at else digit))
+        digits.append(Let(iterator(dim.name).name, digit % dim.extent if at else digit, kind))
     return digits
 
 

@@ -11,10 +11,10 @@ from polysci.loop_ir.index import (
     Condition,
     Index,
     Variable,
+    Within,
     as_index,
     choose,
     every,
-    inside,
     iterator,
     linear,
 )
@@ -31,7 +31,7 @@ from polysci.loop_ir.nodes import (
     Value,
     loop,
 )
-from polysci.lower.mapped.nest import GroupNest, place_at
+from polysci.lower.mapped.nest import NARROW, GroupNest, place_at
 from polysci.polyhedral.contraction import Dim
 
 NOWHERE: Final = -1  # the place of a row that is not real in a step
@@ -49,6 +49,10 @@ class ReadingNest(GroupNest):
     def row_element(self) -> list[LoopStatement]:
         """Return the definition of the item's row ``i`` in the tile."""
         return [Let("own", Variable("own_row") + Variable("i") * self.plan.row_step)]
+
+    def kind_of_place(self, name: str) -> str:
+        """Return the type of a row's places: those in x are an operand of kernels."""
+        return "ps_place" if name == "x_at" else NARROW
 
     @property
     def deep(self) -> Dim:
@@ -88,7 +92,7 @@ class ReadingNest(GroupNest):
         i, at = Variable("i"), self.at(self._outside)
         conditions = self.tail("row", self.plan.rows, self.plan.row_count)
         for name, (subscript, size) in self.plan.guarded.items():
-            conditions += inside(place_at(name, i) + linear(dict(subscript.terms), at), size)
+            conditions.append(Within(place_at(name, i) + linear(dict(subscript.terms), at), size))
         return conditions
 
     def _places(self) -> list[LoopStatement]:
@@ -125,7 +129,10 @@ class ReadingNest(GroupNest):
         return Invoke("ps_read_channels" if plan.channels else "ps_read_rows", operands)
 
     def _panel(self, column: Index) -> tuple[Index, Sequence[Value]]:
-        """Return where the factors of a step lie in B, and how far apart steps and columns are."""
+        """Return where the factors of a step lie in B, and how far apart steps and columns are.
+
+        Columns of packed weights are 0 apart: they lie in panels.
+        """
         plan = self.plan
         dims = (*plan.batches, *plan.around, *plan.deep)
         if plan.contraction.packs_b:
@@ -137,4 +144,4 @@ class ReadingNest(GroupNest):
         for dim in (*plan.batches, *plan.around):
             line = line + iterator(dim.name) * self.lines_of(dim)
         wide = plan.padded_columns
-        return line * wide + column, [as_index(wide), as_index(1)]
+        return line * wide + column, [as_index(wide), as_index(0)]
