@@ -52,6 +52,7 @@ PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
 {
     PS_EACH_LANE(x.lane[i] < y.lane[i] ? x.lane[i] : y.lane[i]);
 }
+PS_INLINE ps_vec operator-(ps_vec x, ps_vec y) { PS_EACH_LANE(x.lane[i] - y.lane[i]); }
 /* Lane i of the result is lane i ^ d of x; d is a power of two below PS_LANES. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d) { PS_EACH_LANE(x.lane[i ^ d]); }
 /* The even elements of both, the first of them first, and the odd ones. */

@@ -111,10 +111,14 @@ def candidates(
     """
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
-    ranked = [
-        _in_order(algorithm, problem, context, count, limits)
-        for algorithm in _algorithms(problem, context.target, chosen)
-    ]
+    ranked, refused = list[Sequence[Candidate]](), list[UnsupportedError]()
+    for row in _algorithms(problem, context.target, chosen):
+        try:
+            ranked.append(_in_order(row, problem, context, count, limits))
+        except UnsupportedError as error:
+            refused.append(error)
+    if refused and not ranked:
+        raise refused[0]
     return _merge(ranked, None if count is None else count + kinds)
 
 

@@ -334,8 +334,16 @@ class ResiduesExplanation:
 
     def render(self, width: int | None = None) -> str:
         classes = {"Residue classes": columns([*self._classes()], (0, 3))}
-        head = self.request.render(sum(self.seconds), classes, width)
+        head = self._whole.render(sum(self.seconds), classes, width)
         return f"{head}\n\n{explain.render(self.most, width)}" if self.most else f"{head}\n"
+
+    @property
+    def _whole(self) -> ExplainRequest:
+        """The request; groups take all of a device."""
+        request, context = self.request, self.request.context
+        if not request.schedule.mapped:
+            return request
+        return replace(request, context=replace(context, threads=context.target.cores))
 
     def _classes(self) -> Iterator[tuple[str, ...]]:
         yield ("pixels", "of them", "taps", "schedule", "predicted")

@@ -15,7 +15,9 @@ from polysci.ops.model import model_of
 from polysci.runtime.primitive import load_primitive
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
+from tests.lower.mapped.test_parts import CASES as PARTS
 from tests.lower.mapped.test_reading import CASES, schedule_of
+from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.support.cuda_emulation import (
     ORDERS,
     EmulatedCuda,
@@ -24,7 +26,13 @@ from tests.support.cuda_emulation import (
     emulated,
     run_sanitized,
 )
-from tests.support.device_cases import LAYERS, integers, recurrent, two_layers
+from tests.support.device_cases import (
+    LAYERS,
+    check_device_layer,
+    integers,
+    recurrent,
+    two_layers,
+)
 from tests.support.onnxmodels import reals
 
 if shutil.which("g++") is None:
@@ -57,6 +65,19 @@ def test_items_that_read_are_exact(case: tuple[str, str, str, int, int, int, boo
         x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
         result = primitive(x, w if model_of(problem)[1].packs_b else primitive.pack_weights(w))
         assert np.allclose(result, problem.reference(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != 1))
+             for at, case in enumerate((*WINOGRAD, *PARTS))],
+)  # fmt: skip
+def test_parts_are_exact(case: tuple[str, str, str]) -> None:
+    """Several launches: transforms and products, or a product for each residue class."""
+    text, layout, words = case
+    with emulated() as backend:
+        check_device_layer(
+            parse_problem(text, layout), words.replace("opencl4", "cuda4"), backend.name
+        )
 
 
 @pytest.mark.exhaustive

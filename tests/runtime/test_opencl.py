@@ -22,8 +22,17 @@ from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
 from polysci.space.directives.copy import Copy
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
+from tests.lower.mapped.test_parts import CASES as PARTS
+from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.network.test_whole_models import MODELS, arrays_for
-from tests.support.device_cases import LAYERS, integers, long_steps, recurrent, two_layers
+from tests.support.device_cases import (
+    LAYERS,
+    check_device_layer,
+    integers,
+    long_steps,
+    recurrent,
+    two_layers,
+)
 from tests.support.onnxmodels import model, node, reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
@@ -100,6 +109,21 @@ def test_groups_are_exact(
     packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
     assert np.array_equal(primitive(x, packed), problem.reference(x, w))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != 1))
+             for at, case in enumerate((*WINOGRAD, *PARTS))],
+)  # fmt: skip
+def test_parts_are_exact(case: tuple[str, str, str], target: Target) -> None:
+    """Several launches: transforms and products, or a product for each residue class."""
+    text, layout, words = case
+    check_device_layer(parse_problem(text, layout), words, target.backend)
+
+
+def test_groups_that_are_refused_are_named(target: Target) -> None:
+    with pytest.raises(UnsupportedError, match="algorithm winograd: no tiles of groups for opencl"):
+        polysci.compile(WINOGRAD[1][0], "estimate", target=target, algorithm="winograd")
 
 
 @pytest.mark.parametrize("activation", ["gelu", pytest.param("mish", marks=pytest.mark.exhaustive)])

@@ -74,6 +74,7 @@ def target_of(device: Any, number: int) -> Target:
         Memory("memory", device.global_mem_size, cores=0, kind="global"),
     )
     features = tuple(f"opencl{width}" for width in (4, 8, 16) if width <= lanes)
+    features += ("fp64",) * bool(device.double_fp_config)
     return Target(
         DEVICE_ISAS[f"opencl{lanes}"], features, memories, device.max_compute_units,
         f"{device.name.strip()} ({device.platform.name.strip()})", backend=f"{PREFIX}:{number}",
