@@ -31,7 +31,8 @@ class GroupWork:
 
     ``steps`` of ``depth`` products follow each other, behind copies of ``copied`` elements and
     ``waits`` barriers each. ``shared`` are the bytes of a group's memory, ``compulsory`` those that
-    must come from the device's memory or go there.
+    must come from the device's memory or go there. ``held`` are the groups that a compute unit
+    holds at a time, where a compiler told; 0: they are guessed.
     """
 
     groups: int
@@ -44,6 +45,7 @@ class GroupWork:
     waits: int
     shared: int
     compulsory: int
+    held: int = 0
 
     @property
     def warps(self) -> int:
@@ -52,6 +54,8 @@ class GroupWork:
 
     def resident(self, context: Context) -> int:
         """Return the groups that a compute unit holds at a time; 0: a group is too large."""
+        if self.held:
+            return self.held
         registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
         if self.shared > MOST_SHARED:
             return 0

@@ -70,6 +70,12 @@ class MappedGroups(Algorithm[MappedPlan]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return work_of(self.resolve(problem, schedule, 1)).seconds(context)
 
+    def predict_held(
+        self, problem: Problem, context: Context, schedule: Schedule, held: int
+    ) -> float | None:
+        work = work_of(self.resolve(problem, schedule, 1))
+        return replace(work, held=held).seconds(context)
+
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
         return work_of(plan).bound(context)

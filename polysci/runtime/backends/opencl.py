@@ -182,6 +182,7 @@ class OpenCL:
 
     number: int = 0
     measured: bool = True
+    occupancy: None = None
 
     @property
     def name(self) -> str:
