@@ -59,6 +59,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped.legality import check_groups
 from polysci.lower.mapped.plan import MappedPlan
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import PRECISIONS
@@ -72,18 +73,21 @@ At = Mapping[str, IndexLike]  # by dimension
 def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     """Return a contraction by tiles of groups; the interface is every primitive's.
 
-    Raises SpecError or UnsupportedError for options that do not fit.
+    Raises SpecError or UnsupportedError for options that do not fit, and IllegalScheduleError where
+    a barrier lacks.
     """
     interface.check_symbol(options.symbol)
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
     precision, nest = PRECISIONS["f32"], _GroupNest(plan)
+    run = nest.run()
+    check_groups(block(*run))
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
         "packed_size": [Return(4 * plan.packed_elements)],
         "pack_weights": nest.packing(),
-        "run": [*nest.run(), Return(interface.OK)],
+        "run": [*run, Return(interface.OK)],
     }
     rows = reversed(interface.functions(precision))
     functions = [row.define(options.symbol, block(*bodies[row.role])) for row in rows]
