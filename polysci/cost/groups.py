@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from polysci.cost.estimate import Context
+from polysci.cost.warps import SECTOR
 
 WARP: Final = 32  # work-items that take an instruction together
 LANES: Final = 128  # multiplications of f32 a clock and compute unit, where nothing else is known
@@ -31,7 +32,10 @@ class GroupWork:
 
     ``steps`` of ``depth`` products follow each other, behind copies of ``copied`` elements and
     ``waits`` barriers each. ``shared`` are the bytes of a group's memory, ``compulsory`` those that
-    must come from the device's memory or go there. ``held`` are the groups that a compute unit
+    must come from the device's memory or go there; all copies read ``fetched`` elements. ``across``
+    are the items along the columns of a tile, neighbours of each other. ``fronts`` are the turns of
+    a group's memory, and ``sectors`` those of its copies, that were counted in a step; 0: they were
+    not. ``held`` are the groups that a compute unit
     holds at a time, where a compiler told; 0: they are guessed.
     """
 
@@ -45,6 +49,10 @@ class GroupWork:
     waits: int
     shared: int
     compulsory: int
+    fetched: int = 0
+    across: int = WARP
+    fronts: int = 0
+    sectors: int = 0
     held: int = 0
 
     @property
@@ -70,17 +78,27 @@ class GroupWork:
         return -(-self.groups // context.target.cores)
 
     def busy(self, context: Context) -> float:
-        """Return the seconds of a group's products, or of the reads of their factors."""
-        products = self.steps * self.depth * self.items * self.rows * 4 * self.vectors
-        # A row's elements are read by all items of a warp at once, four of them at a time.
-        reads = -(-self.rows // 4) + self.vectors * WARP * 16 // WAVEFRONT
-        fronts = self.steps * self.depth * self.warps * reads
-        return max(2e-9 * products / context.peak, fronts / clock(context))
+        """Return the least seconds of a group's products: of sums, reads of factors, or issues.
+
+        Four elements of a row, or a vector, are read at a time; items that read the same ones get
+        them together.
+        """
+        lines = self.steps * self.depth
+        sums, loads = self.rows * 4 * self.vectors, -(-self.rows // 4) + self.vectors
+        near, far = min(WARP, self.across), -(-WARP // self.across)
+        rows, columns = (-(-16 * items // WAVEFRONT) for items in (far, near))
+        fronts = -(-self.rows // 4) * rows + self.vectors * columns
+        clocks = max(fronts, (sums + loads) / ISSUES) * lines * self.warps
+        return max(2e-9 * lines * self.items * sums / context.peak, clocks / clock(context))
 
     def bound(self, context: Context) -> float:
-        """Return the seconds below which no launch can be."""
-        moved = self.compulsory / context.machine.memory_all
-        read = self.waves(context) * self.steps * 4 * self.copied / _fill(context)
+        """Return the seconds below which no launch can be.
+
+        The last cache may hold its size of all bytes from before; the first ones serve no copy.
+        """
+        missed = max(0, self.compulsory - context.target.last_level.size)
+        moved = missed / context.machine.memory_all
+        read = 4 * self.fetched / (context.target.cores * filled(context))
         return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
     def seconds(self, context: Context) -> float:
@@ -91,14 +109,18 @@ class GroupWork:
         """
         together = min(self.resident(context), self.waves(context))
         copies = self.copied / WARP * COPY_INSTRUCTIONS / ISSUES / clock(context)
-        step = self.busy(context) / self.steps + copies
+        busy = max(self.busy(context) / self.steps, self.fronts / clock(context))
+        step = busy + copies
         waiting = self.waits * LATENCY / clock(context)
         turns = -(-self.waves(context) // together)
         taken = turns * self.steps * max(together * step, step + waiting)
-        return max(taken, self.bound(context))
+        moved = self.compulsory / context.machine.memory_all
+        copied = max(4 * self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
+        read = copied / filled(context)
+        return max(taken, self.bound(context), 1e-9 * moved, 1e-9 * read)
 
 
-def _fill(context: Context) -> float:
+def filled(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
     known = context.target.last_level.bandwidth
     return known or 1e-9 * FILLED * clock(context)

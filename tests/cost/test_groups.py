@@ -44,7 +44,7 @@ def best(text: str, name: str) -> str:
 def test_no_prediction_is_below_the_bound(path: Path) -> None:
     for text in LAYERS:
         context = context_of(text, path.stem)
-        every = MappedGroups().candidates(parse_problem(text), context, None, SpaceLimits())
+        every = MappedGroups().candidates(parse_problem(text), context, 40, SpaceLimits())
         assert len(every) > 20
         assert [it.seconds for it in every] == sorted(it.seconds for it in every)
         for candidate in every:
@@ -80,7 +80,7 @@ def test_a_group_must_fit_into_its_memory() -> None:
     )
     small = replace(context, target=replace(context.target, memories=memories))
     problem = parse_problem("mm:4096x4096x4096")
-    for candidate in candidates(problem, small, None):
+    for candidate in candidates(problem, small, 30):
         work = work_of(MappedGroups().resolve(problem, candidate.schedule, 1))
         assert work.shared <= 8 << 10 and work.resident(small) >= 1
 

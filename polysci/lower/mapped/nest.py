@@ -67,6 +67,7 @@ from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
 ZERO: Final = Constant(0.0)
+SHARED: Final = ("rows", "columns")  # what a group holds of A and of B
 At = Mapping[str, IndexLike]  # by dimension
 
 
@@ -80,7 +81,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
-    precision, nest = PRECISIONS["f32"], _GroupNest(plan)
+    precision, nest = PRECISIONS["f32"], GroupNest(plan)
     run = nest.run()
     check_groups(block(*run))
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
@@ -100,7 +101,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupNest:
+class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
 
     plan: MappedPlan
@@ -112,7 +113,7 @@ class _GroupNest:
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
         lines = [
             Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
-            for name, extent in zip(("rows", "columns"), plan.shared_elements, strict=True)
+            for name, extent in zip(SHARED, plan.shared_elements, strict=True)
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)
         groups = loop("tile", plan.groups, *self.places_of_tile(), *lines, items)
