@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from polysci.cost.estimate import Context
+from polysci.cost.warps import SECTOR
 from polysci.target.target import ComputeUnit
 
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
@@ -62,8 +63,11 @@ class GroupWork:
 
     ``steps`` of ``depth`` products follow each other, behind copies of ``copied`` elements and
     ``waits`` barriers each. ``shared`` are the bytes of a group's memory, ``compulsory`` those that
-    must come from the device's memory or go there. Where nothing is copied, ``reads`` is what items
-    read themselves.
+    must come from the device's memory or go there; all copies read ``fetched`` elements. ``across``
+    are the items along the columns of a tile, neighbours of each other. ``fronts`` are the turns of
+    a group's memory, and ``sectors`` those of its copies, that were counted in a step; 0: they were
+    not. ``held`` are the groups that a compute unit holds at a time, where a compiler told; 0: they
+    are guessed. Where nothing is copied, ``reads`` is what items read themselves.
     """
 
     groups: int
@@ -76,6 +80,11 @@ class GroupWork:
     waits: int
     shared: int
     compulsory: int
+    fetched: int = 0
+    across: int = 1
+    fronts: int = 0
+    sectors: int = 0
+    held: int = 0
     reads: Reads | None = None
 
     def warps(self, unit: ComputeUnit) -> int:
@@ -84,6 +93,8 @@ class GroupWork:
 
     def resident(self, context: Context) -> int:
         """Return the groups that a compute unit holds at a time; 0: a group is too large."""
+        if self.held:
+            return self.held
         unit, local = context.target.unit, context.target.local
         registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
         if self.reads:
@@ -99,28 +110,38 @@ class GroupWork:
         return -(-self.groups // context.target.cores)
 
     def busy(self, context: Context) -> float:
-        """Return the seconds of a group's products, or of the reads of their factors."""
+        """Return the least seconds of a group's products: of sums, reads of factors, or issues."""
         return max(self._parts(context))
 
     def _parts(self, context: Context) -> tuple[float, float]:
-        """Return the seconds of a group's products, and those of the reads of their factors."""
+        """Return the seconds of a group's products, and those of the reads of their factors.
+
+        The latter are at least those in which all instructions are issued.
+        """
         unit, steps = context.target.unit, self.steps * self.depth
-        products = steps * self.items * self.rows * 4 * self.vectors
+        sums, loads = self.rows * 4 * self.vectors, -(-self.rows // 4) + self.vectors
         own = self.reads.clocks(self, context) if self.reads else self._held(unit)
-        fronts = steps * self.warps(unit) * own
-        return 2e-9 * products / context.peak, fronts / clock(context)
+        clocks = max(own, (sums + loads) / unit.issues) * steps * self.warps(unit)
+        return 2e-9 * steps * self.items * sums / context.peak, clocks / clock(context)
 
     def _held(self, unit: ComputeUnit) -> float:
         """Return the clocks in which a warp reads both factors of a product from its memory.
 
-        A row's elements are read by all items of a warp at once, four of them at a time.
+        Four elements of a row, or a vector, are read at a time; items that read the same ones get
+        them together.
         """
-        return -(-self.rows // 4) + self.vectors * unit.width * 16 / unit.front
+        near, far = min(unit.width, self.across), -(-unit.width // self.across)
+        rows, columns = (-(-VECTOR * items // unit.front) for items in (far, near))
+        return -(-self.rows // 4) * rows + self.vectors * columns
 
     def bound(self, context: Context) -> float:
-        """Return the seconds below which no launch can be."""
-        moved = self.compulsory / context.machine.memory_all
-        read = self.waves(context) * self.steps * 4 * self.copied / _fill(context)
+        """Return the seconds below which no launch can be.
+
+        The last cache may hold its size of all bytes from before; the first ones serve no copy.
+        """
+        missed = max(0, self.compulsory - context.target.last_level.size)
+        moved = missed / context.machine.memory_all
+        read = 4 * self.fetched / (context.target.cores * filled(context))
         return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
     def seconds(self, context: Context) -> float:
@@ -133,13 +154,15 @@ class GroupWork:
         together = min(self.resident(context), self.waves(context))
         unit = context.target.unit
         copies = self.copied / unit.width * COPY_INSTRUCTIONS / unit.issues / clock(context)
-        step = self.busy(context) / self.steps + copies
-        if self.reads:
-            step = sum(self._parts(context)) / self.steps
+        busy = max(self.busy(context) / self.steps, self.fronts / clock(context))
+        step = sum(self._parts(context)) / self.steps if self.reads else busy + copies
         waiting = self.waits * unit.latency / clock(context)
         turns = -(-self.waves(context) // together)
         taken = turns * self.steps * max(together * step, step + waiting)
-        return max(taken, self.bound(context))
+        moved = self.compulsory / context.machine.memory_all
+        copied = max(4 * self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
+        read = copied / filled(context)
+        return max(taken, self.bound(context), 1e-9 * moved, 1e-9 * read)
 
 
 def _lines(size: int) -> float:
@@ -147,7 +170,7 @@ def _lines(size: int) -> float:
     return max(1.0, size / LINE)
 
 
-def _fill(context: Context) -> float:
+def filled(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
     known = context.target.last_level.bandwidth
     return known or 1e-9 * FILLED * clock(context)
@@ -157,7 +180,7 @@ def _near(context: Context) -> float:
     """Return the GB/s at which a compute unit reads its nearest cache: its own, or the last one."""
     first = context.target.first_level
     if first is context.target.last_level:
-        return _fill(context)
+        return filled(context)
     return first.bandwidth or 1e-9 * context.target.unit.front * clock(context)
 
 

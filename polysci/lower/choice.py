@@ -122,14 +122,20 @@ def candidates(
     return _merge(ranked, None if count is None else count + kinds)
 
 
+def takes_groups(problem: Problem, target: Target) -> bool:
+    """Return whether tiles of groups stand for direct loops of a problem on a target."""
+    kernels = family(FAMILY, target.isa.name, "f32")
+    return bool(kernels) and not algorithm_named(MAPPED).refusal(problem)
+
+
 def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:
     """Return the algorithms of a choice that have kernels for a problem on a target.
 
     Where groups of the target share a memory, their tiles stand for direct loops.
     """
-    isa, groups = target.isa, algorithm_named(MAPPED)
+    isa = target.isa
     known = names() if chosen == AUTO else [chosen]
-    if family(FAMILY, isa.name, "f32") and not groups.refusal(problem):
+    if takes_groups(problem, target):
         known = [MAPPED if name == DEFAULT else name for name in known]
     algorithms = [
         algorithm_named(name) for name in known

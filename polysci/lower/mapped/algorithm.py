@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -33,7 +34,9 @@ from polysci.lower.mapped.plan import (
     refusal,
     resolve,
 )
+from polysci.lower.mapped.quantities import compulsory, fetched
 from polysci.lower.mapped.reading import ReadingNest
+from polysci.lower.mapped.warp_counts import counts_of
 from polysci.numerics.arrays import Doubles
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
@@ -71,11 +74,16 @@ class MappedGroups(Algorithm[MappedPlan]):
         """The schedules of least predicted time; sums are in the order of the nest."""
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm mapped: {why}")
-        ordered = rank(context)
-        return ordered if count is None else ordered[: count + limits.kinds]
+        return rank(context, None if count is None else count + limits.kinds)
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return predict(context, schedule)
+
+    def predict_held(
+        self, problem: Problem, context: Context, schedule: Schedule, held: int
+    ) -> float | None:
+        work = counted_work(self.resolve(problem, schedule, 1))
+        return replace(work, held=held).seconds(context)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
@@ -97,7 +105,7 @@ class MappedGroups(Algorithm[MappedPlan]):
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
         whole = replace(request, context=replace(context, threads=context.target.cores))
-        return MappedExplanation(whole, plan, work_of(plan))
+        return MappedExplanation(whole, plan, counted_work(plan))
 
 
 def maps(context: Context) -> bool:
@@ -106,19 +114,22 @@ def maps(context: Context) -> bool:
     return bool(kernels) and not refusal(context.contraction)
 
 
-def rank(context: Context) -> list[Candidate]:
-    """Return all schedules by which groups compute a contraction, best first."""
+def rank(context: Context, count: int | None = None) -> list[Candidate]:
+    """Return the best schedules by which groups compute a contraction, best first (None: all)."""
     every = []
     for schedule in _space(context):
-        work = work_of(resolve(context.contraction, context.strides, schedule))
+        plan = resolve(context.contraction, context.strides, schedule)
+        work = work_of(plan)
         if work.resident(context):
-            every.append(Candidate(schedule, work.seconds(context)))
-    return sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
+            every.append((work.seconds(context), str(schedule), plan))
+    every.sort(key=lambda own: own[:2])
+    return _best(every, context, len(every) if count is None else count)
 
 
 def predict(context: Context, schedule: Schedule) -> float:
     """Return the predicted seconds of a contraction by groups. Raises as ``resolve`` does."""
-    return work_of(resolve(context.contraction, context.strides, schedule)).seconds(context)
+    plan = resolve(context.contraction, context.strides, schedule)
+    return counted_work(plan).seconds(context)
 
 
 def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
@@ -167,16 +178,40 @@ def _tiles(
                     yield kernel, rows, columns
 
 
+def _best(
+    ordered: Sequence[tuple[float, str, MappedPlan]], context: Context, count: int
+) -> list[Candidate]:
+    """Return the ``count`` candidates of least time, of plans in the order of their least times.
+
+    What counts a plan's turns of memory takes milliseconds and adds to its time: it ends where no
+    other plan can be among the first.
+    """
+    best = list[Candidate]()
+    for least, _, plan in ordered:
+        if len(best) >= count and best[count - 1].seconds <= least:
+            break
+        own = Candidate(plan.schedule, counted_work(plan).seconds(context))
+        insort(best, own, key=lambda it: (it.seconds, str(it.schedule)))
+    return best[:count]
+
+
+def counted_work(plan: MappedPlan) -> GroupWork:
+    """Return the features of a plan, with the turns of memory of its warps where they copy."""
+    if plan.copy is None:
+        return work_of(plan)
+    counts = counts_of(plan)
+    return replace(work_of(plan), fronts=counts.fronts, sectors=counts.sectors)
+
+
 def work_of(plan: MappedPlan) -> GroupWork:
-    """Return the features of a plan."""
-    operands = (plan.contraction.a, plan.contraction.b, plan.contraction.out)
+    """Return the features of a plan, without counts."""
     return GroupWork(
         groups=plan.groups, items=plan.items, rows=plan.kernel.rows, vectors=plan.kernel.vecs,
         steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
         copied=plan.depth * (plan.rows + plan.columns),
         waits=3 - plan.copy.stages if plan.copy else 1,
         shared=4 * sum(plan.shared_elements),
-        compulsory=4 * sum(prod(operand.shape) for operand in operands),
+        compulsory=compulsory(plan.contraction), fetched=fetched(plan), across=plan.item_columns,
         reads=None if plan.copy else reads_of(plan),
     )  # fmt: skip
 
@@ -211,10 +246,22 @@ class MappedExplanation:
             ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
             ("memory of a group", bytes_text(work.shared) if plan.copy else "none: items read"),
             ("groups at a time", f"{work.resident(context)} a compute unit"),
+            ("turns of its memory", self._turns()),
             ("no run is below", time_text(work.bound(context))),
         ]
         seconds = work.seconds(context)
         return self.request.render(seconds, {"Groups": pairs(rows, width)}, width) + "\n"
+
+    def _turns(self) -> str:
+        """Return what a step takes of the memory of a group."""
+        if self.plan.copy is None:
+            return "none"
+        counts = counts_of(self.plan)
+        reads, writes = counts.conflicts
+        return (
+            f"{counts.reads} a step for reads, {reads} of them conflicts; {counts.writes} for "
+            f"copies, {writes} of them conflicts; {counts.sectors} sectors read"
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""

@@ -60,6 +60,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped.legality import check_groups
 from polysci.lower.mapped.plan import MappedPlan
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import PRECISIONS
@@ -70,6 +71,7 @@ ZERO: Final = Constant(0.0)
 NUMBER: Final = "deep"  # of a product along the dimensions of the steps
 NARROW: Final = "int32"  # of numbers that it holds: devices divide, add and compare these faster
 MOST_NARROW: Final = 1 << 30  # of the elements of x whose places it holds
+SHARED: Final = ("rows", "columns")  # what a group holds of A and of B
 At = Mapping[str, IndexLike]  # by dimension
 
 
@@ -78,18 +80,21 @@ def lower_mapped(
 ) -> LoweredPrimitive:
     """Return a contraction by tiles of groups; the interface is every primitive's.
 
-    Raises SpecError or UnsupportedError for options that do not fit.
+    Raises SpecError or UnsupportedError for options that do not fit, and IllegalScheduleError where
+    a barrier lacks.
     """
     interface.check_symbol(options.symbol)
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
     precision, nest = PRECISIONS["f32"], nest_of(plan)
+    run = nest.run()
+    check_groups(block(*run))
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
         "packed_size": [Return(4 * plan.packed_elements)],
         "pack_weights": nest.packing(),
-        "run": [*nest.run(), Return(interface.OK)],
+        "run": [*run, Return(interface.OK)],
     }
     rows = reversed(interface.functions(precision))
     functions = [row.define(options.symbol, block(*bodies[row.role])) for row in rows]
@@ -114,7 +119,7 @@ class GroupNest:
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
         lines = [
             Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
-            for name, extent in zip(("rows", "columns"), plan.shared_elements, strict=True)
+            for name, extent in zip(SHARED, plan.shared_elements, strict=True)
             if extent
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)

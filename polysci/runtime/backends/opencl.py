@@ -184,6 +184,7 @@ class OpenCL:
 
     number: int = 0
     measured: bool = True
+    occupancy: None = None
 
     @property
     def name(self) -> str:
