@@ -3,7 +3,7 @@
 /* A vector that is in a register here, if the compiler likes. */
 #define PS_SETTLE(x) ((void)0)
 
-typedef struct {
+typedef struct alignas(4 * PS_LANES) {
     float lane[PS_LANES];
 } ps_vec;
 #define PS_EACH_LANE(value)                                                                        \
@@ -16,6 +16,11 @@ typedef struct {
 PS_INLINE ps_vec ps_splat(float x) { PS_EACH_LANE(x); }
 PS_INLINE ps_vec ps_zero(void) { return ps_splat(0.0f); }
 PS_INLINE ps_vec ps_load(const float *p) { PS_EACH_LANE(p[i]); }
+/* Where p is a multiple of a vector: one instruction. */
+PS_INLINE ps_vec ps_load_aligned(const float *p)
+{
+    return *(const ps_vec *)p;
+}
 PS_INLINE ps_vec ps_load_first(const float *p, int lanes) { PS_EACH_LANE(i < lanes ? p[i] : 0.0f); }
 PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
 {
@@ -47,6 +52,7 @@ PS_INLINE ps_vec ps_min(ps_vec x, ps_vec y)
 {
     PS_EACH_LANE(x.lane[i] < y.lane[i] ? x.lane[i] : y.lane[i]);
 }
+PS_INLINE ps_vec operator-(ps_vec x, ps_vec y) { PS_EACH_LANE(x.lane[i] - y.lane[i]); }
 /* Lane i of the result is lane i ^ d of x; d is a power of two below PS_LANES. */
 PS_INLINE ps_vec ps_swap(ps_vec x, int d) { PS_EACH_LANE(x.lane[i ^ d]); }
 /* The even elements of both, the first of them first, and the odd ones. */

@@ -159,9 +159,11 @@ def _json(layers: list[shared.TunedLayer], more: Mapping[str, Any] = MappingProx
 
 
 def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
+    from polysci.runtime.backends import backend_named
     from polysci.runtime.measurement import PEAK_COUNTS
     from polysci.target.target import HOST
     from polysci.text.tables import fit, time_text
+    from polysci.tune.occupancy import describe_registers
     from polysci.tune.result import cost_text, highest_cost
 
     head = ("layer", "schedule", "GFLOP/s", "% of peak", "predicted", "measured", "spent")
@@ -195,7 +197,10 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
             f"{recorded} of {len(layers)} from records of earlier searches (--again: anew)"
         )
     if devices := {row.result.backend for row in layers if row.result} - {HOST}:
-        lines.append(f"predicted: with assumed rates; those of {devices.pop()} are not measured")
+        name = devices.pop()
+        lines.append(f"predicted: with assumed rates; those of {name} are not measured")
+        if any(row.result and row.result.schedule.mapped for row in layers):
+            lines.append(describe_registers(backend_named(name)))
     if cost := highest_cost(row.result for row in layers if row.result):
         lines.append(cost_text(cost))
     if total["network_seconds"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -18,10 +18,10 @@ from polysci.errors import NoCompilerError, PolysciError, SpecError, Unsupported
 if TYPE_CHECKING:
     from polysci.cli.display import Display
     from polysci.cost import Context
-    from polysci.cost.shortlist import Choice
     from polysci.ops.problem import Problem
     from polysci.runtime.backend import Backend
     from polysci.space.schedule import Schedule
+    from polysci.tune import Progress
 
 BATCH = 4  # schedules compiled and tried together
 
@@ -38,8 +38,9 @@ class RankedLayer:
     times: dict[Schedule, float | str] = field(default_factory=dict)
     scores: dict[str, RankerScore] = field(default_factory=dict)
     fault: str = ""
+    note: str = ""
 
-    def time(self, choice: Choice) -> float | None:
+    def time(self, choice: RankedSchedule) -> float | None:
         outcome = self.times.get(choice.schedule)
         return outcome if isinstance(outcome, float) else None
 
@@ -114,7 +115,13 @@ def as_text(layers: list[RankedLayer], width: int | None) -> str:
             left=("ranker", "schedule"),
             indent="  ",
         )
-        parts += [_heading(layer), choices, *_faults(layer), ""]
+        parts += [
+            _heading(layer),
+            choices,
+            *_faults(layer),
+            *[f"  {layer.note}"] * bool(layer.note),
+        ]
+        parts.append("")
         if layer.scores:
             rows = [_score_row(name, asdict(score)) for name, score in layer.scores.items()]
             parts += [columns([_SCORE_HEAD, *rows]), ""]
@@ -256,27 +263,41 @@ def _fill(
     layer: RankedLayer, arguments: argparse.Namespace, names: list[str], display: Display
 ) -> None:
     """Rank, measure and score a layer; after Ctrl-C, what was measured is scored as well."""
+    from polysci.cost.shortlist import SECONDS
+    from polysci.lower.choice import takes_groups
     from polysci.lower.registry import DEFAULT, algorithm_named
     from polysci.runtime.backends import backend_of
     from polysci.tune import Progress, context_of
+    from polysci.tune.occupancy import describe_registers
+
+    def watch_step(step: Progress) -> None:
+        display.watch(layer.problem, step)
 
     def watch(stage: str, done: int, total: int) -> None:
-        display.watch(layer.problem, Progress(stage, done, total))
+        watch_step(Progress(stage, done, total))
 
     threads, target = shared.threads_of(arguments), shared.target_of(arguments)
     machine, calibrating = shared.machine_of(arguments), partial(watch, "calibrating")
     try:
-        if why := algorithm_named(DEFAULT).refusal(layer.problem):
+        grouped, backend = takes_groups(layer.problem, target), backend_of(target)
+        why = "" if grouped else algorithm_named(DEFAULT).refusal(layer.problem)
+        if why:
             raise UnsupportedError(f"rankers order direct schedules, but {why}")
         context = context_of(layer.problem, threads, target, calibrating, machine)
+        if grouped:
+            names = arguments.ranker or [SECONDS]
+            layer.note = describe_registers(backend)
         for at, name in enumerate(names):
             watch(f"ranking: {name}", at, len(names))
-            layer.rankings.append(rank_choices(context, name, arguments.top))
+            layer.rankings.append(
+                rank_groups(layer.problem, context, name, arguments.top, backend, watch_step)
+                if grouped else rank_choices(context, name, arguments.top)
+            )  # fmt: skip
             if arguments.ranker and isinstance(layer.rankings[-1].fault, SpecError):
                 raise layer.rankings[-1].fault
         if not arguments.measure:
             return
-        todo, backend = distinct(layer.rankings), backend_of(target)
+        todo = distinct(layer.rankings)
         try:
             watch("measuring", 0, len(todo))
             for schedule, time in measure_choices(layer.problem, todo, threads, backend):
@@ -326,8 +347,17 @@ class Ranking:
     """The first choices of a ranker, best first; or the error in ``fault``."""
 
     ranker: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[RankedSchedule, ...] = ()
     fault: PolysciError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSchedule:
+    """A schedule, its ranker's ``cost`` and its predicted seconds."""
+
+    schedule: Schedule
+    cost: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +380,31 @@ def rank_choices(context: Context, ranker: str, count: int) -> Ranking:
     from polysci.cost.shortlist import choices
 
     try:
-        return Ranking(ranker, tuple(choices(context, count, ranker=ranker)))
+        ranked = choices(context, count, ranker=ranker)
     except PolysciError as error:
         return Ranking(ranker, fault=error)
+    return Ranking(ranker, tuple(RankedSchedule(it.schedule, it.cost, it.seconds) for it in ranked))
+
+
+def rank_groups(
+    problem: Problem, context: Context, ranker: str, count: int, backend: Backend,
+    tell: Callable[[Progress], None] = lambda step: None,
+) -> Ranking:  # fmt: skip
+    """The first ``count`` tiles of groups, by the one ranker that orders them."""
+    from polysci.cost.shortlist import SECONDS
+    from polysci.lower.choice import candidates
+    from polysci.tune.occupancy import COMPILED, refine
+
+    if ranker != SECONDS:
+        why = f"ranker {ranker}: orders the loops of CPUs; those of groups only {SECONDS} does"
+        return Ranking(ranker, fault=UnsupportedError(why))
+    try:
+        ranked = candidates(problem, context, max(count, COMPILED))
+        ranked = refine(problem, context, ranked, count, backend, tell)[:count]
+    except PolysciError as error:
+        return Ranking(ranker, fault=error)
+    return Ranking(ranker, tuple(RankedSchedule(it.schedule, it.seconds, it.seconds)
+                                 for it in ranked))  # fmt: skip
 
 
 def distinct(rankings: Sequence[Ranking]) -> list[Schedule]:
@@ -396,7 +448,11 @@ def score_ranking(
     if not own or len(every) < 2:
         return None
     places = np.arange(len(every), dtype=np.float64)
-    costs = np.array([cost_of(context, schedule, ranking.ranker) for schedule in every])
+    costs_of = {choice.schedule: choice.cost for choice in ranking.choices}
+    costs = np.array([
+        costs_of[schedule] if schedule in costs_of else cost_of(context, schedule, ranking.ranker)
+        for schedule in every
+    ])  # fmt: skip
     times = np.array([seconds[schedule] for schedule in every])
     return RankerScore(
         len(every),

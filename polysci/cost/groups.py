@@ -1,8 +1,7 @@
 """Seconds of tiles that groups of work-items compute, by what bounds them.
 
-Widths and limits are those of NVIDIA's multiprocessors from sm_80 on (CUDA C++ Programming Guide,
-throughput of instructions and technical specifications by compute capability). The rates are the
-target's: the peak of a compute unit, the bandwidth of its groups' memory and of the device's.
+Widths, limits and rates are the target's: those of a compute unit (``ComputeUnit``), its peak, the
+bandwidth of its groups' memory, of its caches and of the device's memory.
 """
 
 from __future__ import annotations
@@ -11,18 +10,51 @@ from dataclasses import dataclass
 from typing import Final
 
 from polysci.cost.estimate import Context
+from polysci.cost.warps import SECTOR
+from polysci.target.target import ComputeUnit
 
-WARP: Final = 32  # work-items that take an instruction together
-LANES: Final = 128  # multiplications of f32 a clock and compute unit, where nothing else is known
-WAVEFRONT: Final = 128  # bytes of the memory of a group, a clock
-ISSUES: Final = 4  # instructions of warps, a clock
-MOST_WARPS: Final = 48  # in a compute unit at a time
-MOST_SHARED: Final = 48 << 10  # bytes that a kernel may declare for its groups
-REGISTERS: Final = 65536  # of a compute unit, 32 bits each
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
-LATENCY: Final = 500  # clocks from the request of an element to the end of its copy
+PLACE_REGISTERS: Final = 4  # of a row that an item reads itself: where it lies, and on which axes
 COPY_INSTRUCTIONS: Final = 8  # of a warp, for an element that each of its items copies
+VECTOR: Final = 16  # bytes of a vector of columns
+LINE: Final = 128  # bytes of a cache that are read in a clock at most
 FILLED: Final = 64  # bytes that a compute unit reads of the last cache in a clock, if not known
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Reads of both factors by work-items, through the caches, where a group copies none.
+
+    ``items`` are those along rows and columns of a tile; neighbours are so along the rows, or along
+    the columns. A load of a row serves ``across`` products. With ``channels`` both factors are
+    vectors along the columns.
+    """
+
+    items: tuple[int, int]
+    along_rows: bool
+    across: int
+    channels: bool
+
+    def clocks(self, work: GroupWork, context: Context) -> float:
+        """Return the clocks in which a warp reads both factors of a product.
+
+        A clock serves a line, or as many bytes as the nearest cache gives; items of a warp that
+        read the same elements get them together, and neighbours share lines.
+        """
+        width, inner = context.target.unit.width, self.items[not self.along_rows]
+        near, far = min(width, inner), -(-width // inner)
+        rows, columns = (near, far) if self.along_rows else (far, near)
+        lines = work.vectors * (columns if self.along_rows else _lines(VECTOR * columns))
+        fetched = VECTOR * work.vectors * columns
+        if self.channels:
+            loads = 4 * _lines(4 * near) if self.along_rows else _lines(VECTOR * near)
+            lines += work.rows * work.vectors * far * loads
+            fetched += VECTOR * work.rows * work.vectors * width
+        else:
+            loads = _lines(4 * near) if self.along_rows else rows / self.across
+            lines += work.rows * loads
+            fetched += 4 * work.rows * rows
+        return max(lines, 1e-9 * fetched * clock(context) / _near(context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +63,11 @@ class GroupWork:
 
     ``steps`` of ``depth`` products follow each other, behind copies of ``copied`` elements and
     ``waits`` barriers each. ``shared`` are the bytes of a group's memory, ``compulsory`` those that
-    must come from the device's memory or go there.
+    must come from the device's memory or go there; all copies read ``fetched`` elements. ``across``
+    are the items along the columns of a tile, neighbours of each other. ``fronts`` are the turns of
+    a group's memory, and ``sectors`` those of its copies, that were counted in a step; 0: they were
+    not. ``held`` are the groups that a compute unit holds at a time, where a compiler told; 0: they
+    are guessed. Where nothing is copied, ``reads`` is what items read themselves.
     """
 
     groups: int
@@ -44,63 +80,113 @@ class GroupWork:
     waits: int
     shared: int
     compulsory: int
+    fetched: int = 0
+    across: int = 1
+    fronts: int = 0
+    sectors: int = 0
+    held: int = 0
+    reads: Reads | None = None
 
-    @property
-    def warps(self) -> int:
-        """Warps of a group."""
-        return -(-self.items // WARP)
+    def warps(self, unit: ComputeUnit) -> int:
+        """Return the warps of a group: its items, as many as take an instruction together."""
+        return -(-self.items // unit.width)
 
     def resident(self, context: Context) -> int:
         """Return the groups that a compute unit holds at a time; 0: a group is too large."""
+        if self.held:
+            return self.held
+        unit, local = context.target.unit, context.target.local
         registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
-        if self.shared > MOST_SHARED:
+        if self.reads:
+            registers += PLACE_REGISTERS * self.rows
+        elif local is None or self.shared > unit.shared:
             return 0
-        return min(
-            MOST_WARPS // self.warps,
-            REGISTERS // (registers * self.warps * WARP),
-            context.target.memory("local").size // max(self.shared, 1),
-        )
+        warps = self.warps(unit)
+        held = min(unit.most // warps, unit.registers // (registers * warps * unit.width))
+        return min(held, local.size // self.shared) if self.shared and local else held
 
     def waves(self, context: Context) -> int:
         """Return the groups that the busiest compute unit has, one after the other."""
         return -(-self.groups // context.target.cores)
 
     def busy(self, context: Context) -> float:
-        """Return the seconds of a group's products, or of the reads of their factors."""
-        products = self.steps * self.depth * self.items * self.rows * 4 * self.vectors
-        # A row's elements are read by all items of a warp at once, four of them at a time.
-        reads = -(-self.rows // 4) + self.vectors * WARP * 16 // WAVEFRONT
-        fronts = self.steps * self.depth * self.warps * reads
-        return max(2e-9 * products / context.peak, fronts / clock(context))
+        """Return the least seconds of a group's products: of sums, reads of factors, or issues."""
+        return max(self._parts(context))
+
+    def _parts(self, context: Context) -> tuple[float, float]:
+        """Return the seconds of a group's products, and those of the reads of their factors.
+
+        The latter are at least those in which all instructions are issued.
+        """
+        unit, steps = context.target.unit, self.steps * self.depth
+        sums, loads = self.rows * 4 * self.vectors, -(-self.rows // 4) + self.vectors
+        own = self.reads.clocks(self, context) if self.reads else self._held(unit)
+        clocks = max(own, (sums + loads) / unit.issues) * steps * self.warps(unit)
+        return 2e-9 * steps * self.items * sums / context.peak, clocks / clock(context)
+
+    def _held(self, unit: ComputeUnit) -> float:
+        """Return the clocks in which a warp reads both factors of a product from its memory.
+
+        Four elements of a row, or a vector, are read at a time; items that read the same ones get
+        them together.
+        """
+        near, far = min(unit.width, self.across), -(-unit.width // self.across)
+        rows, columns = (-(-VECTOR * items // unit.front) for items in (far, near))
+        return -(-self.rows // 4) * rows + self.vectors * columns
 
     def bound(self, context: Context) -> float:
-        """Return the seconds below which no launch can be."""
-        moved = self.compulsory / context.machine.memory_all
-        read = self.waves(context) * self.steps * 4 * self.copied / _fill(context)
+        """Return the seconds below which no launch can be.
+
+        The last cache may hold its size of all bytes from before; the first ones serve no copy.
+        """
+        missed = max(0, self.compulsory - context.target.last_level.size)
+        moved = missed / context.machine.memory_all
+        read = 4 * self.fetched / (context.target.cores * filled(context))
         return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
     def seconds(self, context: Context) -> float:
         """Return the predicted seconds of a launch.
 
         The groups of a compute unit run some at a time: while one of them waits for its copies,
-        others compute.
+        others compute. Items that read through the caches compute when all that has come, since no
+        step has anything of the next one.
         """
         together = min(self.resident(context), self.waves(context))
-        copies = self.copied / WARP * COPY_INSTRUCTIONS / ISSUES / clock(context)
-        step = self.busy(context) / self.steps + copies
-        waiting = self.waits * LATENCY / clock(context)
+        unit = context.target.unit
+        copies = self.copied / unit.width * COPY_INSTRUCTIONS / unit.issues / clock(context)
+        busy = max(self.busy(context) / self.steps, self.fronts / clock(context))
+        step = sum(self._parts(context)) / self.steps if self.reads else busy + copies
+        waiting = self.waits * unit.latency / clock(context)
         turns = -(-self.waves(context) // together)
         taken = turns * self.steps * max(together * step, step + waiting)
-        return max(taken, self.bound(context))
+        moved = self.compulsory / context.machine.memory_all
+        copied = max(4 * self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
+        read = copied / filled(context)
+        return max(taken, self.bound(context), 1e-9 * moved, 1e-9 * read)
 
 
-def _fill(context: Context) -> float:
+def _lines(size: int) -> float:
+    """Return the lines that so many neighbouring bytes fill."""
+    return max(1.0, size / LINE)
+
+
+def filled(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
     known = context.target.last_level.bandwidth
     return known or 1e-9 * FILLED * clock(context)
 
 
+def _near(context: Context) -> float:
+    """Return the GB/s at which a compute unit reads its nearest cache: its own, or the last one."""
+    first = context.target.first_level
+    if first is context.target.last_level:
+        return filled(context)
+    return first.bandwidth or 1e-9 * context.target.unit.front * clock(context)
+
+
 def clock(context: Context) -> float:
     """Return the clocks of a second: those at which groups read their memory, or of the peak."""
-    bandwidth = context.target.memory("local").bandwidth
-    return 1e9 * (bandwidth / WAVEFRONT if bandwidth else context.peak / (2 * LANES))
+    unit, local = context.target.unit, context.target.local
+    if local is not None and local.bandwidth:
+        return 1e9 * local.bandwidth / unit.front
+    return 1e9 * context.peak / (2 * unit.lanes)

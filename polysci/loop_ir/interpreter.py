@@ -40,6 +40,7 @@ from polysci.loop_ir.index import (
 from polysci.loop_ir.memory import (
     STORED,
     Array,
+    At,
     InterpretedMemory,
     MemoryFaultError,
     MemoryUser,
@@ -156,13 +157,15 @@ class Interpreter:
     """The functions and tables of a module, and the threads that run them.
 
     ``routines`` are called by name where the module has no such function. A run by one thread
-    starts the threads of loops over thread numbers; several threads share them.
+    starts the threads of loops over thread numbers; several threads share them. ``watch`` is told
+    of every access to memory: the thread, the place, the elements behind it, whether it writes.
     """
 
     module: LoopModule
     threads: int = 1
     seed: int = 0
     routines: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: ROUTINES)
+    watch: Callable[[MemoryUser, Pointer, At, bool], None] | None = None
     span: int = 0  # barriers until now
     names: dict[str, Any] = field(default_factory=dict)  # that all functions know
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of tables
@@ -263,6 +266,18 @@ class Thread(MemoryUser):
         """The element types and vectors of the microkernels that the function calls."""
         assert self.kernels
         return self.kernels
+
+    def read(self, pointer: Pointer, at: At) -> Any:
+        """Return elements of memory, and tell who watches."""
+        if self.program.watch:
+            self.program.watch(self, pointer, at, False)
+        return MemoryUser.read(self, pointer, at)
+
+    def write(self, pointer: Pointer, at: At, value: Any) -> None:
+        """Change elements of memory, and tell who watches."""
+        if self.program.watch:
+            self.program.watch(self, pointer, at, True)
+        MemoryUser.write(self, pointer, at, value)
 
     # Statements.
 

@@ -100,6 +100,18 @@ class LaunchedFunction:
         values = dict(zip(self.parameters, arguments, strict=True))
         yield from _launches(self.steps, values)
 
+    def kernel_launches(self) -> Iterator[Launch]:
+        """Yield the launches in the text of the function, each once."""
+        yield from _kernel_launches(self.steps)
+
+
+def _kernel_launches(steps: Sequence[Step]) -> Iterator[Launch]:
+    for step in steps:
+        if isinstance(step, LaunchLoop):
+            yield from _kernel_launches(step.steps)
+        elif isinstance(step, Launch):
+            yield step
+
 
 def _launches(
     steps: Sequence[Step], values: dict[str, Any]

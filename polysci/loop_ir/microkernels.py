@@ -589,6 +589,52 @@ def _run_lines(
     _add(acc, np.arange(tile.rows), np.einsum("kr,kj->rj", rows, columns))
 
 
+def _read_vectors(
+    user: User, b: Pointer, steps: Integers, b_k: int, b_col: int, columns: int, apart: int,
+    vecs: int,
+) -> Array:  # fmt: skip
+    """Return vectors of columns below ``columns`` for some steps; zeros behind them.
+
+    With a ``b_col`` of 0 they lie in a panel, which has all of them.
+    """
+    places = (np.arange(vecs)[:, None] * apart + np.arange(user.unit.lanes)).ravel()
+    real = places < (columns if b_col else places.max() + 1)
+    lines = np.zeros((len(steps), len(places)), np.float32)
+    lines[:, real] = user.read(b, steps[:, None] * b_k + places[real] * (b_col or 1))
+    return lines
+
+
+def _real_rows(user: User, tile: TileView, places: Pointer) -> tuple[Integers, Integers]:
+    """Return the rows of a tile that are real, and their places."""
+    at = np.asarray(user.read(places, np.arange(tile.rows)))
+    (rows,) = np.nonzero(at >= 0)
+    return rows, at[rows]
+
+
+def _read_rows(
+    user: User, acc: Accumulators, t: Fields, x: Pointer, places: Pointer, a_k: int, b: Pointer,
+    b_k: int, b_col: int, depth: int, columns: int, apart: int,
+) -> None:  # fmt: skip
+    """Add products of ``depth`` steps of rows of x, at their places, and of columns of B."""
+    tile, steps = TileView(user.unit, t), np.arange(depth)
+    rows, at = _real_rows(user, tile, places)
+    left = user.read(x, at[:, None] + steps * a_k)
+    lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
+    _add(acc, rows, np.einsum("rk,kj->rj", left, lines))
+
+
+def _read_channels(
+    user: User, acc: Accumulators, t: Fields, x: Pointer, places: Pointer, a_k: int, a_col: int,
+    b: Pointer, b_k: int, b_col: int, depth: int, columns: int, apart: int,
+) -> None:  # fmt: skip
+    """Add products of ``depth`` steps of rows of x and of B, both vectors along the columns."""
+    tile, steps = TileView(user.unit, t), np.arange(depth)
+    lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
+    for row, at in zip(*_real_rows(user, tile, places), strict=True):
+        own = _read_vectors(user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs)
+        _add(acc, np.array([row]), (own * lines).sum(axis=0)[None])
+
+
 def _end_lines(
     user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
     apart: int, y: Pointer, e: Fields,
@@ -629,6 +675,8 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_copy_across": _copy_across,
     "ps_copy_along": _copy_along,
     "ps_run_lines": _run_lines,
+    "ps_read_rows": _read_rows,
+    "ps_read_channels": _read_channels,
     "ps_end_lines": _end_lines,
     "ps_unshift": _unshift,
     "ps_unpair": _unpair,

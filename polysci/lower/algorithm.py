@@ -178,6 +178,12 @@ class Algorithm(Protocol[Plan]):
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         """Predicted seconds of one schedule. Raises as ``resolve`` does."""
 
+    def predict_held(
+        self, problem: Problem, context: Context, schedule: Schedule, held: int
+    ) -> float | None:
+        """Predicted seconds where a compute unit holds so many groups; None: it has no groups."""
+        return None
+
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
         return None

@@ -111,11 +111,20 @@ def candidates(
     """
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
-    ranked = [
-        _in_order(algorithm, problem, context, count, limits)
-        for algorithm in _algorithms(problem, context.target, chosen)
-    ]
+    ranked, refused = list[Sequence[Candidate]](), list[UnsupportedError]()
+    for row in _algorithms(problem, context.target, chosen):
+        try:
+            ranked.append(_in_order(row, problem, context, count, limits))
+        except UnsupportedError as error:
+            refused.append(error)
+    if refused and not ranked:
+        raise refused[0]
     return _merge(ranked, None if count is None else count + kinds)
+
+
+def takes_groups(problem: Problem, target: Target) -> bool:
+    """Return whether tiles of groups stand for direct loops of a problem on a target."""
+    return has_groups(target) and not algorithm_named(MAPPED).refusal(problem)
 
 
 def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:
@@ -123,9 +132,9 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
 
     Where groups of the target share a memory, their tiles stand for direct loops.
     """
-    isa, groups = target.isa, algorithm_named(MAPPED)
+    isa = target.isa
     known = names() if chosen == AUTO else [chosen]
-    if has_groups(target) and not groups.refusal(problem):
+    if takes_groups(problem, target):
         known = [MAPPED if name == DEFAULT else name for name in known]
     algorithms = [
         algorithm_named(name) for name in known

@@ -42,6 +42,9 @@ from polysci.lower.algorithm import (
 from polysci.lower.direct.nest import flush_denormals, lower_nest
 from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped import algorithm as groups
+from polysci.lower.mapped.plan import form_of_part
+from polysci.lower.mapped.plan import resolve as resolve_groups
 from polysci.numerics.arrays import Doubles, round_up
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
@@ -113,6 +116,9 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> ResiduePl
     if around and any(isinstance(step, Loop) and step.parallel for step in inside):
         raise UnsupportedError(f"schedule {schedule}: loops inside {expected} cannot be parallel")
     classes = classes_of(problem)
+    if schedule.mapped:
+        mapped = _map_classes(schedule.with_nest((*around, *inside)), classes, strides)
+        return ResiduePlan(problem, schedule, threads, classes, mapped, strides, shared=False)
     direct = schedule.with_nest((*around, *inside))
     direct.check(_most(classes))
     own = tuple(
@@ -123,6 +129,15 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> ResiduePl
             residue.scop, residue.contraction, fitting.tile_schedule(residue.contraction.extents)
         )
     return ResiduePlan(problem, schedule, threads, classes, own, strides, bool(around))
+
+
+def _map_classes(
+    schedule: Schedule, classes: tuple[ResidueClass, ...], strides: Strides
+) -> tuple[Schedule, ...]:
+    """Return the schedules by which groups compute each class, of the one for the largest class."""
+    most = representative(classes)
+    plan = resolve_groups(most.contraction, most.strides(strides), schedule)
+    return tuple(form_of_part(plan, residue.contraction) for residue in classes)
 
 
 def _most(classes: tuple[ResidueClass, ...]) -> dict[str, int]:
@@ -226,6 +241,9 @@ def class_contexts(plan: ResiduePlan, context: Context) -> list[Context]:
 
 def predict_parts(plan: ResiduePlan, context: Context) -> list[float]:
     """Predicted seconds of each class; where a loop is around all, its threads start once."""
+    if plan.schedule.mapped:
+        contexts = zip(class_contexts(plan, context), plan.schedules, strict=True)
+        return [groups.predict(own, schedule) for own, schedule in contexts]
     fork = context.fork_seconds if plan.shared and context.threads > 1 else 0.0
     parts = [
         shortlist.predict_seconds(own, schedule)
@@ -245,20 +263,11 @@ def rank_schedules(
     most = representative(classes)
     strides = most.strides(context.strides)
     own = replace(context, contraction=most.contraction, strides=strides)
-    space: dict[str, Any] = {
-        "ranker": limits.ranker,
-        "tiles": limits.tiles,
-        "blocks": limits.blocks,
-    }
-    ranked = (
-        shortlist.rank_all(own, **space) if count is None
-        else shortlist.choices(own, SPARE * count, kinds=limits.kinds, **space)
-    )  # fmt: skip
     every: dict[str, Candidate] = {}
     refused: PolysciError | None = None
-    for choice in ranked:
-        for steps in _orders(choice.schedule, word):
-            schedule = choice.schedule.with_nest(steps)
+    for choice in _rank_largest(own, count, limits):
+        for steps in _orders(choice, word):
+            schedule = choice.with_nest(steps)
             try:
                 plan = resolve(problem, schedule, context.threads)
                 every[str(schedule)] = Candidate(schedule, sum(predict_parts(plan, context)))
@@ -268,6 +277,23 @@ def rank_schedules(
         raise UnsupportedError(f"{problem}: no schedule fits all residue classes: {refused}")
     ordered = sorted(every.values(), key=lambda own: (own.seconds, str(own.schedule)))
     return ordered if count is None else ordered[: count + limits.kinds]
+
+
+def _rank_largest(context: Context, count: int | None, limits: SpaceLimits) -> Sequence[Schedule]:
+    """Return the schedules of the class with most products, best first: more than ``count``."""
+    if groups.maps(context):
+        every = [candidate.schedule for candidate in groups.rank(context)]
+        return every if count is None else every[: SPARE * count + limits.kinds]
+    space: dict[str, Any] = {
+        "ranker": limits.ranker,
+        "tiles": limits.tiles,
+        "blocks": limits.blocks,
+    }
+    ranked = (
+        shortlist.rank_all(context, **space) if count is None
+        else shortlist.choices(context, SPARE * count, kinds=limits.kinds, **space)
+    )  # fmt: skip
+    return [choice.schedule for choice in ranked]
 
 
 def _orders(schedule: Schedule, word: Transform) -> Iterator[tuple[Step, ...]]:
@@ -281,20 +307,24 @@ def _orders(schedule: Schedule, word: Transform) -> Iterator[tuple[Step, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ResiduesExplanation:
-    """The classes with their predicted ``seconds``, and ``most``, that of most products."""
+    """The classes with their predicted ``seconds``, and ``most``, that of most products.
+
+    None: groups compute them.
+    """
 
     request: ExplainRequest
     plan: ResiduePlan
     seconds: tuple[float, ...]
-    most: Explanation
+    most: Explanation | None
 
     @classmethod
     def of(cls, request: ExplainRequest) -> Self:
         """Explain the schedule of a request. Raises as ``resolve`` does."""
         plan = resolve(request.problem, request.schedule, request.context.threads)
         own = class_contexts(plan, request.context)[0]
-        title = "The class with most products"
-        most = explain.account(title, plan.classes[0].scop, own, plan.schedules[0])
+        title, most = "The class with most products", None
+        if not request.schedule.mapped:
+            most = explain.account(title, plan.classes[0].scop, own, plan.schedules[0])
         return cls(request, plan, tuple(predict_parts(plan, request.context)), most)
 
     @property
@@ -304,8 +334,16 @@ class ResiduesExplanation:
 
     def render(self, width: int | None = None) -> str:
         classes = {"Residue classes": columns([*self._classes()], (0, 3))}
-        head = self.request.render(sum(self.seconds), classes, width)
-        return f"{head}\n\n{explain.render(self.most, width)}"
+        head = self._whole.render(sum(self.seconds), classes, width)
+        return f"{head}\n\n{explain.render(self.most, width)}" if self.most else f"{head}\n"
+
+    @property
+    def _whole(self) -> ExplainRequest:
+        """The request; groups take all of a device."""
+        request, context = self.request, self.request.context
+        if not request.schedule.mapped:
+            return request
+        return replace(request, context=replace(context, threads=context.target.cores))
 
     def _classes(self) -> Iterator[tuple[str, ...]]:
         yield ("pixels", "of them", "taps", "schedule", "predicted")
@@ -328,7 +366,7 @@ class ResiduesExplanation:
                     self.plan.classes, self.plan.schedules, self.seconds, strict=True
                 )
             ],
-            "most": explain.members(self.most),
+            "most": explain.members(self.most) if self.most else None,
         }  # fmt: skip
 
 
@@ -389,12 +427,22 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
             options, symbol=f"{options.symbol}_residue{number}", team=inside, by_rows=plan.shared
         )
         threads = 1 if plan.shared else plan.threads
-        source = lower_nest(residue.contraction, residue.strides(strides), schedule, threads, own)
+        source = _lower_part(residue, strides, schedule, threads, own)
         parts.append(_Part(source, residue.start(strides), packed, workspace))
         packed += round_up(source.packed)
         if inside is not Team.OWN:
             workspace += round_up(source.workspace)
     return parts
+
+
+def _lower_part(
+    residue: ResidueClass, strides: Strides, schedule: Schedule, threads: int, options: EmitOptions
+) -> LoweredPrimitive:
+    """Return the nest of a class: by groups of work-items, or by threads."""
+    roles, own = residue.contraction, residue.strides(strides)
+    if schedule.mapped:
+        return groups.lower(resolve_groups(roles, own, schedule), options)
+    return lower_nest(roles, own, schedule, threads, options)
 
 
 def _packing(parts: Sequence[_Part]) -> list[LoopStatement]:

@@ -30,6 +30,7 @@ FUNCTION_HEADERS: Final = (  # what the texts of scalar functions call
     *("functions", "functions_exponential", "functions_trigonometric", "functions_exact"),
     "functions_whole",
 )
+LAST_HEADERS: Final = ("winograd_in", "winograd_items", "winograd_out", "winograd_back_items")
 _FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
 
 
@@ -62,12 +63,15 @@ def headers(unit: HeaderSet) -> str:
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     """Return the headers of f32 in a device's language: its own ones, and those of C translated.
 
-    ``beside`` are more headers, ahead of those that end sums. Raises UnsupportedError for others
-    than those of functions.
+    ``beside`` are more headers: of functions, ahead of those that end sums, and of transforms,
+    behind all. Raises UnsupportedError for others.
     """
     isa = isa_of(unit.isa)
+    beside = tuple(dict.fromkeys(beside))
+    last = [name for name in beside if name in LAST_HEADERS]
+    first = [name for name in beside if name not in LAST_HEADERS]
     if other := next(
-        (name for name in beside if name not in (*FUNCTION_HEADERS, "activations")), None
+        (name for name in first if name not in (*FUNCTION_HEADERS, "activations")), None
     ):
         raise UnsupportedError(f"{isa}: no kernels with {other}.h, which the schedule needs")
     if {unit.compute, unit.x, unit.y} != {"f32"}:
@@ -75,8 +79,8 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
     names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
-    names += ["grouped", *dict.fromkeys(beside), "end_f32"]
-    names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
+    names += ["grouped", *first, "end_f32"]
+    names += ["pack", "panels", "gaps", "swapped", "stencil", "group", *last]
     texts = [header(name) for name in own if _exists(name)]
     return [sizes, *texts, *(_translated(name, isa.language) for name in names)]
 

@@ -101,12 +101,27 @@ class DeviceNetwork(Protocol):
         """Return when each stage of the context's last run began, and when the last ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """The share of a compute unit that a file's kernels of groups take, at most.
+
+    ``groups`` run there at a time; ``registers`` are those of a work-item; ``spilled`` are the
+    bytes that registers do not hold, and ``shared`` those of a group's memory.
+    """
+
+    groups: int
+    registers: int
+    spilled: int
+    shared: int
+
+
 class Backend(Protocol):
     """The device descriptions of one kind of device, and what builds, loads, runs and times code.
 
     ``name`` is its row in ``runtime.backends.BACKENDS``, which targets and worker processes name.
     ``measured`` says whether ``measure.worker`` checks and times the code of layers. ``compiler``
-    identifies in records what builds it.
+    identifies in records what builds it. ``occupancy`` returns what the groups of a built file take
+    of a compute unit; it is None where nothing tells.
     """
 
     @property
@@ -117,6 +132,9 @@ class Backend(Protocol):
 
     @property
     def compiler(self) -> str: ...
+
+    @property
+    def occupancy(self) -> Callable[[Path], Occupancy] | None: ...
 
     def targets(self) -> tuple[Target, ...]:
         """Return the devices that are there, the best first."""

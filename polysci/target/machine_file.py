@@ -17,13 +17,25 @@ from polysci.target import coefficients, microkernels
 from polysci.target.host import ASSUMED_CACHES
 from polysci.target.isas import DEVICE_ISAS, ISAS, isa_named
 from polysci.target.machine import RATES, Machine, assume_rates
-from polysci.target.target import HOST, MOST_THREADS, Memory, MemoryKind, Target, size_text
+from polysci.target.target import (
+    HOST,
+    MOST_THREADS,
+    ComputeUnit,
+    Memory,
+    MemoryKind,
+    Target,
+    size_text,
+)
 
 MOST_BYTES = 1 << 40  # of a cache
 MOST = 1e300  # of other numbers: finite
 MOST_SPEED = 64  # times the FMA peak, with narrow types and units for them
+MOST_UNIT = 1 << 30  # of a number of a compute unit
 MOST_SHOWN = 1 << 64  # of whole numbers in messages
-_TARGET_KEYS = ("isa", "features", "cores", "model_name", "assumed", "backend", "memories")
+_TARGET_KEYS = (
+    *("isa", "features", "cores", "model_name", "assumed", "backend", "memories"),
+    "unit",
+)
 _LEVEL_KEYS = tuple(
     key for cache in ASSUMED_CACHES for key in (cache.name.lower(), f"{cache.name.lower()}_cores")
 )
@@ -132,6 +144,12 @@ def _target_lines(target: Target) -> Iterator[str]:
         yield f"ways = {memory.ways}  # of a cache; 0: not known"
         yield f"bandwidth = {memory.bandwidth!r}  # GB/s, reads by one core; 0: not known"
         yield f"kind = {_quote(memory.kind)}  # {', '.join(get_args(MemoryKind))}"
+    if target.unit != ComputeUnit():
+        yield ""
+        yield "# A compute unit of a device with work-groups."
+        yield "[target.unit]"
+        for field in fields(ComputeUnit):
+            yield f"{field.name} = {getattr(target.unit, field.name)}"
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
@@ -186,9 +204,19 @@ def _target(data: Mapping[str, Any]) -> Target:
     target = Target(
         isa, features, memories, cores, name, assumed=marked,
         backend=_word("target.backend", data.get("backend", HOST)),
+        unit=_unit(_table("target.unit", data.get("unit", {}))),
     )  # fmt: skip
     _check_order(target)
     return target
+
+
+def _unit(data: Mapping[str, Any]) -> ComputeUnit:
+    """Return a compute unit; what its table leaves out has its default."""
+    names = tuple(field.name for field in fields(ComputeUnit))
+    _refuse_unknown("target.unit.", data, names)
+    return ComputeUnit(
+        **{name: _whole(f"target.unit.{name}", data[name], 1, MOST_UNIT) for name in data}
+    )
 
 
 def _memories(data: Mapping[str, Any], cores: int) -> tuple[Memory, ...]:

@@ -46,6 +46,30 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeUnit:
+    """Widths and limits of a compute unit of a device, which groups of work-items share.
+
+    ``width`` work-items take an instruction together, ``issues`` such instructions a clock, and
+    ``most`` times as many are there at a time, with ``registers`` of 32 bits for all of them. A
+    kernel may declare ``shared`` bytes of the memory of its group, of which ``front`` bytes are
+    read in a clock. ``latency``: clocks from the request of an element of the device's memory to
+    its arrival.
+
+    The defaults are those of NVIDIA's multiprocessors from sm_80 on: CUDA C++ Programming Guide,
+    throughput of instructions and technical specifications by compute capability.
+    """
+
+    width: int = 32
+    lanes: int = 128  # multiplications of f32 a clock
+    issues: int = 4
+    most: int = 48
+    registers: int = 65536
+    shared: int = 48 << 10
+    front: int = 128
+    latency: int = 500
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A machine to generate code for; ``memories`` from the nearest to the cores outwards.
 
@@ -53,6 +77,7 @@ class Target:
     memories, and ``features`` or ``cores``, that are documented defaults because the machine does
     not tell, or tells what no machine has. ``withheld`` are features of the CPU that the kernel
     denies. ``backend`` names the row of ``runtime.backends`` that builds and runs code for it.
+    ``unit`` is what each of the ``cores`` of a device with work-groups is.
     Raises SpecError for memories without a cache, which all rankers count with.
     """
 
@@ -64,6 +89,7 @@ class Target:
     assumed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     backend: str = HOST
+    unit: ComputeUnit = ComputeUnit()
 
     def __post_init__(self) -> None:
         if not self.caches:
@@ -77,6 +103,11 @@ class Target:
                 return memory
         known = ", ".join(memory.name for memory in self.memories)
         raise SpecError(f"memory {name!r}: {self.model_name} has {known or 'none'}")
+
+    @property
+    def local(self) -> Memory | None:
+        """The memory of a group's own; None where that is ordinary memory."""
+        return next((memory for memory in self.memories if memory.kind == "local"), None)
 
     @property
     def caches(self) -> tuple[Memory, ...]:

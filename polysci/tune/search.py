@@ -32,9 +32,10 @@ from polysci.target.microkernels import find
 from polysci.target.target import Target
 from polysci.tune.calibrate import load_rates
 from polysci.tune.context import context_of
+from polysci.tune.occupancy import COMPILED, refine
 from polysci.tune.predictions import Prediction, keep, key_of, load
 from polysci.tune.records import SearchRecords
-from polysci.tune.result import LEVELS, AnyOrder, Progress, Result
+from polysci.tune.result import LEVELS, AnyOrder, Progress, Result, SearchLevel
 from polysci.tune.search_options import RANKER, SearchKeywords, SearchOptions
 from polysci.tune.trials import Trials
 from polysci.tune.tuned_trials import TunedTrials
@@ -171,21 +172,31 @@ class _ScheduleSearch:
         self._tell(Progress("ranking", 0, 1))
         if self.tuner:
             return self._measure(self.tuner)
-        count = None if level.measured is None else level.measured or 5
-        # The order of another ranker decides, not the seconds that the traffic model predicts.
-        explores = level.measured and self.options.ranker == RANKER
-        ranked = self.options.find_candidates(
-            self.problem, self._context(), count, self.options.algorithm,
-            ranker=self.options.ranker, tiles=level.tiles, blocks=level.blocks,
-            kinds=KINDS if explores else 0, order=self.records.order,
-        )  # fmt: skip
-        ranked = self._with_kept(ranked)
+        ranked = self._with_kept(self._rank(level))
         if level.measured != 0:  # None: all of them
             return self._measure(ranked)
         result = self._estimate([(option.schedule, option.seconds) for option in ranked])
         if key := self._prediction_key():
             keep(key, Prediction(str(result.schedule), result.predicted))
         return result
+
+    def _rank(self, level: SearchLevel) -> list[Candidate]:
+        """The schedules to build or measure; on a device by what its compiler tells of them."""
+        problem, context, backend = self.problem, self._context(), backend_of(self.target)
+        count = None if level.measured is None else level.measured or 5
+        compiles = backend.occupancy and not self.options.machine and not self.options.quick
+        # The order of another ranker decides, not the seconds that the traffic model predicts.
+        explores = level.measured and self.options.ranker == RANKER
+        ranked = self.options.find_candidates(
+            problem, context, max(count, COMPILED) if compiles and count else count,
+            self.options.algorithm, ranker=self.options.ranker, tiles=level.tiles,
+            blocks=level.blocks, kinds=KINDS if explores else 0, order=self.records.order,
+        )  # fmt: skip
+        if not compiles:
+            return ranked
+        wanted = 1 if level.measured == 0 else COMPILED
+        refined = refine(problem, context, ranked, wanted, backend, self._tell)
+        return refined[: count and count + (KINDS if explores else 0)]
 
     def _prediction_key(self) -> str:
         """Return the key under which the model's choice is kept; empty where it is not."""

@@ -13,8 +13,10 @@ from polysci.lower.choice import candidates
 from polysci.lower.mapped.algorithm import MappedGroups, work_of
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
+from polysci.space.directives.copy import Copy
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.machine_file import read
+from polysci.target.target import Memory
 
 MACHINES = Path(__file__).parents[2] / "experiments" / "machines"
 FILES = [
@@ -25,6 +27,7 @@ LAYERS = (
     "mb1ic3ih32oc24oh16kh7ph3sh2",
     "mm:40x1000x300",
     "mb1ic8ih7oc8kh1",
+    "g64mb1ic64ih56oc64kh3ph1",
 )
 
 
@@ -44,7 +47,7 @@ def best(text: str, name: str) -> str:
 def test_no_prediction_is_below_the_bound(path: Path) -> None:
     for text in LAYERS:
         context = context_of(text, path.stem)
-        every = MappedGroups().candidates(parse_problem(text), context, None, SpaceLimits())
+        every = MappedGroups().candidates(parse_problem(text), context, 40, SpaceLimits())
         assert len(every) > 20
         assert [it.seconds for it in every] == sorted(it.seconds for it in every)
         for candidate in every:
@@ -53,7 +56,7 @@ def test_no_prediction_is_below_the_bound(path: Path) -> None:
 
 
 def test_devices_of_several_makers_are_described() -> None:
-    assert len(FILES) == 7
+    assert len(FILES) == 9
     assert {read(path).target.isa.language for path in FILES} == {"opencl", "cuda"}
 
 
@@ -72,6 +75,36 @@ def test_small_problems_take_tiles_that_fill_the_device() -> None:
         assert plan.groups >= context.target.cores
 
 
+@pytest.mark.parametrize("name", ["adreno640-2", "mali-g78-14"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_items_read_where_local_memory_gains_nothing(name: str, layout: str) -> None:
+    """64 x 64 without local memory is what others found best on an Adreno."""
+    problem = parse_problem(LAYERS[0], layout)
+    _, roles, strides = model_of(problem)
+    file = read(MACHINES / f"{name}.toml")
+    context = Context(roles, strides, file.target, file.machine)
+    (first, *rest) = candidates(problem, context, None)
+    assert rest and not any(it.schedule.has(Copy) for it in (first, *rest))
+    assert [loop.axis for loop in first.schedule.loops[:2]] == (
+        ["by", "bx"] if layout == "nhwc" else ["bx", "by"]
+    )
+    local = Memory("local", 32 << 10, bandwidth=400.0, kind="local")
+    fast = replace(file.target, memories=(*file.target.memories, local))
+    best = candidates(problem, replace(context, target=fast), 1)[0]
+    assert best.schedule.has(Copy)
+
+
+def test_widths_are_those_of_the_machine() -> None:
+    """Twice as many items in an instruction of the same rate, half as many instructions."""
+    context = context_of("mm:512x512x512", "a100-108")
+    wide = replace(context.target, unit=replace(context.target.unit, width=64, most=2))
+    problem = parse_problem("mm:512x512x512")
+    (schedule, *_) = candidates(problem, context, 1)
+    work = work_of(MappedGroups().resolve(problem, schedule.schedule, 1))
+    many, few = (work.resident(replace(context, target=it)) for it in (context.target, wide))
+    assert many > few == 2 // work.warps(wide.unit)
+
+
 def test_a_group_must_fit_into_its_memory() -> None:
     context = context_of("mm:4096x4096x4096", "a100-108")
     local = context.target.memory("local")
@@ -80,7 +113,7 @@ def test_a_group_must_fit_into_its_memory() -> None:
     )
     small = replace(context, target=replace(context.target, memories=memories))
     problem = parse_problem("mm:4096x4096x4096")
-    for candidate in candidates(problem, small, None):
+    for candidate in candidates(problem, small, 30):
         work = work_of(MappedGroups().resolve(problem, candidate.schedule, 1))
         assert work.shared <= 8 << 10 and work.resident(small) >= 1
 

@@ -11,7 +11,6 @@ import polysci
 from polysci.errors import BuildError, UnsupportedError
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
-from polysci.ops.layer_lists import load
 from polysci.runtime.backends import backend_named, cuda, nvrtc
 from polysci.runtime.backends.cuda import ARCHITECTURES, Cuda, resources
 from polysci.runtime.backends.nvrtc import Resources, parse_resources
@@ -155,14 +154,6 @@ class TestCompiled:
         shown = done("optimize", LAYER, "--device", "cuda:sm_80", "--show", "c")
         assert 'extern "C" __global__' in shown
 
-    def test_a_layer_spills_nothing(self) -> None:
-        check_network("sm_80", 1)
-
-    @pytest.mark.exhaustive
-    @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_layers_of_resnet50_spill_nothing(self, architecture: str) -> None:
-        check_network(architecture)
-
     @pytest.mark.exhaustive
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize(
@@ -172,16 +163,6 @@ class TestCompiled:
         layer, schedule = case_of(kernel)
         source = emit(parse_problem(layer), parse(f"{schedule} > {kernel}"), 3)
         assert not spilled(Cuda(architecture), source.file)
-
-
-def check_network(architecture: str, count: int | None = None) -> None:
-    """Compile what is chosen for the first layers of ResNet-50."""
-    backend = Cuda(architecture)
-    (target,) = backend.targets()
-    layers = {problem.key: problem for problem in load("resnet50")}
-    for problem in [*layers.values()][:count]:
-        source = polysci.optimize(problem, "estimate", target=target).source
-        assert not spilled(backend, source.file), problem
 
 
 def spilled(backend: Cuda, text: str) -> list[Resources]:

@@ -11,9 +11,13 @@ import pytest
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.runtime.primitive import load_primitive
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
+from tests.lower.mapped.test_parts import CASES as PARTS
+from tests.lower.mapped.test_reading import CASES, schedule_of
+from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.support.cuda_emulation import (
     ORDERS,
     EmulatedCuda,
@@ -22,7 +26,13 @@ from tests.support.cuda_emulation import (
     emulated,
     run_sanitized,
 )
-from tests.support.device_cases import LAYERS, recurrent, two_layers
+from tests.support.device_cases import (
+    LAYERS,
+    check_device_layer,
+    integers,
+    recurrent,
+    two_layers,
+)
 from tests.support.onnxmodels import reals
 
 if shutil.which("g++") is None:
@@ -40,6 +50,34 @@ TILES = ("mb1ic6ih9oc20oh9kh3ph1", "nhwc")  # of groups, by the choice of the mo
 def test_layers_are_exact(text: str, layout: str) -> None:
     with emulated() as backend:
         check_layer(parse_problem(text, layout), backend)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
+             for at, case in enumerate(CASES)],
+)  # fmt: skip
+def test_items_that_read_are_exact(case: tuple[str, str, str, int, int, int, bool]) -> None:
+    text, layout, *sizes, along_rows = case
+    problem = parse_problem(text, layout)
+    schedule = schedule_of(problem, "cuda4", *sizes, along_rows=along_rows)  # type: ignore[arg-type]
+    with emulated() as backend:
+        primitive = load_primitive(problem, emit(problem, schedule), 1, backend=backend.name)
+        x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
+        result = primitive(x, w if model_of(problem)[1].packs_b else primitive.pack_weights(w))
+        assert np.allclose(result, problem.reference(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != 1))
+             for at, case in enumerate((*WINOGRAD, *PARTS))],
+)  # fmt: skip
+def test_parts_are_exact(case: tuple[str, str, str]) -> None:
+    """Several launches: transforms and products, or a product for each residue class."""
+    text, layout, words = case
+    with emulated() as backend:
+        check_device_layer(
+            parse_problem(text, layout), words.replace("opencl4", "cuda4"), backend.name
+        )
 
 
 @pytest.mark.exhaustive

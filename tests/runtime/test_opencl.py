@@ -16,12 +16,23 @@ from polysci.export.network_project import write_freestanding, write_package
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong, tensors
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
+from polysci.space.directives.copy import Copy
 from polysci.target.isas import DEVICE_ISAS
-from polysci.target.target import Target
+from polysci.target.target import Memory, Target
+from tests.lower.mapped.test_parts import CASES as PARTS
+from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.network.test_whole_models import MODELS, arrays_for
-from tests.support.device_cases import LAYERS, integers, long_steps, recurrent, two_layers
+from tests.support.device_cases import (
+    LAYERS,
+    check_device_layer,
+    integers,
+    long_steps,
+    recurrent,
+    two_layers,
+)
 from tests.support.onnxmodels import model, node, reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
@@ -43,6 +54,13 @@ def target(backend: OpenCL) -> Iterator[Target]:
 @pytest.fixture(scope="module")
 def grouped(target: Target) -> Target:
     """The device as one that is no CPU: its schedules have tiles for groups of work-items."""
+    memories = (*target.memories, Memory("local", 48 << 10, kind="local"))
+    return replace(target, isa=DEVICE_ISAS["opencl4"], memories=memories)
+
+
+@pytest.fixture(scope="module")
+def mobile(target: Target) -> Target:
+    """The same as one whose groups have no memory of their own."""
     return replace(target, isa=DEVICE_ISAS["opencl4"])
 
 
@@ -66,25 +84,46 @@ def test_layers_are_exact(text: str, layout: str, threads: int, target: Target) 
     assert np.array_equal(out, problem.reference(x, w))
 
 
-PRODUCTS = (*LAYERS[:2], *LAYERS[3:], "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1")
+PRODUCTS = (*LAYERS, "mb2ic40ih8oc72kh1", "conv1d mb2ic5iw11oc6kw3pw1",
+            "g10mb2ic10ih9oc10oh5kh3ph1sh2", "g3mb1ic6ih5oc12oh5kh3ph1",
+            "bwd_d mb2ic20ih9oc24oh5kh3ph1sh2", "bwd_d g6mb2ic6ih7oc6oh4kh3ph1sh2",
+            "bwd_w mb2ic6ih7oc8oh4kh3ph1sh2")  # fmt: skip
 
 
+@pytest.mark.parametrize("where", ["grouped", "mobile"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
-    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at > 1))
+    "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at > 2))
              for at, text in enumerate(PRODUCTS)],
 )  # fmt: skip
-def test_groups_are_exact(text: str, layout: str, grouped: Target) -> None:
+def test_groups_are_exact(
+    text: str, layout: str, where: str, request: pytest.FixtureRequest
+) -> None:
     problem = parse_problem(text, layout)
-    primitive = polysci.compile(problem, "estimate", target=grouped)
-    tiled = " > fma_opencl4_f32_" in str(primitive.schedule)
-    assert tiled == (text != LAYERS[2])  # depthwise layers are no products
+    primitive = polysci.compile(problem, "estimate", target=request.getfixturevalue(where))
+    assert primitive.schedule.mapped
+    assert where == "grouped" or not primitive.schedule.has(Copy)
     x, w = integers(problem.x_shape, 1), integers(problem.w_shape, 2)
     bias = integers((problem.y_shape[problem.bias_axis],), 3)
     words = {"bias": bias, "residual": integers(problem.y_shape, 4), "clamp": (-50.0, 60.0)}
-    packed = primitive.pack_weights(w)
+    packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
     assert np.array_equal(primitive(x, packed), problem.reference(x, w))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != 1))
+             for at, case in enumerate((*WINOGRAD, *PARTS))],
+)  # fmt: skip
+def test_parts_are_exact(case: tuple[str, str, str], target: Target) -> None:
+    """Several launches: transforms and products, or a product for each residue class."""
+    text, layout, words = case
+    check_device_layer(parse_problem(text, layout), words, target.backend)
+
+
+def test_groups_that_are_refused_are_named(target: Target) -> None:
+    with pytest.raises(UnsupportedError, match="algorithm winograd: no tiles of groups for opencl"):
+        polysci.compile(WINOGRAD[1][0], "estimate", target=target, algorithm="winograd")
 
 
 @pytest.mark.parametrize("activation", ["gelu", pytest.param("mish", marks=pytest.mark.exhaustive)])

@@ -3,6 +3,12 @@
 import numpy as np
 import onnx
 
+from polysci.lower.registry import algorithm_of
+from polysci.measure.integer_reference import Arrays
+from polysci.ops.problem import Problem
+from polysci.runtime.primitive import load_primitive
+from polysci.runtime.source import emit
+from polysci.space.schedule import parse
 from tests.support.onnxmodels import model, node, reals
 
 LAYERS = (
@@ -14,6 +20,24 @@ LAYERS = (
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Small integers, whose sums are exact."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def check_device_layer(problem: Problem, words: str, backend: str) -> None:
+    """Assert that a schedule computes a layer exactly on a device, with and without epilogue."""
+    schedule = parse(words)
+    primitive = load_primitive(problem, emit(problem, schedule), 1, backend=backend)
+    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
+    inputs = arrays.inputs
+    packed = primitive.pack_weights(inputs["w"])
+    fused = {name: inputs[name] for name in ("bias", "residual", "clamp")}
+    for variant, own in (("plain", {}), ("fused", fused)):
+        result = primitive(inputs["x"], packed, **own)
+        if problem.activation:
+            expected = arrays.fused if own else arrays.plain
+            assert np.allclose(result, expected, rtol=1e-5, atol=1e-5)
+        else:
+            fault = arrays.fault(variant, result)
+            assert fault is None, f"{variant}: {fault}"
 
 
 def two_layers() -> onnx.ModelProto:

@@ -19,7 +19,7 @@ from polysci.target.host import detect
 from polysci.target.isas import ISAS
 from polysci.target.machine import RATES, Machine, assume_rates
 from polysci.target.machine_file import MachineFile, numbers, parse, read
-from polysci.target.target import Memory, Target
+from polysci.target.target import ComputeUnit, Memory, Target
 from polysci.tune import context_of, optimize
 from polysci.tune.calibrate import kernels_for, machine_path
 from tests.support import command
@@ -53,6 +53,7 @@ def targets(draw: st.DrawFn) -> Target:
     return Target(
         isa, (*isa.features, *draw(st.lists(words, max_size=3))), caches, cores, draw(words),
         tuple(draw(st.lists(st.sampled_from(["L1", "L3", "cores", "features"]), unique=True))),
+        unit=draw(st.sampled_from([ComputeUnit(), ComputeUnit(width=64, registers=1 << 17)])),
     )  # fmt: skip
 
 
@@ -211,6 +212,9 @@ def test_a_target_has_a_cache() -> None:
         ("ways = 8", "bandwidth = -1", "target.memories[0].bandwidth: expected a number of at l"),
         ('kind = "local"', 'kind = "fast"', "target.memories[2].kind: expected one of cache, lo"),
         ('["L2"]', '["L3"]', "target.assumed: L3: unknown; expected one of features, l1, l2"),
+        ("cores = 4", "cores = 4\nunit = 4", "target.unit: expected a table [target.unit], got 4"),
+        ("cores = 4", "cores = 4\nunit.width = 0", "target.unit.width: expected a whole number fr"),
+        ("cores = 4", "cores = 4\nunit.wide = 1", "target.unit.wide: unknown; expected one of wi"),
     ],
 )  # fmt: skip
 def test_a_wrong_memory_is_named(old: str, new: str, message: str) -> None:

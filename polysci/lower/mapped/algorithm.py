@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
 from polysci.cost import Context
-from polysci.cost.groups import GroupWork
+from polysci.cost.groups import GroupWork, Reads
 from polysci.errors import UnsupportedError
 from polysci.lower.algorithm import (
     Algorithm,
@@ -21,20 +22,35 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.lowering import LoweredPrimitive
-from polysci.lower.mapped.nest import lower_mapped
-from polysci.lower.mapped.plan import FAMILY, MappedPlan, deep_dims, form_of, refusal, resolve
+from polysci.lower.mapped.nest import GroupNest, lower_mapped
+from polysci.lower.mapped.plan import (
+    FAMILY,
+    MappedPlan,
+    deep_dims,
+    form_of,
+    kernel_family,
+    leaves,
+    read_dim,
+    refusal,
+    resolve,
+)
+from polysci.lower.mapped.quantities import compulsory, fetched
+from polysci.lower.mapped.reading import ReadingNest
+from polysci.lower.mapped.warp_counts import counts_of
 from polysci.numerics.arrays import Doubles
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
+from polysci.polyhedral.contraction import columns_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
-from polysci.target.microkernels import family
+from polysci.target.microkernels import Microkernel, family
 from polysci.text.tables import bytes_text, pairs, time_text
 
 ITEMS: Final = (32, 64, 128, 256)  # of groups
 SIDES: Final = (16, 32, 64, 128)  # of tiles
 DEPTHS: Final = (4, 8, 16, 32)
 PAD: Final = 4  # elements: lines stay aligned to vectors
+WIDEST_READ: Final = 32  # of tiles without copies
 WIDEST: Final = 4  # a tile's longer side by its shorter one
 
 
@@ -58,17 +74,16 @@ class MappedGroups(Algorithm[MappedPlan]):
         """The schedules of least predicted time; sums are in the order of the nest."""
         if why := self.refusal(problem):
             raise UnsupportedError(f"{problem}: algorithm mapped: {why}")
-        every = []
-        for schedule in _space(context):
-            plan = resolve(context.contraction, context.strides, schedule)
-            work = work_of(plan)
-            if work.resident(context):
-                every.append(Candidate(schedule, work.seconds(context)))
-        ordered = sorted(every, key=lambda own: (own.seconds, str(own.schedule)))
-        return ordered if count is None else ordered[: count + limits.kinds]
+        return rank(context, None if count is None else count + limits.kinds)
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
-        return work_of(self.resolve(problem, schedule, 1)).seconds(context)
+        return predict(context, schedule)
+
+    def predict_held(
+        self, problem: Problem, context: Context, schedule: Schedule, held: int
+    ) -> float | None:
+        work = counted_work(self.resolve(problem, schedule, 1))
+        return replace(work, held=held).seconds(context)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
@@ -79,7 +94,7 @@ class MappedGroups(Algorithm[MappedPlan]):
         return resolve(roles, strides, schedule)
 
     def lower(self, plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
-        return lower_mapped(plan, options)
+        return lower(plan, options)
 
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
@@ -90,37 +105,124 @@ class MappedGroups(Algorithm[MappedPlan]):
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
         whole = replace(request, context=replace(context, threads=context.target.cores))
-        return MappedExplanation(whole, plan, work_of(plan))
+        return MappedExplanation(whole, plan, counted_work(plan))
+
+
+def maps(context: Context) -> bool:
+    """Return whether the target has kernels for groups that compute the contraction."""
+    kernels = family(FAMILY, context.target.isa.name, "f32")
+    return bool(kernels) and not refusal(context.contraction)
+
+
+def rank(context: Context, count: int | None = None) -> list[Candidate]:
+    """Return the best schedules by which groups compute a contraction, best first (None: all)."""
+    every = []
+    for schedule in _space(context):
+        plan = resolve(context.contraction, context.strides, schedule)
+        work = work_of(plan)
+        if work.resident(context):
+            every.append((work.seconds(context), str(schedule), plan))
+    every.sort(key=lambda own: own[:2])
+    return _best(every, context, len(every) if count is None else count)
+
+
+def predict(context: Context, schedule: Schedule) -> float:
+    """Return the predicted seconds of a contraction by groups. Raises as ``resolve`` does."""
+    plan = resolve(context.contraction, context.strides, schedule)
+    return counted_work(plan).seconds(context)
+
+
+def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
+    """Return the primitive of a plan: with copies, or of items that read."""
+    return lower_mapped(plan, options, GroupNest if plan.copy else ReadingNest)
 
 
 def _space(context: Context) -> Iterator[Schedule]:
     """Yield all schedules of a contraction whose groups and tiles have sizes of the tables."""
     contraction = context.contraction
-    kernels = family(FAMILY, context.target.isa.name, "f32")
-    longest = prod(dim.extent for dim in deep_dims(contraction))
-    depths = sorted({min(depth, longest) for depth in DEPTHS})
+    own, kernels = kernel_family(contraction), family(FAMILY, context.target.isa.name, "f32")
+    if own == FAMILY and context.target.local is not None:
+        longest = prod(dim.extent for dim in deep_dims(contraction))
+        depths = sorted({min(depth, longest) for depth in DEPTHS})
+        for kernel, rows, columns in _tiles(kernels, SIDES):
+            for depth in depths:
+                yield form_of(contraction, kernel, rows, columns, depth, Copy(2, PAD))
+    yield from _reading(context, family(own, context.target.isa.name, "f32"))
+
+
+def _reading(context: Context, kernels: Sequence[Microkernel]) -> Iterator[Schedule]:
+    """Yield the schedules whose items read: neighbours have neighbouring elements of the result."""
+    contraction = context.contraction
+    out = contraction.out.offset(context.strides[contraction.out.array])
+    along_rows = out.coef(columns_of(contraction).name) != 1
+    (deep,) = read_dim(contraction)
+    depths = {min(depth, deep.extent) for depth in DEPTHS[:2]}
+    if leaves(contraction, (deep,)):
+        depths = {1}
+    for kernel, rows, columns in _tiles(kernels, (4, 8, *SIDES), WIDEST_READ):
+        for depth in sorted(depths):
+            yield form_of(contraction, kernel, rows, columns, depth, None, along_rows=along_rows)
+
+
+def _tiles(
+    kernels: Sequence[Microkernel], sides: Sequence[int], widest: int = WIDEST
+) -> Iterator[tuple[Microkernel, int, int]]:
+    """Yield the kernels with rows and columns of the tiles of groups that they make up."""
     for kernel in kernels:
-        for rows in SIDES:
-            for columns in SIDES:
+        for rows in sides:
+            for columns in sides:
                 if rows % kernel.rows or columns % kernel.cols:
                     continue
                 items = rows // kernel.rows * (columns // kernel.cols)
-                if items not in ITEMS or max(rows, columns) > WIDEST * min(rows, columns):
-                    continue
-                for depth in depths:
-                    yield form_of(contraction, kernel, rows, columns, depth, Copy(2, PAD))
+                if items in ITEMS and max(rows, columns) <= widest * min(rows, columns):
+                    yield kernel, rows, columns
+
+
+def _best(
+    ordered: Sequence[tuple[float, str, MappedPlan]], context: Context, count: int
+) -> list[Candidate]:
+    """Return the ``count`` candidates of least time, of plans in the order of their least times.
+
+    What counts a plan's turns of memory takes milliseconds and adds to its time: it ends where no
+    other plan can be among the first.
+    """
+    best = list[Candidate]()
+    for least, _, plan in ordered:
+        if len(best) >= count and best[count - 1].seconds <= least:
+            break
+        own = Candidate(plan.schedule, counted_work(plan).seconds(context))
+        insort(best, own, key=lambda it: (it.seconds, str(it.schedule)))
+    return best[:count]
+
+
+def counted_work(plan: MappedPlan) -> GroupWork:
+    """Return the features of a plan, with the turns of memory of its warps where they copy."""
+    if plan.copy is None:
+        return work_of(plan)
+    counts = counts_of(plan)
+    return replace(work_of(plan), fronts=counts.fronts, sectors=counts.sectors)
 
 
 def work_of(plan: MappedPlan) -> GroupWork:
-    """Return the features of a plan."""
-    operands = (plan.contraction.a, plan.contraction.b, plan.contraction.out)
+    """Return the features of a plan, without counts."""
     return GroupWork(
         groups=plan.groups, items=plan.items, rows=plan.kernel.rows, vectors=plan.kernel.vecs,
         steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
-        copied=plan.depth * (plan.rows + plan.columns), waits=3 - plan.copy.stages,
+        copied=plan.depth * (plan.rows + plan.columns),
+        waits=3 - plan.copy.stages if plan.copy else 1,
         shared=4 * sum(plan.shared_elements),
-        compulsory=4 * sum(prod(operand.shape) for operand in operands),
+        compulsory=compulsory(plan.contraction), fetched=fetched(plan), across=plan.item_columns,
+        reads=None if plan.copy else reads_of(plan),
     )  # fmt: skip
+
+
+def reads_of(plan: MappedPlan) -> Reads:
+    """Return what items read of a plan without copies."""
+    lanes, a = plan.kernel.lanes, plan.contraction.a
+    beside = a.offset(plan.strides[a.array]).coef(plan.deep[-1].name) == 1
+    vectors = beside and plan.depth % lanes == 0
+    items = (plan.item_rows, plan.item_columns)
+    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +244,24 @@ class MappedExplanation:
             ("groups", f"{plan.groups} of {plan.items} work-items, {along_rows} x {along_columns}"),
             ("tile", f"{plan.rows} rows x {plan.columns} columns, {plan.depth} deep a step"),
             ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
-            ("memory of a group", bytes_text(work.shared)),
+            ("memory of a group", bytes_text(work.shared) if plan.copy else "none: items read"),
             ("groups at a time", f"{work.resident(context)} a compute unit"),
+            ("turns of its memory", self._turns()),
             ("no run is below", time_text(work.bound(context))),
         ]
         seconds = work.seconds(context)
         return self.request.render(seconds, {"Groups": pairs(rows, width)}, width) + "\n"
+
+    def _turns(self) -> str:
+        """Return what a step takes of the memory of a group."""
+        if self.plan.copy is None:
+            return "none"
+        counts = counts_of(self.plan)
+        reads, writes = counts.conflicts
+        return (
+            f"{counts.reads} a step for reads, {reads} of them conflicts; {counts.writes} for "
+            f"copies, {writes} of them conflicts; {counts.sectors} sectors read"
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -18,14 +18,15 @@ from polysci.loop_ir.index import (
     IndexLike,
     TableEntry,
     Variable,
+    Within,
     as_index,
     compare,
     every,
-    inside,
     iterator,
     linear,
 )
 from polysci.loop_ir.nodes import (
+    INTEGER,
     Address,
     AddressOf,
     Alternative,
@@ -59,6 +60,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped.legality import check_groups
 from polysci.lower.mapped.plan import MappedPlan
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import PRECISIONS
@@ -66,24 +68,33 @@ from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
 ZERO: Final = Constant(0.0)
+NUMBER: Final = "deep"  # of a product along the dimensions of the steps
+NARROW: Final = "int32"  # of numbers that it holds: devices divide, add and compare these faster
+MOST_NARROW: Final = 1 << 30  # of the elements of x whose places it holds
+SHARED: Final = ("rows", "columns")  # what a group holds of A and of B
 At = Mapping[str, IndexLike]  # by dimension
 
 
-def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
+def lower_mapped(
+    plan: MappedPlan, options: EmitOptions, nest_of: Callable[[MappedPlan], GroupNest]
+) -> LoweredPrimitive:
     """Return a contraction by tiles of groups; the interface is every primitive's.
 
-    Raises SpecError or UnsupportedError for options that do not fit.
+    Raises SpecError or UnsupportedError for options that do not fit, and IllegalScheduleError where
+    a barrier lacks.
     """
     interface.check_symbol(options.symbol)
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
-    precision, nest = PRECISIONS["f32"], _GroupNest(plan)
+    precision, nest = PRECISIONS["f32"], nest_of(plan)
+    run = nest.run()
+    check_groups(block(*run))
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
         "packed_size": [Return(4 * plan.packed_elements)],
         "pack_weights": nest.packing(),
-        "run": [*nest.run(), Return(interface.OK)],
+        "run": [*run, Return(interface.OK)],
     }
     rows = reversed(interface.functions(precision))
     functions = [row.define(options.symbol, block(*bodies[row.role])) for row in rows]
@@ -96,7 +107,7 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupNest:
+class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
 
     plan: MappedPlan
@@ -108,7 +119,8 @@ class _GroupNest:
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
         lines = [
             Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
-            for name, extent in zip(("rows", "columns"), plan.shared_elements, strict=True)
+            for name, extent in zip(SHARED, plan.shared_elements, strict=True)
+            if extent
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)
         groups = loop("tile", plan.groups, *self.places_of_tile(), *lines, items)
@@ -123,17 +135,23 @@ class _GroupNest:
         """Return the definitions of where a tile begins: its batch, row and column."""
         plan, tile = self.plan, Variable("tile")
         along_rows, along_columns = plan.blocks
+        row, column = tile // along_columns % along_rows, tile % along_columns
+        if plan.along_rows:
+            row, column = tile % along_rows, tile // along_rows % along_columns
         statements: list[LoopStatement] = [
-            Let("column", tile % along_columns * plan.columns),
-            Let("row", tile // along_columns % along_rows * plan.rows),
+            Let("column", column * plan.columns),
+            Let("row", row * plan.rows),
         ]
         rest = tile // (along_rows * along_columns)
         return [*statements, *_digits(plan.batches, rest)]
 
     def item(self) -> Block:
         """Return what a work-item does: the sums of its register tile, and their epilogue."""
-        plan, kernel = self.plan, self.plan.kernel
-        lanes, tall = kernel.lanes, plan.item_columns
+        plan, kernel, at = self.plan, self.plan.kernel, Variable("at")
+        lanes, tall, wide = kernel.lanes, plan.item_columns, plan.item_rows
+        row, column = at // tall * kernel.rows, at % tall * lanes
+        if plan.along_rows:
+            row, column = at % wide, at // wide * lanes
         out = plan.contraction.out.offset(plan.strides[plan.contraction.out.array])
         tile = {
             "rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows, "lanes": lanes,
@@ -142,8 +160,8 @@ class _GroupNest:
         sums = Buffer("acc", "ps_acc", as_index(kernel.rows * kernel.vecs), Scope.REGISTER)
         return block(
             Let("t", Fields(tuple(tile.items())), "ps_tile"),
-            Let("own_row", Variable("at") // tall * kernel.rows),
-            Let("own_column", Variable("at") % tall * lanes),
+            Let("own_row", row),
+            Let("own_column", column),
             Declare(sums),
             Invoke("ps_begin", (Named("acc"), Named("t"), Address(Named("y")), 0)),
             *self.places_of_rows(),
@@ -152,16 +170,6 @@ class _GroupNest:
         )
 
     # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
-
-    @property
-    def guarded(self) -> dict[str, tuple[Affine, int]]:
-        """The subscripts of x that leave its axes, and the axes' sizes, by names of places."""
-        a, extents = self.plan.contraction.a, self.plan.contraction.extents
-        return {
-            f"x_axis{axis}": (subscript, size)
-            for axis, (subscript, size) in enumerate(zip(a.index, a.shape, strict=True))
-            if subscript.reach(extents)[0] < 0 or subscript.reach(extents)[1] >= size
-        }
 
     @property
     def offset_of_x(self) -> Affine:
@@ -178,7 +186,7 @@ class _GroupNest:
         """Elements of x that are copied at once: a vector, where none leaves a step's dimension."""
         lanes, last = self.plan.kernel.lanes, self.plan.deep[-1].name
         whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
-        still = not any(subscript.coef(last) for subscript, _ in self.guarded.values())
+        still = not any(subscript.coef(last) for subscript, _ in self.plan.guarded.values())
         places = (coef for name, coef in self.offset_of_x.terms if name != last)
         aligned = not any(coef % lanes for coef in (*places, self.offset_of_x.const))
         return lanes if self.steps_touch and whole and still and aligned else 1
@@ -197,11 +205,16 @@ class _GroupNest:
         deep = plan.depth // self.vectors
         return [Let("own", number // deep), Let("step", number % deep * self.vectors)]
 
+    def kind_of_place(self, name: str) -> str:
+        """Return the type of a row's places in x, or along one of its axes."""
+        few = prod(self.plan.contraction.a.shape) <= MOST_NARROW
+        return NARROW if few or name != "x_at" else "ps_place"
+
     def places_of_rows(self) -> list[LoopStatement]:
         """Return the places in x of the item's rows, without what reductions add to them."""
-        guarded = {name: subscript for name, (subscript, _) in self.guarded.items()}
+        guarded = {name: subscript for name, (subscript, _) in self.plan.guarded.items()}
         names = {"x_at": self.offset_of_x, **guarded}
-        at = self._at((*self.plan.row_dims, *self.plan.batches))
+        at = self.at((*self.plan.row_dims, *self.plan.batches))
         stores = [
             Store(name, Variable("i"), linear(dict(place.terms), at, place.const))
             for name, place in names.items()
@@ -209,19 +222,22 @@ class _GroupNest:
         rows = _digits(self.plan.row_dims, Variable("row") + Variable("own"))
         extent = as_index(self.row_share)
         return [
-            *(Declare(Buffer(name, "ps_place", extent, Scope.STACK)) for name in names),
+            *(
+                Declare(Buffer(name, self.kind_of_place(name), extent, Scope.STACK))
+                for name in names
+            ),
             loop("i", self.row_share, *self.row_element(), *rows, *stores),
         ]
 
     def copy_rows(self) -> LoopStatement:
         """Return the copy of a step's part of A; what lies outside of x, or of the sum, is 0."""
         plan, i = self.plan, Variable("i")
-        at = self._at((*plan.around, *plan.deep))
-        conditions = [*self._tail("row", plan.rows, plan.row_count), *self._depth()]
-        for name, (subscript, size) in self.guarded.items():
-            conditions += inside(_place(name, i) + linear(dict(subscript.terms), at), size)
-        place = _place("x_at", i) + linear(dict(self.offset_of_x.terms), at)
-        real, line = every(conditions), plan.rows + plan.copy.pad
+        at = self.at((*plan.around, *plan.deep))
+        conditions = [*self.tail("row", plan.rows, plan.row_count), *self._depth()]
+        for name, (subscript, size) in self.plan.guarded.items():
+            conditions.append(Within(place_at(name, i) + linear(dict(subscript.terms), at), size))
+        place = place_at("x_at", i) + linear(dict(self.offset_of_x.terms), at)
+        real, line = every(conditions), plan.rows + plan.pad
         to = self._line("rows", line)
         if self.vectors == 1:
             copy: LoopStatement = Store("rows", to, _if(real, Element("x", place)))
@@ -233,12 +249,12 @@ class _GroupNest:
     def copy_columns(self) -> LoopStatement:
         """Return the copy of a step's part of B: vectors of packed weights, else elements."""
         plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
-        to = self._line("columns", plan.columns + plan.copy.pad)
+        to = self._line("columns", plan.columns + plan.pad)
         column, lanes = Variable("column") + Variable("own"), plan.kernel.lanes
         if not plan.contraction.packs_b:
             line, wide = Variable("k") + Variable("step"), plan.columns // lanes
             for dim in reversed((*plan.batches, *plan.around)):
-                line = line + iterator(dim.name) * self._lines_of(dim)
+                line = line + iterator(dim.name) * self.lines_of(dim)
             own = [Let("own", number % wide * lanes), Let("step", number // wide)]
             source = Address(Named("packed"), line * plan.padded_columns + column)
             copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
@@ -249,8 +265,8 @@ class _GroupNest:
         size = plan.depth if touch else plan.columns
         names = ("step", "own") if touch else ("own", "step")
         own = [Let(names[0], number % size), Let(names[1], number // size)]
-        at = {**self._at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
-        real = every([*self._tail("column", plan.columns, plan.column.extent), *self._depth()])
+        at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
+        real = every([*self.tail("column", plan.columns, plan.column.extent), *self._depth()])
         value = _if(real, Element("packed", linear(dict(offset.terms), at, offset.const)))
         return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
 
@@ -259,6 +275,8 @@ class _GroupNest:
         plan, share = self.plan, -(-count // self.plan.items)
         names = names_in(copy)
         deep = [let for let in self._deep() if let.name in names]
+        if NUMBER in names_in(tuple(deep)):
+            deep.insert(0, Let(NUMBER, Variable("k") + Variable("step"), NARROW))
         copies: list[LoopStatement] = [*own, *deep, copy]
         if share * plan.items != count:
             number = Variable("i") * plan.items + Variable("at")
@@ -267,14 +285,14 @@ class _GroupNest:
 
     def _deep(self) -> list[Let]:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
-        return _digits(self.plan.deep, Variable("k") + Variable("step"))
+        return _digits(self.plan.deep, Variable(NUMBER), NARROW)
 
     def _line(self, name: str, line: int) -> Index:
         """Return the place of an item's element in the lines of A or B."""
         turn = Variable("turn") * (self.plan.depth * line) if self.turns else as_index(0)
         return turn + Variable("step") * line + Variable("own")
 
-    def _tail(self, start: str, size: int, count: int) -> list[Condition]:
+    def tail(self, start: str, size: int, count: int) -> list[Condition]:
         """Return the condition that a line of a tile exists, where tiles reach beyond ``count``."""
         if count % size == 0:
             return []
@@ -287,7 +305,7 @@ class _GroupNest:
             return []
         return [compare(Variable("k") + Variable("step"), "<", plan.deep_extent)]
 
-    def _lines_of(self, dim: Dim) -> int:
+    def lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
         plan, count = self.plan, self.plan.padded_deep
         for other in reversed((*plan.batches, *plan.around)):
@@ -296,7 +314,7 @@ class _GroupNest:
             count *= other.extent
         return count
 
-    def _at(self, dims: Sequence[Dim]) -> At:
+    def at(self, dims: Sequence[Dim]) -> At:
         return {dim.name: iterator(dim.name) for dim in dims}
 
     # Sums.
@@ -304,12 +322,12 @@ class _GroupNest:
     @property
     def turns(self) -> bool:
         """Return whether steps take turns in several places of the group's memory."""
-        return self.plan.copy.stages > 1
+        return self.plan.stages > 1
 
     def reduction(self) -> list[LoopStatement]:
         """Return all steps: loops over the other reductions, and those along the deep one."""
         plan, kernel = self.plan, self.plan.kernel
-        lines = [size + plan.copy.pad for size in (plan.rows, plan.columns)]
+        lines = [size + plan.pad for size in (plan.rows, plan.columns)]
         turn = Variable("turn") * plan.depth if self.turns else as_index(0)
         factors = [
             Address(Named(name), turn * line + Variable(own))
@@ -326,7 +344,7 @@ class _GroupNest:
             Invoke("ps_run_lines", tuple(operands)),
         ]
         if self.turns:
-            body.insert(0, Let("turn", self._step_number() % plan.copy.stages))
+            body.insert(0, Let("turn", self._step_number() % plan.stages))
         else:
             body.append(Barrier())
         nest: LoopStatement = loop("k", plan.padded_deep, *body, step=plan.depth)
@@ -345,16 +363,19 @@ class _GroupNest:
         plan, kernel, i = self.plan, self.plan.kernel, Variable("i")
         first = Variable("row") + Variable("own_row")
         column = Variable("column") + Variable("own_column")
-        at = {**self._at((*plan.row_dims, *plan.batches)), plan.column.name: column}
+        at = {**self.at((*plan.row_dims, *plan.batches)), plan.column.name: column}
         place = linear(dict(out.terms), at, out.const)
+        step = plan.row_step
         operands = (
-            Named("acc"), Named("t"), Named("y_at"), plan.row_count - first,
+            Named("acc"), Named("t"), Named("y_at"), (plan.row_count - first + step - 1) // step,
             plan.column.extent - column, plan.item_columns * kernel.lanes,
             Address(Named("y")), AddressOf("e"),
         )  # fmt: skip
         return [
             Declare(Buffer("y_at", "ps_place", as_index(kernel.rows), Scope.STACK)),
-            loop("i", kernel.rows, *_digits(plan.row_dims, first + i), Store("y_at", i, place)),
+            loop(
+                "i", kernel.rows, *_digits(plan.row_dims, first + i * step), Store("y_at", i, place)
+            ),
             Let("e", self.epilogue(at), "ps_epilogue"),
             Invoke("ps_end_lines", operands),
         ]
@@ -362,9 +383,10 @@ class _GroupNest:
     def epilogue(self, at: At) -> Value:
         """Return what is done to sums: factors, bias, residual, and the function behind them."""
         contraction = self.plan.contraction
-        axis = contraction.bias_axis
-        along = contraction.out.index[axis] if axis is not None else None
-        n = linear(dict(along.terms), at, along.const) if along else at[self.plan.column.name]
+        axis, axes = contraction.bias_axis, contraction.out.index
+        if axis is None:  # that of the columns
+            axis = next(at for at, own in enumerate(axes) if own.coef(self.plan.column.name))
+        n = linear(dict(axes[axis].terms), at, axes[axis].const)
         value: Value = RoutineResult("ps_shifted", (Named("g"), as_index(n), 0))
         factors = (contraction.alpha, contraction.beta)
         if factors != (1, 1):
@@ -386,7 +408,7 @@ class _GroupNest:
             i = Variable("i")
             return [loop("i", prod(w.shape), Store("packed", i, Element("w", i)))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
-        at = self._at((*plan.batches, *plan.around, *plan.deep, plan.column))
+        at = self.at((*plan.batches, *plan.around, *plan.deep, plan.column))
         element = Element("w", linear(dict(offset.terms), at, offset.const))
         real = compare(iterator(plan.column.name), "<", plan.column.extent)
         if plan.padded_deep > plan.deep_extent:
@@ -399,17 +421,17 @@ class _GroupNest:
         return [body]
 
 
-def _digits(dims: Sequence[Dim], number: Index) -> list[Let]:
+def _digits(dims: Sequence[Dim], number: Index, kind: str = INTEGER) -> list[Let]:
     """Return the definitions of dimensions whose mixed-radix digits make a number."""
     below, digits = prod(dim.extent for dim in dims), list[Let]()
     for at, dim in enumerate(dims):
         below //= dim.extent
         digit = number // below
-        digits.append(Let(iterator(dim.name).name, digit % dim.extent if at else digit))
+        digits.append(Let(iterator(dim.name).name, digit % dim.extent if at else digit, kind))
     return digits
 
 
-def _place(name: str, at: Index) -> Index:
+def place_at(name: str, at: Index) -> Index:
     """Return an element of an item's own places as an integer."""
     return TableEntry(name, (at,))
 

@@ -4,25 +4,34 @@
 compute tiles of 64 rows, the fused dimensions of A alone, by 64 columns. A step of the reduction is
 8 of ``c`` long; both factors of a step are copied into the memory of the group, and each work-item
 computes 4 rows by 8 columns of its tile.
+
+``npq:64@by k:64@bx c:8 npq:4@ty k:8@tx > fma_opencl4_f32_4x8`` copies nothing: items read both
+factors through the caches. ``npq:64@bx k:64@by c:8 npq:4@tx k:8@ty`` is the same with neighbouring
+items, and groups, along the rows. Of layers without columns, as depthwise ones, both factors are
+vectors along the channels: ``npq:64@by g:32@bx s npq:4@ty g:4@tx > depthwise_opencl4_f32_4x4``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel, find
 
-FAMILY: Final = "fma"  # of its kernels
+FAMILY: Final = "fma"  # of the kernels of products
+CHANNELS: Final = "depthwise"  # of those of layers without columns
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
 LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
-FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N copy(A,B) ROWS:N@ty COLUMN:N@tx"
+FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N [copy(A,B)] ROWS:N@ty COLUMN:N@tx"
+AXES: Final = (("by", "bx", "ty", "tx"), ("bx", "by", "tx", "ty"))  # of rows and columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,8 @@ class MappedPlan:
     """Sizes in elements: ``rows`` x ``columns`` is the tile of a group, ``depth`` a step's length.
 
     ``deep`` are the dimensions of the steps, fused, ``around`` the other reductions, outermost
-    first.
+    first. ``copy`` is None where items read both factors themselves; ``along_rows``: neighbouring
+    items then have neighbouring rows.
     """
 
     contraction: Contraction
@@ -40,10 +50,11 @@ class MappedPlan:
     rows: int
     columns: int
     depth: int
-    copy: Copy
+    copy: Copy | None
     column: Dim
     deep: tuple[Dim, ...]
     around: tuple[Dim, ...]
+    along_rows: bool = False
 
     @property
     def row_dims(self) -> tuple[Dim, ...]:
@@ -53,7 +64,27 @@ class MappedPlan:
     @property
     def batches(self) -> tuple[Dim, ...]:
         """The dimensions of which each step is a product of its own."""
-        return self.contraction.by_role("batch")
+        return tuple(dim for dim in self.contraction.by_role("batch") if dim != self.column)
+
+    @property
+    def channels(self) -> bool:
+        """Return whether both factors are vectors along the columns, which are a batch."""
+        return self.column.role == "batch"
+
+    @property
+    def row_step(self) -> int:
+        """How far apart the rows of a work-item lie in its tile."""
+        return self.item_rows if self.along_rows else 1
+
+    @property
+    def guarded(self) -> dict[str, tuple[Affine, int]]:
+        """The subscripts of x that leave its axes, and the axes' sizes, by names of places."""
+        return guarded(self.contraction)
+
+    @property
+    def guards_steps(self) -> bool:
+        """Return whether rows leave x, or come back to it, from step to step."""
+        return leaves(self.contraction, self.deep)
 
     @property
     def row_count(self) -> int:
@@ -96,10 +127,22 @@ class MappedPlan:
         return -(-self.deep_extent // self.depth)
 
     @property
+    def stages(self) -> int:
+        """Places in the memory of a group that steps take in turns."""
+        return self.copy.stages if self.copy else 1
+
+    @property
+    def pad(self) -> int:
+        """Elements behind each line of a copy."""
+        return self.copy.pad if self.copy else 0
+
+    @property
     def shared_elements(self) -> tuple[int, int]:
         """Elements of A and of B in the memory of a group."""
-        lines = self.copy.stages * self.depth
-        return lines * (self.rows + self.copy.pad), lines * (self.columns + self.copy.pad)
+        if self.copy is None:
+            return 0, 0
+        lines = self.stages * self.depth
+        return lines * (self.rows + self.pad), lines * (self.columns + self.pad)
 
     @property
     def padded_columns(self) -> int:
@@ -108,8 +151,8 @@ class MappedPlan:
 
     @property
     def padded_deep(self) -> int:
-        """Lines of packed weights along the dimensions of the steps, in whole steps."""
-        return self.steps * self.depth
+        """Lines of packed weights along the dimensions of the steps: of copies in whole steps."""
+        return self.steps * self.depth if self.copy else self.deep_extent
 
     @property
     def packed_elements(self) -> int:
@@ -133,12 +176,31 @@ def refusal(contraction: Contraction) -> str:
         column = columns_of(contraction)
     except UnsupportedError as error:
         return str(error)
-    if column.role != "n":
-        return "its columns are a batch"
     axis = contraction.bias_axis
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
     return ""
+
+
+def kernel_family(contraction: Contraction) -> str:
+    """Return the family of the kernels: where no dimension is B's alone, A is a vector too."""
+    return CHANNELS if columns_of(contraction).role == "batch" else FAMILY
+
+
+def guarded(contraction: Contraction) -> dict[str, tuple[Affine, int]]:
+    """Return the subscripts of x that leave its axes, and the axes' sizes, by names of places."""
+    a, extents = contraction.a, contraction.extents
+    return {
+        f"x_axis{axis}": (subscript, size)
+        for axis, (subscript, size) in enumerate(zip(a.index, a.shape, strict=True))
+        if subscript.reach(extents)[0] < 0 or subscript.reach(extents)[1] >= size
+    }
+
+
+def leaves(contraction: Contraction, dims: Sequence[Dim]) -> bool:
+    """Return whether steps along dimensions can lead out of x."""
+    subscripts = [subscript for subscript, _ in guarded(contraction).values()]
+    return any(subscript.coef(dim.name) for subscript in subscripts for dim in dims)
 
 
 def deep_dims(contraction: Contraction) -> tuple[Dim, ...]:
@@ -148,31 +210,59 @@ def deep_dims(contraction: Contraction) -> tuple[Dim, ...]:
     return inner if long else (*(dim for dim in around if dim.extent > 1), *inner) or around
 
 
+def read_dim(contraction: Contraction) -> tuple[Dim, ...]:
+    """Return the reduction that steps run along where items read: the innermost one.
+
+    The others are loops around it, so that no step needs the digits of a number.
+    """
+    every = (*contraction.by_role("br"), *contraction.by_role("k"))
+    return (tuple(dim for dim in every if dim.extent > 1) or every)[-1:]
+
+
 def form_of(
-    contraction: Contraction, kernel: Microkernel, rows: int, columns: int, depth: int, copy: Copy
-) -> Schedule:
+    contraction: Contraction, kernel: Microkernel, rows: int, columns: int, depth: int,
+    copy: Copy | None, *, along_rows: bool = False,
+) -> Schedule:  # fmt: skip
     """Return the schedule of a tile and a step of these sizes."""
     fused = "".join(dim.name for dim in contraction.by_role("m"))
-    column, deep = columns_of(contraction).name, "".join(d.name for d in deep_dims(contraction))
+    column = columns_of(contraction).name
+    deep = "".join(d.name for d in (deep_dims if copy else read_dim)(contraction))
+    of_rows, of_columns, items_of_rows, items_of_columns = AXES[along_rows]
     return Schedule(
         (
-            Loop(fused, rows, axis="by"), Loop(column, columns, axis="bx"), Loop(deep, depth),
-            copy, Loop(fused, kernel.rows, axis="ty"), Loop(column, kernel.cols, axis="tx"),
+            Loop(fused, rows, axis=of_rows), Loop(column, columns, axis=of_columns),
+            Loop(deep, depth), *([copy] if copy else []),
+            Loop(fused, kernel.rows, axis=items_of_rows),
+            Loop(column, kernel.cols, axis=items_of_columns),
         ),
         str(kernel),
     )  # fmt: skip
+
+
+def form_of_part(plan: MappedPlan, part: Contraction) -> Schedule:
+    """Return the schedule of a part of a plan's contraction: the same tiles, steps that fit it."""
+    deep = (deep_dims if plan.copy else read_dim)(part)
+    depth = min(plan.depth, prod(dim.extent for dim in deep))
+    if plan.copy is None and leaves(part, deep):
+        depth = 1
+    return form_of(
+        part, plan.kernel, plan.rows, plan.columns, depth, plan.copy, along_rows=plan.along_rows
+    )
 
 
 def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> MappedPlan:
     """Return the plan of a schedule. Raises SpecError or UnsupportedError where it does not fit."""
     if why := refusal(contraction):
         raise UnsupportedError(f"schedule {schedule}: {why}")
-    kernel, copy = find(schedule.kernel), schedule.find(Copy)
-    loops = schedule.loops
-    if kernel.family != FAMILY or copy is None or len(loops) != 5:
-        raise SpecError(f"schedule {schedule}: expected {FORM} > {FAMILY}_...")
+    kernel, copy, loops = find(schedule.kernel), schedule.find(Copy), schedule.loops
+    family = kernel_family(contraction)
+    if kernel.family != family or len(loops) != 5:
+        raise SpecError(f"schedule {schedule}: expected {FORM} > {family}_...")
+    if copy and family != FAMILY:
+        raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])
-    expected = form_of(contraction, kernel, rows, columns, depth, copy)
+    along_rows = copy is None and loops[0].axis == "bx"
+    expected = form_of(contraction, kernel, rows, columns, depth, copy, along_rows=along_rows)
     if schedule != expected:
         raise SpecError(f"schedule {schedule}: expected {expected}, {FORM}")
     for name, size, part in (("rows", rows, kernel.rows), ("columns", columns, kernel.cols)):
@@ -180,14 +270,17 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
             raise SpecError(
                 f"schedule {schedule}: {size} {name} are no multiple of {part}, an item's"
             )
-    column, deep = columns_of(contraction), deep_dims(contraction)
+    column, deep = columns_of(contraction), (deep_dims if copy else read_dim)(contraction)
     if not 1 <= depth <= (longest := prod(dim.extent for dim in deep)):
         raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {longest}, all products")
     reductions = (dim for dim in contraction.dims if dim.name in contraction.reductions)
     around = tuple(dim for dim in reductions if dim not in deep)
     plan = MappedPlan(
-        contraction, strides, schedule, kernel, rows, columns, depth, copy, column, deep, around
-    )
+        contraction, strides, schedule, kernel, rows, columns, depth, copy, column, deep, around,
+        along_rows,
+    )  # fmt: skip
+    if copy is None and plan.guards_steps and depth > 1:
+        raise SpecError(f"schedule {schedule}: steps along {deep[-1].name} leave x: expected 1")
     if not LEAST_ITEMS <= plan.items <= MOST_ITEMS:
         raise SpecError(
             f"schedule {schedule}: a group of {plan.items} work-items; expected "

@@ -25,6 +25,9 @@ from polysci.lower.algorithm import (
     SpaceLimits,
 )
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.winograd import groups
+from polysci.lower.winograd.groups import GroupedExplanation, GroupedWinograd
+from polysci.lower.winograd.launches import lower_launches
 from polysci.lower.winograd.nest import lower_winograd
 from polysci.lower.winograd.plan import SIZES, WinogradPlan, convolution, refusal, resolve
 from polysci.numerics.arrays import Doubles
@@ -87,12 +90,16 @@ PANELS = (1, 2, 4, 8)  # of filters
 ALIKE = 4  # at most a fourth of the choices may share tile and kernel
 
 
-class Winograd(Algorithm[WinogradPlan]):
+class Winograd(Algorithm[WinogradPlan | GroupedWinograd]):
     """Convolutions of 3x3 filters in f32; ``winograd(m)`` computes m x m outputs a tile."""
 
     @property
     def exact_inputs(self) -> ExactInputs:
         return EXACT
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return ("c", "cuda", "opencl")
 
     def refusal(self, problem: Problem) -> str:
         return refusal(problem)
@@ -100,21 +107,35 @@ class Winograd(Algorithm[WinogradPlan]):
     def candidates(
         self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
     ) -> list[Candidate]:
-        return rank_schedules(problem, context, count)
+        """The schedules of least predicted time; on a device, those of groups, if it has any."""
+        if context.target.isa.language == "c":
+            return rank_schedules(problem, context, count)
+        every = groups.rank(problem, context)
+        return every if count is None else every[: count + limits.kinds]
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
-        plan = resolve(problem, schedule, context.threads)
+        plan = self.resolve(problem, schedule, context.threads)
+        if isinstance(plan, GroupedWinograd):
+            return groups.predict(plan, context)
         return estimate(plan, context).seconds
 
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
-        plan = resolve(problem, schedule, context.threads)
+        plan = self.resolve(problem, schedule, context.threads)
+        if isinstance(plan, GroupedWinograd):
+            return None
         large = exceeds_l2(plan, context)
         return toggle_ahead(schedule) if large else None
 
-    def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> WinogradPlan:
+    def resolve(
+        self, problem: Problem, schedule: Schedule, threads: int
+    ) -> WinogradPlan | GroupedWinograd:
+        if schedule.mapped:
+            return groups.resolve(problem, schedule)
         return resolve(problem, schedule, threads)
 
-    def lower(self, plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive:
+    def lower(self, plan: WinogradPlan | GroupedWinograd, options: EmitOptions) -> LoweredPrimitive:
+        if isinstance(plan, GroupedWinograd):
+            return lower_launches(plan, options)
         return lower_winograd(plan, options)
 
     def error_terms(
@@ -123,8 +144,10 @@ class Winograd(Algorithm[WinogradPlan]):
         (m,) = numbers
         return ErrorTerms(bound_sizes(problem, x, w, m), count_roundings(problem, m))
 
-    def explain(self, request: ExplainRequest) -> WinogradExplanation:
-        plan = resolve(request.problem, request.schedule, request.context.threads)
+    def explain(self, request: ExplainRequest) -> WinogradExplanation | GroupedExplanation:
+        plan = self.resolve(request.problem, request.schedule, request.context.threads)
+        if isinstance(plan, GroupedWinograd):
+            return GroupedExplanation(request, plan)
         return WinogradExplanation(request, plan)
 
 

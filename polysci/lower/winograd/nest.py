@@ -55,11 +55,12 @@ from polysci.lower.direct.tile_functions import activation_function, activation_
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.plan import WinogradPlan
 from polysci.numerics.dtypes import PRECISIONS
+from polysci.ops.convolutions import Conv2d
 from polysci.space.directives import Ahead
 from polysci.target.microkernels import HeaderSet
 from polysci.text.tables import bytes_text
 
-HEADERS = ("winograd", "winograd_back")
+HEADERS = ("winograd_in", "winograd", "winograd_out", "winograd_back")
 Strides = Mapping[str, tuple[int, ...]]
 
 
@@ -95,18 +96,30 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive
 
 def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
     """Return the constant that the transforms take."""
-    conv = plan.problem
-    fields = {
-        "m": plan.m, "across": plan.across, "down": plan.down,
+    sizes = (plan.v_tiles * plan.v_tile, plan.v_tile), (plan.t * plan.m_tile, plan.m_tile)
+    fields = shape_fields(plan.problem, plan.m, strides, sizes, (plan.k, plan.kernel.cols))
+    return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
+
+
+def shape_fields(
+    conv: Conv2d, m: int, strides: Strides, distances: tuple[tuple[int, int], tuple[int, int]],
+    columns: tuple[int, int],
+) -> dict[str, Value]:  # fmt: skip
+    """Return the fields of a shape.
+
+    ``distances`` are those of points and of tiles, in V and in M; ``columns`` those of U: of a
+    block and of a panel.
+    """
+    into, back = distances
+    return {
+        "m": m, "across": -(-conv.Q // m), "down": -(-conv.P // m),
         "height": conv.H, "width": conv.W, "channels": conv.C,
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
         **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
         **_distances("y", strides.get("O") or conv.arrays()["O"][1]),
-        "v_point": plan.v_tiles * plan.v_tile, "v_tile": plan.v_tile,
-        "m_point": plan.t * plan.m_tile, "m_tile": plan.m_tile,
-        "block": plan.k, "cols": plan.kernel.cols,
+        "v_point": into[0], "v_tile": into[1], "m_point": back[0], "m_tile": back[1],
+        "block": columns[0], "cols": columns[1],
     }  # fmt: skip
-    return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
 
 
 def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import ctypes
 import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,14 @@ import numpy as np
 
 from polysci.errors import BuildError, PolysciError, UnsupportedError
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, Mark
+from polysci.loop_ir.nodes import LoopModule
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
 from polysci.printers.launches import read_launches
+from polysci.runtime.backend import Occupancy
 from polysci.runtime.backends import nvrtc
 from polysci.runtime.backends.nvrtc import FLUSH, OPTIONS, Resources, import_cuda
+from polysci.runtime.backends.occupancy import limits_of
 from polysci.runtime.backends.queued import MESSAGE, Launches, QueuedBackend, QueuedLibrary
 from polysci.runtime.build import process
 from polysci.target.isas import DEVICE_ISAS
@@ -435,6 +439,37 @@ class Cuda(QueuedBackend):
         virtual = self.architecture.replace("sm_", "compute_")
         ptx, _ = nvrtc.compile_text(source, virtual, _options(flags), f"code{self.suffix}")
         return ptx.decode().rstrip("\0")
+
+    def build_many(
+        self, texts: Sequence[str], *, jobs: int = 2, symbols: Sequence[Sequence[str]] = (),
+        meanwhile: Callable[[], None] = lambda: None, modules: Sequence[LoopModule] = (),
+    ) -> list[Path]:  # fmt: skip
+        """Build texts, ``jobs`` at a time: NVRTC lets other threads run."""
+        with ThreadPoolExecutor(jobs) as pool:
+            built = [
+                pool.submit(self.build, text, symbols=its)
+                for text, its in zip(texts, symbols or [()] * len(texts), strict=True)
+            ]
+            meanwhile()
+            return [future.result() for future in built]
+
+    @property
+    def occupancy(self) -> Callable[[Path], Occupancy] | None:
+        """Return what tells how many blocks of a built file a multiprocessor holds."""
+        return self._occupancy
+
+    def _occupancy(self, path: Path) -> Occupancy:
+        launches = read_launches(path.read_text(encoding="utf-8")).values()
+        threads = {step.kernel: step.group for function in launches
+                   for step in function.kernel_launches() if step.group > 1}  # fmt: skip
+        rows, limits = resources(path), limits_of(self.architecture)
+        own = [row for row in rows if row.kernel in threads]
+        return Occupancy(
+            min(limits.blocks_at_a_time(threads[row.kernel], row.registers, row.shared)
+                for row in own),
+            max(row.registers for row in own), max(row.spilled for row in own),
+            max(row.shared for row in own),
+        )  # fmt: skip
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Return the machine code of texts; PTX where no nvdisasm is installed."""

@@ -27,6 +27,7 @@ class Host:
 
     name: str = HOST
     measured: bool = True
+    occupancy: None = None
 
     @property
     def compiler(self) -> str:

@@ -65,12 +65,14 @@ def target_of(device: Any, number: int) -> Target:
     lanes = max((4, min(16, device.native_vector_width_float or 4))) if is_cpu else 4
     cached = device.global_mem_cache_size or 1 << 20
     own = detect().caches if is_cpu else (Memory("L2", cached, cores=0),)
+    apart = device.local_mem_type == cl.device_local_mem_type.LOCAL  # not a part of the ordinary
     memories = (
         *own,
-        Memory("local", device.local_mem_size, kind="local"),
+        *([Memory("local", device.local_mem_size, kind="local")] if apart else []),
         Memory("memory", device.global_mem_size, cores=0, kind="global"),
     )
     features = tuple(f"opencl{width}" for width in (4, 8, 16) if width <= lanes)
+    features += ("fp64",) * bool(device.double_fp_config)
     return Target(
         DEVICE_ISAS[f"opencl{lanes}"], features, memories, device.max_compute_units,
         f"{device.name.strip()} ({device.platform.name.strip()})", backend=f"{PREFIX}:{number}",
@@ -197,6 +199,7 @@ class OpenCL(QueuedBackend):
     number: int = 0
     measured: bool = True
     suffix: ClassVar[str] = ".cl"
+    occupancy: None = None
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import polysci
-from polysci.loop_ir.kernels import LaunchedFunction, LaunchLoop, Mark, Step
+from polysci.loop_ir.kernels import LaunchedFunction, Mark
 from polysci.ops.problem import Problem
 from polysci.printers.launches import read_launches
 from polysci.runtime import backends
@@ -112,15 +112,6 @@ class EmulatedStream:
         self.run(kernels, function.launches(arguments))
 
 
-def kernels_of(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield the kernels that steps launch."""
-    for step in steps:
-        if isinstance(step, LaunchLoop):
-            yield from kernels_of(step.steps)
-        elif not isinstance(step, Mark):
-            yield step.kernel
-
-
 def compile_kernels(text: str, kernels: Sequence[str], *, sanitized: bool = False) -> Path:
     """Return the library of CUDA C++, built at most once."""
     calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
@@ -156,6 +147,10 @@ class EmulatedCuda(Cuda):
     def queue(self) -> Any:
         return self.emulated
 
+    @property
+    def occupancy(self) -> None:
+        return None
+
     def targets(self) -> tuple[Target, ...]:
         return (replace(target_of(self.place), backend=NAME),)
 
@@ -165,7 +160,7 @@ class EmulatedCuda(Cuda):
         assert old in source
         source = source.replace(old, new, 1) if old else source
         functions = read_launches(source).values()
-        kernels = [name for function in functions for name in kernels_of(function.steps)]
+        kernels = [step.kernel for function in functions for step in function.kernel_launches()]
         path = compile_kernels(source, kernels, sanitized=self.sanitized).with_suffix(".cu")
         path.write_text(source)
         return path
@@ -174,8 +169,8 @@ class EmulatedCuda(Cuda):
         functions = read_launches(path.read_text())
         library = ctypes.CDLL(str(path.with_suffix(".so")))
         kernels = {
-            name: library[f"emu_{name}"]
-            for function in functions.values() for name in kernels_of(function.steps)
+            step.kernel: library[f"emu_{step.kernel}"]
+            for function in functions.values() for step in function.kernel_launches()
         }  # fmt: skip
         return QueuedLibrary(path, self.emulated, functions, kernels)
 

@@ -279,6 +279,7 @@ class RemoteBackend:
     name: str = NAME
     measured: bool = False
     compiler: str = "none"
+    occupancy: None = None
     device: RemoteDevice = field(default_factory=RemoteDevice)
 
     def targets(self) -> tuple[Target, ...]:

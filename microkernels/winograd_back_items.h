@@ -1,0 +1,72 @@
+/* On devices: y = A^T M A of tiles, through the epilogue; follows winograd_out.h and group.h.  A
+ * work-item has a tile and PS_LANES channels, which may lie apart in y. */
+
+/* A pixel of y and its channels, through the epilogue. */
+PS_INLINE void ps_winograd_put(ps_winograd g, const ps_args *args, int64_t at, ps_acc x, int64_t k,
+                               int lanes, ps_activation activation)
+{
+    if (args->bias)
+        x = ps_add(x, ps_read_apart(args->bias + k, 1, lanes));
+    if (args->residual)
+        x = ps_add(x, ps_read_apart(args->residual + at, g.y_channel, lanes));
+    ps_activate(&x, 1, activation);
+    if (args->clamp) /* in this order a NaN stays one */
+        x = ps_min(ps_splat(args->clamp[1]), ps_max(ps_splat(args->clamp[0]), x));
+    PS_UNROLL
+    for (int i = 0; i < PS_LANES; ++i)
+        if (i < lanes)
+            args->y[at + i * g.y_channel] = ps_lane(x, i);
+}
+
+/* Channels k.. of y of one tile, whose first pixel is at row and col of an image at `image`. */
+PS_INLINE void ps_winograd_back(ps_winograd g, const ps_args *args, const float *points,
+                                int64_t image, int64_t row, int64_t col, int64_t k, int lanes,
+                                ps_activation activation)
+{
+    const int edge = g.m + 2, rows = g.m / 2;
+    PS_UNROLL
+    for (int half = 0; half < 2; ++half) {
+        _Alignas(64) ps_vec t[2 * 6];
+        PS_UNROLL
+        for (int j = 0; j < edge; ++j) {
+            _Alignas(64) ps_vec d[6], some[2];
+            PS_UNROLL
+            for (int i = 0; i < edge; ++i)
+                d[i] = ps_load(points + (i * edge + j) * g.m_point);
+            ps_winograd_out(some, d, g.m, half);
+            PS_UNROLL
+            for (int i = 0; i < rows; ++i)
+                t[i * edge + j] = some[i];
+        }
+        PS_UNROLL
+        for (int i = 0; i < rows; ++i) {
+            PS_UNROLL
+            for (int side = 0; side < 2; ++side) {
+                const int64_t p = row + 2 * i + half;
+                _Alignas(64) ps_vec some[2];
+                ps_winograd_out(some, t + i * edge, g.m, side);
+                PS_UNROLL
+                for (int j = 0; j < rows; ++j) {
+                    const int64_t q = col + 2 * j + side;
+                    if (p < g.p && q < g.q)
+                        ps_winograd_put(g, args, image + p * g.y_row + q * g.y_col + k * g.y_channel,
+                                        some[j], k, lanes, activation);
+                }
+            }
+        }
+    }
+}
+
+/* Channels k0..k0+count-1 of y of tiles first..last-1, from M, which starts at the first one's. */
+PS_INLINE void ps_winograd_output(ps_winograd g, const ps_args *args, const float *points,
+                                  int64_t first, int64_t last, int64_t k0, int64_t count,
+                                  ps_activation activation)
+{
+    for (int64_t tile = first; tile < last; ++tile, points += g.m_tile) {
+        const int64_t row = tile / g.across % g.down * g.m, col = tile % g.across * g.m;
+        const int64_t image = tile / (g.across * g.down) * g.y_image;
+        for (int64_t k = 0; k < count; k += PS_LANES)
+            ps_winograd_back(g, args, points + k, image, row, col, k0 + k,
+                             (int)ps_least(PS_LANES, count - k), activation);
+    }
+}

@@ -1,0 +1,280 @@
+"""Accesses to memory of the work-items of a group, as index expressions of loop IR.
+
+An expression is in the item's number ``at``, in the iterators of the loops around the access, and
+in what all items of a group have in common. Each access stands in an epoch: the number of barriers
+that every item has passed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from polysci.errors import UnsupportedError
+from polysci.loop_ir.index import (
+    Comparison,
+    Condition,
+    Every,
+    Index,
+    Linear,
+    Modulo,
+    Product,
+    Quotient,
+    TableEntry,
+    Variable,
+    Within,
+    as_index,
+    inside,
+    number_in,
+)
+from polysci.loop_ir.nodes import (
+    Address,
+    Alternative,
+    Barrier,
+    Block,
+    Element,
+    Fields,
+    For,
+    If,
+    Invoke,
+    Let,
+    LoopStatement,
+    Named,
+    Store,
+    Value,
+)
+
+ITEM: Final = "at"  # the number of a work-item in its group
+TOGETHER: Final = 4  # neighbouring elements that one instruction reads or writes
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of a loop; ``waits``: the items of a group pass barriers in each."""
+
+    name: str
+    values: range
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAccess:
+    """A read or write of ``width`` elements from ``place`` on, for each turn of ``loops``."""
+
+    buffer: str
+    place: Index
+    width: int
+    writes: bool
+    epoch: Index
+    loops: tuple[Turns, ...]
+    conditions: tuple[Condition, ...] = ()
+
+
+def accesses_of(item: LoopStatement) -> tuple[ItemAccess, ...]:
+    """Return the accesses of what a work-item does.
+
+    Raises UnsupportedError for a barrier that some items may not come to.
+    """
+    walk = _Walk()
+    walk.run(item)
+    return tuple(walk.accesses)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk over the statements of an item: what names mean here, and the accesses until now."""
+
+    names: dict[str, Index] = field(default_factory=dict)
+    arrays: dict[str, tuple[str, Index]] = field(default_factory=dict)  # iterator and elements
+    loops: tuple[Turns, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    epoch: Index = field(default_factory=lambda: as_index(0))
+    accesses: list[ItemAccess] = field(default_factory=list)
+    count: int = 0  # of loops
+
+    def run(self, statement: LoopStatement) -> None:
+        """Note the accesses of a statement."""
+        match statement:
+            case Block(body):
+                for part in body:
+                    self.run(part)
+            case For():
+                self.loop(statement)
+            case If(condition, then, otherwise):
+                if _barriers(statement):
+                    raise UnsupportedError(f"a barrier where not all work-items come: {condition}")
+                with self.under(condition):
+                    self.run(then)
+                self.run(otherwise)
+            case Barrier():
+                self.epoch = self.epoch + 1
+            case Let(name, Fields(members)):
+                self.names |= {f"{name}.{key}": as_index(value) for key, value in members
+                               if isinstance(value, int)}  # fmt: skip
+            case Let(name, value) if isinstance(value, int | Index):
+                self.names[name] = self.index(as_index(value))
+            case Store(str(buffer), at, value) if isinstance(value, int | Index):
+                iterator = self.index(at)
+                name = iterator.name if isinstance(iterator, Variable) else ""
+                self.arrays[buffer] = (name, self.index(as_index(value)))
+            case Store(str(buffer), at, value):
+                self.read(value)
+                self.note(buffer, self.index(at), writes=True)
+            case Invoke(function, operands) if function in ROUTINES:
+                ROUTINES[function](self, operands)
+            case _:
+                pass
+
+    def loop(self, loop: For) -> None:
+        """Note the accesses of a loop, whose turns pass equally many barriers."""
+        values, waits = _values(loop), _barriers(loop.body)
+        with self.turns(loop.variable, values, bool(waits)) as iterator:
+            before = self.epoch
+            if waits:
+                self.epoch = before + (iterator - values.start) // loop.step * waits
+            self.run(loop.body)
+        self.epoch = before + len(values) * waits
+
+    @contextmanager
+    def turns(self, name: str, values: range, waits: bool = False) -> Iterator[Index]:
+        """Enter a loop; its iterator has a name of its own."""
+        outer, self.count = (self.loops, self.names), self.count + 1
+        iterator = Variable(f"{name}_{self.count}")
+        self.loops = (*self.loops, Turns(iterator.name, values, waits))
+        self.names = {**self.names, name: iterator}
+        yield iterator
+        self.loops, self.names = outer
+
+    @contextmanager
+    def under(self, condition: Condition | Value) -> Iterator[None]:
+        """Enter what is done where a condition holds."""
+        outer = self.conditions
+        self.conditions = (*outer, *self.conjuncts(condition))
+        yield
+        self.conditions = outer
+
+    def conjuncts(self, condition: Condition | Value) -> Iterator[Condition]:
+        """Yield the comparisons of a condition; what else it says is left out."""
+        match condition:
+            case Every(parts):
+                for part in parts:
+                    yield from self.conjuncts(part)
+            case Comparison(operator, left, right):
+                yield Comparison(operator, self.index(left), self.index(right))
+            case Within(at, extent):
+                for part in inside(at, extent):
+                    yield from self.conjuncts(part)
+            case _:
+                pass
+
+    def read(self, value: Value) -> None:
+        """Note the elements that a value is made of."""
+        match value:
+            case Element(str(buffer), at):
+                self.note(buffer, self.index(at))
+            case Alternative(condition, then, otherwise):
+                with self.under(condition):
+                    self.read(then)
+                self.read(otherwise)
+            case _:
+                pass
+
+    def note(self, buffer: str, place: Index, width: int = 1, *, writes: bool = False) -> None:
+        """Keep an access."""
+        own = ItemAccess(buffer, place, width, writes, self.epoch, self.loops, self.conditions)
+        self.accesses.append(own)
+
+    def at(self, address: Value) -> tuple[str, Index]:
+        """Return the buffer and the place of an address."""
+        assert isinstance(address, Address) and isinstance(address.buffer, Named)
+        return address.buffer.name, self.index(address.at)
+
+    def index(self, value: Index) -> Index:
+        """Return an expression without names that the item defines."""
+        match value:
+            case Variable(name):
+                return self.names.get(name, value)
+            case Linear(terms, constant):
+                parts = (self.index(term) * factor for term, factor in terms)
+                return sum(parts, as_index(constant))
+            case Quotient(left, right, _):
+                return self.index(left) // self.index(right)
+            case Modulo(left, right):
+                return self.index(left) % self.index(right)
+            case Product(left, right):
+                return self.index(left) * self.index(right)
+            case TableEntry(buffer, (place,)) if buffer in self.arrays:
+                iterator, element = self.arrays[buffer]
+                return _Walk({iterator: self.index(place)}).index(element)
+            case _:
+                return value
+
+
+def _values(loop: For) -> range:
+    """Return the turns of a loop."""
+    start, end = number_in(loop.start), number_in(loop.end)
+    if start is None or end is None:
+        raise UnsupportedError(f"a loop over {loop.variable} whose turns vary")
+    return range(start, end, loop.step)
+
+
+def _barriers(statement: LoopStatement) -> int:
+    """Return the barriers that an item passes in a statement."""
+    match statement:
+        case Barrier():
+            return 1
+        case Block(body):
+            return sum(map(_barriers, body))
+        case If(_, then, otherwise):
+            return _barriers(then) + _barriers(otherwise)
+        case For(body=body):
+            inside = _barriers(body)
+            return inside and inside * len(_values(statement))
+        case _:
+            return 0
+
+
+# What the routines of microkernels/group.h read and write.
+
+
+def _copy_across(walk: _Walk, operands: Sequence[Value]) -> None:
+    to, line, source, real = operands
+    lanes = walk.names["t.lanes"]
+    count, apart = number_in(lanes), line
+    assert count and isinstance(apart, int)
+    with walk.under(real):
+        walk.note(*walk.at(source), count)
+    with walk.turns("lane", range(count)) as lane:
+        buffer, place = walk.at(to)
+        walk.note(buffer, place + lane * apart, writes=True)
+
+
+def _copy_along(walk: _Walk, operands: Sequence[Value]) -> None:
+    to, source = operands
+    count = number_in(walk.names["t.lanes"])
+    assert count
+    walk.note(*walk.at(source), count)
+    walk.note(*walk.at(to), count, writes=True)
+
+
+def _run_lines(walk: _Walk, operands: Sequence[Value]) -> None:
+    _, _, rows, columns, depth, *lines = operands
+    numbers = [number_in(walk.names[f"t.{name}"]) for name in ("rows", "vecs", "lanes")]
+    assert isinstance(depth, int) and all(isinstance(it, int) for it in lines)
+    height, vectors, lanes = (it or 0 for it in numbers)
+    row_line, column_line, apart = (it for it in lines if isinstance(it, int))
+    with walk.turns("line", range(depth)) as line:
+        buffer, place = walk.at(rows)
+        for first in range(0, height, TOGETHER):
+            width = min(TOGETHER, height - first)
+            walk.note(buffer, place + line * row_line + first, width)
+        buffer, place = walk.at(columns)
+        with walk.turns("vector", range(vectors)) as vector:
+            walk.note(buffer, place + line * column_line + vector * apart, lanes)
+
+
+ROUTINES: Final[Mapping[str, Callable[[_Walk, Sequence[Value]], None]]] = {
+    "ps_copy_across": _copy_across, "ps_copy_along": _copy_along, "ps_run_lines": _run_lines,
+}  # fmt: skip
