@@ -20,6 +20,7 @@ from tests.lower.mapped.test_reading import CASES, schedule_of
 from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.support.cuda_emulation import (
     ORDERS,
+    SANITIZERS,
     EmulatedCuda,
     check_layer,
     compile_kernels,
@@ -81,11 +82,26 @@ def test_parts_are_exact(case: tuple[str, str, str]) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("text", LAYERS)
-def test_layers_are_clean_under_sanitizers(text: str, layout: str) -> None:
-    ran = run_sanitized(text, layout)
+def test_layers_are_clean_under_sanitizers(text: str, layout: str, sanitizer: str) -> None:
+    ran = run_sanitized(sanitizer, text, layout)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("sanitizer", "fault", "message"),
+    [("thread", ("PS_BARRIER();", ";"), "ThreadSanitizer: data race"),
+     pytest.param("address,undefined", ("+ own_row,", "+ own_row - 8,"),
+                  "AddressSanitizer: global-buffer-overflow", marks=pytest.mark.exhaustive)],
+)  # fmt: skip
+def test_sanitizers_find_faults_in_tiles(
+    sanitizer: str, fault: tuple[str, str], message: str
+) -> None:
+    """Whatever order threads have, a race is one: no wrong result is needed."""
+    ran = run_sanitized(sanitizer, *TILES, *fault)
+    assert ran.returncode and message in ran.stderr, ran.stderr
 
 
 @pytest.mark.sampled(every=2)

@@ -33,7 +33,11 @@ HEADER = Path(__file__).with_name("emulation.h")
 COMPILER = shutil.which("g++")
 ORDERS = ("forwards", "backwards", "shuffled")
 FLAGS = ("-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
-SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# What sanitizers find, their library, and how they are told to end at the first fault.
+SANITIZERS = {
+    "address,undefined": ("libasan.so", {"ASAN_OPTIONS": "detect_leaks=0"}),
+    "thread": ("libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1"}),
+}
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype = ctypes.c_void_p
 LIBC.malloc.argtypes, LIBC.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
@@ -112,11 +116,13 @@ class EmulatedStream:
         self.run(kernels, function.launches(arguments))
 
 
-def compile_kernels(text: str, kernels: Sequence[str], *, sanitized: bool = False) -> Path:
+def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -> Path:
     """Return the library of CUDA C++, built at most once."""
     calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
     source = f'#include "{HEADER}"\n{text}\n{calls}'
-    flags = (*FLAGS, *SANITIZED * sanitized)
+    flags = [*FLAGS]
+    if sanitizer:
+        flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     key = hashlib.sha256("\0".join([*flags, HEADER.read_text(), source]).encode()).hexdigest()
     path = cache_dir() / f"emulated-{key}.so"
     if not path.exists():
@@ -131,7 +137,7 @@ class EmulatedCuda(Cuda):
     """A backend whose device is this CPU."""
 
     place: str = "sm_80"
-    sanitized: bool = False
+    sanitizer: str = ""
     fault: tuple[str, str] = ("", "")  # what stands for what in the code
     emulated: EmulatedStream = field(default_factory=EmulatedStream)
 
@@ -161,7 +167,7 @@ class EmulatedCuda(Cuda):
         source = source.replace(old, new, 1) if old else source
         functions = read_launches(source).values()
         kernels = [step.kernel for function in functions for step in function.kernel_launches()]
-        path = compile_kernels(source, kernels, sanitized=self.sanitized).with_suffix(".cu")
+        path = compile_kernels(source, kernels, sanitizer=self.sanitizer).with_suffix(".cu")
         path.write_text(source)
         return path
 
@@ -179,11 +185,9 @@ class EmulatedCuda(Cuda):
 
 
 @contextmanager
-def emulated(
-    *, sanitized: bool = False, fault: tuple[str, str] = ("", "")
-) -> Iterator[EmulatedCuda]:
+def emulated(*, sanitizer: str = "", fault: tuple[str, str] = ("", "")) -> Iterator[EmulatedCuda]:
     """The backend, in the table of backends."""
-    backend, table = EmulatedCuda(sanitized=sanitized, fault=fault), backends.BACKENDS
+    backend, table = EmulatedCuda(sanitizer=sanitizer, fault=fault), backends.BACKENDS
     backends.BACKENDS = {**table, NAME: backend}
     try:
         yield backend
@@ -207,16 +211,20 @@ def check_layer(problem: Problem, backend: EmulatedCuda, threads: int = 3) -> No
         assert np.array_equal(primitive(x, packed), problem.reference(x, w)), order
 
 
-def run_sanitized(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m tests.support.cuda_emulation`` where sanitizers may be loaded."""
-    asan = subprocess.run(
-        [COMPILER or "g++", "-print-file-name=libasan.so"], capture_output=True, text=True
+def run_sanitized(sanitizer: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m tests.support.cuda_emulation`` where one of SANITIZERS may be loaded.
+
+    That of threads needs memory where it expects it: addresses are not drawn at random.
+    """
+    library, options = SANITIZERS[sanitizer]
+    found = subprocess.run(
+        [COMPILER or "g++", f"-print-file-name={library}"], capture_output=True, text=True
     )
     environment = {
-        **os.environ, "LD_PRELOAD": asan.stdout.strip(), "PYTHONMALLOC": "malloc",
-        "ASAN_OPTIONS": "detect_leaks=0",
+        **os.environ, "LD_PRELOAD": found.stdout.strip(), "PYTHONMALLOC": "malloc", **options,
+        "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
     return subprocess.run(
-        [sys.executable, "-m", "tests.support.cuda_emulation", *words],
+        ["setarch", "-R", sys.executable, "-m", "tests.support.cuda_emulation", sanitizer, *words],
         env=environment, capture_output=True, text=True,
     )  # fmt: skip

@@ -22,6 +22,29 @@
 #define EMU_SHARED_SECTION __attribute__((section("emu_shared")))
 #endif
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#define EMU_ACQUIRE(place) __tsan_acquire(&(place))
+#define EMU_RELEASE(place) __tsan_release(&(place))
+/* Another stack, and no order between what was done on both. */
+#define EMU_SWITCH(fibre) __tsan_switch_to_fiber(fibre, __tsan_switch_to_fiber_no_sync)
+#define EMU_STACK_HERE() __tsan_get_current_fiber()
+#define EMU_NEW_STACK() __tsan_create_fiber(0)
+extern "C" void AnnotateIgnoreReadsBegin(const char *, int), AnnotateIgnoreReadsEnd(const char *, int);
+extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWritesEnd(const char *, int);
+/* Between both: what the emulation itself does, in any order. */
+#define EMU_OWN_BEGIN() (AnnotateIgnoreReadsBegin("", 0), AnnotateIgnoreWritesBegin("", 0))
+#define EMU_OWN_END() (AnnotateIgnoreReadsEnd("", 0), AnnotateIgnoreWritesEnd("", 0))
+#else
+#define EMU_OWN_BEGIN() ((void)0)
+#define EMU_OWN_END() ((void)0)
+#define EMU_ACQUIRE(place) ((void)0)
+#define EMU_RELEASE(place) ((void)0)
+#define EMU_SWITCH(fibre) ((void)(fibre))
+#define EMU_STACK_HERE() nullptr
+#define EMU_NEW_STACK() nullptr
+#endif
+
 #define __device__
 #define __global__
 #define __constant__
@@ -55,8 +78,10 @@ constexpr size_t STACK = 1 << 18;
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(STACK);
-    void *fake = nullptr;    /* the sanitizer's */
+    void *fake = nullptr;    /* the sanitizer's, of addresses */
+    void *stacked = nullptr; /* and of threads */
     int line = 0;            /* of the barrier at which it waits */
+    unsigned passed = 0;     /* barriers */
     bool ended = false;
 };
 
@@ -66,6 +91,10 @@ static size_t current;
 static void (*body)(void *);
 static void *operands;
 static void *scheduler_fake;
+static void *scheduler_stacked;
+/* What orders the threads of a block: its begin and its end, and barriers in turns, since some
+ * threads come to the next one before others leave the last. */
+static char began, done, barriers[2];
 static const void *scheduler_bottom;
 static size_t scheduler_size;
 
@@ -84,15 +113,21 @@ static inline void leave(Fibre &fibre, void **keep)
     __sanitizer_finish_switch_fiber(fibre.fake, nullptr, nullptr);
 #else
     (void)keep;
+    EMU_SWITCH(scheduler_stacked);
     swapcontext(&fibre.context, &scheduler);
 #endif
 }
 
 static inline void wait(int line)
 {
+    EMU_OWN_BEGIN();
     Fibre &fibre = fibres[current];
+    char &barrier = barriers[fibre.passed++ % 2];
     fibre.line = line;
+    EMU_RELEASE(barrier);
     leave(fibre, &fibre.fake);
+    EMU_ACQUIRE(barrier);
+    EMU_OWN_END();
 }
 
 static void begin()
@@ -100,7 +135,10 @@ static void begin()
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom, &scheduler_size);
 #endif
+    EMU_ACQUIRE(began);
     body(operands);
+    EMU_RELEASE(done);
+    EMU_OWN_BEGIN();
     fibres[current].ended = true;
     leave(fibres[current], nullptr);
 }
@@ -116,6 +154,7 @@ static inline void resume(size_t thread)
     swapcontext(&scheduler, &fibre.context);
     __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
 #else
+    EMU_SWITCH(fibre.stacked);
     swapcontext(&scheduler, &fibre.context);
 #endif
 }
@@ -142,16 +181,21 @@ static inline void spoil_shared()
 
 static inline void run_block(size_t threads, int order, uint32_t &seed)
 {
+    EMU_OWN_BEGIN();
     fibres.resize(threads);
     spoil_shared();
     for (Fibre &fibre : fibres) {
-        fibre.ended = false, fibre.fake = nullptr;
+        fibre.ended = false, fibre.fake = nullptr, fibre.passed = 0;
+        if (!fibre.stacked)
+            fibre.stacked = EMU_NEW_STACK();
         getcontext(&fibre.context);
         fibre.context.uc_stack.ss_sp = fibre.stack.data();
         fibre.context.uc_stack.ss_size = STACK;
         fibre.context.uc_link = nullptr;
         makecontext(&fibre.context, begin, 0);
     }
+    scheduler_stacked = EMU_STACK_HERE();
+    EMU_RELEASE(began);
     while (!fibres[0].ended) {
         for (size_t thread : places(threads, order, seed))
             resume(thread);
@@ -162,6 +206,8 @@ static inline void run_block(size_t threads, int order, uint32_t &seed)
                 fail("threads wait at two barriers", fibres[0].line, fibre.line);
         }
     }
+    EMU_ACQUIRE(done);
+    EMU_OWN_END();
 }
 
 template <class Parameter>
