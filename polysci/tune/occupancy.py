@@ -36,15 +36,15 @@ def refine(
     if backend.occupancy is None:
         return [*ranked]
     limits = [_best_case(problem, context, it) for it in ranked[:COMPILED]]
-    open_ = sorted((limit, at) for at, limit in enumerate(limits) if limit is not None)
+    pending = sorted((limit, at) for at, limit in enumerate(limits) if limit is not None)
     known = [it for it, limit in zip(ranked, limits, strict=False) if limit is None]
-    total, size = len(open_), min(JOBS, wanted)
-    while open_ and not _settled(known, wanted, open_[0][0]):
-        tell(Progress("compiling", total - len(open_), total))
-        batch, open_ = open_[:size], open_[size:]
+    total, size = len(pending), min(JOBS, wanted)
+    while pending and not _settled(known, wanted, pending[0][0]):
+        tell(Progress("compiling", total - len(pending), total))
+        batch, pending = pending[:size], pending[size:]
         known += _compile(problem, context, [ranked[at] for _, at in batch], backend)
         known.sort(key=lambda own: (own.seconds, str(own.schedule)))
-    untried = [ranked[at] for at in sorted(at for _, at in open_)]
+    untried = [ranked[at] for at in sorted(at for _, at in pending)]
     return [*known, *untried, *ranked[COMPILED:]]
 
 
