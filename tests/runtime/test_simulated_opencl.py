@@ -30,7 +30,7 @@ CASES = (
 FAULTS = (
     ("PS_BARRIER();", ";", "data race"),
     ("+ own_row,", "+ own_row + 4096,", "Invalid read"),
-    ("&x[", "&x[4096 + ", "Invalid read"),
+    ("x[x_at[i]", "x[4096 + x_at[i]", "Invalid read"),
 )
 
 
@@ -46,7 +46,7 @@ def test_layers_are_clean(case: tuple[str, str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, id=fault[2], marks=[pytest.mark.exhaustive] * (at > 0))
+    "fault", [pytest.param(fault, id=fault[0], marks=[pytest.mark.exhaustive] * (at > 0))
               for at, fault in enumerate(FAULTS)],
 )  # fmt: skip
 def test_faults_are_found(fault: tuple[str, str, str], tmp_path: Path) -> None:
