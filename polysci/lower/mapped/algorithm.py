@@ -66,7 +66,7 @@ class MappedGroups(Algorithm[MappedPlan]):
         return ("cuda", "opencl")
 
     def refusal(self, problem: Problem) -> str:
-        return refusal(model_of(problem)[1])
+        return Direct().refusal(problem) or refusal(model_of(problem)[1])
 
     def candidates(
         self, problem: Problem, context: Context, count: int | None, limits: SpaceLimits
@@ -90,6 +90,8 @@ class MappedGroups(Algorithm[MappedPlan]):
         return work_of(plan).bound(context)
 
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> MappedPlan:
+        if why := self.refusal(problem):
+            raise UnsupportedError(f"schedule {schedule}: {why}")
         _, roles, strides = model_of(problem)
         return resolve(roles, strides, schedule)
 

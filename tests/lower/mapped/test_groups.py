@@ -140,6 +140,14 @@ def test_what_is_no_product_is_refused(text: str, why: str) -> None:
     assert re.search(why, refusal(model_of(parse_problem(text))[1]))
 
 
+def test_sums_apart_from_each_other_are_refused() -> None:
+    """What lies between them would stay without values."""
+    problem = parse_problem("bwd_d conv1d mb1ic6iw2oc4ow1kw1sw3pw0")
+    schedule = parse("nq:6@by c:16@bx k:2 copy(A,B)+4 nq:3@ty c:8@tx > fma_opencl4_f32_3x8")
+    with pytest.raises(UnsupportedError, match="it scatters into its result"):
+        algorithm_of(schedule).resolve(problem, schedule, 1)
+
+
 def test_other_types_are_refused() -> None:
     problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "bf16")
     with pytest.raises(UnsupportedError, match="groups compute f32, not bf16"):
