@@ -179,13 +179,17 @@ def _explain_row_fusions(groups: Sequence[FusionGroup], width: int | None) -> li
         "", f"{len(groups)} runs of neighbouring stages as row fusions: "
         f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {len(done)} done",
     ]  # fmt: skip
-    rows = [("run together", "bound", "predicted", "measured", "apart")]
+    rows: list[tuple[str, ...]] = [("run together", "bound", "predicted", "measured", "apart")]
     for group in done:
         together, apart = group.measured or (None, group.apart)
         measured = time_text(together) if together is not None else ""
         times = time_text(group.bound), time_text(group.together), measured, time_text(apart)
         rows.append((shorten(" > ".join(group.members), 60), *times))
-    return [*lines, _fit(rows, width, ("bound",))] if done else lines
+    if not any(group.measured for group in done):
+        rows = [(*row[:3], row[4]) for row in rows]
+    names = ("run together",)
+    table = fit(rows, width, clip=names, left=names, indent="  ")
+    return [*lines, table] if done else lines
 
 
 def _fusion_row(fusion: Fusion) -> tuple[str, ...]:
