@@ -4,7 +4,7 @@
 /* A vector of neighbours in x into as many lines, `line` apart; zeros where they are not real. */
 PS_INLINE void ps_copy_across(PS_LOCAL ps_shared *to, int line, const ps_x *x, int real)
 {
-    const ps_vec v = real ? ps_load(x) : ps_zero();
+    const ps_vec v = real ? ps_x_real(x, PS_LANES) : ps_zero();
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
         to[i * line] = ps_lane(v, i);

@@ -567,7 +567,7 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
 def _copy_across(user: User, to: Pointer, line: int, x: Pointer, real: bool) -> None:
     """Copy a vector of neighbours into as many lines; zeros where they are not real."""
     lanes = np.arange(user.unit.lanes)
-    vector = user.read(x, lanes) if real else np.zeros(len(lanes), np.float32)
+    vector = _read(user, x, lanes, "ps_x") if real else np.zeros(len(lanes), np.float32)
     user.write(to, lanes * line, vector)
 
 

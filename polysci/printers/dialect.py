@@ -73,7 +73,8 @@ CUDA: Final = Dialect(
         (r"\((?:const )?(ps_\w+)\)\{", r"\1{"),  # a record without a name
         # C converts addresses of anything to what they are used as.
         (r"\((const )?void \*\)", "(ps_any)"),
-        (r"\b(const )?void \*(__restrict__ )?(?=workspace|m_in\d|m_out\d|(in|out)\[)", "ps_any "),
+        (r"\b(const )?void \*(__restrict__ )?(?=packed|workspace|m_(in|out)\d|(in|out)\[)",
+         "ps_any "),
     ),
 )  # fmt: skip
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.name: row for row in (OPENCL, CUDA)})

@@ -18,6 +18,7 @@ from tests.support.cuda_emulation import (
     ORDERS,
     EmulatedCuda,
     check_layer,
+    check_schedule,
     compile_kernels,
     emulated,
     run_sanitized,
@@ -40,6 +41,16 @@ TILES = ("mb1ic6ih9oc20oh9kh3ph1", "nhwc")  # of groups, by the choice of the mo
 def test_layers_are_exact(text: str, layout: str) -> None:
     with emulated() as backend:
         check_layer(parse_problem(text, layout), backend)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.exhaustive)
+                        for name in ("bf16:bf16:f32", "f16", "f16:f16:f32"))],
+)  # fmt: skip
+def test_narrow_layers_are_exact(dtype: str) -> None:
+    schedule = parse("npq:16@by k:16@bx c:8 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_cuda4_f32_4x4")
+    with emulated() as backend:
+        check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
 
 
 @pytest.mark.exhaustive

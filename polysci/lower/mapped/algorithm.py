@@ -118,8 +118,8 @@ def work_of(plan: MappedPlan) -> GroupWork:
         groups=plan.groups, items=plan.items, rows=plan.kernel.rows, vectors=plan.kernel.vecs,
         steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
         copied=plan.depth * (plan.rows + plan.columns), waits=3 - plan.copy.stages,
-        shared=4 * sum(plan.shared_elements),
-        compulsory=4 * sum(prod(operand.shape) for operand in operands),
+        shared=plan.factor_bytes * sum(plan.shared_elements),
+        compulsory=sum(operand.bytes * prod(operand.shape) for operand in operands),
     )  # fmt: skip
 
 

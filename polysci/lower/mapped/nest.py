@@ -44,6 +44,7 @@ from polysci.loop_ir.nodes import (
     LoopKind,
     LoopModule,
     LoopStatement,
+    Member,
     Named,
     Point,
     Return,
@@ -61,7 +62,7 @@ from polysci.lower.direct.tile_functions import activation_function, activation_
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.mapped.plan import MappedPlan
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import PRECISIONS
+from polysci.numerics.dtypes import F32
 from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
@@ -78,10 +79,10 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
-    precision, nest = PRECISIONS["f32"], _GroupNest(plan)
+    precision, nest = plan.precision, _GroupNest(plan)
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
-        "packed_size": [Return(4 * plan.packed_elements)],
+        "packed_size": [Return(plan.packed_bytes)],
         "pack_weights": nest.packing(),
         "run": [*nest.run(), Return(interface.OK)],
     }
@@ -89,9 +90,9 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
     functions = [row.define(options.symbol, block(*bodies[row.role])) for row in rows]
     return LoweredPrimitive(
         LoopModule(tuple(functions)), options.symbol,
-        header_set_of(plan.kernel, "f32", "f32", packed=True), plan.schedule, precision,
-        options.team, activation_headers(plan.contraction.activation),
-        packed=4 * plan.packed_elements,
+        header_set_of(plan.kernel, precision.x.name, precision.y.name, packed=True), plan.schedule,
+        precision, options.team, activation_headers(plan.contraction.activation),
+        packed=plan.packed_bytes,
     )  # fmt: skip
 
 
@@ -116,6 +117,7 @@ class _GroupNest:
             Unused(("workspace",)),
             Let("args", Fields(tuple(args)), "ps_args", const=False),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
+            Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
             For(groups.variable, groups.start, groups.end, groups.body, kind=LoopKind.PARALLEL),
         ]
 
@@ -150,6 +152,10 @@ class _GroupNest:
             *self.reduction(),
             *self.ending(out),
         )
+
+    def factor(self, element: Value) -> Value:
+        """Return an element of x or w as the group's memory holds it."""
+        return element if self.plan.precision.x == F32 else RoutineResult("ps_b_of", (element,))
 
     # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
 
@@ -224,7 +230,7 @@ class _GroupNest:
         real, line = every(conditions), plan.rows + plan.copy.pad
         to = self._line("rows", line)
         if self.vectors == 1:
-            copy: LoopStatement = Store("rows", to, _if(real, Element("x", place)))
+            copy: LoopStatement = Store("rows", to, _if(real, self.factor(Element("x", place))))
         else:
             operands = Address(Named("rows"), to), line, Address(Named("x"), place), real
             copy = Invoke("ps_copy_across", operands)
@@ -240,7 +246,7 @@ class _GroupNest:
             for dim in reversed((*plan.batches, *plan.around)):
                 line = line + iterator(dim.name) * self._lines_of(dim)
             own = [Let("own", number % wide * lanes), Let("step", number // wide)]
-            source = Address(Named("packed"), line * plan.padded_columns + column)
+            source = Address(Named("weights"), line * plan.padded_columns + column)
             copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
             return self._copy(plan.columns * plan.depth // lanes, own, copy)
         w = plan.contraction.w
@@ -251,7 +257,7 @@ class _GroupNest:
         own = [Let(names[0], number % size), Let(names[1], number // size)]
         at = {**self._at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
         real = every([*self._tail("column", plan.columns, plan.column.extent), *self._depth()])
-        value = _if(real, Element("packed", linear(dict(offset.terms), at, offset.const)))
+        value = _if(real, Element("weights", linear(dict(offset.terms), at, offset.const)))
         return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
 
     def _copy(self, count: int, own: Sequence[LoopStatement], copy: LoopStatement) -> LoopStatement:
@@ -382,21 +388,22 @@ class _GroupNest:
         A B that changes with every call is taken as it lies.
         """
         plan, w = self.plan, self.plan.contraction.w
+        to = Point(Buffer("to", "ps_b", restrict=True), Named("packed"))
         if plan.contraction.packs_b:
             i = Variable("i")
-            return [loop("i", prod(w.shape), Store("packed", i, Element("w", i)))]
+            return [to, loop("i", prod(w.shape), Store("to", i, self.factor(Element("w", i))))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
         at = self._at((*plan.batches, *plan.around, *plan.deep, plan.column))
-        element = Element("w", linear(dict(offset.terms), at, offset.const))
+        element = self.factor(Element("w", linear(dict(offset.terms), at, offset.const)))
         real = compare(iterator(plan.column.name), "<", plan.column.extent)
         if plan.padded_deep > plan.deep_extent:
             real = every([real, compare(k, "<", plan.deep_extent)])
-        copy = Append("packed", _if(real, element))
+        copy = Append("to", _if(real, element))
         body: LoopStatement = loop(iterator(plan.column.name).name, plan.padded_columns, copy)
         body = loop("k", plan.padded_deep, *_digits(plan.deep, k), body)
         for dim in reversed((*plan.batches, *plan.around)):
             body = loop(iterator(dim.name).name, dim.extent, body)
-        return [body]
+        return [to, body]
 
 
 def _digits(dims: Sequence[Dim], number: Index) -> list[Let]:

@@ -13,6 +13,7 @@ from math import prod
 from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.numerics.dtypes import COMPUTES, DTYPES, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives.copy import Copy
@@ -44,6 +45,12 @@ class MappedPlan:
     column: Dim
     deep: tuple[Dim, ...]
     around: tuple[Dim, ...]
+
+    @property
+    def precision(self) -> Precision:
+        """The element types of x, weights and y."""
+        operands = (self.contraction.a, self.contraction.b, self.contraction.out)
+        return Precision(*(DTYPES[operand.dtype] for operand in operands))
 
     @property
     def row_dims(self) -> tuple[Dim, ...]:
@@ -119,12 +126,22 @@ class MappedPlan:
         taps = prod(dim.extent for dim in (*self.batches, *self.around))
         return taps * self.padded_deep * self.padded_columns
 
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of a packed weight, and of an element in the memory of a group."""
+        return COMPUTES[self.kernel.compute].bytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of what calls get for weights."""
+        return self.packed_elements * self.factor_bytes
+
 
 def refusal(contraction: Contraction) -> str:
     """Return why no group's tiles compute a contraction; empty where they do."""
     dtypes = {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
-    if dtypes != {"f32"}:
-        return f"groups compute f32, not {', '.join(sorted(dtypes))}"
+    if whole := sorted(dtype for dtype in dtypes if DTYPES[dtype].integer):
+        return f"groups compute f32, bf16 and f16, not {', '.join(whole)}"
     if contraction.clipped:
         return "it scatters into its result"
     if not contraction.by_role("m") or not (contraction.by_role("k") or contraction.by_role("br")):

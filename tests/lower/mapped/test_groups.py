@@ -141,7 +141,15 @@ def test_what_is_no_product_is_refused(text: str, why: str) -> None:
     assert re.search(why, refusal(model_of(parse_problem(text))[1]))
 
 
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("dtype", ["bf16", "bf16:bf16:f32", "f16", "f16:f16:f32"])
+def test_narrow_types_are_exact(dtype: str, layout: str) -> None:
+    problem = parse_problem("mb1ic8ih6oc20oh6kh3ph1", layout, dtype)
+    check(InterpretedLayer.of(problem, parse(TEXT.replace("_opencl4_", "_cuda4_"))))
+
+
 def test_other_types_are_refused() -> None:
-    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "bf16")
-    with pytest.raises(UnsupportedError, match="groups compute f32, not bf16"):
+    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "s8:s8:s32")
+    with pytest.raises(UnsupportedError, match="groups compute f32, bf16 and f16, not s32, s8"):
         algorithm_of(parse(TEXT)).resolve(problem, parse(TEXT), 1)
