@@ -1,6 +1,8 @@
 /* Register tiles of the work-items of a group, which have copied both factors into the memory that
  * they share: lines of rows of A, and of columns of B, one a step of the reduction. */
 
+typedef ps_b ps_shared; /* an element of either factor in that memory */
+
 /* A vector of neighbours in x into as many lines, `line` apart; zeros where they are not real. */
 PS_INLINE void ps_copy_across(PS_LOCAL ps_shared *to, int line, const ps_x *x, int real)
 {
@@ -47,7 +49,7 @@ PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int6
     for (int i = 0; i < t.rows; ++i) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
-            const int64_t used = ps_least(columns - v * apart, PS_LANES);
+            const int64_t used = ps_least(columns - v * apart, t.lanes);
             const int64_t c = places[i] + v * apart * t.c_col;
             ps_tile one = t;
             ps_epilogue own = *e;

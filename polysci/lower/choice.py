@@ -10,7 +10,7 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
-from polysci.lower.mapped.plan import FAMILY
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
@@ -27,7 +27,6 @@ from polysci.ops.registry import parse_key
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.machine import assume_rates
-from polysci.target.microkernels import family
 from polysci.target.target import Target
 from polysci.text.names import suggest
 
@@ -125,7 +124,7 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
     """
     isa, groups = target.isa, algorithm_named(MAPPED)
     known = names() if chosen == AUTO else [chosen]
-    if family(FAMILY, isa.name, "f32") and not groups.refusal(problem):
+    if kernels_of(isa.name, "f32") and not groups.refusal(problem):
         known = [MAPPED if name == DEFAULT else name for name in known]
     algorithms = [
         algorithm_named(name) for name in known

@@ -78,11 +78,14 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
     names = ["scalar", *[f"narrow_{isa.language}"] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
-    names += ["sum_f32", "dot_f32", f"a_f32_{way}", "brgemm", "sliding"]
+    matrices = unit.compute in isa.matrices
+    names += ["sum_f32", "dot_narrow" if matrices else "dot_f32", f"a_f32_{way}"]
+    names += ["brgemm", "sliding"]
     names += ["grouped", *dict.fromkeys(beside), "end_f32"]
     names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
     texts = [header(name) for name in own if _exists(name)]
-    return [sizes, *texts, *(_translated(name, isa.language) for name in names)]
+    of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
+    return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]
 
 
 def _translated(name: str, language: str) -> str:

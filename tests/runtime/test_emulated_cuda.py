@@ -23,7 +23,7 @@ from tests.support.cuda_emulation import (
     emulated,
     run_sanitized,
 )
-from tests.support.device_cases import LAYERS, recurrent, two_layers
+from tests.support.device_cases import LAYERS, WARPS, recurrent, two_layers
 from tests.support.onnxmodels import reals
 
 if shutil.which("g++") is None:
@@ -51,6 +51,34 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
     schedule = parse("npq:16@by k:16@bx c:8 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_cuda4_f32_4x4")
     with emulated() as backend:
         check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
+    with emulated() as backend:
+        check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", WARPS, ids=str)
+def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
+    ran = run_sanitized(*case)
+    assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("PS_BARRIER();", ";"),
+        ("ps_await(1);", "ps_await(2);"),
+        ("24 * own_row", "24 * own_row + 24"),
+    ],
+)
+def test_faults_in_tiles_of_warps_are_found(fault: tuple[str, str]) -> None:
+    text, layout, dtype, run = WARPS[0]
+    with emulated(fault=fault) as backend, pytest.raises(AssertionError):
+        check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
 
 
 @pytest.mark.exhaustive

@@ -22,13 +22,19 @@ from polysci.lower.algorithm import (
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.mapped.nest import lower_mapped
-from polysci.lower.mapped.plan import FAMILY, MappedPlan, deep_dims, form_of, refusal, resolve
+from polysci.lower.mapped.plan import (
+    MappedPlan,
+    deep_dims,
+    form_of,
+    kernels_of,
+    refusal,
+    resolve,
+)
 from polysci.numerics.arrays import Doubles
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
-from polysci.target.microkernels import family
 from polysci.text.tables import bytes_text, pairs, time_text
 
 ITEMS: Final = (32, 64, 128, 256)  # of groups
@@ -96,7 +102,7 @@ class MappedGroups(Algorithm[MappedPlan]):
 def _space(context: Context) -> Iterator[Schedule]:
     """Yield all schedules of a contraction whose groups and tiles have sizes of the tables."""
     contraction = context.contraction
-    kernels = family(FAMILY, context.target.isa.name, "f32")
+    kernels = kernels_of(context.target.isa.name, contraction.a.dtype)
     longest = prod(dim.extent for dim in deep_dims(contraction))
     depths = sorted({min(depth, longest) for depth in DEPTHS})
     for kernel in kernels:

@@ -19,6 +19,7 @@ from polysci.loop_ir.index import (
     TableEntry,
     Variable,
     as_index,
+    choose,
     compare,
     every,
     inside,
@@ -30,6 +31,7 @@ from polysci.loop_ir.nodes import (
     AddressOf,
     Alternative,
     Append,
+    Assign,
     Barrier,
     Block,
     Buffer,
@@ -60,7 +62,8 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
-from polysci.lower.mapped.plan import MappedPlan
+from polysci.lower.mapped.plan import Lines, MappedPlan
+from polysci.lower.mapped.tile import ItemTile, tile_of
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import F32
 from polysci.polyhedral.contraction import Dim
@@ -102,14 +105,21 @@ class _GroupNest:
 
     plan: MappedPlan
 
+    @property
+    def tile(self) -> ItemTile:
+        """What a work-item computes."""
+        return tile_of(self.plan)
+
     def run(self) -> list[LoopStatement]:
         """Return the launch of all groups."""
         plan = self.plan
         fields = ("packed", "y", "bias", "residual", "clamp")
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
         lines = [
-            Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
-            for name, extent in zip(("rows", "columns"), plan.shared_elements, strict=True)
+            Declare(Buffer(part.name, "ps_shared", as_index(extent), Scope.LOCAL))
+            for part, extent in zip(
+                (plan.lines_of_a, plan.lines_of_b), plan.shared_elements, strict=True
+            )
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)
         groups = loop("tile", plan.groups, *self.places_of_tile(), *lines, items)
@@ -134,18 +144,16 @@ class _GroupNest:
 
     def item(self) -> Block:
         """Return what a work-item does: the sums of its register tile, and their epilogue."""
-        plan, kernel = self.plan, self.plan.kernel
-        lanes, tall = kernel.lanes, plan.item_columns
+        plan, own = self.plan, self.tile
         out = plan.contraction.out.offset(plan.strides[plan.contraction.out.array])
         tile = {
-            "rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows, "lanes": lanes,
+            "rows": own.rows, "vecs": own.vectors, "wrap": own.rows, "lanes": own.lanes,
             "c_col": out.coef(plan.column.name),
         }  # fmt: skip
-        sums = Buffer("acc", "ps_acc", as_index(kernel.rows * kernel.vecs), Scope.REGISTER)
+        sums = Buffer("acc", "ps_acc", as_index(own.rows * own.vectors), Scope.REGISTER)
         return block(
             Let("t", Fields(tuple(tile.items())), "ps_tile"),
-            Let("own_row", Variable("at") // tall * kernel.rows),
-            Let("own_column", Variable("at") % tall * lanes),
+            *own.origin(),
             Declare(sums),
             Invoke("ps_begin", (Named("acc"), Named("t"), Address(Named("y")), 0)),
             *self.places_of_rows(),
@@ -182,7 +190,7 @@ class _GroupNest:
     @property
     def vectors(self) -> int:
         """Elements of x that are copied at once: a vector, where none leaves a step's dimension."""
-        lanes, last = self.plan.kernel.lanes, self.plan.deep[-1].name
+        lanes, last = self.plan.at_once, self.plan.deep[-1].name
         whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
         still = not any(subscript.coef(last) for subscript, _ in self.guarded.values())
         places = (coef for name, coef in self.offset_of_x.terms if name != last)
@@ -227,27 +235,33 @@ class _GroupNest:
         for name, (subscript, size) in self.guarded.items():
             conditions += inside(_place(name, i) + linear(dict(subscript.terms), at), size)
         place = _place("x_at", i) + linear(dict(self.offset_of_x.terms), at)
-        real, line = every(conditions), plan.rows + plan.copy.pad
-        to = self._line("rows", line)
+        real, lines = every(conditions), plan.lines_of_a
+        own, step = Variable("own"), Variable("step")
+        to = self._place_in(lines, *((own, step) if plan.of_warps else (step, own)))
         if self.vectors == 1:
             copy: LoopStatement = Store("rows", to, _if(real, self.factor(Element("x", place))))
+        elif plan.of_warps:
+            copy = self._copy_chunk(Address(Named("rows"), to), Address(Named("x"), place), real)
         else:
-            operands = Address(Named("rows"), to), line, Address(Named("x"), place), real
+            operands = Address(Named("rows"), to), lines.length, Address(Named("x"), place), real
             copy = Invoke("ps_copy_across", operands)
         return self._copy(plan.rows * plan.depth // self.vectors, self.row_element(), copy)
 
     def copy_columns(self) -> LoopStatement:
         """Return the copy of a step's part of B: vectors of packed weights, else elements."""
         plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
-        to = self._line("columns", plan.columns + plan.copy.pad)
-        column, lanes = Variable("column") + Variable("own"), plan.kernel.lanes
+        to = self._place_in(plan.lines_of_b, Variable("step"), Variable("own"))
+        column, lanes = Variable("column") + Variable("own"), plan.at_once
         if not plan.contraction.packs_b:
             line, wide = Variable("k") + Variable("step"), plan.columns // lanes
             for dim in reversed((*plan.batches, *plan.around)):
                 line = line + iterator(dim.name) * self._lines_of(dim)
             own = [Let("own", number % wide * lanes), Let("step", number // wide)]
             source = Address(Named("weights"), line * plan.padded_columns + column)
-            copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
+            place = Address(Named("columns"), to)
+            copy = Invoke("ps_copy_along", (place, source))
+            if plan.of_warps:
+                copy = self._copy_chunk(place, source, TRUE)
             return self._copy(plan.columns * plan.depth // lanes, own, copy)
         w = plan.contraction.w
         offset = w.offset(plan.strides[w.array])
@@ -275,10 +289,18 @@ class _GroupNest:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
         return _digits(self.plan.deep, Variable("k") + Variable("step"))
 
-    def _line(self, name: str, line: int) -> Index:
+    def _copy_chunk(self, to: Address, source: Address, real: Condition) -> Invoke:
+        """Return the copy of a chunk, of zeros where it is not real."""
+        name = "ps_copy_async" if self.plan.copies_async else "ps_copy_chunk"
+        return Invoke(name, (to, source, real))
+
+    def _place_in(self, lines: Lines, line: Index, at: Index) -> Index:
         """Return the place of an item's element in the lines of A or B."""
-        turn = Variable("turn") * (self.plan.depth * line) if self.turns else as_index(0)
-        return turn + Variable("step") * line + Variable("own")
+        return self._stage("turn") * lines.size + lines.place(line, at)
+
+    def _stage(self, name: str) -> Index:
+        """Return the stage of the group's memory that a variable counts."""
+        return Variable(name) if self.plan.copy.stages > 1 else as_index(0)
 
     def _tail(self, start: str, size: int, count: int) -> list[Condition]:
         """Return the condition that a line of a tile exists, where tiles reach beyond ``count``."""
@@ -307,60 +329,64 @@ class _GroupNest:
 
     # Sums.
 
-    @property
-    def turns(self) -> bool:
-        """Return whether steps take turns in several places of the group's memory."""
-        return self.plan.copy.stages > 1
-
     def reduction(self) -> list[LoopStatement]:
         """Return all steps: loops over the other reductions, and those along the deep one."""
-        plan, kernel = self.plan, self.plan.kernel
-        lines = [size + plan.copy.pad for size in (plan.rows, plan.columns)]
-        turn = Variable("turn") * plan.depth if self.turns else as_index(0)
-        factors = [
-            Address(Named(name), turn * line + Variable(own))
-            for name, line, own in zip(
-                ("rows", "columns"), lines, ("own_row", "own_column"), strict=True
-            )
-        ]
-        apart = plan.item_columns * kernel.lanes
-        operands: list[Value] = [Named("acc"), Named("t"), *factors, plan.depth, *lines, apart]
-        body: list[LoopStatement] = [
-            self.copy_rows(),
-            self.copy_columns(),
-            Barrier(),
-            Invoke("ps_run_lines", tuple(operands)),
-        ]
-        if self.turns:
-            body.insert(0, Let("turn", self._step_number() % plan.copy.stages))
-        else:
-            body.append(Barrier())
-        nest: LoopStatement = loop("k", plan.padded_deep, *body, step=plan.depth)
-        for dim in reversed(plan.around):
-            nest = loop(iterator(dim.name).name, dim.extent, nest)
-        return [nest]
+        plan, ahead = self.plan, self.plan.copy.stages - 1
+        copies = [self.copy_rows(), self.copy_columns()]
+        if plan.copies_async:
+            copies.append(Invoke("ps_commit", ()))
+        if not ahead:
+            sums = self.tile.sums(as_index(0))
+            return [self._steps([*copies, *self._wait(0), sums, Barrier()])]
+        total = prod(dim.extent for dim in plan.around) * plan.steps
+        behind = min(ahead, total)  # steps whose sums follow the last copies
+        after = choose(compare(Variable("turn"), "==", ahead), 0, Variable("turn") + 1)
+        begun = If(
+            compare(Variable("early"), ">", 0),
+            block(Assign("early", Variable("early") - 1)),
+            block(self.tile.sums(Variable("next"))),
+        )
+        last = (Variable("i") + (total - behind)) % plan.copy.stages
+        return [
+            Let("turn", 0, const=False),
+            Let("early", ahead, const=False),
+            self._steps([
+                *self._wait(ahead - 1), *copies, Let("next", after), begun,
+                Assign("turn", Variable("next")),
+            ]),
+            *self._wait(0),
+            loop("i", behind, self.tile.sums(last)),
+        ]  # fmt: skip
 
-    def _step_number(self) -> Index:
-        plan, number = self.plan, as_index(0)
-        for dim in plan.around:
-            number = number * dim.extent + iterator(dim.name)
-        return number * plan.steps + Variable("k") // plan.depth
+    def _wait(self, pending: int) -> list[LoopStatement]:
+        """Return the wait for all copies but those of the last steps, and for the other items."""
+        wait = [Invoke("ps_await", (pending,))] if self.plan.copies_async else []
+        return [*wait, Barrier()]
+
+    def _steps(self, body: Sequence[LoopStatement]) -> LoopStatement:
+        """Return the loops over all steps."""
+        nest: LoopStatement = loop("k", self.plan.padded_deep, *body, step=self.plan.depth)
+        for dim in reversed(self.plan.around):
+            nest = loop(iterator(dim.name).name, dim.extent, nest)
+        return nest
 
     def ending(self, out: Affine) -> list[LoopStatement]:
         """Return the epilogue of the sums and their stores."""
-        plan, kernel, i = self.plan, self.plan.kernel, Variable("i")
-        first = Variable("row") + Variable("own_row")
-        column = Variable("column") + Variable("own_column")
+        plan, tile, i = self.plan, self.tile, Variable("i")
+        own_row, own_column = tile.first()
+        first, column = Variable("row") + own_row, Variable("column") + own_column
+        rows = (plan.row_count - first + (tile.rows_apart - 1)) // tile.rows_apart
         at = {**self._at((*plan.row_dims, *plan.batches)), plan.column.name: column}
         place = linear(dict(out.terms), at, out.const)
+        own = first + i * tile.rows_apart
         operands = (
-            Named("acc"), Named("t"), Named("y_at"), plan.row_count - first,
-            plan.column.extent - column, plan.item_columns * kernel.lanes,
+            Named("acc"), Named("t"), Named("y_at"), rows, plan.column.extent - column,
+            tile.vectors_apart,
             Address(Named("y")), AddressOf("e"),
         )  # fmt: skip
         return [
-            Declare(Buffer("y_at", "ps_place", as_index(kernel.rows), Scope.STACK)),
-            loop("i", kernel.rows, *_digits(plan.row_dims, first + i), Store("y_at", i, place)),
+            Declare(Buffer("y_at", "ps_place", as_index(tile.rows), Scope.STACK)),
+            loop("i", tile.rows, *_digits(plan.row_dims, own), Store("y_at", i, place)),
             Let("e", self.epilogue(at), "ps_epilogue"),
             Invoke("ps_end_lines", operands),
         ]

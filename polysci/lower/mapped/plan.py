@@ -13,17 +13,56 @@ from math import prod
 from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.numerics.dtypes import COMPUTES, DTYPES, Precision
+from polysci.loop_ir.index import Bits, Index
+from polysci.numerics.dtypes import DTYPES, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
-from polysci.target.microkernels import Microkernel, find
+from polysci.target.isas import isa_of
+from polysci.target.microkernels import Microkernel, find, ways
 
-FAMILY: Final = "fma"  # of its kernels
+FAMILIES: Final = ("fma", "mma")  # of its kernels
+CHUNK: Final = 8  # 16-bit numbers that warps read at once, of a line; matrices are two of them deep
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
 LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
 FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N copy(A,B) ROWS:N@ty COLUMN:N@tx"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A step's part of a factor in the memory of a group: ``count`` lines of ``elements``."""
+
+    name: str
+    count: int
+    elements: int
+    copy: Copy
+
+    @property
+    def length(self) -> int:
+        """Elements from one line to the next."""
+        return self.elements + self.copy.pad
+
+    @property
+    def size(self) -> int:
+        """Elements of a step."""
+        return self.count * self.length
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a line that change places from line to line; 0: all lie in order."""
+        return self.elements // CHUNK if self.copy.swizzle else 0
+
+    def place(self, line: Index, at: Index) -> Index:
+        """Return the place of an element: 8 lines have the same chunk in different banks.
+
+        ``ps_chunk_at`` in microkernels/warp_cuda.h is the same function.
+        """
+        if self.chunks:
+            few = min(self.chunks, 8)
+            chunk = Bits("^", at // CHUNK, line // (8 // few) % few)
+            at = chunk * CHUNK + at % CHUNK
+        return line * self.length + at
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +107,34 @@ class MappedPlan:
         return prod(dim.extent for dim in self.row_dims)
 
     @property
-    def item_rows(self) -> int:
-        """Work-items along the rows of a tile."""
+    def tile_rows(self) -> int:
+        """Tiles of work-items, or of warps, along the rows of the group's."""
         return self.rows // self.kernel.rows
 
     @property
-    def item_columns(self) -> int:
-        """Work-items along the columns of a tile."""
+    def tile_columns(self) -> int:
+        """Tiles of work-items, or of warps, along the columns of the group's."""
         return self.columns // self.kernel.cols
 
     @property
     def items(self) -> int:
         """Work-items of a group."""
-        return self.item_rows * self.item_columns
+        return self.tile_rows * self.tile_columns * self.kernel.items
+
+    @property
+    def of_warps(self) -> bool:
+        """Return whether warps multiply matrices."""
+        return self.kernel.items > 1
+
+    @property
+    def copies_async(self) -> bool:
+        """Return whether copies of whole chunks run beside the sums."""
+        return self.of_warps and isa_of(self.kernel.isa).copies_async
+
+    @property
+    def at_once(self) -> int:
+        """Elements of a factor that an item copies at once."""
+        return CHUNK if self.of_warps else self.kernel.lanes
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -103,10 +157,22 @@ class MappedPlan:
         return -(-self.deep_extent // self.depth)
 
     @property
+    def lines_of_a(self) -> Lines:
+        """How a step's part of A lies: in lines of its rows; for warps in lines of a row."""
+        size = (self.rows, self.depth) if self.of_warps else (self.depth, self.rows)
+        return Lines("rows", *size, self.copy)
+
+    @property
+    def lines_of_b(self) -> Lines:
+        """How a step's part of B lies: in lines of a step's columns."""
+        return Lines("columns", self.depth, self.columns, self.copy)
+
+    @property
     def shared_elements(self) -> tuple[int, int]:
         """Elements of A and of B in the memory of a group."""
-        lines = self.copy.stages * self.depth
-        return lines * (self.rows + self.copy.pad), lines * (self.columns + self.copy.pad)
+        return (
+            self.copy.stages * self.lines_of_a.size, self.copy.stages * self.lines_of_b.size
+        )  # fmt: skip
 
     @property
     def padded_columns(self) -> int:
@@ -129,7 +195,7 @@ class MappedPlan:
     @property
     def factor_bytes(self) -> int:
         """Bytes of a packed weight, and of an element in the memory of a group."""
-        return COMPUTES[self.kernel.compute].bytes
+        return DTYPES[self.kernel.compute].bytes
 
     @property
     def packed_bytes(self) -> int:
@@ -165,6 +231,11 @@ def deep_dims(contraction: Contraction) -> tuple[Dim, ...]:
     return inner if long else (*(dim for dim in around if dim.extent > 1), *inner) or around
 
 
+def kernels_of(isa: str, x: str) -> list[Microkernel]:
+    """Return the register tiles of groups of an instruction set for inputs of a type."""
+    return [kernel for name in FAMILIES for way in ways(name, isa, x) for kernel in way]
+
+
 def form_of(
     contraction: Contraction, kernel: Microkernel, rows: int, columns: int, depth: int, copy: Copy
 ) -> Schedule:
@@ -186,8 +257,8 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
         raise UnsupportedError(f"schedule {schedule}: {why}")
     kernel, copy = find(schedule.kernel), schedule.find(Copy)
     loops = schedule.loops
-    if kernel.family != FAMILY or copy is None or len(loops) != 5:
-        raise SpecError(f"schedule {schedule}: expected {FORM} > {FAMILY}_...")
+    if kernel.family not in FAMILIES or copy is None or len(loops) != 5:
+        raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(FAMILIES)}_...")
     rows, columns, depth = (loop.step for loop in loops[:3])
     expected = form_of(contraction, kernel, rows, columns, depth, copy)
     if schedule != expected:
@@ -198,8 +269,10 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
                 f"schedule {schedule}: {size} {name} are no multiple of {part}, an item's"
             )
     column, deep = columns_of(contraction), deep_dims(contraction)
-    if not 1 <= depth <= (longest := prod(dim.extent for dim in deep)):
+    if not 1 <= depth <= (longest := longest_step(contraction, kernel)):
         raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {longest}, all products")
+    if why := _misfit(contraction, kernel, copy, depth, columns):
+        raise SpecError(f"schedule {schedule}: {why}")
     reductions = (dim for dim in contraction.dims if dim.name in contraction.reductions)
     around = tuple(dim for dim in reductions if dim not in deep)
     plan = MappedPlan(
@@ -211,3 +284,25 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
             f"{LEAST_ITEMS} to {MOST_ITEMS}"
         )
     return plan
+
+
+def longest_step(contraction: Contraction, kernel: Microkernel) -> int:
+    """Return the most products of a step: all, those of matrices in whole matrices."""
+    deep = prod(dim.extent for dim in deep_dims(contraction))
+    part = 2 * CHUNK if kernel.items > 1 else 1
+    return -(-deep // part) * part
+
+
+def _misfit(
+    contraction: Contraction, kernel: Microkernel, copy: Copy, depth: int, columns: int
+) -> str:
+    """Return what keeps a kernel from taking the steps of a schedule; empty where nothing does."""
+    if kernel.items == 1:
+        return f"{copy}: lines of {kernel.family} are in order" if copy.swizzle else ""
+    if contraction.a.dtype != kernel.compute:
+        return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
+    if depth % (2 * CHUNK):
+        return f"a step of {depth} is no multiple of {2 * CHUNK}, the depth of matrices"
+    if copy.swizzle and (depth & (depth - 1) or columns & (columns - 1)):
+        return f"{copy}: {depth} and {columns}, the lengths of lines, are no powers of 2"
+    return f"{copy}: pads of {kernel.family} are multiples of {CHUNK}" if copy.pad % CHUNK else ""

@@ -9,7 +9,7 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.memory import MemoryFaultError
-from polysci.loop_ir.nodes import Barrier, LoopStatement, Store
+from polysci.loop_ir.nodes import Barrier, Invoke, LoopStatement, Store
 from polysci.lower.mapped.plan import form_of, refusal
 from polysci.lower.registry import algorithm_of
 from polysci.ops import parse_problem
@@ -17,6 +17,7 @@ from polysci.ops.model import model_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule, parse
 from polysci.target.microkernels import find
+from tests.support.device_cases import WARPS
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 CASES = (
@@ -33,6 +34,12 @@ CASES = (
     ("conv3d mb1ic4id3ih4iw3oc8kd3kh3kw3pd1ph1pw1", "nhwc", "4x4", 8, 8, 4, Copy(2)),
     ("conv1d mb2ic5iw11oc6kw3pw1", "nchw", "4x4", 8, 8, 5, Copy(2)),
 )
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
+    check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run)))
 
 
 def layer_of(
@@ -89,6 +96,33 @@ def test_an_index_off_by_one_is_found() -> None:
 
     with pytest.raises((MemoryFaultError, AssertionError)):
         check(layer.change(move))
+
+
+def change_await(by: int) -> Callable[[LoopStatement], LoopStatement | None]:
+    """Let waits for copies leave so many groups more on their way."""
+
+    def change(part: LoopStatement) -> LoopStatement:
+        if isinstance(part, Invoke) and part.function == "ps_await":
+            (pending,) = part.operands
+            assert isinstance(pending, int)
+            return Invoke(part.function, (pending + by,))
+        return part
+
+    return change
+
+
+def test_a_wait_that_is_too_weak_is_found() -> None:
+    text, layout, dtype, run = WARPS[0]
+    layer = InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run))
+    with pytest.raises(MemoryFaultError, match="before anything wrote it"):
+        check(layer.change(change_await(1)))
+
+
+def test_copies_that_run_beside_items_need_barriers() -> None:
+    text, layout, dtype, run = WARPS[0]
+    layer = InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run))
+    with pytest.raises(MemoryFaultError, match=r"used by two|before anything wrote it"):
+        check(layer.change(lambda part: None if is_barrier(part) else part))
 
 
 TEXT = "npq:16@by k:16@bx c:4 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_opencl4_f32_4x4"

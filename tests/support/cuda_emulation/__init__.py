@@ -21,6 +21,7 @@ import polysci
 from polysci.loop_ir.kernels import LaunchLoop, Mark, Step
 from polysci.lower.registry import algorithm_of
 from polysci.measure.integer_reference import Arrays
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.printers.launches import read_launches
 from polysci.runtime import backends
@@ -202,12 +203,13 @@ def check_schedule(problem: Problem, schedule: Schedule, backend: EmulatedCuda) 
     """Compare exact results of a schedule with the reference, in every order of threads."""
     primitive = load_primitive(problem, emit(problem, schedule, 3), 3, backend=backend.name)
     arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
-    packed = primitive.pack_weights(arrays.inputs["w"])
+    w = arrays.inputs["w"]
+    weights = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     words = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")}
     for order in ORDERS:
         backend.emulated.order = order
         for variant, own in (("plain", {}), ("fused", words)):
-            fault = arrays.fault(variant, primitive(arrays.inputs["x"], packed, **own))
+            fault = arrays.fault(variant, primitive(arrays.inputs["x"], weights, **own))
             assert fault is None, f"{order}: {variant}: {fault}"
 
 
