@@ -40,25 +40,46 @@ PS_INLINE void ps_run_lines(ps_acc *acc, ps_tile t, const PS_LOCAL ps_shared *a,
     }
 }
 
+/* The vector of columns v of a row alone: those that exist. */
+PS_INLINE ps_tile ps_piece(ps_tile t, int v, int64_t columns, int64_t apart)
+{
+    t.rows = t.vecs = t.wrap = 1;
+    t.lanes = (int)ps_least(columns - v * apart, t.lanes);
+    return t;
+}
+
 /* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
- * `columns`. */
+ * `columns`; vectors are `apart`. */
 PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
                             int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
 {
+    ps_settle(acc, t);
+    ps_times_alpha(acc, t, e->alpha);
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        const ps_tile one = ps_piece(t, v, columns, apart);
+        if (!e->bias || one.lanes <= 0)
+            continue;
+        const ps_vec x = ps_load_used(e->bias + v * apart, one, 0);
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i)
+            acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
+    }
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
-            const int64_t used = ps_least(columns - v * apart, t.lanes);
+            const ps_tile one = ps_piece(t, v, columns, apart);
             const int64_t c = places[i] + v * apart * t.c_col;
-            ps_tile one = t;
-            ps_epilogue own = *e;
-            if (i >= rows || used <= 0)
+            ps_acc *sums = acc + i * t.vecs + v;
+            if (i >= rows || one.lanes <= 0)
                 continue;
-            one.rows = one.vecs = one.wrap = 1, one.lanes = (int)used;
-            own.bias = own.bias ? own.bias + v * apart : 0;
-            own.residual = own.residual ? own.residual + c : 0;
-            ps_end(acc + i * t.vecs + v, one, y + c, &own);
+            if (e->residual)
+                ps_add_residual(sums, one, e->residual + c, e->beta);
+            ps_activate(sums, 1, e->activation);
+            if (e->clamp)
+                ps_clamp(sums, one, e->clamp);
+            ps_put(sums, one, y + c, 0);
         }
     }
 }

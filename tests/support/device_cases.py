@@ -18,6 +18,8 @@ WARPS = (
      "npq:32@by k:64@bx c:32 copy(A,B)x2|swizzle npq:32@ty k:32@tx > mma_cuda75_f16_32x32"),
     ("mb1ic16ih9oc40oh9kh3ph1", "nchw", "bf16:bf16:f32",
      "npq:32@by k:64@bx c:16 copy(A,B)x4|swizzle npq:32@ty k:32@tx > mma_cuda80_bf16_32x32"),
+    ("mm:24x40x48", "nhwc", "bf16",
+     "i:16@by j:32@bx k:16 copy(A,B)x3|swizzle i:16@ty j:32@tx > mma_cuda80_bf16_16x32"),
     ("mm:13x44x40 tb alpha=2 beta=3", "nhwc", "bf16",
      "i:16@by j:64@bx k:16 copy(A,B)+8 i:16@ty j:32@tx > mma_cuda80_bf16_16x32"),
     ("mb1ic3ih9oc20oh5kh3ph1sh2", "nhwc", "f16:f16:f32",

@@ -70,6 +70,7 @@ from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
 ZERO: Final = Constant(0.0)
+MOST_NEAR: Final = 1 << 30  # elements, to whose places 32 bits reach from any of the padding
 At = Mapping[str, IndexLike]  # by dimension
 
 
@@ -97,6 +98,13 @@ def lower_mapped(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
         precision, options.team, activation_headers(plan.contraction.activation),
         packed=plan.packed_bytes,
     )  # fmt: skip
+
+
+def copies_of(plan: MappedPlan) -> int:
+    """Return how many copies a step has, of an element or of several at once."""
+    nest = _GroupNest(plan)
+    a, b = plan.depth * plan.rows, plan.depth * plan.columns
+    return a // nest.vectors + b // nest.vectors_of_b
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,11 @@ class _GroupNest:
         return lanes if self.steps_touch and whole and still and aligned else 1
 
     @property
+    def number(self) -> Index:
+        """The number of the item's element, or vector, ``i`` of a step."""
+        return Variable("i") * self.plan.items + Variable("at")
+
+    @property
     def row_share(self) -> int:
         """Elements, or vectors, of A that an item copies in a step."""
         plan = self.plan
@@ -205,7 +218,7 @@ class _GroupNest:
 
     def row_element(self) -> list[LoopStatement]:
         """Return the definitions of row and step of the item's element, or vector, ``i`` of A."""
-        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
+        plan, number = self.plan, self.number
         if not self.steps_touch:
             return [Let("own", number % plan.rows), Let("step", number // plan.rows)]
         deep = plan.depth // self.vectors
@@ -222,8 +235,10 @@ class _GroupNest:
         ]
         rows = _digits(self.plan.row_dims, Variable("row") + Variable("own"))
         extent = as_index(self.row_share)
+        # Half the registers, where places reach no further.
+        kind = "int32" if prod(self.plan.contraction.a.shape) < MOST_NEAR else "ps_place"
         return [
-            *(Declare(Buffer(name, "ps_place", extent, Scope.STACK)) for name in names),
+            *(Declare(Buffer(name, kind, extent, Scope.STACK)) for name in names),
             loop("i", self.row_share, *self.row_element(), *rows, *stores),
         ]
 
@@ -247,32 +262,44 @@ class _GroupNest:
             copy = Invoke("ps_copy_across", operands)
         return self._copy(plan.rows * plan.depth // self.vectors, self.row_element(), copy)
 
-    def copy_columns(self) -> LoopStatement:
-        """Return the copy of a step's part of B: vectors of packed weights, else elements."""
-        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
-        to = self._place_in(plan.lines_of_b, Variable("step"), Variable("own"))
-        column, lanes = Variable("column") + Variable("own"), plan.at_once
+    @property
+    def vectors_of_b(self) -> int:
+        """Elements of B that are copied at once: a vector of packed weights, of others a chunk."""
+        plan = self.plan
         if not plan.contraction.packs_b:
-            line, wide = Variable("k") + Variable("step"), plan.columns // lanes
-            for dim in reversed((*plan.batches, *plan.around)):
-                line = line + iterator(dim.name) * self._lines_of(dim)
-            own = [Let("own", number % wide * lanes), Let("step", number // wide)]
-            source = Address(Named("weights"), line * plan.padded_columns + column)
-            place = Address(Named("columns"), to)
-            copy = Invoke("ps_copy_along", (place, source))
-            if plan.of_warps:
-                copy = self._copy_chunk(place, source, TRUE)
-            return self._copy(plan.columns * plan.depth // lanes, own, copy)
-        w = plan.contraction.w
-        offset = w.offset(plan.strides[w.array])
-        touch = offset.coef(plan.column.name) != 1
-        size = plan.depth if touch else plan.columns
-        names = ("step", "own") if touch else ("own", "step")
-        own = [Let(names[0], number % size), Let(names[1], number // size)]
+            return plan.at_once
+        column, offset = plan.column, self._weight()
+        others = [coef for name, coef in offset.terms if name != column.name]
+        aligned = not any(part % plan.at_once for part in (*others, offset.const, column.extent))
+        whole = plan.of_warps and offset.coef(column.name) == 1 and aligned
+        return plan.at_once if whole else 1
+
+    def copy_columns(self) -> LoopStatement:
+        """Return the copy of a step's part of B."""
+        plan, number, vectors = self.plan, self.number, self.vectors_of_b
+        wide, offset = plan.columns // vectors, self._weight()
+        own = [Let("own", number % wide * vectors), Let("step", number // wide)]
+        if vectors == 1 and offset.coef(plan.column.name) != 1:
+            own = [Let("step", number % plan.depth), Let("own", number // plan.depth)]
+        column = Variable("column") + Variable("own")
         at = {**self._at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
-        real = every([*self._tail("column", plan.columns, plan.column.extent), *self._depth()])
-        value = _if(real, Element("weights", linear(dict(offset.terms), at, offset.const)))
-        return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
+        place = linear(dict(offset.terms), at, offset.const)
+        real: Condition = TRUE
+        if plan.contraction.packs_b:
+            tail = self._tail("column", plan.columns, plan.column.extent)
+            real = every([*tail, *self._depth()])
+        else:
+            place = self._line_of_weights() * plan.padded_columns + column
+        to = self._place_in(plan.lines_of_b, Variable("step"), Variable("own"))
+        places = Address(Named("columns"), to), Address(Named("weights"), place)
+        if vectors == 1:
+            element = _if(real, Element("weights", place))
+            copy: LoopStatement = Store("columns", to, element)
+        elif plan.of_warps:
+            copy = self._copy_chunk(*places, real)
+        else:
+            copy = Invoke("ps_copy_along", places)
+        return self._copy(plan.columns * plan.depth // vectors, own, copy)
 
     def _copy(self, count: int, own: Sequence[LoopStatement], copy: LoopStatement) -> LoopStatement:
         """Return an item's share of ``count`` copies, whose places ``own`` defines."""
@@ -281,8 +308,7 @@ class _GroupNest:
         deep = [let for let in self._deep() if let.name in names]
         copies: list[LoopStatement] = [*own, *deep, copy]
         if share * plan.items != count:
-            number = Variable("i") * plan.items + Variable("at")
-            copies = [If(compare(number, "<", count), block(*copies))]
+            copies = [If(compare(self.number, "<", count), block(*copies))]
         return loop("i", share, *copies)
 
     def _deep(self) -> list[Let]:
@@ -314,6 +340,18 @@ class _GroupNest:
         if plan.deep_extent % plan.depth == 0:
             return []
         return [compare(Variable("k") + Variable("step"), "<", plan.deep_extent)]
+
+    def _weight(self) -> Affine:
+        """Return the place in w of an iteration."""
+        w = self.plan.contraction.w
+        return w.offset(self.plan.strides[w.array])
+
+    def _line_of_weights(self) -> Index:
+        """Return the line of packed weights of an element of a step."""
+        line = Variable("k") + Variable("step")
+        for dim in reversed((*self.plan.batches, *self.plan.around)):
+            line = line + iterator(dim.name) * self._lines_of(dim)
+        return line
 
     def _lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
@@ -348,10 +386,10 @@ class _GroupNest:
         )
         last = (Variable("i") + (total - behind)) % plan.copy.stages
         return [
-            Let("turn", 0, const=False),
-            Let("early", ahead, const=False),
+            Let("turn", 0, "int32", const=False),
+            Let("early", ahead, "int32", const=False),
             self._steps([
-                *self._wait(ahead - 1), *copies, Let("next", after), begun,
+                *self._wait(ahead - 1), *copies, Let("next", after, "int32"), begun,
                 Assign("turn", Variable("next")),
             ]),
             *self._wait(0),

@@ -155,6 +155,32 @@ def test_what_does_not_fit_is_refused(change: Callable[[str], str], message: str
         algorithm_of(schedule).resolve(problem, schedule, 1)
 
 
+TILE = "npq:32@by k:64@bx c:32 copy(A,B)x3|swizzle npq:16@ty k:32@tx > mma_cuda80_bf16_16x32"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [("c:32", "c:24", "a step of 24 is no multiple of 16, the depth of matrices"),
+     ("c:32", "c:48", r"x3\|swizzle: 48 and 64, the lengths of lines, are no powers of 2"),
+     ("c:32", "c:80", "a step of 80 exceeds 64, all products"),
+     ("|swizzle", "+4", r"copy\(A,B\)x3\+4: pads of mma are multiples of 8"),
+     ("_bf16_", "_f16_", "mma_cuda80_f16_16x32 multiplies f16, not bf16"),
+     ("npq:32", "npq:512", "a group of 2048 work-items; expected 2 to 256")],
+)  # fmt: skip
+def test_warps_refuse_what_does_not_fit(old: str, new: str, message: str) -> None:
+    problem = parse_problem("mb1ic64ih6oc64kh3ph1", "nhwc", "bf16")
+    algorithm_of(parse(TILE)).resolve(problem, parse(TILE), 1)
+    with pytest.raises(SpecError, match=message):
+        algorithm_of(parse(TILE)).resolve(problem, parse(TILE.replace(old, new)), 1)
+
+
+@pytest.mark.parametrize("word", ["", "x2", "x4+8", "x3|swizzle", "|swizzle"])
+def test_copies_are_their_text(word: str) -> None:
+    copy = Copy.parse(f"copy(A,B){word}")
+    assert copy and str(copy) == f"copy(A,B){word}"
+    assert Copy.parse("copy(A,B)x5") is None and Copy.parse("copy(A,B)+4|swizzle") is None
+
+
 def test_cpus_have_no_groups() -> None:
     problem = parse_problem("mb1ic8ih6oc16kh3ph1")
     for text, message in (

@@ -52,6 +52,21 @@ static inline float __int_as_float(int bits)
     return x;
 }
 
+static inline float ps_half_value(uint16_t bits)
+{
+    _Float16 x;
+    memcpy(&x, &bits, sizeof x);
+    return (float)x;
+}
+
+static inline uint16_t ps_half_of(float x)
+{
+    const _Float16 y = (_Float16)x;
+    uint16_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    return bits;
+}
+
 struct emu_places {
     unsigned x = 0, y = 0, z = 0;
 };
@@ -162,12 +177,7 @@ void load_matrices(uint32_t *to, const Element *row, bool columns, int line)
 static inline float half_of(uint32_t pair, size_t at, bool bf16)
 {
     const uint16_t bits = (uint16_t)(pair >> 16 * at);
-    if (!bf16) {
-        _Float16 x;
-        memcpy(&x, &bits, sizeof x);
-        return (float)x;
-    }
-    return __int_as_float((int)((uint32_t)bits << 16));
+    return bf16 ? __int_as_float((int)((uint32_t)bits << 16)) : ps_half_value(bits);
 }
 
 /* Places of numbers in the registers of lanes: PTX ISA, fragments of mma.m16n8k16. */
