@@ -103,8 +103,10 @@ class MappedGroups(Algorithm[MappedPlan]):
 
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
-        whole = replace(request, context=replace(context, threads=context.target.cores))
-        return MappedExplanation(whole, plan, work_of(plan, context.machine))
+        work = work_of(plan, context.machine)
+        machine = replace(context.machine, peak=context.machine.peak * work.speed)  # of its kernel
+        whole = replace(context, threads=context.target.cores, machine=machine)
+        return MappedExplanation(replace(request, context=whole), plan, work, context)
 
 
 def _space(context: Context) -> Iterator[Schedule]:
@@ -166,18 +168,22 @@ class MappedExplanation:
     request: ExplainRequest
     plan: MappedPlan
     work: GroupWork
+    context: Context
 
     @property
     def nest(self) -> None:
         return None
 
     def render(self, width: int | None = None) -> str:
-        plan, work, context = self.plan, self.work, self.request.context
+        plan, work, context = self.plan, self.work, self.context
         along_rows, along_columns = plan.blocks
         rows = [
             ("groups", f"{plan.groups} of {plan.items} work-items, {along_rows} x {along_columns}"),
             ("tile", f"{plan.rows} rows x {plan.columns} columns, {plan.depth} deep a step"),
-            ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
+            (
+                "warp" if plan.of_warps else "work-item",
+                f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers",
+            ),
             ("memory of a group", bytes_text(work.shared)),
             ("groups at a time", f"{work.resident(context)} a compute unit"),
             ("no run is below", time_text(work.bound(context))),
@@ -187,7 +193,7 @@ class MappedExplanation:
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""
-        plan, work, context = self.plan, self.work, self.request.context
+        plan, work, context = self.plan, self.work, self.context
         return {
             **self.request.members(work.seconds(context)),
             "groups": plan.groups, "items": plan.items, "tile": [plan.rows, plan.columns],
