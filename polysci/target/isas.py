@@ -93,7 +93,7 @@ def kernel_sources() -> KernelSources:
 
 
 def _device_rows() -> Iterator[Isa]:
-    """What kernels of devices are written for: a language, with vectors of so many floats.
+    """Yield the rows of devices: languages, with vectors of so many floats.
 
     A thread of CUDA has 255 registers of a float. From sm_75 on warps multiply matrices of f16,
     from sm_80 on of bf16 too, and copies run beside them (PTX ISA, mma and cp.async).

@@ -115,7 +115,7 @@ class _GroupNest:
 
     @property
     def tile(self) -> ItemTile:
-        """What a work-item computes."""
+        """The part of the group's tile that a work-item computes."""
         return tile_of(self.plan)
 
     def run(self) -> list[LoopStatement]:

@@ -1,4 +1,4 @@
-"""What work-items compute of the tile of their group: each a tile of its own, or warps together."""
+"""The parts of a group's tile: a work-item has one of its own, or a warp has one together."""
 
 from __future__ import annotations
 
