@@ -1,12 +1,12 @@
 /* Register tiles of the work-items of a group, which have copied both factors into the memory that
  * they share: lines of rows of A, and of columns of B, one a step of the reduction. */
 
-enum { PS_MOST_ROWS = 16 }; /* of a work-item's tile */
+typedef ps_b ps_shared; /* an element of either factor in that memory */
 
 /* A vector of neighbours in x into as many lines, `line` apart; zeros where they are not real. */
 PS_INLINE void ps_copy_across(PS_LOCAL ps_shared *to, int line, const ps_x *x, int real)
 {
-    const ps_vec v = real ? ps_load(x) : ps_zero();
+    const ps_vec v = real ? ps_x_real(x, PS_LANES) : ps_zero();
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
         to[i * line] = ps_lane(v, i);
@@ -40,98 +40,46 @@ PS_INLINE void ps_run_lines(ps_acc *acc, ps_tile t, const PS_LOCAL ps_shared *a,
     }
 }
 
-/* Elements `apart`, of which the first `used` exist; zeros behind them. */
-PS_INLINE ps_vec ps_read_apart(const ps_x *p, int64_t apart, int64_t used)
+/* The vector of columns v of a row alone: those that exist. */
+PS_INLINE ps_tile ps_piece(ps_tile t, int v, int64_t columns, int64_t apart)
 {
-    _Alignas(64) float x[PS_LANES];
-    if (apart == 1)
-        return used >= PS_LANES ? ps_load(p) : ps_load_first(p, (int)used);
-    PS_UNROLL
-    for (int i = 0; i < PS_LANES; ++i)
-        x[i] = i < used ? p[i * apart] : 0.0f;
-    return ps_load(x);
-}
-
-/* Vector v of a step of B: of a panel, whole and where vectors lie, where b_col is 0. */
-PS_INLINE ps_vec ps_read_columns(const ps_b *b, int v, int64_t b_col, int64_t columns,
-                                 int64_t apart)
-{
-    if (b_col == 0)
-        return ps_load_aligned(b + v * apart);
-    return ps_read_apart(b + v * apart * b_col, b_col, columns - v * apart);
-}
-
-/* acc += A * B over `depth` steps, a_k and b_k apart, of what the item reads itself.  Row i of A lies
- * at places[i] of x; it is zero where that is below 0.  Vectors of B lie `apart`, and have columns
- * below `columns`, b_col from each other; 0: B is a panel. */
-PS_INLINE void ps_read_rows(ps_acc *acc, ps_tile t, const ps_x *x, const ps_place *places,
-                            int64_t a_k, const ps_b *b, int64_t b_k, int64_t b_col, int depth,
-                            int64_t columns, int64_t apart)
-{
-    const int many = a_k == 1 && depth % PS_LANES == 0 ? PS_LANES : 1;
-    PS_UNROLL
-    for (int k = 0; k < depth; k += many) {
-        _Alignas(64) ps_vec av[PS_MOST_ROWS];
-        PS_UNROLL
-        for (int i = 0; i < t.rows; ++i) {
-            const ps_x *row = x + places[i] + k * a_k;
-            av[i] = places[i] < 0 ? ps_zero() : many > 1 ? ps_load(row) : ps_splat(row[0]);
-        }
-        PS_UNROLL
-        for (int j = 0; j < many; ++j, b += b_k) {
-            PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v) {
-                const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
-                PS_UNROLL
-                for (int i = 0; i < t.rows; ++i) {
-                    const ps_vec a = ps_splat(ps_lane(av[i], j));
-                    acc[i * t.vecs + v] = ps_fma(a, bv, acc[i * t.vecs + v]);
-                }
-            }
-        }
-    }
-}
-
-/* The same where rows of A are vectors along the columns too, a_col from each other. */
-PS_INLINE void ps_read_channels(ps_acc *acc, ps_tile t, const ps_x *x, const ps_place *places,
-                                int64_t a_k, int64_t a_col, const ps_b *b, int64_t b_k,
-                                int64_t b_col, int depth, int64_t columns, int64_t apart)
-{
-    PS_UNROLL
-    for (int k = 0; k < depth; ++k, x += a_k, b += b_k) {
-        PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v) {
-            const int64_t used = columns - v * apart;
-            const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
-            PS_UNROLL
-            for (int i = 0; i < t.rows; ++i) {
-                const ps_x *row = x + places[i] + v * apart * a_col;
-                const ps_vec av = places[i] < 0 ? ps_zero() : ps_read_apart(row, a_col, used);
-                acc[i * t.vecs + v] = ps_fma(av, bv, acc[i * t.vecs + v]);
-            }
-        }
-    }
+    t.rows = t.vecs = t.wrap = 1;
+    t.lanes = (int)ps_least(columns - v * apart, t.lanes);
+    return t;
 }
 
 /* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
- * `columns`. */
+ * `columns`; vectors are `apart`. */
 PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
                             int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
 {
+    ps_settle(acc, t);
+    ps_times_alpha(acc, t, e->alpha);
+    PS_UNROLL
+    for (int v = 0; v < t.vecs; ++v) {
+        const ps_tile one = ps_piece(t, v, columns, apart);
+        if (!e->bias || one.lanes <= 0)
+            continue;
+        const ps_vec x = ps_load_used(e->bias + v * apart, one, 0);
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i)
+            acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
+    }
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
-            const int64_t used = ps_least(columns - v * apart, PS_LANES);
+            const ps_tile one = ps_piece(t, v, columns, apart);
             const int64_t c = places[i] + v * apart * t.c_col;
-            ps_tile one = t;
-            ps_epilogue own = *e;
-            if (i >= rows || used <= 0)
+            ps_acc *sums = acc + i * t.vecs + v;
+            if (i >= rows || one.lanes <= 0)
                 continue;
-            one.rows = one.vecs = one.wrap = 1, one.lanes = (int)used;
-            own.bias = own.bias ? own.bias + v * apart : 0;
-            own.residual = own.residual ? own.residual + c : 0;
-            ps_end(acc + i * t.vecs + v, one, y + c, &own);
+            if (e->residual)
+                ps_add_residual(sums, one, e->residual + c, e->beta);
+            ps_activate(sums, 1, e->activation);
+            if (e->clamp)
+                ps_clamp(sums, one, e->clamp);
+            ps_put(sums, one, y + c, 0);
         }
     }
 }

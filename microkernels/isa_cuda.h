@@ -30,8 +30,8 @@ PS_INLINE void ps_store_first(float *p, ps_vec x, int lanes)
             p[i] = x.lane[i];
 }
 PS_INLINE void ps_store(float *p, ps_vec x) { ps_store_first(p, x, PS_LANES); }
-PS_INLINE ps_vec ps_load_shared(const ps_shared *p) { return ps_load(p); }
-PS_INLINE void ps_store_shared(ps_shared *p, ps_vec x) { ps_store(p, x); }
+PS_INLINE ps_vec ps_load_shared(const float *p) { return ps_load(p); }
+PS_INLINE void ps_store_shared(float *p, ps_vec x) { ps_store(p, x); }
 PS_INLINE float ps_lane(ps_vec x, int i) { return x.lane[i]; }
 /* No way past the caches. */
 PS_INLINE void ps_stream(float *p, ps_vec x) { ps_store(p, x); }

@@ -13,8 +13,8 @@ PS_INLINE ps_vec ps_splat(float x) { return (ps_vec)(x); }
 PS_INLINE ps_vec ps_load(const __global float *p) { return PS_PASTE(vload, PS_LANES)(0, p); }
 PS_INLINE ps_vec ps_load_aligned(const __global float *p) { return *(const __global ps_vec *)p; }
 PS_INLINE ps_vec ps_load(const float *p) { return PS_PASTE(vload, PS_LANES)(0, p); }
-PS_INLINE ps_vec ps_load_shared(const PS_LOCAL ps_shared *p) { return PS_PASTE(vload, PS_LANES)(0, p); }
-PS_INLINE void ps_store_shared(PS_LOCAL ps_shared *p, ps_vec x) { PS_PASTE(vstore, PS_LANES)(x, 0, p); }
+PS_INLINE ps_vec ps_load_shared(const PS_LOCAL float *p) { return PS_PASTE(vload, PS_LANES)(0, p); }
+PS_INLINE void ps_store_shared(PS_LOCAL float *p, ps_vec x) { PS_PASTE(vstore, PS_LANES)(x, 0, p); }
 PS_INLINE float ps_lane(ps_vec x, int i) { return x[i]; }
 PS_INLINE void ps_store(__global float *p, ps_vec x) { PS_PASTE(vstore, PS_LANES)(x, 0, p); }
 PS_INLINE void ps_store(float *p, ps_vec x) { PS_PASTE(vstore, PS_LANES)(x, 0, p); }

@@ -13,7 +13,6 @@ typedef unsigned long uintptr_t;
 #define PS_LOCAL
 #define PS_BARRIER() __syncthreads()
 #define PS_GROUP(items) __launch_bounds__(items)
-typedef float ps_shared;
 typedef long ps_place;
 
 #define _Alignas(bytes) alignas(bytes)

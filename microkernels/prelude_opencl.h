@@ -15,7 +15,6 @@ typedef uchar uint8_t;
 #define PS_LOCAL __local
 #define PS_BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define PS_GROUP(items) __attribute__((reqd_work_group_size(items, 1, 1)))
-typedef float ps_shared;
 typedef long ps_place; /* in y, kept by a work-item */
 
 #define _Alignas(bytes) __attribute__((aligned(bytes)))

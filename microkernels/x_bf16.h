@@ -1,5 +1,6 @@
 /* x holds bf16. */
 typedef uint16_t ps_x;
+#define PS_X_NAME "bf16"
 PS_SCALAR float ps_x_value(ps_x x) { return ps_bf16_value(x); }
 PS_INLINE ps_vec ps_x_splat(const ps_x *p) { return ps_splat(ps_bf16_value(*p)); }
 PS_INLINE ps_vec ps_x_real(const ps_x *p, int lanes) { return ps_load_bf16(p, lanes); }

@@ -1,5 +1,6 @@
 /* x holds f16. */
 typedef uint16_t ps_x;
+#define PS_X_NAME "f16"
 PS_SCALAR float ps_x_value(ps_x x) { return ps_f16_value(x); }
 PS_INLINE ps_vec ps_x_splat(const ps_x *p) { return ps_splat_f16(p); }
 PS_INLINE ps_vec ps_x_real(const ps_x *p, int lanes) { return ps_load_f16(p, lanes); }

@@ -15,7 +15,9 @@ from polysci.target.target import ComputeUnit
 
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
 PLACE_REGISTERS: Final = 4  # of a row that an item reads itself: where it lies, and on which axes
-COPY_INSTRUCTIONS: Final = 8  # of a warp, for an element that each of its items copies
+COPY_INSTRUCTIONS: Final = 8  # of a warp, for what each of its items copies at once
+STEP_INSTRUCTIONS: Final = 40  # of a warp beside its copies and products: places, loops, waits
+MEETING: Final = 30  # clocks of a barrier whose items come to it at about the same time
 VECTOR: Final = 16  # bytes of a vector of columns
 LINE: Final = 128  # bytes of a cache that are read in a clock at most
 FILLED: Final = 64  # bytes that a compute unit reads of the last cache in a clock, if not known
@@ -59,33 +61,51 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class GroupWork:
-    """The features of a launch: ``groups`` of ``items``, each with ``rows`` x ``vectors`` x 4 sums.
+    """The features of a launch: ``groups`` of ``items``, each with ``sums`` of its own.
 
-    ``steps`` of ``depth`` products follow each other, behind copies of ``copied`` elements and
-    ``waits`` barriers each. ``shared`` are the bytes of a group's memory, ``compulsory`` those that
-    must come from the device's memory or go there; all copies read ``fetched`` elements. ``across``
-    are the items along the columns of a tile, neighbours of each other. ``fronts`` are the turns of
-    a group's memory, and ``sectors`` those of its copies, that were counted in a step; 0: they were
+    ``steps`` of ``depth`` products for each sum follow each other; an item has ``factors`` in
+    registers, of products and copies. A step has ``copies`` of ``copied`` bytes in all and
+    ``waits`` barriers; copies are issued ``ahead`` steps before they are waited for, 0 where items
+    wait for each. ``speed`` are the multiplications in the time of one of f32. ``shared`` are the
+    bytes of a group's memory, ``compulsory`` those that must come from the device's memory or go
+    there; all copies read ``fetched`` bytes.
+
+    An item has ``rows`` x ``vectors`` of its own, and ``across`` items lie along the columns of a
+    tile, neighbours of each other; where warps multiply matrices, reading the factors of a product
+    costs a warp ``fronts_each`` of the group's memory instead. ``fronts`` are the turns of a
+    group's memory, and ``sectors`` those of its copies, that were counted in a step; 0: they were
     not. ``held`` are the groups that a compute unit holds at a time, where a compiler told; 0: they
     are guessed. Where nothing is copied, ``reads`` is what items read themselves.
     """
 
     groups: int
     items: int
+    sums: int
+    factors: int
     rows: int
     vectors: int
     steps: int
     depth: int
+    copies: int
     copied: int
     waits: int
     shared: int
     compulsory: int
+    ahead: int = 0
+    speed: float = 1.0
     fetched: int = 0
     across: int = 1
+    fronts_each: float = 0.0
     fronts: int = 0
     sectors: int = 0
     held: int = 0
     reads: Reads | None = None
+
+    @property
+    def registers(self) -> int:
+        """Registers of an item: sums, factors, and what finds their places."""
+        places = PLACE_REGISTERS * self.rows if self.reads else 0
+        return OWN_REGISTERS + self.sums + self.factors + places
 
     def warps(self, unit: ComputeUnit) -> int:
         """Return the warps of a group: its items, as many as take an instruction together."""
@@ -96,13 +116,10 @@ class GroupWork:
         if self.held:
             return self.held
         unit, local = context.target.unit, context.target.local
-        registers = OWN_REGISTERS + 4 * self.rows * self.vectors + self.rows + 4 * self.vectors
-        if self.reads:
-            registers += PLACE_REGISTERS * self.rows
-        elif local is None or self.shared > unit.shared:
+        if not self.reads and (local is None or self.shared > unit.shared):
             return 0
         warps = self.warps(unit)
-        held = min(unit.most // warps, unit.registers // (registers * warps * unit.width))
+        held = min(unit.most // warps, unit.registers // (self.registers * warps * unit.width))
         return min(held, local.size // self.shared) if self.shared and local else held
 
     def waves(self, context: Context) -> int:
@@ -119,10 +136,17 @@ class GroupWork:
         The latter are at least those in which all instructions are issued.
         """
         unit, steps = context.target.unit, self.steps * self.depth
-        sums, loads = self.rows * 4 * self.vectors, -(-self.rows // 4) + self.vectors
+        clocks = self._clocks(context) * steps * self.warps(unit)
+        peak = context.machine.peak * self.speed
+        return 2e-9 * steps * self.items * self.sums / peak, clocks / clock(context)
+
+    def _clocks(self, context: Context) -> float:
+        """Return the clocks of a warp's product beside the sums: of reads, or of issues."""
+        if self.fronts_each:  # an instruction multiplies matrices
+            return self.fronts_each
+        unit, loads = context.target.unit, -(-self.rows // 4) + self.vectors
         own = self.reads.clocks(self, context) if self.reads else self._held(unit)
-        clocks = max(own, (sums + loads) / unit.issues) * steps * self.warps(unit)
-        return 2e-9 * steps * self.items * sums / context.peak, clocks / clock(context)
+        return max(own, (self.sums + loads) / unit.issues)
 
     def _held(self, unit: ComputeUnit) -> float:
         """Return the clocks in which a warp reads both factors of a product from its memory.
@@ -141,26 +165,31 @@ class GroupWork:
         """
         missed = max(0, self.compulsory - context.target.last_level.size)
         moved = missed / context.machine.memory_all
-        read = 4 * self.fetched / (context.target.cores * filled(context))
+        read = self.fetched / (context.target.cores * filled(context))
         return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
     def seconds(self, context: Context) -> float:
         """Return the predicted seconds of a launch.
 
         The groups of a compute unit run some at a time: while one of them waits for its copies,
-        others compute. Items that read through the caches compute when all that has come, since no
-        step has anything of the next one.
+        others compute. Copies that are issued ahead arrive while their own group does. Items that
+        read through the caches compute when all that has come, since no step has anything of the
+        next one.
         """
         together = min(self.resident(context), self.waves(context))
         unit = context.target.unit
-        copies = self.copied / unit.width * COPY_INSTRUCTIONS / unit.issues / clock(context)
+        copies = self.copies / unit.width * COPY_INSTRUCTIONS / unit.issues / clock(context)
+        counting = self.warps(unit) * STEP_INSTRUCTIONS / unit.issues / clock(context)
         busy = max(self.busy(context) / self.steps, self.fronts / clock(context))
-        step = sum(self._parts(context)) / self.steps if self.reads else busy + copies
-        waiting = self.waits * unit.latency / clock(context)
+        step = sum(self._parts(context)) / self.steps if self.reads else busy + copies + counting
+        alone = step + self.waits * unit.latency / clock(context)
+        if self.ahead:
+            late = unit.latency / self.ahead / clock(context)
+            alone = max(step + MEETING / clock(context), late)
         turns = -(-self.waves(context) // together)
-        taken = turns * self.steps * max(together * step, step + waiting)
+        taken = turns * self.steps * max(together * step, alone)
         moved = self.compulsory / context.machine.memory_all
-        copied = max(4 * self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
+        copied = max(self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
         read = copied / filled(context)
         return max(taken, self.bound(context), 1e-9 * moved, 1e-9 * read)
 

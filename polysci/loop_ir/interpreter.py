@@ -256,6 +256,7 @@ class Thread(MemoryUser):
     kernels: Unit | None = None  # those of the function that it is in
     encounters: int = 0
     tiles: list[int] = field(default_factory=lambda: [0])  # the shape of its tile registers
+    copies: list[list[Any]] = field(default_factory=lambda: [[]])  # that have not ended
 
     @property
     def span(self) -> int:
@@ -352,7 +353,15 @@ class Thread(MemoryUser):
             if isinstance(value, Pointer) and not isinstance(parameter, ScalarParameter):
                 names[parameter.name] = value.cast(types[parameter.dtype])
         return Thread(
-            self.number, self.alone, self.program, names, types, unit, self.encounters, self.tiles
+            self.number,
+            self.alone,
+            self.program,
+            names,
+            types,
+            unit,
+            self.encounters,
+            self.tiles,
+            self.copies,
         )
 
     def check_end(self) -> None:

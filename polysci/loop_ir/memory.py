@@ -21,7 +21,7 @@ STORED: Final[Mapping[str, np.dtype[Any]]] = {
     **dict.fromkeys(("float16", "bf16"), np.dtype("uint16")), "size": np.dtype("uint64"),
     **dict.fromkeys(("bool", "bit"), np.dtype("uint8")),
     **dict.fromkeys(("byte", "opaque"), np.dtype("int8")), "int": np.dtype("int32"),
-    "ps_shared": np.dtype("float32"), "ps_place": np.dtype("int64"),
+    "ps_place": np.dtype("int64"),
 }  # fmt: skip
 _NOBODY: Final = -1
 _SEVERAL: Final = -2

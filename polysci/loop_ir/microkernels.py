@@ -37,6 +37,7 @@ class Unit:
 
     ``compute`` is a row of COMPUTES; ``packed_copy`` as in ``HeaderSet``. ``flip`` is what kernels
     add to x as they read it, ``tiles`` says whether sums lie in registers that are configured.
+    ``matrices``: both factors are multiplied as x holds them.
     """
 
     lanes: int
@@ -46,6 +47,7 @@ class Unit:
     packed_copy: bool = True
     flip: int = 0
     tiles: bool = False
+    matrices: bool = False
 
     @cached_property
     def word(self) -> int:
@@ -59,9 +61,10 @@ class Unit:
         wide = {"i16": _S16}.get(self.compute, F32)
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
+        b = x if self.matrices else b
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
-            "ps_bias": sums,
+            "ps_shared": b, "ps_bias": sums,
         }  # fmt: skip
 
     @cached_property
@@ -117,6 +120,10 @@ class User(Protocol):
     @property
     def tiles(self) -> list[int]:
         """The shape that its tile registers have; 0: none."""
+
+    @property
+    def copies(self) -> list[list[tuple[Pointer, Integers, Array]]]:
+        """Groups of copies that have not ended; the last one is not complete."""
 
     def read(self, pointer: Pointer, at: At) -> Any: ...
 
@@ -567,7 +574,7 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
 def _copy_across(user: User, to: Pointer, line: int, x: Pointer, real: bool) -> None:
     """Copy a vector of neighbours into as many lines; zeros where they are not real."""
     lanes = np.arange(user.unit.lanes)
-    vector = user.read(x, lanes) if real else np.zeros(len(lanes), np.float32)
+    vector = _read(user, x, lanes, "ps_x") if real else np.zeros(len(lanes), np.float32)
     user.write(to, lanes * line, vector)
 
 
@@ -575,6 +582,62 @@ def _copy_along(user: User, to: Pointer, source: Pointer) -> None:
     """Copy a vector of neighbours into one line."""
     lanes = np.arange(user.unit.lanes)
     user.write(to, lanes, user.read(source, lanes))
+
+
+def _copy_chunk(user: User, to: Pointer, source: Pointer, real: bool) -> None:
+    """Copy 16 bytes of neighbours; zeros where they are not real."""
+    user.write(to, *_chunk(user, source, real))
+
+
+def _copy_async(user: User, to: Pointer, source: Pointer, real: bool) -> None:
+    """Begin to copy 16 bytes: what lies there has no values until a wait ends the copy."""
+    places, elements = _chunk(user, source, real)
+    user.write(to, places, elements)
+    to.memory.written[to.place(places)] = False
+    user.copies[-1].append((to, places, elements))
+
+
+def _chunk(user: User, source: Pointer, real: bool) -> tuple[Integers, Array]:
+    """Return the places in 16 bytes, and the elements there."""
+    places = np.arange(16 // source.dtype.itemsize)
+    return places, user.read(source, places) if real else np.zeros(len(places), source.dtype)
+
+
+def _commit(user: User) -> None:
+    """End a group of copies."""
+    user.copies.append([])
+
+
+def _await(user: User, pending: int) -> None:
+    """End the copies of all groups but the last ones, which go on for as long as they may."""
+    while len(user.copies) > pending + 1:
+        for copy in user.copies.pop(0):
+            user.write(*copy)
+
+
+def _run_warp(
+    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, depth: int, a_line: int,
+    b_line: int, a_chunks: int, b_chunks: int, column: int, lane: int,
+) -> None:  # fmt: skip
+    """Add products of ``depth`` steps, of which this work-item of a warp has its own part."""
+    tile = TileView(user.unit, t)
+    steps, rows = np.arange(depth), lane // 4 + 8 * np.arange(tile.rows)
+    places = np.arange(tile.vecs)[:, None] * 8 + lane % 4 * 2 + np.arange(2)
+    left = _in_chunks(rows[:, None], steps, a_chunks) + rows[:, None] * a_line
+    right = _in_chunks(steps[:, None], column + places.reshape(-1), b_chunks)
+    products = _read(user, a, left, "ps_shared") @ _read(
+        user, b, right + steps[:, None] * b_line, "ps_shared"
+    )
+    held = (np.arange(tile.vecs)[:, None] * user.unit.lanes + np.arange(2)).reshape(-1)
+    acc.sums[0][:, held] += products
+
+
+def _in_chunks(line: Integers, at: Integers, chunks: int) -> Integers:
+    """Return the places of elements in a line whose chunks of 8 change places."""
+    if not chunks:
+        return np.asarray(at + 0 * line)
+    few = min(chunks, 8)
+    return np.asarray((at // 8 ^ line // (8 // few) % few) * 8 + at % 8)
 
 
 def _run_lines(
@@ -647,7 +710,7 @@ def _end_lines(
     for row in range(min(tile.rows, max(rows, 0))):
         for vector in range(tile.vecs):
             first = vector * apart
-            used = np.arange(min(max(columns - first, 0), unit.lanes))
+            used = np.arange(min(max(columns - first, 0), tile.lanes))
             c = int(user.read(places, row)) + (first + used) * tile.c_col
             sums = acc.sums[0, row, vector * unit.lanes + used]
             bias = user.read(e["bias"], first + used) if e["bias"] else np.zeros(1, np.float32)
@@ -674,9 +737,14 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_dots": _run_dots,
     "ps_copy_across": _copy_across,
     "ps_copy_along": _copy_along,
+    "ps_copy_chunk": _copy_chunk,
+    "ps_copy_async": _copy_async,
+    "ps_commit": _commit,
+    "ps_await": _await,
     "ps_run_lines": _run_lines,
     "ps_read_rows": _read_rows,
     "ps_read_channels": _read_channels,
+    "ps_run_warp": _run_warp,
     "ps_end_lines": _end_lines,
     "ps_unshift": _unshift,
     "ps_unpair": _unpair,

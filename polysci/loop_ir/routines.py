@@ -14,7 +14,7 @@ import numpy as np
 
 from polysci.loop_ir.memory import Array, Pointer
 from polysci.loop_ir.microkernels import KERNELS, Fields, Integers, User, activate, clamp_values
-from polysci.numerics.dtypes import from_bf16, to_bf16
+from polysci.numerics.dtypes import F32, from_bf16, to_bf16
 from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 
 # Copies of x, and of factors into panels.
@@ -251,7 +251,7 @@ def _release(user: User, tiles: Any) -> None:
 
 def _b_of(user: User, weight: Any) -> Any:
     """Return a weight as kernels read it."""
-    if user.unit.compute in ("f32", "f16") and user.unit.x != "f32":
+    if user.unit.formats["ps_b"] == F32 != user.unit.formats["ps_x"]:
         return user.unit.decode(np.asarray(weight), "ps_x")[()]
     return weight
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
-from polysci.lower.mapped.plan import FAMILY
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
@@ -27,7 +27,6 @@ from polysci.ops.registry import parse_key
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.machine import assume_rates
-from polysci.target.microkernels import family
 from polysci.target.target import Target
 from polysci.text.names import suggest
 
@@ -147,7 +146,7 @@ def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm
 
 def has_groups(target: Target) -> bool:
     """Return whether groups of work-items of a target share a memory."""
-    return bool(family(FAMILY, target.isa.name, "f32"))
+    return bool(kernels_of(target.isa.name, "f32"))
 
 
 def _in_order(

@@ -160,6 +160,8 @@ def computes(x: str, family: str) -> tuple[str, ...]:
     channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     Stencils read f32 alone, stacked words are of 8-bit numbers.
     """
+    if family == "mma":
+        return (x,) if x in ("bf16", "f16") else ()
     if family.startswith("stencil"):
         return ("f32",) if x == "f32" else ()
     if family == "stacked":

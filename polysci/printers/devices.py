@@ -73,6 +73,9 @@ def print_network(
     ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs, of
     f32 alone. Raises UnsupportedError for others.
     """
+    if narrow := next((unit for unit in units if {unit.x, unit.y} != {"f32"}), None):
+        types = f"{narrow.x} to {narrow.y}"
+        raise UnsupportedError(f"{narrow.isa}: networks have no kernels of {types}; f32 has some")
     dialect, functions = dialect_for(units[0].isa), [*FUNCTION_HEADERS, *beside]
     own, *_ = [device_headers(unit, functions) for unit in units]
     module, memory = _keep_literals(module, memory)

@@ -68,12 +68,14 @@ CUDA: Final = Dialect(
         (r"\bget_global_id\(0\)", "(int64_t)blockIdx.x * blockDim.x + threadIdx.x"),
         (r"\bget_group_id\(0\)", "blockIdx.x"),
         (r"\bget_local_id\(0\)", "threadIdx.x"),
-        (r"^( +)PS_LOCAL (\w+ \w+\[)", r"\1__shared__ \2"),  # an array, not a pointer to one
+        # An array, not a pointer to one.
+        (r"^( +)PS_LOCAL (\w+ \w+\[)", r"\1alignas(16) __shared__ \2"),
         (r"\brestrict\b", "__restrict__"),
         (r"\((?:const )?(ps_\w+)\)\{", r"\1{"),  # a record without a name
         # C converts addresses of anything to what they are used as.
         (r"\((const )?void \*\)", "(ps_any)"),
-        (r"\b(const )?void \*(__restrict__ )?(?=workspace|m_in\d|m_out\d|(in|out)\[)", "ps_any "),
+        (r"\b(const )?void \*(__restrict__ )?(?=packed|workspace|m_(in|out)\d|(in|out)\[)",
+         "ps_any "),
     ),
 )  # fmt: skip
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.name: row for row in (OPENCL, CUDA)})

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.numerics.dtypes import COMPUTES
+from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.printers import openmp
 from polysci.printers.dialect import dialect_of
 from polysci.target.isa import Isa
@@ -61,7 +61,7 @@ def headers(unit: HeaderSet) -> str:
 
 
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
-    """Return the headers of f32 in a device's language: its own ones, and those of C translated.
+    """Return the headers of floats in a device's language: its own ones, those of C translated.
 
     ``beside`` are more headers: of functions, ahead of those that end sums, and of transforms,
     behind all. Raises UnsupportedError for others.
@@ -74,15 +74,22 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
         (name for name in first if name not in (*FUNCTION_HEADERS, "activations")), None
     ):
         raise UnsupportedError(f"{isa}: no kernels with {other}.h, which the schedule needs")
-    if {unit.compute, unit.x, unit.y} != {"f32"}:
+    narrow = {unit.compute, unit.x, unit.y} != {"f32"}
+    whole = DTYPES[unit.x].integer or DTYPES[unit.y].integer
+    if whole or (narrow and not _exists(f"narrow_{isa.language}")):
         raise UnsupportedError(f"{isa}: no kernels of {unit.x} to {unit.y}; f32 has some")
+    way = "boxed" if unit.packed_copy else "direct"
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
-    names = ["scalar", "x_f32", "y_f32", "sum_f32", "dot_f32", "a_f32_boxed", "brgemm", "sliding"]
-    names += ["grouped", *first, "end_f32"]
-    names += ["pack", "panels", "gaps", "swapped", "stencil", "group", *last]
+    names = ["scalar", *[f"narrow_{isa.language}"] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    matrices = unit.compute in isa.matrices
+    names += ["sum_f32", "dot_narrow" if matrices else "dot_f32", f"a_f32_{way}"]
+    names += ["brgemm", "sliding", "grouped", *first, "end_f32"]
+    names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
+    names += [*["reading"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]
-    return [sizes, *texts, *(_translated(name, isa.language) for name in names)]
+    of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
+    return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]
 
 
 def _translated(name: str, language: str) -> str:

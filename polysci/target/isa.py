@@ -52,7 +52,9 @@ class Isa:
     Generated C asks for them function by function; what only a flag of the whole file can say, as
     ``-msve-vector-bits=256``, is in ``own_flags``. ``lanes_f32`` of a vector, vector ``registers``.
     ``tuning``: CPUs as GCC calls them that are like those that have it, where that is known.
-    ``language`` is what code for it is written in: C, or a device's own.
+    ``language`` is what code for it is written in: C, or a device's own. ``matrices`` are the types
+    whose matrices work-items of a warp multiply together; ``copies_async``: copies into the memory
+    of a group run beside what its items do.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Isa:
     permission: Permission | None = field(default=None, repr=False)
     tuning: str = ""
     language: str = "c"
+    matrices: tuple[str, ...] = ()
+    copies_async: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -92,14 +92,25 @@ def kernel_sources() -> KernelSources:
     return _collect_kernels()
 
 
-# What kernels of devices are written for: a language, with vectors of so many floats. A thread of
-# CUDA has 255 registers of a float.
-DEVICE_ISAS: Mapping[str, Isa] = MappingProxyType({
-    (name := f"{language}{lanes}"): Isa(name, (name,), lanes, registers, language=language)
-    for language, lanes, registers in (
-        ("opencl", 4, 16), ("opencl", 8, 16), ("opencl", 16, 32), ("cuda", 4, 48)
-    )
-})  # fmt: skip
+def _device_rows() -> Iterator[Isa]:
+    """Yield the rows of devices: languages, with vectors of so many floats.
+
+    A thread of CUDA has 255 registers of a float. From sm_75 on warps multiply matrices of f16,
+    from sm_80 on of bf16 too, and copies run beside them (PTX ISA, mma and cp.async).
+    """
+    for lanes, registers in ((4, 16), (8, 16), (16, 32)):
+        name = f"opencl{lanes}"
+        yield Isa(name, (name,), lanes, registers, language="opencl")
+    cuda4 = Isa("cuda4", ("cuda4",), 4, 48, language="cuda")
+    cuda75 = Isa("cuda75", ("sm_75",), 4, 48, cuda4, language="cuda", matrices=("f16",))
+    yield from (cuda4, cuda75)
+    yield Isa(
+        "cuda80", ("sm_80",), 4, 48, cuda75, language="cuda", matrices=("f16", "bf16"),
+        copies_async=True,
+    )  # fmt: skip
+
+
+DEVICE_ISAS: Mapping[str, Isa] = MappingProxyType({isa.name: isa for isa in _device_rows()})
 
 
 def isa_of(name: str) -> Isa:

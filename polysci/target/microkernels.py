@@ -20,7 +20,8 @@ class Microkernel:
     """One register tile of one family: ``rows`` x ``cols`` of C held in registers.
 
     ``family`` is ``brgemm`` (A is broadcast along the columns), ``fma`` (the same, of a work-item
-    whose group has copied both factors into its memory), ``depthwise`` (A is a vector along
+    whose group has copied both factors into its memory), ``mma`` (the same of a warp, which
+    multiplies matrices), ``depthwise`` (A is a vector along
     them), ``stacked`` (the same on words of several taps), ``grouped`` and a number: the columns of
     a group, several of which share a vector; or ``stencil`` (A is pixels along the columns, B one
     scalar), ``stencil2`` where A's are two apart.
@@ -43,7 +44,12 @@ class Microkernel:
     @property
     def diagonal(self) -> bool:
         """Tell whether A is a vector along the columns."""
-        return self.family not in ("brgemm", "fma")
+        return self.family not in ("brgemm", "fma", "mma")
+
+    @property
+    def items(self) -> int:
+        """Work-items that compute the tile together: a warp multiplies matrices."""
+        return 32 if self.family == "mma" else 1
 
     @property
     def shifts(self) -> int:

@@ -15,8 +15,8 @@ from polysci.target.extensions import Extension, add_each, resource
 from polysci.target.isa import Isa
 
 NONE: Mapping[str, Isa] = MappingProxyType({})
-MOST_ROWS, MOST_VECTORS = 64, 8  # of a tile: a row mask has 64 bits at most
-_FAMILY = re.compile(r"brgemm|fma|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
+MOST_ROWS, MOST_VECTORS = 64, 16  # of a tile: a row mask has 64 bits at most
+_FAMILY = re.compile(r"brgemm|fma|mma|depthwise|stacked|grouped[1-9][0-9]?|stencil2?")
 _LINE = re.compile(r"KERNELS\((\w+), (\w+), (\w+), rows (\d+)\.\.(\d+), vectors (\d+)\)")
 FORM = "KERNELS(family, isa, compute, rows FIRST..LAST, vectors COUNT)"
 
@@ -77,8 +77,8 @@ def _parse_range(line: str, isas: Collection[str]) -> KernelRange:
         raise SpecError(f"isa: no instruction set {isa!r}; known: {', '.join(isas)}")
     if not _FAMILY.fullmatch(family):
         raise SpecError(
-            "family: expected brgemm, fma, depthwise, stacked, groupedN, stencil or stencil2, got "
-            f"{family!r}"
+            "family: expected brgemm, fma, mma, depthwise, stacked, groupedN, stencil or stencil2, "
+            f"got {family!r}"
         )
     if compute not in COMPUTES:
         raise SpecError(f"compute: expected one of {', '.join(COMPUTES)}, got {compute!r}")

@@ -14,6 +14,7 @@ from polysci.lower.mapped.algorithm import MappedGroups, work_of
 from polysci.ops import parse_problem
 from polysci.ops.model import model_of
 from polysci.space.directives.copy import Copy
+from polysci.space.schedule import parse
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.machine_file import read
 from polysci.target.target import Memory
@@ -31,8 +32,8 @@ LAYERS = (
 )
 
 
-def context_of(text: str, name: str) -> Context:
-    _, roles, strides = model_of(parse_problem(text))
+def context_of(text: str, name: str, dtype: str = "f32") -> Context:
+    _, roles, strides = model_of(parse_problem(text, "nhwc", dtype))
     file = read(MACHINES / f"{name}.toml")
     return Context(roles, strides, file.target, file.machine)
 
@@ -64,6 +65,35 @@ def test_large_products_take_large_tiles() -> None:
     """128 x 128 with 8 x 8 an item is what libraries take on this card."""
     expected = "i:128@by j:128@bx k:16 copy(A,B)x2+4 i:8@ty j:8@tx > fma_cuda4_f32_8x8"
     assert best("mm:4096x4096x4096", "a100-108") == expected
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("a100-108", "bf16"), ("t4-40", "f16")])
+def test_narrow_layers_take_tiles_of_warps(name: str, dtype: str) -> None:
+    context = context_of("mb32ic256ih14oc256kh3ph1", name, dtype)
+    problem = parse_problem("mb32ic256ih14oc256kh3ph1", "nhwc", dtype)
+    every = [str(it.schedule) for it in candidates(problem, context, None)]
+    assert f"_{dtype}_" in every[0] and "> mma_" in every[0]
+    if name == "a100-108":  # what libraries take
+        tile = "npq:128@by k:128@bx c:32 copy(A,B)x3|swizzle npq:64@ty"
+        for columns in (32, 64):
+            assert f"{tile} k:{columns}@tx > mma_cuda80_bf16_64x{columns}" in every
+
+
+def test_a_unit_without_matrices_widens() -> None:
+    context = context_of("mb1ic64ih14oc64kh3ph1", "t4-40", "bf16")
+    problem = parse_problem("mb1ic64ih14oc64kh3ph1", "nhwc", "bf16")
+    assert "> fma_cuda4_f32_" in str(candidates(problem, context, 1)[0].schedule)
+
+
+def test_copies_ahead_hide_what_waits_cost() -> None:
+    """Short steps of one group in a unit: the more of them are on their way, the sooner it ends."""
+    context = context_of("mb1ic256ih14oc64kh3ph1", "a100-108", "bf16")
+    problem, seconds = parse_problem("mb1ic256ih14oc64kh3ph1", "nhwc", "bf16"), list[float]()
+    for stages in (2, 3, 4):
+        tile = f"npq:32@by k:64@bx c:32 copy(A,B)x{stages}|swizzle npq:16@ty k:32@tx"
+        run = parse(f"{tile} > mma_cuda80_bf16_16x32")
+        seconds.append(MappedGroups().predict_seconds(problem, context, run))
+    assert seconds == sorted(seconds, reverse=True) and seconds[0] > 1.5 * seconds[2]
 
 
 def test_small_problems_take_tiles_that_fill_the_device() -> None:
@@ -100,7 +130,7 @@ def test_widths_are_those_of_the_machine() -> None:
     wide = replace(context.target, unit=replace(context.target.unit, width=64, most=2))
     problem = parse_problem("mm:512x512x512")
     (schedule, *_) = candidates(problem, context, 1)
-    work = work_of(MappedGroups().resolve(problem, schedule.schedule, 1))
+    work = work_of(MappedGroups().resolve(problem, schedule.schedule, 1), context.machine)
     many, few = (work.resident(replace(context, target=it)) for it in (context.target, wide))
     assert many > few == 2 // work.warps(wide.unit)
 
@@ -114,7 +144,7 @@ def test_a_group_must_fit_into_its_memory() -> None:
     small = replace(context, target=replace(context.target, memories=memories))
     problem = parse_problem("mm:4096x4096x4096")
     for candidate in candidates(problem, small, 30):
-        work = work_of(MappedGroups().resolve(problem, candidate.schedule, 1))
+        work = work_of(MappedGroups().resolve(problem, candidate.schedule, 1), small.machine)
         assert work.shared <= 8 << 10 and work.resident(small) >= 1
 
 

@@ -23,7 +23,7 @@ TILES = "npq:16@by k:16@bx c:4 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_cuda4_f32_4x4
          "static __device__ PS_KERNEL void f(float *__restrict__ x)"),
         ("f(acc, (ps_stack){3, 1})", "f(acc, ps_stack{3, 1})"),
         ("/* not new */ new + this", "/* not new */ new_ + this_"),
-        ("    PS_LOCAL ps_shared rows[8];", "    __shared__ ps_shared rows[8];"),
+        ("    PS_LOCAL ps_shared rows[8];", "    alignas(16) __shared__ ps_shared rows[8];"),
         ("const PS_LOCAL ps_shared *a", "const PS_LOCAL ps_shared *a"),
     ],
 )  # fmt: skip
@@ -48,7 +48,7 @@ def test_tiles_of_groups_are_blocks_that_share_memory() -> None:
     assert isinstance(step, Launch) and (step.items, step.group) == (3, 16)
     assert 'extern "C" __global__ PS_GROUP(16) void primitive_k0(' in source.file
     assert "#define PS_BARRIER() __syncthreads()" in source.file
-    assert "    __shared__ ps_shared rows[160];" in source.file
+    assert "    alignas(16) __shared__ ps_shared rows[160];" in source.file
     assert "at = threadIdx.x;" in source.file and "item = blockIdx.x;" in source.file
 
 

@@ -1,5 +1,6 @@
 """CUDA without a device: what NVRTC compiles, what kernels take of registers, what is refused."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,27 @@ import pytest
 
 import polysci
 from polysci.errors import BuildError, UnsupportedError
+from polysci.lower.mapped.algorithm import work_of
+from polysci.lower.mapped.plan import resolve
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_named, cuda, nvrtc
-from polysci.runtime.backends.cuda import ARCHITECTURES, Cuda, resources
+from polysci.runtime.backends.cuda import (
+    ARCHITECTURES,
+    STATIC_SHARED,
+    Cuda,
+    resources,
+    target_of,
+)
 from polysci.runtime.backends.nvrtc import Resources, parse_resources
+from polysci.runtime.backends.occupancy import REGISTERS
 from polysci.runtime.primitive import assemble_primitive
 from polysci.runtime.source import emit
 from polysci.space.schedule import parse
-from polysci.target.microkernels import Microkernel, registry
+from polysci.target.isas import isa_of
+from polysci.target.machine import assume_rates
+from polysci.target.microkernels import Microkernel, find, registry
 from tests.support.command import done
 from tests.support.command import polysci as command
 from tests.support.device_cases import two_layers
@@ -33,6 +46,11 @@ extern "C" __global__ void f(float *x)
     x[threadIdx.x] = own[3 - threadIdx.x];
 }
 """
+OF_WARPS = [
+    pytest.param(architecture, kernel, id=f"{architecture} {kernel}")
+    for architecture in ARCHITECTURES for kernel in registry().values()
+    if (kernel.family, kernel.isa) == ("mma", target_of(architecture).isa.name)
+]  # fmt: skip
 LOG = """\
 ptxas info    : Compiling entry function 'f_k0' for 'sm_80'
 ptxas info    : Function properties for f_k0
@@ -154,6 +172,21 @@ class TestCompiled:
         shown = done("optimize", LAYER, "--device", "cuda:sm_80", "--show", "c")
         assert 'extern "C" __global__' in shown
 
+    def test_a_tile_of_warps_is_instructions_of_matrices(self) -> None:
+        check_warps("sm_80", find("mma_cuda80_bf16_64x32"))
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize(("architecture", "kernel"), OF_WARPS)
+    def test_tiles_of_warps_are_instructions_of_matrices(
+        self, architecture: str, kernel: Microkernel
+    ) -> None:
+        check_warps(architecture, kernel)
+
+    def test_a_layer_of_bf16_takes_tiles_of_warps(self) -> None:
+        ran = command("optimize", "mb32ic256ih14oc256kh3ph1", "--dtype", "bf16", "--device",
+                      "cuda:sm_80")  # fmt: skip
+        assert ran.returncode == 0 and "> mma_cuda80_bf16_" in ran.stderr
+
     @pytest.mark.exhaustive
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize(
@@ -170,6 +203,31 @@ def spilled(backend: Cuda, text: str) -> list[Resources]:
     rows = resources(backend.build(text))
     assert rows
     return [row for row in rows if row.spilled]
+
+
+def check_warps(architecture: str, kernel: Microkernel) -> None:
+    """Compile a tile whose group has 4 or 8 warps; read what NVRTC made of it."""
+    problem = parse_problem("mb32ic256ih14oc256kh3ph1", "nhwc", kernel.compute)
+    stages = 3 if isa_of(kernel.isa).copies_async else 2
+    rows = min(128, kernel.rows * kernel.cols // 16)
+    tile = f"npq:{rows}@by k:128@bx c:32 copy(A,B)x{stages}|swizzle"
+    schedule = parse(f"{tile} npq:{kernel.rows}@ty k:{kernel.cols}@tx > {kernel}")
+    source, backend = emit(problem, schedule, 3), Cuda(architecture)
+    assert not spilled(backend, source.file)
+    (row,) = (it for it in resources(backend.build(source.file)) if it.kernel == "primitive_k0")
+    assert row.stack == 0 and row.shared <= STATIC_SHARED
+    _, roles, strides = model_of(problem)
+    plan = resolve(roles, strides, schedule)
+    work = work_of(plan, assume_rates(target_of(architecture)))
+    budget = REGISTERS // (REGISTERS // (work.registers * work.items) * work.items)
+    assert row.registers <= budget  # as many groups at a time as are predicted
+    if cuda.find_disassembler():
+        text = assemble_primitive(source, backend=backend.name)
+        word = {"bf16": ".BF16", "f16": ""}[kernel.compute]
+        assert ("HMMA.1688.F32" if stages == 2 else f"HMMA.16816.F32{word}") in text
+        assert "LDSM.16.M88.4" in text and "LDSM.16.MT88.4" in text
+        assert ("LDGSTS.E.BYPASS.128" if stages == 3 else "STS.128") in text
+        assert not re.search(r"STS\.(U|S|64)", text)
 
 
 def case_of(kernel: Microkernel) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from polysci.errors import UnsupportedError
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong
 from polysci.ops import parse_problem
@@ -23,12 +24,14 @@ from tests.support.cuda_emulation import (
     SANITIZERS,
     EmulatedCuda,
     check_layer,
+    check_schedule,
     compile_kernels,
     emulated,
     run_sanitized,
 )
 from tests.support.device_cases import (
     LAYERS,
+    WARPS,
     check_device_layer,
     integers,
     recurrent,
@@ -79,6 +82,44 @@ def test_parts_are_exact(case: tuple[str, str, str]) -> None:
         check_device_layer(
             parse_problem(text, layout), words.replace("opencl4", "cuda4"), backend.name
         )
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.exhaustive)
+                        for name in ("bf16:bf16:f32", "f16", "f16:f16:f32"))],
+)  # fmt: skip
+def test_narrow_layers_are_exact(dtype: str) -> None:
+    schedule = parse("npq:16@by k:16@bx c:8 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_cuda4_f32_4x4")
+    with emulated() as backend:
+        check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
+    with emulated() as backend:
+        check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", WARPS, ids=str)
+def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
+    ran = run_sanitized("address", *case)
+    assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("PS_BARRIER();", ";"),
+        ("ps_await(1);", "ps_await(2);"),
+        ("24 * own_row", "24 * own_row + 24"),
+    ],
+)
+def test_faults_in_tiles_of_warps_are_found(fault: tuple[str, str]) -> None:
+    text, layout, dtype, run = WARPS[0]
+    with emulated(fault=fault) as backend, pytest.raises(AssertionError):
+        check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
 
 
 @pytest.mark.exhaustive
@@ -147,6 +188,14 @@ def test_tensors_of_a_network_are_read() -> None:
         apart = rebuild_network(network, apart=True)
         steps = compare_tensors(apart, {"x": reals(1, 3, 6, 6, seed=3)}, strict=True)
         assert first_wrong(steps) is None
+
+
+def test_networks_of_narrow_numbers_are_refused() -> None:
+    with emulated() as backend:
+        (target,) = backend.targets()
+        options = CompileOptions("estimate", target=target, dtype="bf16")
+        with pytest.raises(UnsupportedError, match="networks have no kernels of bf16 to"):
+            compile_network(two_layers(), options)
 
 
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])

@@ -16,6 +16,26 @@ LAYERS = (
     *("g2mb1ic8ih6oc40kh1", "mb1ic3ih21oc24kh7ph3sh2"),
 )
 
+# Tiles of warps: layer, layout, element types and schedule.
+WARPS = (
+    ("mb1ic16ih9oc40oh9kh3ph1", "nhwc", "bf16",
+     "npq:32@by k:32@bx c:16 copy(A,B)x3+8 npq:16@ty k:32@tx > mma_cuda80_bf16_16x32"),
+    ("mb1ic32ih9oc40oh5kh3ph1sh2", "nhwc", "f16",
+     "npq:32@by k:64@bx c:32 copy(A,B)x2|swizzle npq:32@ty k:32@tx > mma_cuda75_f16_32x32"),
+    ("mb1ic16ih9oc40oh9kh3ph1", "nchw", "bf16:bf16:f32",
+     "npq:32@by k:64@bx c:16 copy(A,B)x4|swizzle npq:32@ty k:32@tx > mma_cuda80_bf16_32x32"),
+    ("mm:24x40x48", "nhwc", "bf16",
+     "i:16@by j:32@bx k:16 copy(A,B)x3|swizzle i:16@ty j:32@tx > mma_cuda80_bf16_16x32"),
+    ("mm:13x44x40 tb alpha=2 beta=3", "nhwc", "bf16",
+     "i:16@by j:64@bx k:16 copy(A,B)+8 i:16@ty j:32@tx > mma_cuda80_bf16_16x32"),
+    ("mb1ic3ih9oc20oh5kh3ph1sh2", "nhwc", "f16:f16:f32",
+     "npq:16@by k:32@bx rsc:32 copy(A,B)x2|swizzle npq:16@ty k:32@tx > mma_cuda80_f16_16x32"),
+    ("bwd_d mb2ic40ih6oc16oh6kh3ph1", "nhwc", "bf16",
+     "nhw:32@by c:32@bx k:16 copy(A,B)x3|swizzle nhw:16@ty c:32@tx > mma_cuda80_bf16_16x32"),
+    ("bwd_w mb2ic16ih6oc40oh6kh3ph1", "nhwc", "bf16",
+     "crs:32@by k:32@bx pqn:16 copy(A,B)x3|swizzle crs:16@ty k:32@tx > mma_cuda80_bf16_16x32"),
+)  # fmt: skip
+
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Small integers, whose sums are exact."""

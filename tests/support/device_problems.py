@@ -6,7 +6,7 @@ from random import Random
 
 from polysci.cost import Context
 from polysci.lower import choice
-from polysci.lower.mapped.plan import FAMILY, deep_dims, form_of
+from polysci.lower.mapped.plan import deep_dims, form_of, kernels_of
 from polysci.lower.registry import algorithm_of
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
@@ -22,7 +22,6 @@ from polysci.runtime.source import emit
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.machine import assume_rates
-from polysci.target.microkernels import family
 from polysci.target.target import Target
 from tests.models.test_all_layers import small
 from tests.support.campaign.problems import OPERATORS, SHARES, random_problem
@@ -82,7 +81,7 @@ def drawn_schedule(problem: Problem, target: Target, seed: int) -> Schedule:
     if not choice.takes_groups(problem, target):
         context = Context(roles, strides, target, assume_rates(target), THREADS)
         return random.choice(choice.candidates(problem, context, RANKED)[:RANKED]).schedule
-    kernel = random.choice(family(FAMILY, target.isa.name, "f32"))
+    kernel = random.choice(kernels_of(target.isa.name, "f32"))
     along_rows, along_columns = random.choice([(1, 2), (2, 1), (2, 2), (3, 2), (1, 8), (4, 4)])
     depth = random.randint(1, min(16, prod(dim.extent for dim in deep_dims(roles))))
     copy = Copy(random.choice((1, 2)), random.choice((0, 4)))

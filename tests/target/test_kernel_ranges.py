@@ -17,7 +17,7 @@ def test_a_line_is_a_range_of_register_tiles() -> None:
 
 
 def test_the_list_is_short_and_is_read_whole() -> None:
-    lists = {"kernels.def": 138, "kernels_cuda.def": 10, "kernels_opencl.def": 23}
+    lists = {"kernels.def": 138, "kernels_cuda.def": 24, "kernels_opencl.def": 23}
     for name, count in lists.items():
         isas = ISAS if name == "kernels.def" else DEVICE_ISAS
         text = resource("microkernels", name).read_text(encoding="utf-8")
@@ -44,11 +44,11 @@ def test_neighbouring_ranges_do_not_overlap() -> None:
          r"expected KERNELS\(.*, rows FIRST\.\.LAST, vectors COUNT\), got 'KERNEL\("),
         (f"  {LINE}", "expected KERNELS"),
         (LINE.replace("avx512", "mmx"), "isa: no instruction set 'mmx'"),
-        (LINE.replace("brgemm", "grouped"), "family: expected brgemm, fma, depthwise, stacked"),
+        (LINE.replace("brgemm", "grouped"), "family: expected brgemm, fma, mma, depth"),
         (LINE.replace("f32", "f64"), "compute: expected one of f32, .*got 'f64'"),
         (LINE.replace("1..28", "3..2"), r"rows: expected 1 <= FIRST <= LAST <= 64, got 3\.\.2"),
         (LINE.replace("1..28", "1..65"), r"got 1\.\.65"),
-        (LINE.replace("vectors 1", "vectors 0"), "vectors: expected 1 to 8, got 0"),
+        (LINE.replace("vectors 1", "vectors 0"), "vectors: expected 1 to 16, got 0"),
         (LINE.replace("1..28", "28..30"), r"rows 28\.\.30, vectors 1\) overlaps KERNELS.* 1\.\.28"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any, Final
 
@@ -22,14 +23,17 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.lowering import LoweredPrimitive
-from polysci.lower.mapped.nest import GroupNest, lower_mapped
+from polysci.lower.mapped.nest import GroupNest, copies_of, lower_mapped
 from polysci.lower.mapped.plan import (
     FAMILY,
     MappedPlan,
     deep_dims,
     form_of,
     kernel_family,
+    kernels_of,
     leaves,
+    longest_step,
+    misfit,
     read_dim,
     refusal,
     resolve,
@@ -40,16 +44,22 @@ from polysci.lower.mapped.warp_counts import counts_of
 from polysci.numerics.arrays import Doubles
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
-from polysci.polyhedral.contraction import columns_of
+from polysci.polyhedral.contraction import Contraction, columns_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
-from polysci.target.microkernels import Microkernel, family
+from polysci.target.isas import isa_of
+from polysci.target.machine import Machine
+from polysci.target.microkernels import Microkernel
 from polysci.text.tables import bytes_text, pairs, time_text
 
 ITEMS: Final = (32, 64, 128, 256)  # of groups
 SIDES: Final = (16, 32, 64, 128)  # of tiles
+WARP_SIDES: Final = (*SIDES, 256)  # of tiles that warps share
 DEPTHS: Final = (4, 8, 16, 32)
-PAD: Final = 4  # elements: lines stay aligned to vectors
+WARP_DEPTHS: Final = (16, 32, 64)
+COPIES: Final = (Copy(2, 4),)  # lines stay aligned to vectors
+WARP_COPIES: Final = tuple(Copy(stages, swizzle=True) for stages in (2, 3, 4))
+HELD: Final = 8  # registers of a chunk that an item copies itself: it and its places
 WIDEST_READ: Final = 32  # of tiles without copies
 WIDEST: Final = 4  # a tile's longer side by its shorter one
 
@@ -82,12 +92,12 @@ class MappedGroups(Algorithm[MappedPlan]):
     def predict_held(
         self, problem: Problem, context: Context, schedule: Schedule, held: int
     ) -> float | None:
-        work = counted_work(self.resolve(problem, schedule, 1))
+        work = counted_work(self.resolve(problem, schedule, 1), context.machine)
         return replace(work, held=held).seconds(context)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         plan = resolve(context.contraction, context.strides, schedule)
-        return work_of(plan).bound(context)
+        return work_of(plan, context.machine).bound(context)
 
     def resolve(self, problem: Problem, schedule: Schedule, threads: int) -> MappedPlan:
         if why := self.refusal(problem):
@@ -106,13 +116,15 @@ class MappedGroups(Algorithm[MappedPlan]):
 
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
-        whole = replace(request, context=replace(context, threads=context.target.cores))
-        return MappedExplanation(whole, plan, counted_work(plan))
+        work = counted_work(plan, context.machine)
+        machine = replace(context.machine, peak=context.machine.peak * work.speed)  # of its kernel
+        whole = replace(context, threads=context.target.cores, machine=machine)
+        return MappedExplanation(replace(request, context=whole), plan, work, context)
 
 
 def maps(context: Context) -> bool:
     """Return whether the target has kernels for groups that compute the contraction."""
-    kernels = family(FAMILY, context.target.isa.name, "f32")
+    kernels = kernels_of(context.target.isa.name, context.contraction.a.dtype)
     return bool(kernels) and not refusal(context.contraction)
 
 
@@ -121,7 +133,7 @@ def rank(context: Context, count: int | None = None) -> list[Candidate]:
     every = []
     for schedule in _space(context):
         plan = resolve(context.contraction, context.strides, schedule)
-        work = work_of(plan)
+        work = work_of(plan, context.machine)
         if work.resident(context):
             every.append((work.seconds(context), str(schedule), plan))
     every.sort(key=lambda own: own[:2])
@@ -131,7 +143,7 @@ def rank(context: Context, count: int | None = None) -> list[Candidate]:
 def predict(context: Context, schedule: Schedule) -> float:
     """Return the predicted seconds of a contraction by groups. Raises as ``resolve`` does."""
     plan = resolve(context.contraction, context.strides, schedule)
-    return counted_work(plan).seconds(context)
+    return counted_work(plan, context.machine).seconds(context)
 
 
 def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
@@ -141,15 +153,34 @@ def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
 
 def _space(context: Context) -> Iterator[Schedule]:
     """Yield all schedules of a contraction whose groups and tiles have sizes of the tables."""
-    contraction = context.contraction
-    own, kernels = kernel_family(contraction), family(FAMILY, context.target.isa.name, "f32")
+    contraction, isa = context.contraction, context.target.isa.name
+    own = kernel_family(contraction)
     if own == FAMILY and context.target.local is not None:
-        longest = prod(dim.extent for dim in deep_dims(contraction))
-        depths = sorted({min(depth, longest) for depth in DEPTHS})
-        for kernel, rows, columns in _tiles(kernels, SIDES):
-            for depth in depths:
-                yield form_of(contraction, kernel, rows, columns, depth, Copy(2, PAD))
-    yield from _reading(context, family(own, context.target.isa.name, "f32"))
+        for kernel in kernels_of(isa, contraction.a.dtype):
+            yield from _copying(contraction, kernel)
+    if {it.dtype for it in (contraction.a, contraction.b, contraction.out)} == {"f32"}:
+        yield from _reading(context, kernels_of(isa, "f32", (own,)))
+
+
+def _copying(contraction: Contraction, kernel: Microkernel) -> Iterator[Schedule]:
+    """Yield the schedules of a kernel whose groups copy, with steps that the kernel takes."""
+    sides, depths, copies = _sizes_of(kernel)
+    longest = longest_step(kernel, deep_dims(contraction))
+    depths = sorted({min(depth, longest) for depth in depths})
+    for _, rows, columns in _tiles([kernel], sides):
+        for depth, copy in product(depths, copies):
+            if not misfit(contraction, kernel, copy, depth, columns):
+                yield form_of(contraction, kernel, rows, columns, depth, copy)
+
+
+def _sizes_of(
+    kernel: Microkernel,
+) -> tuple[Sequence[int], Sequence[int], Sequence[Copy]]:
+    """Return the sides of tiles, the lengths of steps and the copies that are tried."""
+    if kernel.items == 1:
+        return SIDES, DEPTHS, COPIES
+    several = isa_of(kernel.isa).copies_async
+    return WARP_SIDES, WARP_DEPTHS, WARP_COPIES if several else WARP_COPIES[:1]
 
 
 def _reading(context: Context, kernels: Sequence[Microkernel]) -> Iterator[Schedule]:
@@ -175,7 +206,7 @@ def _tiles(
             for columns in sides:
                 if rows % kernel.rows or columns % kernel.cols:
                     continue
-                items = rows // kernel.rows * (columns // kernel.cols)
+                items = rows // kernel.rows * (columns // kernel.cols) * kernel.items
                 if items in ITEMS and max(rows, columns) <= widest * min(rows, columns):
                     yield kernel, rows, columns
 
@@ -192,29 +223,50 @@ def _best(
     for least, _, plan in ordered:
         if len(best) >= count and best[count - 1].seconds <= least:
             break
-        own = Candidate(plan.schedule, counted_work(plan).seconds(context))
+        own = Candidate(plan.schedule, counted_work(plan, context.machine).seconds(context))
         insort(best, own, key=lambda it: (it.seconds, str(it.schedule)))
     return best[:count]
 
 
-def counted_work(plan: MappedPlan) -> GroupWork:
+def counted_work(plan: MappedPlan, machine: Machine) -> GroupWork:
     """Return the features of a plan, with the turns of memory of its warps where they copy."""
-    if plan.copy is None:
-        return work_of(plan)
+    work = work_of(plan, machine)
+    if not counted(plan):
+        return work
     counts = counts_of(plan)
-    return replace(work_of(plan), fronts=counts.fronts, sectors=counts.sectors)
+    return replace(work, fronts=counts.fronts, sectors=counts.sectors)
 
 
-def work_of(plan: MappedPlan) -> GroupWork:
+def counted(plan: MappedPlan) -> bool:
+    """Return whether turns of memory are counted: where items copy words, of f32."""
+    words = (plan.contraction.a.bytes, plan.factor_bytes) == (4, 4)
+    return plan.copy is not None and not plan.of_warps and words
+
+
+def work_of(plan: MappedPlan, machine: Machine) -> GroupWork:
     """Return the features of a plan, without counts."""
-    return GroupWork(
-        groups=plan.groups, items=plan.items, rows=plan.kernel.rows, vectors=plan.kernel.vecs,
+    kernel, a, b = plan.kernel, plan.depth * plan.rows, plan.depth * plan.columns
+    work = GroupWork(
+        groups=plan.groups, items=plan.items, sums=kernel.rows * kernel.cols // kernel.items,
+        factors=kernel.rows + kernel.cols, rows=kernel.rows, vectors=kernel.vecs,
         steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
-        copied=plan.depth * (plan.rows + plan.columns),
-        waits=3 - plan.copy.stages if plan.copy else 1,
-        shared=4 * sum(plan.shared_elements),
-        compulsory=compulsory(plan.contraction), fetched=fetched(plan), across=plan.item_columns,
+        copies=a + b, copied=a * plan.contraction.a.bytes + b * plan.factor_bytes,
+        waits=2 if plan.copy and plan.stages == 1 else 1,
+        shared=plan.factor_bytes * sum(plan.shared_elements),
+        compulsory=compulsory(plan.contraction), fetched=fetched(plan), across=plan.tile_columns,
         reads=None if plan.copy else reads_of(plan),
+    )  # fmt: skip
+    return _work_of_warps(plan, work, machine) if plan.of_warps else work
+
+
+def _work_of_warps(plan: MappedPlan, work: GroupWork, machine: Machine) -> GroupWork:
+    """Return the features of a plan whose warps multiply matrices."""
+    beside, copies = plan.kernel.rows + plan.kernel.cols, copies_of(plan)
+    held = 0 if plan.copies_async else -(-copies // plan.items) * HELD
+    return replace(
+        work, factors=beside // 4 + held, fronts_each=beside / 64, copies=copies,
+        speed=machine.coefficient("speed_matrices"),
+        ahead=plan.stages - 1 if plan.copies_async else 0,
     )  # fmt: skip
 
 
@@ -223,7 +275,7 @@ def reads_of(plan: MappedPlan) -> Reads:
     lanes, a = plan.kernel.lanes, plan.contraction.a
     beside = a.offset(plan.strides[a.array]).coef(plan.deep[-1].name) == 1
     vectors = beside and plan.depth % lanes == 0
-    items = (plan.item_rows, plan.item_columns)
+    items = (plan.tile_rows, plan.tile_columns)
     return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels)
 
 
@@ -234,18 +286,22 @@ class MappedExplanation:
     request: ExplainRequest
     plan: MappedPlan
     work: GroupWork
+    context: Context
 
     @property
     def nest(self) -> None:
         return None
 
     def render(self, width: int | None = None) -> str:
-        plan, work, context = self.plan, self.work, self.request.context
+        plan, work, context = self.plan, self.work, self.context
         along_rows, along_columns = plan.blocks
         rows = [
             ("groups", f"{plan.groups} of {plan.items} work-items, {along_rows} x {along_columns}"),
             ("tile", f"{plan.rows} rows x {plan.columns} columns, {plan.depth} deep a step"),
-            ("work-item", f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers"),
+            (
+                "warp" if plan.of_warps else "work-item",
+                f"{plan.kernel.rows} rows x {plan.kernel.cols} columns in registers",
+            ),
             ("memory of a group", bytes_text(work.shared) if plan.copy else "none: items read"),
             ("groups at a time", f"{work.resident(context)} a compute unit"),
             ("turns of its memory", self._turns()),
@@ -256,8 +312,8 @@ class MappedExplanation:
 
     def _turns(self) -> str:
         """Return what a step takes of the memory of a group."""
-        if self.plan.copy is None:
-            return "none"
+        if not counted(self.plan):
+            return "not counted" if self.plan.copy else "none"
         counts = counts_of(self.plan)
         reads, writes = counts.conflicts
         return (
@@ -267,7 +323,7 @@ class MappedExplanation:
 
     def members(self) -> dict[str, Any]:
         """Return the explanation as JSON members; times are in seconds, sizes in bytes."""
-        plan, work, context = self.plan, self.work, self.request.context
+        plan, work, context = self.plan, self.work, self.context
         return {
             **self.request.members(work.seconds(context)),
             "groups": plan.groups, "items": plan.items, "tile": [plan.rows, plan.columns],

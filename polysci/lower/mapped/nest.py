@@ -45,6 +45,7 @@ from polysci.loop_ir.nodes import (
     LoopKind,
     LoopModule,
     LoopStatement,
+    Member,
     Named,
     Point,
     Return,
@@ -61,9 +62,10 @@ from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.mapped.legality import check_groups
-from polysci.lower.mapped.plan import MappedPlan
+from polysci.lower.mapped.plan import Lines, MappedPlan
+from polysci.lower.mapped.tile import ItemTile, tile_of
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import PRECISIONS
+from polysci.numerics.dtypes import F32
 from polysci.polyhedral.contraction import Dim
 from polysci.target.microkernels import header_set_of
 
@@ -87,12 +89,13 @@ def lower_mapped(
     if options.by_rows or options.adds:
         raise UnsupportedError(f"schedule {plan.schedule}: groups compute whole results")
     plan = replace(plan, strides={**plan.strides, **options.strides})
-    precision, nest = PRECISIONS["f32"], nest_of(plan)
+    precision, nest = plan.precision, nest_of(plan)
     run = nest.run()
-    check_groups(block(*run))
+    if not plan.of_warps:  # what copies beside the sums write has no one epoch
+        check_groups(block(*run))
     bodies: dict[interface.Role, Sequence[LoopStatement]] = {
         "workspace_size": [Return(0)],
-        "packed_size": [Return(4 * plan.packed_elements)],
+        "packed_size": [Return(plan.packed_bytes)],
         "pack_weights": nest.packing(),
         "run": [*run, Return(interface.OK)],
     }
@@ -100,10 +103,17 @@ def lower_mapped(
     functions = [row.define(options.symbol, block(*bodies[row.role])) for row in rows]
     return LoweredPrimitive(
         LoopModule(tuple(functions)), options.symbol,
-        header_set_of(plan.kernel, "f32", "f32", packed=True), plan.schedule, precision,
-        options.team, activation_headers(plan.contraction.activation),
-        packed=4 * plan.packed_elements,
+        header_set_of(plan.kernel, precision.x.name, precision.y.name, packed=True), plan.schedule,
+        precision, options.team, activation_headers(plan.contraction.activation),
+        packed=plan.packed_bytes,
     )  # fmt: skip
+
+
+def copies_of(plan: MappedPlan) -> int:
+    """Return how many copies a step has, of an element or of several at once."""
+    nest = GroupNest(plan)
+    a, b = plan.depth * plan.rows, plan.depth * plan.columns
+    return a // nest.vectors + b // nest.vectors_of_b
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,11 @@ class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
 
     plan: MappedPlan
+
+    @property
+    def tile(self) -> ItemTile:
+        """The part of the group's tile that a work-item computes."""
+        return tile_of(self.plan)
 
     def run(self) -> list[LoopStatement]:
         """Return the launch of all groups."""
@@ -128,6 +143,7 @@ class GroupNest:
             Unused(("workspace",)),
             Let("args", Fields(tuple(args)), "ps_args", const=False),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
+            Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
             For(groups.variable, groups.start, groups.end, groups.body, kind=LoopKind.PARALLEL),
         ]
 
@@ -147,27 +163,26 @@ class GroupNest:
 
     def item(self) -> Block:
         """Return what a work-item does: the sums of its register tile, and their epilogue."""
-        plan, kernel, at = self.plan, self.plan.kernel, Variable("at")
-        lanes, tall, wide = kernel.lanes, plan.item_columns, plan.item_rows
-        row, column = at // tall * kernel.rows, at % tall * lanes
-        if plan.along_rows:
-            row, column = at % wide, at // wide * lanes
+        plan, own = self.plan, self.tile
         out = plan.contraction.out.offset(plan.strides[plan.contraction.out.array])
         tile = {
-            "rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows, "lanes": lanes,
+            "rows": own.rows, "vecs": own.vectors, "wrap": own.rows, "lanes": own.lanes,
             "c_col": out.coef(plan.column.name),
         }  # fmt: skip
-        sums = Buffer("acc", "ps_acc", as_index(kernel.rows * kernel.vecs), Scope.REGISTER)
+        sums = Buffer("acc", "ps_acc", as_index(own.rows * own.vectors), Scope.REGISTER)
         return block(
             Let("t", Fields(tuple(tile.items())), "ps_tile"),
-            Let("own_row", row),
-            Let("own_column", column),
+            *own.origin(),
             Declare(sums),
             Invoke("ps_begin", (Named("acc"), Named("t"), Address(Named("y")), 0)),
             *self.places_of_rows(),
             *self.reduction(),
             *self.ending(out),
         )
+
+    def factor(self, element: Value) -> Value:
+        """Return an element of x or w as the group's memory holds it."""
+        return element if self.plan.precision.x == F32 else RoutineResult("ps_b_of", (element,))
 
     # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
 
@@ -184,12 +199,17 @@ class GroupNest:
     @property
     def vectors(self) -> int:
         """Elements of x that are copied at once: a vector, where none leaves a step's dimension."""
-        lanes, last = self.plan.kernel.lanes, self.plan.deep[-1].name
+        lanes, last = self.plan.at_once, self.plan.deep[-1].name
         whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
         still = not any(subscript.coef(last) for subscript, _ in self.plan.guarded.values())
         places = (coef for name, coef in self.offset_of_x.terms if name != last)
         aligned = not any(coef % lanes for coef in (*places, self.offset_of_x.const))
         return lanes if self.steps_touch and whole and still and aligned else 1
+
+    @property
+    def number(self) -> Index:
+        """The number of the item's element, or vector, ``i`` of a step."""
+        return Variable("i") * self.plan.items + Variable("at")
 
     @property
     def row_share(self) -> int:
@@ -199,7 +219,7 @@ class GroupNest:
 
     def row_element(self) -> list[LoopStatement]:
         """Return the definitions of row and step of the item's element, or vector, ``i`` of A."""
-        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
+        plan, number = self.plan, self.number
         if not self.steps_touch:
             return [Let("own", number % plan.rows), Let("step", number // plan.rows)]
         deep = plan.depth // self.vectors
@@ -237,38 +257,56 @@ class GroupNest:
         for name, (subscript, size) in self.plan.guarded.items():
             conditions.append(Within(place_at(name, i) + linear(dict(subscript.terms), at), size))
         place = place_at("x_at", i) + linear(dict(self.offset_of_x.terms), at)
-        real, line = every(conditions), plan.rows + plan.pad
-        to = self._line("rows", line)
+        real, lines = every(conditions), plan.lines_of_a
+        own, step = Variable("own"), Variable("step")
+        to = self.place_in(lines, *((own, step) if plan.of_warps else (step, own)))
         if self.vectors == 1:
-            copy: LoopStatement = Store("rows", to, _if(real, Element("x", place)))
+            copy: LoopStatement = Store("rows", to, _if(real, self.factor(Element("x", place))))
+        elif plan.of_warps:
+            copy = self._copy_chunk(Address(Named("rows"), to), Address(Named("x"), place), real)
         else:
-            operands = Address(Named("rows"), to), line, Address(Named("x"), place), real
+            operands = Address(Named("rows"), to), lines.length, Address(Named("x"), place), real
             copy = Invoke("ps_copy_across", operands)
         return self._copy(plan.rows * plan.depth // self.vectors, self.row_element(), copy)
 
-    def copy_columns(self) -> LoopStatement:
-        """Return the copy of a step's part of B: vectors of packed weights, else elements."""
-        plan, number = self.plan, Variable("i") * self.plan.items + Variable("at")
-        to = self._line("columns", plan.columns + plan.pad)
-        column, lanes = Variable("column") + Variable("own"), plan.kernel.lanes
+    @property
+    def vectors_of_b(self) -> int:
+        """Elements of B that are copied at once: a vector of packed weights, of others a chunk."""
+        plan = self.plan
         if not plan.contraction.packs_b:
-            line, wide = Variable("k") + Variable("step"), plan.columns // lanes
-            for dim in reversed((*plan.batches, *plan.around)):
-                line = line + iterator(dim.name) * self.lines_of(dim)
-            own = [Let("own", number % wide * lanes), Let("step", number // wide)]
-            source = Address(Named("packed"), line * plan.padded_columns + column)
-            copy = Invoke("ps_copy_along", (Address(Named("columns"), to), source))
-            return self._copy(plan.columns * plan.depth // lanes, own, copy)
-        w = plan.contraction.w
-        offset = w.offset(plan.strides[w.array])
-        touch = offset.coef(plan.column.name) != 1
-        size = plan.depth if touch else plan.columns
-        names = ("step", "own") if touch else ("own", "step")
-        own = [Let(names[0], number % size), Let(names[1], number // size)]
+            return plan.at_once
+        column, offset = plan.column, self._weight()
+        others = [coef for name, coef in offset.terms if name != column.name]
+        aligned = not any(part % plan.at_once for part in (*others, offset.const, column.extent))
+        whole = plan.of_warps and offset.coef(column.name) == 1 and aligned
+        return plan.at_once if whole else 1
+
+    def copy_columns(self) -> LoopStatement:
+        """Return the copy of a step's part of B."""
+        plan, number, vectors = self.plan, self.number, self.vectors_of_b
+        wide, offset = plan.columns // vectors, self._weight()
+        own = [Let("own", number % wide * vectors), Let("step", number // wide)]
+        if vectors == 1 and offset.coef(plan.column.name) != 1:
+            own = [Let("step", number % plan.depth), Let("own", number // plan.depth)]
+        column = Variable("column") + Variable("own")
         at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
-        real = every([*self.tail("column", plan.columns, plan.column.extent), *self._depth()])
-        value = _if(real, Element("packed", linear(dict(offset.terms), at, offset.const)))
-        return self._copy(plan.columns * plan.depth, own, Store("columns", to, value))
+        place = linear(dict(offset.terms), at, offset.const)
+        real: Condition = TRUE
+        if plan.contraction.packs_b:
+            tail = self.tail("column", plan.columns, plan.column.extent)
+            real = every([*tail, *self._depth()])
+        else:
+            place = self._line_of_weights() * plan.padded_columns + column
+        to = self.place_in(plan.lines_of_b, Variable("step"), Variable("own"))
+        places = Address(Named("columns"), to), Address(Named("weights"), place)
+        if vectors == 1:
+            element = _if(real, Element("weights", place))
+            copy: LoopStatement = Store("columns", to, element)
+        elif plan.of_warps:
+            copy = self._copy_chunk(*places, real)
+        else:
+            copy = Invoke("ps_copy_along", places)
+        return self._copy(plan.columns * plan.depth // vectors, own, copy)
 
     def _copy(self, count: int, own: Sequence[LoopStatement], copy: LoopStatement) -> LoopStatement:
         """Return an item's share of ``count`` copies, whose places ``own`` defines."""
@@ -279,18 +317,31 @@ class GroupNest:
             deep.insert(0, Let(NUMBER, Variable("k") + Variable("step"), NARROW))
         copies: list[LoopStatement] = [*own, *deep, copy]
         if share * plan.items != count:
-            number = Variable("i") * plan.items + Variable("at")
-            copies = [If(compare(number, "<", count), block(*copies))]
+            copies = [If(compare(self.number, "<", count), block(*copies))]
         return loop("i", share, *copies)
 
     def _deep(self) -> list[Let]:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
         return _digits(self.plan.deep, Variable(NUMBER), NARROW)
 
-    def _line(self, name: str, line: int) -> Index:
+    def _copy_chunk(self, to: Address, source: Address, real: Condition) -> Invoke:
+        """Return the copy of a chunk, of zeros where it is not real."""
+        name = "ps_copy_async" if self.plan.copies_async else "ps_copy_chunk"
+        return Invoke(name, (to, source, real))
+
+    def place_in(self, lines: Lines, line: Index, at: Index) -> Index:
         """Return the place of an item's element in the lines of A or B."""
-        turn = Variable("turn") * (self.plan.depth * line) if self.turns else as_index(0)
-        return turn + Variable("step") * line + Variable("own")
+        return self._turn * lines.size + lines.place(line, at)
+
+    @property
+    def _turn(self) -> Index:
+        """The stage of the group's memory that a step copies to."""
+        return Variable("turn") if self.plan.stages > 1 else as_index(0)
+
+    def _stage(self, after: int) -> Index:
+        """Return the stage of the group's memory of a step so many ones later."""
+        stages = self.plan.stages
+        return (self._step_number() + after) % stages if stages > 1 else as_index(0)
 
     def tail(self, start: str, size: int, count: int) -> list[Condition]:
         """Return the condition that a line of a tile exists, where tiles reach beyond ``count``."""
@@ -304,6 +355,18 @@ class GroupNest:
         if plan.deep_extent % plan.depth == 0:
             return []
         return [compare(Variable("k") + Variable("step"), "<", plan.deep_extent)]
+
+    def _weight(self) -> Affine:
+        """Return the place in w of an iteration."""
+        w = self.plan.contraction.w
+        return w.offset(self.plan.strides[w.array])
+
+    def _line_of_weights(self) -> Index:
+        """Return the line of packed weights of an element of a step."""
+        line = Variable("k") + Variable("step")
+        for dim in reversed((*self.plan.batches, *self.plan.around)):
+            line = line + iterator(dim.name) * self.lines_of(dim)
+        return line
 
     def lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
@@ -319,38 +382,42 @@ class GroupNest:
 
     # Sums.
 
-    @property
-    def turns(self) -> bool:
-        """Return whether steps take turns in several places of the group's memory."""
-        return self.plan.stages > 1
-
     def reduction(self) -> list[LoopStatement]:
-        """Return all steps: loops over the other reductions, and those along the deep one."""
-        plan, kernel = self.plan, self.plan.kernel
-        lines = [size + plan.pad for size in (plan.rows, plan.columns)]
-        turn = Variable("turn") * plan.depth if self.turns else as_index(0)
-        factors = [
-            Address(Named(name), turn * line + Variable(own))
-            for name, line, own in zip(
-                ("rows", "columns"), lines, ("own_row", "own_column"), strict=True
-            )
-        ]
-        apart = plan.item_columns * kernel.lanes
-        operands: list[Value] = [Named("acc"), Named("t"), *factors, plan.depth, *lines, apart]
-        body: list[LoopStatement] = [
-            self.copy_rows(),
-            self.copy_columns(),
-            Barrier(),
-            Invoke("ps_run_lines", tuple(operands)),
-        ]
-        if self.turns:
-            body.insert(0, Let("turn", self._step_number() % plan.stages))
-        else:
-            body.append(Barrier())
-        nest: LoopStatement = loop("k", plan.padded_deep, *body, step=plan.depth)
-        for dim in reversed(plan.around):
+        """Return all steps: loops over the other reductions, and those along the deep one.
+
+        With several stages the sums of a step follow the copies of later ones.
+        """
+        plan, ahead = self.plan, self.plan.stages - 1
+        copies = [self.copy_rows(), self.copy_columns()]
+        if plan.copies_async:
+            copies.append(Invoke("ps_commit", ()))
+        if not ahead:
+            sums = self.tile.sums(as_index(0))
+            return [self._steps([*copies, *self._wait(0), sums, Barrier()])]
+        total = prod(dim.extent for dim in plan.around) * plan.steps
+        behind = min(ahead, total)  # steps whose sums follow the last copies
+        begun = compare(self._step_number(), ">=", ahead)
+        last = (Variable("i") + (total - behind)) % plan.stages
+        return [
+            self._steps([
+                *self._wait(ahead - 1), Let("turn", self._stage(0)), *copies,
+                If(begun, block(self.tile.sums(self._stage(1)))),
+            ]),
+            *self._wait(0),
+            loop("i", behind, self.tile.sums(last)),
+        ]  # fmt: skip
+
+    def _wait(self, pending: int) -> list[LoopStatement]:
+        """Return the wait for all copies but those of the last steps, and for the other items."""
+        wait = [Invoke("ps_await", (pending,))] if self.plan.copies_async else []
+        return [*wait, Barrier()]
+
+    def _steps(self, body: Sequence[LoopStatement]) -> LoopStatement:
+        """Return the loops over all steps."""
+        nest: LoopStatement = loop("k", self.plan.padded_deep, *body, step=self.plan.depth)
+        for dim in reversed(self.plan.around):
             nest = loop(iterator(dim.name).name, dim.extent, nest)
-        return [nest]
+        return nest
 
     def _step_number(self) -> Index:
         plan, number = self.plan, as_index(0)
@@ -360,22 +427,21 @@ class GroupNest:
 
     def ending(self, out: Affine) -> list[LoopStatement]:
         """Return the epilogue of the sums and their stores."""
-        plan, kernel, i = self.plan, self.plan.kernel, Variable("i")
-        first = Variable("row") + Variable("own_row")
-        column = Variable("column") + Variable("own_column")
+        plan, tile, i = self.plan, self.tile, Variable("i")
+        own_row, own_column = tile.first()
+        first, column = Variable("row") + own_row, Variable("column") + own_column
+        rows = (plan.row_count - first + (tile.rows_apart - 1)) // tile.rows_apart
         at = {**self.at((*plan.row_dims, *plan.batches)), plan.column.name: column}
         place = linear(dict(out.terms), at, out.const)
-        step = plan.row_step
+        own = first + i * tile.rows_apart
         operands = (
-            Named("acc"), Named("t"), Named("y_at"), (plan.row_count - first + step - 1) // step,
-            plan.column.extent - column, plan.item_columns * kernel.lanes,
+            Named("acc"), Named("t"), Named("y_at"), rows, plan.column.extent - column,
+            tile.vectors_apart,
             Address(Named("y")), AddressOf("e"),
         )  # fmt: skip
         return [
-            Declare(Buffer("y_at", "ps_place", as_index(kernel.rows), Scope.STACK)),
-            loop(
-                "i", kernel.rows, *_digits(plan.row_dims, first + i * step), Store("y_at", i, place)
-            ),
+            Declare(Buffer("y_at", "ps_place", as_index(tile.rows), Scope.STACK)),
+            loop("i", tile.rows, *_digits(plan.row_dims, own), Store("y_at", i, place)),
             Let("e", self.epilogue(at), "ps_epilogue"),
             Invoke("ps_end_lines", operands),
         ]
@@ -404,21 +470,22 @@ class GroupNest:
         A B that changes with every call is taken as it lies.
         """
         plan, w = self.plan, self.plan.contraction.w
+        to = Point(Buffer("to", "ps_b", restrict=True), Named("packed"))
         if plan.contraction.packs_b:
             i = Variable("i")
-            return [loop("i", prod(w.shape), Store("packed", i, Element("w", i)))]
+            return [to, loop("i", prod(w.shape), Store("to", i, self.factor(Element("w", i))))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
         at = self.at((*plan.batches, *plan.around, *plan.deep, plan.column))
-        element = Element("w", linear(dict(offset.terms), at, offset.const))
+        element = self.factor(Element("w", linear(dict(offset.terms), at, offset.const)))
         real = compare(iterator(plan.column.name), "<", plan.column.extent)
         if plan.padded_deep > plan.deep_extent:
             real = every([real, compare(k, "<", plan.deep_extent)])
-        copy = Append("packed", _if(real, element))
+        copy = Append("to", _if(real, element))
         body: LoopStatement = loop(iterator(plan.column.name).name, plan.padded_columns, copy)
         body = loop("k", plan.padded_deep, *_digits(plan.deep, k), body)
         for dim in reversed((*plan.batches, *plan.around)):
             body = loop(iterator(dim.name).name, dim.extent, body)
-        return [body]
+        return [to, body]
 
 
 def _digits(dims: Sequence[Dim], number: Index, kind: str = INTEGER) -> list[Let]:

@@ -19,19 +19,61 @@ from math import prod
 from typing import Final
 
 from polysci.errors import SpecError, UnsupportedError
+from polysci.loop_ir.index import Bits, Index
 from polysci.numerics.affine import Affine
+from polysci.numerics.dtypes import DTYPES, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
-from polysci.target.microkernels import Microkernel, find
+from polysci.target.isas import isa_of
+from polysci.target.microkernels import Microkernel, find, ways
 
 FAMILY: Final = "fma"  # of the kernels of products
+FAMILIES: Final = (FAMILY, "mma")  # and of those whose factors groups copy
 CHANNELS: Final = "depthwise"  # of those of layers without columns
+CHUNK: Final = 8  # 16-bit numbers that warps read at once, of a line; matrices are two of them deep
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
 LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
 FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N [copy(A,B)] ROWS:N@ty COLUMN:N@tx"
 AXES: Final = (("by", "bx", "ty", "tx"), ("bx", "by", "tx", "ty"))  # of rows and columns
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A step's part of a factor in the memory of a group: ``count`` lines of ``elements``."""
+
+    name: str
+    count: int
+    elements: int
+    pad: int = 0
+    swizzle: bool = False
+
+    @property
+    def length(self) -> int:
+        """Elements from one line to the next."""
+        return self.elements + self.pad
+
+    @property
+    def size(self) -> int:
+        """Elements of a step."""
+        return self.count * self.length
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a line that change places from line to line; 0: all lie in order."""
+        return self.elements // CHUNK if self.swizzle else 0
+
+    def place(self, line: Index, at: Index) -> Index:
+        """Return the place of an element: 8 lines have the same chunk in different banks.
+
+        ``ps_chunk_at`` in microkernels/warp_cuda.h is the same function.
+        """
+        if self.chunks:
+            few = min(self.chunks, 8)
+            chunk = Bits("^", at // CHUNK, line // (8 // few) % few)
+            at = chunk * CHUNK + at % CHUNK
+        return line * self.length + at
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +99,12 @@ class MappedPlan:
     along_rows: bool = False
 
     @property
+    def precision(self) -> Precision:
+        """The element types of x, weights and y."""
+        operands = (self.contraction.a, self.contraction.b, self.contraction.out)
+        return Precision(*(DTYPES[operand.dtype] for operand in operands))
+
+    @property
     def row_dims(self) -> tuple[Dim, ...]:
         """The dimensions that rows run over, fused: the last one runs fastest."""
         return self.contraction.by_role("m")
@@ -74,7 +122,7 @@ class MappedPlan:
     @property
     def row_step(self) -> int:
         """How far apart the rows of a work-item lie in its tile."""
-        return self.item_rows if self.along_rows else 1
+        return self.tile_rows if self.along_rows else 1
 
     @property
     def guarded(self) -> dict[str, tuple[Affine, int]]:
@@ -92,19 +140,34 @@ class MappedPlan:
         return prod(dim.extent for dim in self.row_dims)
 
     @property
-    def item_rows(self) -> int:
-        """Work-items along the rows of a tile."""
+    def tile_rows(self) -> int:
+        """Tiles of work-items, or of warps, along the rows of the group's."""
         return self.rows // self.kernel.rows
 
     @property
-    def item_columns(self) -> int:
-        """Work-items along the columns of a tile."""
+    def tile_columns(self) -> int:
+        """Tiles of work-items, or of warps, along the columns of the group's."""
         return self.columns // self.kernel.cols
 
     @property
     def items(self) -> int:
         """Work-items of a group."""
-        return self.item_rows * self.item_columns
+        return self.tile_rows * self.tile_columns * self.kernel.items
+
+    @property
+    def of_warps(self) -> bool:
+        """Return whether warps multiply matrices."""
+        return self.kernel.items > 1
+
+    @property
+    def copies_async(self) -> bool:
+        """Return whether copies of whole chunks run beside the sums."""
+        return self.of_warps and isa_of(self.kernel.isa).copies_async
+
+    @property
+    def at_once(self) -> int:
+        """Elements of a factor that an item copies at once."""
+        return CHUNK if self.of_warps else self.kernel.lanes
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -132,17 +195,26 @@ class MappedPlan:
         return self.copy.stages if self.copy else 1
 
     @property
-    def pad(self) -> int:
-        """Elements behind each line of a copy."""
-        return self.copy.pad if self.copy else 0
+    def lines_of_a(self) -> Lines:
+        """How a step's part of A lies: in lines of its rows; for warps in lines of a row."""
+        size = (self.rows, self.depth) if self.of_warps else (self.depth, self.rows)
+        return self._lines("rows", *size)
+
+    @property
+    def lines_of_b(self) -> Lines:
+        """How a step's part of B lies: in lines of a step's columns."""
+        return self._lines("columns", self.depth, self.columns)
+
+    def _lines(self, name: str, count: int, elements: int) -> Lines:
+        """Return lines in the memory of a group; without copies it has none."""
+        if self.copy is None:
+            return Lines(name, 0, elements)
+        return Lines(name, count, elements, self.copy.pad, self.copy.swizzle)
 
     @property
     def shared_elements(self) -> tuple[int, int]:
         """Elements of A and of B in the memory of a group."""
-        if self.copy is None:
-            return 0, 0
-        lines = self.stages * self.depth
-        return lines * (self.rows + self.pad), lines * (self.columns + self.pad)
+        return self.stages * self.lines_of_a.size, self.stages * self.lines_of_b.size
 
     @property
     def padded_columns(self) -> int:
@@ -162,12 +234,22 @@ class MappedPlan:
         taps = prod(dim.extent for dim in (*self.batches, *self.around))
         return taps * self.padded_deep * self.padded_columns
 
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of a packed weight, and of an element in the memory of a group."""
+        return DTYPES[self.kernel.compute].bytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of what calls get for weights."""
+        return self.packed_elements * self.factor_bytes
+
 
 def refusal(contraction: Contraction) -> str:
     """Return why no group's tiles compute a contraction; empty where they do."""
-    dtypes = {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
-    if dtypes != {"f32"}:
-        return f"groups compute f32, not {', '.join(sorted(dtypes))}"
+    dtypes = _dtypes(contraction)
+    if whole := sorted(dtype for dtype in dtypes if DTYPES[dtype].integer):
+        return f"groups compute f32, bf16 and f16, not {', '.join(whole)}"
     if contraction.clipped:
         return "it scatters into its result"
     if not contraction.by_role("m") or not (contraction.by_role("k") or contraction.by_role("br")):
@@ -176,15 +258,26 @@ def refusal(contraction: Contraction) -> str:
         column = columns_of(contraction)
     except UnsupportedError as error:
         return str(error)
+    if column.role == "batch" and (narrow := sorted(dtypes - {"f32"})):
+        return f"groups compute layers without columns in f32, not {', '.join(narrow)}"
     axis = contraction.bias_axis
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
     return ""
 
 
+def _dtypes(contraction: Contraction) -> set[str]:
+    return {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
+
+
 def kernel_family(contraction: Contraction) -> str:
     """Return the family of the kernels: where no dimension is B's alone, A is a vector too."""
     return CHANNELS if columns_of(contraction).role == "batch" else FAMILY
+
+
+def kernels_of(isa: str, x: str, families: Sequence[str] = FAMILIES) -> list[Microkernel]:
+    """Return the register tiles of groups of an instruction set for inputs of a type."""
+    return [kernel for name in families for way in ways(name, isa, x) for kernel in way]
 
 
 def guarded(contraction: Contraction) -> dict[str, tuple[Affine, int]]:
@@ -242,7 +335,9 @@ def form_of(
 def form_of_part(plan: MappedPlan, part: Contraction) -> Schedule:
     """Return the schedule of a part of a plan's contraction: the same tiles, steps that fit it."""
     deep = (deep_dims if plan.copy else read_dim)(part)
-    depth = min(plan.depth, prod(dim.extent for dim in deep))
+    depth = min(plan.depth, longest_step(plan.kernel, deep))
+    if plan.of_warps:  # lines of chunks that change places have the lengths of powers of 2
+        depth = 1 << depth.bit_length() - 1
     if plan.copy is None and leaves(part, deep):
         depth = 1
     return form_of(
@@ -256,8 +351,11 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
         raise UnsupportedError(f"schedule {schedule}: {why}")
     kernel, copy, loops = find(schedule.kernel), schedule.find(Copy), schedule.loops
     family = kernel_family(contraction)
-    if kernel.family != family or len(loops) != 5:
-        raise SpecError(f"schedule {schedule}: expected {FORM} > {family}_...")
+    families = FAMILIES if copy and family == FAMILY else (family,)
+    if kernel.family not in families or len(loops) != 5:
+        raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
+    if copy is None and _dtypes(contraction) != {"f32"}:
+        raise UnsupportedError(f"schedule {schedule}: items without copy(A,B) read f32 alone")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])
@@ -271,8 +369,10 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
                 f"schedule {schedule}: {size} {name} are no multiple of {part}, an item's"
             )
     column, deep = columns_of(contraction), (deep_dims if copy else read_dim)(contraction)
-    if not 1 <= depth <= (longest := prod(dim.extent for dim in deep)):
+    if not 1 <= depth <= (longest := longest_step(kernel, deep)):
         raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {longest}, all products")
+    if copy and (why := misfit(contraction, kernel, copy, depth, columns)):
+        raise SpecError(f"schedule {schedule}: {why}")
     reductions = (dim for dim in contraction.dims if dim.name in contraction.reductions)
     around = tuple(dim for dim in reductions if dim not in deep)
     plan = MappedPlan(
@@ -287,3 +387,25 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
             f"{LEAST_ITEMS} to {MOST_ITEMS}"
         )
     return plan
+
+
+def longest_step(kernel: Microkernel, dims: Sequence[Dim]) -> int:
+    """Return the most products of a step: all, those of matrices in whole matrices."""
+    deep = prod(dim.extent for dim in dims)
+    part = 2 * CHUNK if kernel.items > 1 else 1
+    return -(-deep // part) * part
+
+
+def misfit(
+    contraction: Contraction, kernel: Microkernel, copy: Copy, depth: int, columns: int
+) -> str:
+    """Return what keeps a kernel from taking the steps of a schedule; empty where nothing does."""
+    if kernel.items == 1:
+        return f"{copy}: lines of {kernel.family} are in order" if copy.swizzle else ""
+    if contraction.a.dtype != kernel.compute:
+        return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
+    if depth % (2 * CHUNK):
+        return f"a step of {depth} is no multiple of {2 * CHUNK}, the depth of matrices"
+    if copy.swizzle and (depth & (depth - 1) or columns & (columns - 1)):
+        return f"{copy}: {depth} and {columns}, the lengths of lines, are no powers of 2"
+    return f"{copy}: pads of {kernel.family} are multiples of {CHUNK}" if copy.pad % CHUNK else ""

@@ -1,4 +1,4 @@
-"""Least counts of a plan: elements of both factors that groups read, and compulsory bytes."""
+"""Least counts of a plan: bytes of both factors that groups read, and compulsory ones."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from polysci.polyhedral.contraction import Contraction, Operand
 def compulsory(contraction: Contraction) -> int:
     """Return the bytes of elements that are read or written at all."""
     extents = contraction.extents
-    touched = (
-        prod(
+    return sum(
+        operand.bytes
+        * prod(
             len(np.unique(_inside(subscript, size, extents))) for subscript, size in _axes(operand)
         )
         for operand in (contraction.a, contraction.b, contraction.out)
     )
-    return 4 * sum(touched)
 
 
 def fetched(plan: MappedPlan) -> int:
-    """Return the elements that all groups read for their copies: zeros of padding are not read.
+    """Return the bytes that all groups read for their copies: zeros of padding are not read.
 
     Every tile along the columns reads the rows of A, every tile along the rows the columns of B; of
     packed weights it reads whole tiles.
     """
     contraction, (along_rows, along_columns) = plan.contraction, plan.blocks
     rows = _pairs(contraction.a, contraction.extents) * (1 if plan.channels else along_columns)
+    rows *= contraction.a.bytes
     if not contraction.packs_b:
         lines = plan.padded_deep * prod(dim.extent for dim in plan.around)
-        return rows + plan.groups * lines * plan.columns
-    return rows + _pairs(contraction.b, contraction.extents) * along_rows
+        return rows + plan.factor_bytes * plan.groups * lines * plan.columns
+    return rows + plan.factor_bytes * _pairs(contraction.b, contraction.extents) * along_rows
 
 
 def _pairs(operand: Operand, extents: Mapping[str, int]) -> int:

@@ -109,7 +109,7 @@ class ReadingNest(GroupNest):
         """Return the call that adds the products of a step."""
         plan, x = self.plan, self.offset_of_x
         column = Variable("column") + Variable("own_column")
-        apart = plan.item_columns * plan.kernel.lanes
+        apart = plan.tile_columns * plan.kernel.lanes
         ragged = plan.column.extent % plan.columns and (plan.contraction.packs_b or plan.channels)
         limit = plan.column.extent - column if ragged else as_index(plan.columns)
         steps = x.coef(self.deep.name)
@@ -123,7 +123,7 @@ class ReadingNest(GroupNest):
         panel, of_b = self._panel(column)
         operands = (
             Named("acc"), Named("t"), Address(Named("x"), source),
-            Named("now" if self.moves else "x_at"), *sides, Address(Named("packed"), panel),
+            Named("now" if self.moves else "x_at"), *sides, Address(Named("weights"), panel),
             *of_b, depth, limit, apart,
         )  # fmt: skip
         return Invoke("ps_read_channels" if plan.channels else "ps_read_rows", operands)

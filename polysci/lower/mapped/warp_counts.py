@@ -68,6 +68,8 @@ def _counts(
     plan = resolve(contraction, dict(strides), schedule)
     fronts, least, sectors = {True: 0, False: 0}, {True: 0, False: 0}, 0
     for access in accesses_of(GroupNest(plan).item()):
+        if not any(turns.waits for turns in access.loops):
+            continue  # the sums of the last steps, whose own copies are behind
         words, active = _instructions(access, plan)
         if access.buffer in SHARED:
             counted, even = warps.wavefronts(words, active)
@@ -95,7 +97,8 @@ def _instructions(access: ItemAccess, plan: MappedPlan) -> tuple[warps.Words, wa
     names[ITEM] = np.arange(wide)
     shape = (*(len(turns.values) for turns in free), wide)
     active = names[ITEM] < plan.items
-    for condition in access.conditions:
+    reads_shared = access.buffer in SHARED and not access.writes
+    for condition in () if reads_shared else access.conditions:  # first steps have no sums yet
         assert isinstance(condition, Comparison)
         left, right = _value(condition.left, names), _value(condition.right, names)
         active = active & _COMPARE[condition.operator](left, right)

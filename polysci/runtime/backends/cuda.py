@@ -32,6 +32,7 @@ from polysci.runtime.backends.nvrtc import FLUSH, OPTIONS, Resources, import_cud
 from polysci.runtime.backends.occupancy import limits_of
 from polysci.runtime.backends.queued import MESSAGE, Launches, QueuedBackend, QueuedLibrary
 from polysci.runtime.build import process
+from polysci.target.isa import Isa
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import KIB, MIB, Memory, Target
 
@@ -76,16 +77,24 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({
 
 
 def _describe(
-    place: str, title: str, units: int, sizes: tuple[int, int, int], shared: int = STATIC_SHARED
-) -> Target:
+    place: str, architecture: str, title: str, units: int, sizes: tuple[int, int, int],
+    shared: int = STATIC_SHARED,
+) -> Target:  # fmt: skip
     """Return the description of a device by the sizes of its memories in bytes."""
     first, second, memory = sizes
     memories = (
         Memory("L1", first), Memory("L2", second, cores=0),
         Memory("local", shared, kind="local"), Memory("memory", memory, cores=0, kind="global"),
     )  # fmt: skip
-    isa = DEVICE_ISAS["cuda4"]
-    return Target(isa, (isa.name,), memories, units, title, backend=f"{PREFIX}:{place}")
+    isa = _isa_of(architecture)
+    return Target(isa, isa.features, memories, units, title, backend=f"{PREFIX}:{place}")
+
+
+def _isa_of(architecture: str) -> Isa:
+    """Return the row of the newest architecture that is no newer than this one."""
+    number = int(architecture.removeprefix("sm_"))
+    known = {80: "cuda80", 75: "cuda75"}
+    return DEVICE_ISAS[next((name for least, name in known.items() if number >= least), "cuda4")]
 
 
 def target_of(architecture: str) -> Target:
@@ -95,7 +104,8 @@ def target_of(architecture: str) -> Target:
         raise UnsupportedError(f"{PREFIX}:{architecture}: no such architecture; known: {known}")
     row = ARCHITECTURES[architecture]
     sizes = (row.first_level * KIB, row.second_level * KIB, row.memory * MIB)
-    return _describe(architecture, f"{row.model} ({architecture})", row.multiprocessors, sizes)
+    title = f"{row.model} ({architecture})"
+    return _describe(architecture, architecture, title, row.multiprocessors, sizes)
 
 
 # The driver.
@@ -235,7 +245,7 @@ class CudaStream:
             self.attribute("L2_CACHE_SIZE"), self.memory,
         )  # fmt: skip
         return _describe(
-            str(number), self.model, self.attribute("MULTIPROCESSOR_COUNT"),
+            str(number), self.architecture, self.model, self.attribute("MULTIPROCESSOR_COUNT"),
             sizes, self.attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
         )  # fmt: skip
 

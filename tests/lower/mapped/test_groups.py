@@ -9,7 +9,7 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.memory import MemoryFaultError
-from polysci.loop_ir.nodes import Barrier, LoopStatement, Store
+from polysci.loop_ir.nodes import Barrier, Invoke, LoopStatement, Store
 from polysci.lower.mapped.plan import form_of, refusal
 from polysci.lower.registry import algorithm_of
 from polysci.ops import parse_problem
@@ -17,6 +17,7 @@ from polysci.ops.model import model_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule, parse
 from polysci.target.microkernels import find
+from tests.support.device_cases import WARPS
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 CASES = (
@@ -33,6 +34,12 @@ CASES = (
     ("conv3d mb1ic4id3ih4iw3oc8kd3kh3kw3pd1ph1pw1", "nhwc", "4x4", 8, 8, 4, Copy(2)),
     ("conv1d mb2ic5iw11oc6kw3pw1", "nchw", "4x4", 8, 8, 5, Copy(2)),
 )
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
+    check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run)))
 
 
 def layer_of(
@@ -91,6 +98,33 @@ def test_an_index_off_by_one_is_found() -> None:
         check(layer.change(move))
 
 
+def change_await(by: int) -> Callable[[LoopStatement], LoopStatement | None]:
+    """Let waits for copies leave so many groups more on their way."""
+
+    def change(part: LoopStatement) -> LoopStatement:
+        if isinstance(part, Invoke) and part.function == "ps_await":
+            (pending,) = part.operands
+            assert isinstance(pending, int)
+            return Invoke(part.function, (pending + by,))
+        return part
+
+    return change
+
+
+def test_a_wait_that_is_too_weak_is_found() -> None:
+    text, layout, dtype, run = WARPS[0]
+    layer = InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run))
+    with pytest.raises(MemoryFaultError, match="before anything wrote it"):
+        check(layer.change(change_await(1)))
+
+
+def test_copies_that_run_beside_items_need_barriers() -> None:
+    text, layout, dtype, run = WARPS[0]
+    layer = InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run))
+    with pytest.raises(MemoryFaultError, match=r"used by two|before anything wrote it"):
+        check(layer.change(lambda part: None if is_barrier(part) else part))
+
+
 TEXT = "npq:16@by k:16@bx c:4 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_opencl4_f32_4x4"
 
 
@@ -121,6 +155,32 @@ def test_what_does_not_fit_is_refused(change: Callable[[str], str], message: str
         algorithm_of(schedule).resolve(problem, schedule, 1)
 
 
+TILE = "npq:32@by k:64@bx c:32 copy(A,B)x3|swizzle npq:16@ty k:32@tx > mma_cuda80_bf16_16x32"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [("c:32", "c:24", "a step of 24 is no multiple of 16, the depth of matrices"),
+     ("c:32", "c:48", r"x3\|swizzle: 48 and 64, the lengths of lines, are no powers of 2"),
+     ("c:32", "c:80", "a step of 80 exceeds 64, all products"),
+     ("|swizzle", "+4", r"copy\(A,B\)x3\+4: pads of mma are multiples of 8"),
+     ("_bf16_", "_f16_", "mma_cuda80_f16_16x32 multiplies f16, not bf16"),
+     ("npq:32", "npq:512", "a group of 2048 work-items; expected 2 to 256")],
+)  # fmt: skip
+def test_warps_refuse_what_does_not_fit(old: str, new: str, message: str) -> None:
+    problem = parse_problem("mb1ic64ih6oc64kh3ph1", "nhwc", "bf16")
+    algorithm_of(parse(TILE)).resolve(problem, parse(TILE), 1)
+    with pytest.raises(SpecError, match=message):
+        algorithm_of(parse(TILE)).resolve(problem, parse(TILE.replace(old, new)), 1)
+
+
+@pytest.mark.parametrize("word", ["", "x2", "x4+8", "x3|swizzle", "|swizzle"])
+def test_copies_are_their_text(word: str) -> None:
+    copy = Copy.parse(f"copy(A,B){word}")
+    assert copy and str(copy) == f"copy(A,B){word}"
+    assert Copy.parse("copy(A,B)x5") is None and Copy.parse("copy(A,B)+4|swizzle") is None
+
+
 def test_cpus_have_no_groups() -> None:
     problem = parse_problem("mb1ic8ih6oc16kh3ph1")
     for text, message in (
@@ -148,7 +208,15 @@ def test_sums_apart_from_each_other_are_refused() -> None:
         algorithm_of(schedule).resolve(problem, schedule, 1)
 
 
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("dtype", ["bf16", "bf16:bf16:f32", "f16", "f16:f16:f32"])
+def test_narrow_types_are_exact(dtype: str, layout: str) -> None:
+    problem = parse_problem("mb1ic8ih6oc20oh6kh3ph1", layout, dtype)
+    check(InterpretedLayer.of(problem, parse(TEXT.replace("_opencl4_", "_cuda4_"))))
+
+
 def test_other_types_are_refused() -> None:
-    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "bf16")
-    with pytest.raises(UnsupportedError, match="groups compute f32, not bf16"):
+    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "s8:s8:s32")
+    with pytest.raises(UnsupportedError, match="groups compute f32, bf16 and f16, not s32, s8"):
         algorithm_of(parse(TEXT)).resolve(problem, parse(TEXT), 1)

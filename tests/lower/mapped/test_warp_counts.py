@@ -76,7 +76,7 @@ def test_counts_only_add_to_predictions() -> None:
     assert every == whole[:8] and len(whole) > 100
     for candidate in whole[::9]:
         plan = resolve(context.contraction, context.strides, candidate.schedule)
-        least, counted = work_of(plan), counted_work(plan)
+        least, counted = work_of(plan, context.machine), counted_work(plan, context.machine)
         assert counted == replace(least, fronts=counted.fronts, sectors=counted.sectors)
         assert least.bound(context) <= least.seconds(context) <= counted.seconds(context)
         assert counted.seconds(context) == candidate.seconds

@@ -19,12 +19,18 @@ import numpy as np
 
 import polysci
 from polysci.loop_ir.kernels import LaunchedFunction, Mark
+from polysci.lower.registry import algorithm_of
+from polysci.measure.integer_reference import Arrays
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.printers.launches import read_launches
 from polysci.runtime import backends
 from polysci.runtime.backends.cuda import Cuda, target_of
 from polysci.runtime.backends.queued import Launches, QueuedLibrary
 from polysci.runtime.build.folder import cache_dir
+from polysci.runtime.primitive import load_primitive
+from polysci.runtime.source import emit
+from polysci.space.schedule import Schedule
 from polysci.target.target import Target
 from tests.support.device_cases import integers
 
@@ -209,6 +215,20 @@ def check_layer(problem: Problem, backend: EmulatedCuda, threads: int = 3) -> No
         expected = problem.reference(x, w, **words)
         assert np.array_equal(primitive(x, packed, **words), expected), order
         assert np.array_equal(primitive(x, packed), problem.reference(x, w)), order
+
+
+def check_schedule(problem: Problem, schedule: Schedule, backend: EmulatedCuda) -> None:
+    """Compare exact results of a schedule with the reference, in every order of threads."""
+    primitive = load_primitive(problem, emit(problem, schedule, 3), 3, backend=backend.name)
+    arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
+    w = arrays.inputs["w"]
+    weights = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
+    words = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")}
+    for order in ORDERS:
+        backend.emulated.order = order
+        for variant, own in (("plain", {}), ("fused", words)):
+            fault = arrays.fault(variant, primitive(arrays.inputs["x"], weights, **own))
+            assert fault is None, f"{order}: {variant}: {fault}"
 
 
 def run_sanitized(sanitizer: str, *words: str) -> subprocess.CompletedProcess[str]:

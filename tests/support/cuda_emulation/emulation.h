@@ -4,7 +4,10 @@
  * one does, in an order that a launch chooses: forwards, backwards or shuffled, anew behind every
  * barrier.  What threads do to each other without a barrier between them comes out differently, or
  * as NaN: the memory of a block holds NaN when the block begins.  Barriers of different lines that
- * threads of a block wait at, and threads that end while others wait, end the process. */
+ * threads of a block wait at, and threads that end while others wait, end the process.
+ *
+ * What a warp does together its 32 fibres wait for each other with.  Copies that run beside a thread
+ * happen as late as its waits permit; until then their place holds NaN. */
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -53,12 +56,38 @@ extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWrit
 #define __shared__ static EMU_SHARED_SECTION
 #define __syncthreads() emu::wait(__LINE__)
 #define __fmaf_rn std::fmaf
+#define PS_EMULATED /* by these: */
+#define ps_mma(low, high, a, b) emu::mma(low, high, a, b, PS_X_NAME, __LINE__)
+#define ps_load_matrices(to, row) emu::load_matrices(to, row, false, __LINE__)
+#define ps_load_columns(to, row) emu::load_matrices(to, row, true, __LINE__)
+#define ps_copy_async emu::copy_async
+#define ps_commit emu::commit
+#define ps_await emu::await
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 
 static inline float __int_as_float(int bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+static inline float ps_half_value(uint16_t bits)
+{
+    _Float16 x;
+    memcpy(&x, &bits, sizeof x);
+    return (float)x;
+}
+
+static inline uint16_t ps_half_of(float x)
+{
+    const _Float16 y = (_Float16)x;
+    uint16_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    return bits;
 }
 
 struct emu_places {
@@ -73,16 +102,32 @@ extern "C" char __stop_emu_shared[] __attribute__((weak));
 
 namespace emu {
 enum Order { FORWARDS, BACKWARDS, SHUFFLED, ORDERS };
-constexpr size_t STACK = 1 << 18;
+enum Wait { NOTHING, BARRIER, WARP, ENDED };
+constexpr size_t STACK = 1 << 18, LANES = 32, CHUNK = 16;
+
+struct Copy {
+    void *to;
+    const void *from;
+    bool real;
+};
+
+/* What a lane gives to the others: a row of a matrix in memory, or its parts of two factors. */
+struct Given {
+    uint16_t row[8];
+    uint32_t a[4], b[2];
+};
 
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(STACK);
     void *fake = nullptr;    /* the sanitizer's, of addresses */
     void *stacked = nullptr; /* and of threads */
-    int line = 0;            /* of the barrier at which it waits */
+    int line = 0;            /* of the barrier, or of what its warp does, at which it waits */
     unsigned passed = 0;     /* barriers */
-    bool ended = false;
+    Wait wait = NOTHING;
+    std::vector<std::vector<Copy>> copies; /* groups of them; the last one is not complete */
+    Given given[2];          /* of what the warp does now, and of what it did before */
+    int turn = 0;
 };
 
 static std::vector<Fibre> fibres;
@@ -118,16 +163,106 @@ static inline void leave(Fibre &fibre, void **keep)
 #endif
 }
 
-static inline void wait(int line)
+static inline void wait(int line, Wait kind = BARRIER)
 {
     EMU_OWN_BEGIN();
     Fibre &fibre = fibres[current];
+    fibre.line = line, fibre.wait = kind;
+    if (kind == WARP) { /* no barrier of the block */
+        leave(fibre, &fibre.fake);
+        EMU_OWN_END();
+        return;
+    }
     char &barrier = barriers[fibre.passed++ % 2];
-    fibre.line = line;
     EMU_RELEASE(barrier);
     leave(fibre, &fibre.fake);
     EMU_ACQUIRE(barrier);
     EMU_OWN_END();
+}
+
+/* Give something to the other lanes of the warp, and wait for what they give. */
+static inline const Fibre *share(const Given &given, int line)
+{
+    Fibre &fibre = fibres[current];
+    fibre.turn ^= 1;
+    fibre.given[fibre.turn] = given;
+    wait(line, WARP);
+    return &fibres[current / LANES * LANES];
+}
+
+static inline void check_chunk(const void *place, int line)
+{
+    if ((uintptr_t)place % CHUNK)
+        fail("an address is no multiple of 16", line, 0);
+}
+
+template <class Element>
+void load_matrices(uint32_t *to, const Element *row, bool columns, int line)
+{
+    Given given{};
+    check_chunk(row, line);
+    memcpy(given.row, row, CHUNK);
+    const Fibre *warp = share(given, line);
+    const size_t lane = current % LANES, major = lane / 4, minor = lane % 4 * 2;
+    const int turn = fibres[current].turn;
+    for (size_t m = 0; m < 4; ++m) {
+        uint32_t pair[2];
+        for (size_t e = 0; e < 2; ++e)
+            pair[e] = columns ? warp[8 * m + minor + e].given[turn].row[major]
+                              : warp[8 * m + major].given[turn].row[minor + e];
+        to[m] = pair[0] | pair[1] << 16;
+    }
+}
+
+static inline float half_of(uint32_t pair, size_t at, bool bf16)
+{
+    const uint16_t bits = (uint16_t)(pair >> 16 * at);
+    return bf16 ? __int_as_float((int)((uint32_t)bits << 16)) : ps_half_value(bits);
+}
+
+/* Places of numbers in the registers of lanes: PTX ISA, fragments of mma.m16n8k16. */
+template <class Sums>
+void mma(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, const char *type, int line)
+{
+    const bool bf16 = !strcmp(type, "bf16");
+    Given given{};
+    memcpy(given.a, a, sizeof given.a), memcpy(given.b, b, sizeof given.b);
+    const Fibre *warp = share(given, line);
+    const size_t lane = current % LANES;
+    const int turn = fibres[current].turn;
+    for (size_t i = 0; i < 2; ++i)
+        for (size_t j = 0; j < 2; ++j) {
+            float *sum = &(i ? high : low)->lane[j];
+            for (size_t k = 0; k < 16; ++k) {
+                const Given &left = warp[lane / 4 * 4 + k % 8 / 2].given[turn];
+                const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % 8 / 2].given[turn];
+                *sum += half_of(left.a[i + k / 8 * 2], k % 2, bf16) *
+                        half_of(right.b[k / 8], k % 2, bf16);
+            }
+        }
+}
+
+template <class To, class From>
+void copy_async(To *to, const From *from, int real)
+{
+    check_chunk(to, __LINE__);
+    if (real)
+        check_chunk(from, __LINE__);
+    memset(to, 0xff, CHUNK);
+    fibres[current].copies.back().push_back({to, from, real != 0});
+}
+
+static inline void commit() { fibres[current].copies.emplace_back(); }
+
+static inline void await(size_t pending)
+{
+    auto &copies = fibres[current].copies;
+    for (; copies.size() > pending + 1; copies.erase(copies.begin()))
+        for (const Copy &copy : copies.front())
+            if (copy.real)
+                memcpy(copy.to, copy.from, CHUNK);
+            else
+                memset(copy.to, 0, CHUNK);
 }
 
 static void begin()
@@ -139,7 +274,7 @@ static void begin()
     body(operands);
     EMU_RELEASE(done);
     EMU_OWN_BEGIN();
-    fibres[current].ended = true;
+    fibres[current].wait = ENDED;
     leave(fibres[current], nullptr);
 }
 
@@ -148,6 +283,7 @@ static inline void resume(size_t thread)
 {
     Fibre &fibre = fibres[thread];
     current = thread;
+    fibre.wait = NOTHING;
     threadIdx.x = (unsigned)thread;
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(&scheduler_fake, fibre.stack.data(), STACK);
@@ -179,13 +315,42 @@ static inline void spoil_shared()
 #endif
 }
 
+/* Whether lanes of a warp have come to what it does, at which all must then wait. */
+static inline bool meets(size_t first)
+{
+    const Fibre &own = fibres[first];
+    for (size_t lane = 1; lane < LANES && first + lane < fibres.size(); ++lane) {
+        const Fibre &other = fibres[first + lane];
+        if ((own.wait == WARP) != (other.wait == WARP) || (own.wait == WARP && own.line != other.line))
+            fail("lanes of a warp part", own.line, other.line);
+    }
+    return own.wait == WARP;
+}
+
+/* Run threads until all of them wait at a barrier or have ended. */
+static inline void run_to_barrier(size_t threads, int order, uint32_t &seed)
+{
+    std::vector<bool> runs(threads, true);
+    for (bool any = true; any;) {
+        for (size_t thread : places(threads, order, seed))
+            if (runs[thread])
+                resume(thread);
+        any = false;
+        for (size_t thread = 0; thread < threads; ++thread) {
+            runs[thread] = thread % LANES ? runs[thread - 1] : meets(thread);
+            any |= runs[thread];
+        }
+    }
+}
+
 static inline void run_block(size_t threads, int order, uint32_t &seed)
 {
     EMU_OWN_BEGIN();
     fibres.resize(threads);
     spoil_shared();
     for (Fibre &fibre : fibres) {
-        fibre.ended = false, fibre.fake = nullptr, fibre.passed = 0;
+        fibre.wait = NOTHING, fibre.fake = nullptr, fibre.passed = 0;
+        fibre.copies.assign(1, {}), fibre.turn = 0;
         if (!fibre.stacked)
             fibre.stacked = EMU_NEW_STACK();
         getcontext(&fibre.context);
@@ -196,13 +361,12 @@ static inline void run_block(size_t threads, int order, uint32_t &seed)
     }
     scheduler_stacked = EMU_STACK_HERE();
     EMU_RELEASE(began);
-    while (!fibres[0].ended) {
-        for (size_t thread : places(threads, order, seed))
-            resume(thread);
+    while (fibres[0].wait != ENDED) {
+        run_to_barrier(threads, order, seed);
         for (const Fibre &fibre : fibres) {
-            if (fibre.ended != fibres[0].ended)
+            if (fibre.wait != fibres[0].wait)
                 fail("threads end while others wait", fibres[0].line, fibre.line);
-            if (!fibre.ended && fibre.line != fibres[0].line)
+            if (fibre.wait == BARRIER && fibre.line != fibres[0].line)
                 fail("threads wait at two barriers", fibres[0].line, fibre.line);
         }
     }
