@@ -28,7 +28,7 @@ import script
 
 from polysci.cli.layers import positive
 from polysci.cost import Context, warps
-from polysci.cost.groups import ISSUES, clock, filled
+from polysci.cost.groups import clock, filled
 from polysci.errors import CheckError
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import At, InterpretedMemory, MemoryUser, Pointer
@@ -165,7 +165,7 @@ def count(problem: Problem, schedule: Schedule) -> Counts:
 def seconds(counts: Counts, groups: int, context: Context) -> float:
     """Return the least time of what was counted, at the rates of a context."""
     busiest = -(-groups // context.target.cores) / groups
-    clocks = max(counts.reads, counts.issued / ISSUES) * busiest
+    clocks = max(counts.reads, counts.issued / context.target.unit.issues) * busiest
     touched = WORD * sum(map(len, counts.touched.values()))
     missed = max(0, touched - context.target.last_level.size)
     return max(

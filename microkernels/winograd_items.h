@@ -53,8 +53,8 @@ PS_INLINE void ps_winograd_input(ps_winograd g, const ps_x *x, float *v, int64_t
 /* An element of G; in doubles, so that U is rounded once. */
 PS_SMALL double ps_winograd_factor(int m, int i, int r)
 {
-    const double small[] = {1, 0, 0, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, 0, 0, 1};
-    const double large[] = {
+    _Alignas(64) const double small[] = {1, 0, 0, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, 0, 0, 1};
+    _Alignas(64) const double large[] = {
         1.0 / 4,  0,        0,       -1.0 / 6, -1.0 / 6,  -1.0 / 6, -1.0 / 6, 1.0 / 6, -1.0 / 6,
         1.0 / 24, 1.0 / 12, 1.0 / 6, 1.0 / 24, -1.0 / 12, 1.0 / 6,  0,        0,       1};
     return m == 2 ? small[3 * i + r] : large[3 * i + r];
@@ -67,7 +67,7 @@ PS_SMALL void ps_winograd_weights(ps_winograd g, const ps_x *w, float *packed)
     for (int64_t k = 0; k < g.cols; ++k)
         for (int64_t c = 0; c < g.channels; ++c)
             for (int i = 0; i < edge; ++i) {
-                double t[3] = {0, 0, 0};
+                _Alignas(64) double t[3] = {0, 0, 0};
                 for (int s = 0; s < 3 && k < g.filters; ++s)
                     for (int r = 0; r < 3; ++r)
                         t[s] += ps_winograd_factor(g.m, i, r) *

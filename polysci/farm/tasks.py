@@ -35,7 +35,7 @@ from polysci.target.extensions import resource
 from polysci.target.host import detect
 from polysci.target.isas import isa_of
 from polysci.target.machine import assume_rates, from_json
-from polysci.target.target import HOST, Memory, Target
+from polysci.target.target import HOST, ComputeUnit, Memory, Target
 from polysci.tune import optimize
 from polysci.tune.calibrate import machine_of
 from polysci.tune.runner import FaultyScheduleError, LocalRunner
@@ -178,7 +178,12 @@ def target_of(members: Mapping[str, Any]) -> Target:
     """Return the target of a description."""
     lists = {name: tuple(members[name]) for name in ("features", "assumed", "withheld")}
     memories = tuple(Memory(**memory) for memory in members["memories"])
-    return Target(**{**members, **lists, "memories": memories, "isa": isa_of(members["isa"])})
+    own = {
+        "memories": memories,
+        "isa": isa_of(members["isa"]),
+        "unit": ComputeUnit(**members["unit"]),
+    }
+    return Target(**{**members, **lists, **own})
 
 
 def measure_rates(x: str) -> str:

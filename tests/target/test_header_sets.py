@@ -142,6 +142,8 @@ def test_no_header_lies_idle() -> None:
             "routines",
             *FUNCTION_HEADERS,
             *WINOGRAD,
+            "winograd_items",
+            "winograd_back_items",
         )
         assert text in texts or foreign or added, path.name
 

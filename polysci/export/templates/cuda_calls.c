@@ -60,8 +60,8 @@ static char *whole_text(void)
 static void build(@NAME@_device *device)
 {
     static _Thread_local char log[2048];
-    int options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    _Alignas(64) int options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    _Alignas(64) void *values[] = {log, (void *)(uintptr_t)sizeof log};
     if (!enter(device))
         return;
     log[0] = 0;
@@ -130,7 +130,7 @@ static buffer reserve(@NAME@_device *device, size_t bytes)
         return 0;
     const int error = device->driver.MemAlloc_v2(&at, bytes ? bytes : 1);
     if (error) {
-        char name[256] = "the device";
+        _Alignas(64) char name[256] = "the device";
         size_t all = 0;
         (void)device->driver.DeviceGetName(name, sizeof name, device->id);
         (void)device->driver.DeviceTotalMem_v2(&all, device->id);

@@ -61,7 +61,7 @@ def note(image: bytes, text: str, code: Path | None = None) -> None:
     ``code`` is the folder of CUDA_CODE.
     """
     library = compile_kernels(text, list(dict.fromkeys(_KERNEL.findall(text))))
-    link = (code or folder()) / f"{checksum(image)}.so"
+    link = (code or Path(os.environ.get("CUDA_CODE") or folder())) / f"{checksum(image)}.so"
     aside = link.with_name(f"{link.name}.{os.getpid()}")
     aside.symlink_to(library)
     aside.replace(link)
@@ -118,6 +118,10 @@ def alive() -> tuple[int, int]:
 
 
 def _begin() -> None:
+    """Note all that is compiled; what others compiled before is not noted, and compiled again."""
+    own = cache_dir() / "driven"
+    own.mkdir(mode=0o700, exist_ok=True)
+    os.environ["POLYSCI_CACHE_DIR"] = str(own)
     nvrtc.compile_text = compile_both
 
 
