@@ -28,7 +28,7 @@ import script
 
 from polysci.cli.layers import positive
 from polysci.cost import Context, warps
-from polysci.cost.groups import ISSUES, clock, filled
+from polysci.cost.groups import clock, filled
 from polysci.errors import CheckError
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import At, InterpretedMemory, MemoryUser, Pointer
@@ -40,6 +40,7 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.backends.cuda import target_of
 from polysci.runtime.source import emit
+from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.machine import assume_rates
 from polysci.text.tables import columns
@@ -165,7 +166,7 @@ def count(problem: Problem, schedule: Schedule) -> Counts:
 def seconds(counts: Counts, groups: int, context: Context) -> float:
     """Return the least time of what was counted, at the rates of a context."""
     busiest = -(-groups // context.target.cores) / groups
-    clocks = max(counts.reads, counts.issued / ISSUES) * busiest
+    clocks = max(counts.reads, counts.issued / context.target.unit.issues) * busiest
     touched = WORD * sum(map(len, counts.touched.values()))
     missed = max(0, touched - context.target.last_level.size)
     return max(
@@ -233,11 +234,11 @@ def prove(problem: Problem, context: Context, counted: Sequence[tuple[Schedule, 
 
 
 def every(problem: Problem, step: int = 1) -> list[Schedule]:
-    """Return the schedules of the whole space, or each ``step``-th."""
+    """Return the schedules of the whole space whose groups copy, or each ``step``-th."""
     context = Rates().context(problem)
     limits = SpaceLimits()
     ranked = algorithm_named(MAPPED).candidates(problem, context, None, limits)
-    return [it.schedule for it in ranked][::step]
+    return [it.schedule for it in ranked if it.schedule.has(Copy)][::step]
 
 
 def main() -> int:
