@@ -40,6 +40,7 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.backends.cuda import target_of
 from polysci.runtime.source import emit
+from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.machine import assume_rates
 from polysci.text.tables import columns
@@ -233,11 +234,11 @@ def prove(problem: Problem, context: Context, counted: Sequence[tuple[Schedule, 
 
 
 def every(problem: Problem, step: int = 1) -> list[Schedule]:
-    """Return the schedules of the whole space, or each ``step``-th."""
+    """Return the schedules of the whole space whose groups copy, or each ``step``-th."""
     context = Rates().context(problem)
     limits = SpaceLimits()
     ranked = algorithm_named(MAPPED).candidates(problem, context, None, limits)
-    return [it.schedule for it in ranked][::step]
+    return [it.schedule for it in ranked if it.schedule.has(Copy)][::step]
 
 
 def main() -> int:

@@ -86,8 +86,8 @@ def targets_of(arguments: argparse.Namespace) -> list[SearchTarget]:
 
     level = arguments.level or ("estimate" if arguments.machine else "measure")
     if device := shared.device_of(arguments):
-        written = arguments.out and not backend_of(device).measured
-        return [SearchTarget(device, assume_rates(device), "estimate")] if written else []
+        written = bool(arguments.out) and not backend_of(device).measured
+        return [SearchTarget(device, assume_rates(device), "estimate")] * written
     if targets := shared.search_targets_of(arguments, level):
         return targets
     machine = shared.machine_of(arguments)

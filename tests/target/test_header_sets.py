@@ -11,6 +11,7 @@ import pytest
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.loop_ir.interface import function, functions
+from polysci.lower.winograd.launches import HEADERS as LAUNCHES
 from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
 from polysci.ops.convolutions import Conv2d
@@ -142,8 +143,7 @@ def test_no_header_lies_idle() -> None:
             "routines",
             *FUNCTION_HEADERS,
             *WINOGRAD,
-            "winograd_items",
-            "winograd_back_items",
+            *LAUNCHES,
         )
         assert text in texts or foreign or added, path.name
 

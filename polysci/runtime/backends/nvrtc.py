@@ -12,7 +12,9 @@ from polysci.runtime.backends.queued import errors_in
 
 INSTALL: Final = "pip install 'polysci[cuda]'"
 # Sums are fused where code says so alone, as C's are.
-OPTIONS: Final = ("-std=c++20", "-fmad=false", "-w", "--ptxas-options=-v")
+OPTIONS: Final = (
+    "-std=c++20", "-fmad=false", "-default-device", "-w", "--ptxas-options=-v"
+)  # fmt: skip
 FLUSH: Final = "-ftz=true"
 _KERNEL: Final = re.compile(
     r"Compiling entry function '(?P<kernel>\w+)'.*?"
