@@ -1,6 +1,6 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
 # make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs;
-# with SHARE=0/6 a sixth of what is left out.
+# with SHARE=0/12 a twelfth of what is left out.
 # make test-torch: the tests of make test that need PyTorch, which it installs, with torchao.
 # make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3

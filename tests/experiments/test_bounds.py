@@ -38,7 +38,7 @@ def test_a_sample_of_a_space_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "bounds.csv").read_text().count("\n") == 5
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(len(PROBLEMS)), ids=PROBLEMS)
 def test_nothing_that_is_pruned_wins(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = load(monkeypatch)

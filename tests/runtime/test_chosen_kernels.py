@@ -37,6 +37,13 @@ LAYERS = tuple(listed())
 DEFAULT = {(0, "sm_80"), (len(LAYERS) - 1, "sm_90")}
 
 
+def marks_of(at: int, architecture: str) -> list[pytest.MarkDecorator]:
+    """Each case compiles candidates for some seconds."""
+    long = (at, architecture) not in DEFAULT
+    others = long and architecture != "sm_80"
+    return [pytest.mark.exhaustive] * long + [pytest.mark.slow] * others
+
+
 @pytest.fixture(autouse=True)
 def packages() -> None:
     try:
@@ -47,7 +54,7 @@ def packages() -> None:
 
 @pytest.mark.parametrize(
     ("at", "architecture"),
-    [pytest.param(*case, marks=[pytest.mark.exhaustive] * (case not in DEFAULT),
+    [pytest.param(*case, marks=marks_of(*case),
                   id=f"{LAYERS[case[0]].name or case[0]}-{case[1]}")
      for case in product(range(len(LAYERS)), ARCHITECTURES)],
 )  # fmt: skip

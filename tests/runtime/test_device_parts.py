@@ -1,6 +1,7 @@
 """What devices need, and what is said where it is missing: one line each, and no error."""
 
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -55,6 +56,7 @@ def test_no_driver_of_cuda() -> None:
     assert f"CUDA driver {part}" in told
 
 
+@pytest.mark.skipif(not find_spec("cuda"), reason="CUDA: cuda-bindings is not installed")
 @with_driver
 def test_devices_of_a_driver() -> None:
     its = by_name()

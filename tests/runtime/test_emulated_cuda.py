@@ -133,7 +133,8 @@ def test_layers_are_clean_under_sanitizers(text: str, layout: str, sanitizer: st
 
 @pytest.mark.parametrize(
     ("sanitizer", "fault", "message"),
-    [("thread", ("PS_BARRIER();", ";"), "ThreadSanitizer: data race"),
+    [pytest.param("thread", ("PS_BARRIER();", ";"), "ThreadSanitizer: data race",
+                  marks=pytest.mark.exhaustive),
      pytest.param("address,undefined", ("+ own_row,", "+ own_row - 8,"),
                   "AddressSanitizer: global-buffer-overflow", marks=pytest.mark.exhaustive)],
 )  # fmt: skip

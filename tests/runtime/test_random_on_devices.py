@@ -27,9 +27,10 @@ Run = Callable[[Iterable[tuple[int, Problem]]], list[str]]
 RANDOM = 200
 SHARE = 4  # problems of a test
 SHARES = [
-    pytest.param(at, marks=[pytest.mark.exhaustive] * (at != 5)) for at in range(RANDOM // SHARE)
+    pytest.param(at, marks=[pytest.mark.exhaustive] * (at != 5) + [pytest.mark.slow] * (at > 9))
+    for at in range(RANDOM // SHARE)
 ]
-NETWORKS = [pytest.param(name, marks=pytest.mark.exhaustive) for name in layer_lists.names()]
+NETWORKS = [pytest.param(name, marks=pytest.mark.slow) for name in layer_lists.names()]
 
 
 def seeds(share: int) -> range:

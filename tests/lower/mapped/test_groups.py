@@ -36,8 +36,11 @@ CASES = (
 )
 
 
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+@pytest.mark.parametrize(
+    ("text", "layout", "dtype", "run"),
+    [pytest.param(*case, marks=[pytest.mark.exhaustive] * (not case[0].startswith("mm:")))
+     for case in WARPS],
+)  # fmt: skip
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run)))
 
@@ -51,7 +54,7 @@ def layer_of(
     return InterpretedLayer.of(problem, form_of(roles, tile, rows, columns, depth, copy))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_integers_are_exact(case: tuple[str, str, str, int, int, int, Copy]) -> None:
     check(layer_of(*case))

@@ -61,6 +61,7 @@ def context_of(text: str, name: str) -> Context:
     return Context(roles, strides, file.target, file.machine)
 
 
+@pytest.mark.exhaustive
 def test_auto_compares_both_on_a_gpu() -> None:
     text = "mb1ic64ih56oc64kh3ph1"
     ranked = candidates(parse_problem(text), context_of(text, "a100-108"), None, "auto")
