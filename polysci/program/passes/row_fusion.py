@@ -127,6 +127,15 @@ class FusionSpace:
         """Return the program with one division of every chain, the last where it has fewer."""
         return _with(self.placed, [it for chain in self.chains for it in chain.fusions(number)])
 
+    def layers(self) -> Iterator[tuple[LayerStage, int]]:
+        """Yield the layers of row fusions of all divisions, and the rows they make at a time."""
+        for chain in self.chains:
+            for number in range(len(chain.divisions)):
+                for fusion in chain.fusions(number):
+                    for member in fusion.members:
+                        if isinstance(member, LayerStage):
+                            yield member, fusion.height
+
     def considered(self) -> tuple[Fusion | FusionGroup, ...]:
         """Return what was considered, where every chain is divided in the cheapest way."""
         stages = self.divide().program.stages
@@ -155,18 +164,18 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    refused: dict[int, str] = {}
-    while True:  # code is made for what costs least alone, and may be refused
+    asked: dict[tuple[int, int], str] = {}
+    while True:  # code is made of the cheapest divisions alone, and may be refused
+        refused = {layer: why for (layer, _), why in asked.items() if why}
         space = _RowFuser(placed, setting, decided or {}, refused).run()
-        known = len(refused)
-        for chain in space.chains:
-            for fusion in chain.fusions(0):
-                for layer in fusion.members:
-                    if isinstance(layer, LayerStage):
-                        schedule = setting.schedules[layer.problem.key]
-                        why = setting.refuse_code(layer, placed, schedule, fusion.height)
-                        refused |= {id(layer): why} if why else {}
-        if len(refused) == known:
+        refuses = False
+        for layer, height in space.layers():
+            if (id(layer), height) not in asked:
+                schedule = setting.schedules[layer.problem.key]
+                why = setting.refuse_code(layer, placed, schedule, height)
+                asked[id(layer), height] = why
+                refuses |= bool(why)
+        if not refuses:
             return space
 
 

@@ -1,11 +1,13 @@
 """Stages that run together, some rows at a time: what is read, what is refused, and the results."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from polysci.cost.fusion import FusedWork, FusionCosts
 from polysci.errors import UnsupportedError
 from polysci.frontends.onnx import importer, reference
 from polysci.graph.graph import Graph
@@ -16,7 +18,15 @@ from polysci.lower.stages import row_fusion as row_fusion_stages
 from polysci.network import compiled, prepare, tuning
 from polysci.numerics.affine import Affine
 from polysci.program.passes.operands import Rows, RowWindow, rows_read
-from polysci.program.passes.row_fusion import RIVALS, Chain, FusionVerdict, Run, cheapest_divisions
+from polysci.program.passes.row_fusion import (
+    RIVALS,
+    Chain,
+    FusionVerdict,
+    Run,
+    Setting,
+    cheapest_divisions,
+    fuse_rows,
+)
 from polysci.program.stages import LoopStage, RowFusion
 from polysci.space import schedule
 from polysci.target.host import detect
@@ -92,6 +102,35 @@ def test_divisions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     x = reals(1, 8, 21, 21, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
     assert np.abs(net(x) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_no_division_holds_a_layer_without_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is timed beside the cheapest division has code too."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
+    fuse_rows_everywhere(monkeypatch)
+
+    def threes(costs: FusionCosts, work: FusedWork) -> float:
+        """Prefer three members that end with a loop, then three others."""
+        return -1.0 - (work.members[-1].least == 0) if len(work.members) == 3 else 1e3
+
+    monkeypatch.setattr(FusionCosts, "together", threes)
+    target = detect("portable")
+    options = prepare.PlanOptions("estimate", 1, "f32", "direct", target)
+    prepared = prepare.prepare(inverted_bottleneck(21, 1), target=target)
+    results = prepare.search_schedules(prepared, options)
+    schedules = {key: result.schedule for key, result in results.items()}
+    seconds = {key: result.predicted for key, result in results.items()}
+    setting = prepare.setting_of(schedules, seconds, options)
+
+    def held(setting: Setting) -> set[str]:
+        space = fuse_rows(prepared.placed, setting)
+        return {layer.weights for layer, _ in space.layers()}
+
+    assert held(setting) == {"w1", "w2", "w3"}
+    refusing = replace(setting, refuse_code=lambda layer, *_: "no" * (layer.weights == "w1"))
+    assert held(refusing) == {"w2", "w3"}
 
 
 def test_verdicts_follow_the_clock() -> None:
