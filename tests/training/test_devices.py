@@ -91,9 +91,13 @@ def test_gradients_are_those_of_the_reference(case: str, device: str) -> None:
         whole, {name: v.astype(np.float64) if v.dtype.kind == "f" else v
                 for name, v in values.items()},
     )  # fmt: skip
+    sizes = {
+        name: float(np.linalg.norm(expected[f"{name}.gradient"])) for name in trainer.parameters
+    }
     for name, gradient in trainer.gradients(x, target).items():
-        right = expected[f"{name}.gradient"]
-        assert np.linalg.norm(gradient - right) <= 1e-5 * max(1e-3, float(np.linalg.norm(right)))
+        apart = np.linalg.norm(gradient - expected[f"{name}.gradient"])
+        # A bias ahead of a batch norm has a gradient of 0, of which rounding errors remain.
+        assert apart <= 1e-5 * max(sizes[name], 0.1 * max(sizes.values())), name
 
 
 def test_tensors_stay_on_the_device_between_steps(
