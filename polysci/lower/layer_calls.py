@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -149,21 +149,30 @@ def refuse_code(
 
 
 def price_rows(
-    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int, context: Context
-) -> RowCode | str:
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int,
+    predict: Callable[[Problem, Schedule], RowCode],
+) -> RowCode | str:  # fmt: skip
     """Return what is predicted of a layer's code that makes ``height`` rows at a time.
 
-    Or why there is no such code. The threads of ``context`` share the rows.
+    Or why there is no such code. ``predict`` is ``predict_rows`` in some context.
     """
     try:
         rows = LayerCode.of(layer, placed, schedule, height).schedule
-        outer, *inner = rows.nest
-        assert isinstance(outer, Loop)
-        shared = rows.with_nest((replace(outer, parallel=context.threads > 1), *inner))
-        seconds = algorithm_of(shared).predict_seconds(layer.problem, context, shared)
+        return predict(layer.problem, rows)
     except PolysciError as error:
         return str(error)
-    least = 1e-9 * layer.problem.flops / (context.peak * context.threads)
+
+
+def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
+    """Return what is predicted of a schedule that goes by rows, which threads share.
+
+    Raises PolysciError where it has no code.
+    """
+    outer, *inner = schedule.nest
+    assert isinstance(outer, Loop)
+    shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+    seconds = algorithm_of(shared).predict_seconds(problem, context, shared)
+    least = 1e-9 * problem.flops / (context.peak * context.threads)
     return RowCode(outer.step, seconds, least)
 
 

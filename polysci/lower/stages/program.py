@@ -280,11 +280,12 @@ class StageLowering:
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
         pointers, threads, fusion = self.pointers, self.threads, self.row_fusions.get(spot[0])
+        inside = fusion.local(spot[1]) if fusion else {}
         if fusion:
-            pointers, threads = {**pointers, **fusion.local(spot[1])}, 1
+            pointers, threads = {**pointers, **{n: Named(at) for n, at in inside.items()}}, 1
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
-            rows=fusion.made(spot[1]).iterator if fusion else "",
+            rows=fusion.made(spot[1]).iterator if fusion else "", inside=tuple(inside.values()),
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
         )  # fmt: skip
 
@@ -331,7 +332,9 @@ class StageLowering:
             if isinstance(member, LoopStage):
                 rows = self.loop_lowering((at, inside), member)
                 self.add_functions(member, rows)
-                operands = (Named("m"), *fusion.ends(inside), Variable("first"), Variable("last"))
+                operands = (
+                    Named("m"), *fusion.operands(inside), Variable("first"), Variable("last")
+                )  # fmt: skip
                 fusion.calls_to[inside] = Invoke(rows.symbol, operands)
             else:
                 fusion.calls_to[inside] = self.call_primitive((at, inside))

@@ -5,9 +5,9 @@ The contraction of a problem answers, whichever operator it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from typing import Self
 
 from polysci.loop_ir.expressions import Load, Reduce
@@ -87,12 +87,20 @@ class RowWindow:
         """The rows from the first to the last that are read for one row."""
         return self.high - self.low + 1
 
-    def held(self, step: int, next_step: int) -> int:
-        """Return the rows that wait where stages take turns: one makes ``step`` rows at a time.
+    def first(self, row: int) -> int:
+        """Return the first row that is read for a row of the result, or for those behind it."""
+        return row * self.step + self.low
 
-        The other one makes ``next_step`` of its result.
-        """
-        return (next_step - 1) * self.step + self.span + 2 * step
+    def upto(self, end: int) -> int:
+        """Return the end of the rows that are read for those of the result before ``end``."""
+        return (end - 1) * self.step + self.high + 1
+
+
+def join_windows(one: RowWindow | None, other: RowWindow | None) -> RowWindow | None:
+    """Return the window around two; None where one is missing or they move at different speeds."""
+    if one is None or other is None or one.step != other.step:
+        return None
+    return replace(one, low=min(one.low, other.low), high=max(one.high, other.high))
 
 
 def row_window(
@@ -137,11 +145,24 @@ def rows_read(
     None where they are no window that moves on with the rows.
     """
     if isinstance(stage, LayerStage):
-        return _layer_rows(stage, source, result)
-    windows = {
-        _loop_rows(load, around, source, result) for load, around in uses(stage.expr, tensor)
-    }
-    return windows.pop() if len(windows) == 1 else None
+        windows = [*_layer_windows(stage, tensor, source, result)]
+    else:
+        windows = [
+            _loop_rows(load, around, source, result) for load, around in uses(stage.expr, tensor)
+        ]
+    return reduce(join_windows, windows)
+
+
+def _layer_windows(
+    layer: LayerStage, tensor: str, source: Rows, result: Rows
+) -> Iterator[RowWindow | None]:
+    """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
+    if layer.x.tensor == tensor:
+        yield _layer_rows(layer, source, result)
+    if layer.residual == tensor:
+        yield RowWindow(1, 0, 0, source.height) if source == result else None
+    if tensor in (layer.weights, layer.bias):
+        yield None
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,8 +79,7 @@ def test_results(
         prepare.prepare(graph, dtype, target=target), options, "bands", flags=QUICK
     )
     found = [stage for stage in net.code.placed.program.stages if isinstance(stage, RowFusion)]
-    copies = stride > 1  # of x, which nothing else reads
-    assert [len(stage.members) for stage in found] == [4 + copies], net.prepared.fusions
+    assert [len(stage.members) for stage in found] == [5], net.prepared.fusions  # with a copy of x
     x = reals(1, 8, size, size, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
     error = np.abs(net(x) - expected).max() / np.abs(expected).max()
@@ -96,7 +96,7 @@ def test_divisions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare.prepare(graph, target=target), options, "timed", flags=QUICK
     )
     timed = [group for group in net.prepared.fusion_groups if group.measured]
-    assert timed
+    assert timed or any(its.refusal.startswith("measured") for its in net.prepared.fusions)
     found = [its.internal for its in net.code.placed.program.stages if isinstance(its, RowFusion)]
     assert len(found) == sum(group.done for group in timed)
     x = reals(1, 8, 21, 21, seed=9)
@@ -198,6 +198,76 @@ def test_other_rows(
     x = reals(*shape, seed=9)
     expected = reference.run(graph, {"x": x})["y"]
     np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+
+
+FILTERS = {
+    "w": reals(8, 8, 3, 3, seed=1) / 4, "v": reals(8, 8, 3, 3, seed=2) / 4,
+    "u": reals(8, 8, 1, 1, seed=3), "t": reals(8, 8, 1, 1, seed=4),
+}  # fmt: skip
+MATRICES = {"m": reals(8, 24, seed=4), "n": reals(24, 8, seed=6), "scale": reals(24)}
+SEVERAL_READERS = {
+    "residual": (
+        [node("Conv", "x u", "a"), node("Conv", "a w", "b", pads=[1, 1, 1, 1]),
+         node("Relu", "b", "c"), node("Conv", "c v", "d", pads=[1, 1, 1, 1]),
+         node("Add", "d a", "e"), node("Conv", "e w", "f", pads=[1, 1, 1, 1]),
+         node("Add", "f e", "g"), node("Conv", "g t", "y")],
+        [1, 8, 19, 11], FILTERS, 4,
+    ),
+    "branches": (
+        [node("Conv", "x w", "a", pads=[1, 1, 1, 1]), node("Conv", "a v", "b", pads=[1, 1, 1, 1]),
+         node("MaxPool", "a", "p", kernel_shape=[5, 5], pads=[2, 2, 2, 2]),
+         node("Conv", "a u", "q"), node("Add", "b p", "c"), node("Add", "c q", "d"),
+         node("Conv", "d t", "y", strides=[2, 2])],
+        [1, 8, 19, 11], FILTERS, 4,
+    ),
+    "gate": (
+        [node("Conv", "x w", "a", pads=[1, 1, 1, 1]), node("Conv", "a v", "b", pads=[1, 1, 1, 1]),
+         node("Sigmoid", "b", "g"), node("Mul", "a g", "c"), node("Conv", "c u", "y")],
+        [1, 8, 19, 11], FILTERS, 3,
+    ),
+    "layer norm": (
+        [node("MatMul", "x m", "a"), node("LayerNormalization", "a scale", "b", axis=-1),
+         node("Add", "a b", "c"), node("MatMul", "c n", "y")],
+        [1, 37, 8], MATRICES, 4,
+    ),
+    "softmax": (
+        [node("MatMul", "x m", "a"), node("Softmax", "a", "b", axis=-1),
+         node("MatMul", "b n", "y")],
+        [1, 37, 8], MATRICES, 4,
+    ),
+}  # fmt: skip
+
+
+def run_by_rows(
+    case: tuple[list[Any], list[int], dict[str, np.ndarray], int], threads: int,
+    folder: Path, patch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Compare a network with its reference; rings have room for what waits, and nothing else."""
+    assume_all_rates(folder / "cache", patch)
+    fuse_rows_everywhere(patch)
+    patch.setattr(row_fusion_stages, "RING", 0)
+    nodes, shape, weights, inside = case
+    network = network_of(read(model(nodes, {"x": shape}, {"y": None}, weights)), threads)
+    found = [its for its in network.code.placed.program.stages if isinstance(its, RowFusion)]
+    assert sum(len(its.internal) for its in found) == inside, network.prepared.fusions
+    x = reals(*shape, seed=9)
+    expected = reference.run(network.prepared.graph, {"x": x})["y"]
+    np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+
+
+def test_a_tensor_that_several_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two filters, a pool and a sum read, each some rows later, waits for the last."""
+    run_by_rows(SEVERAL_READERS["branches"], 3, tmp_path, monkeypatch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("case", SEVERAL_READERS)
+def test_tensors_that_several_read(
+    case: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums with what layers began with, gates, and loops that read a row several times."""
+    run_by_rows(SEVERAL_READERS[case], threads, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(20))
