@@ -16,6 +16,7 @@ from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
+from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
@@ -84,7 +85,8 @@ def calls_of(
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(code.schedule.parallel)
         at = layers.place(layer, source, constants[layer.weights]) if fixed else None
-        calls[spot] = LayerCall(layer, source, code.schedule, at, shared)
+        own = replace(layer, problem=code.problem)
+        calls[spot] = LayerCall(own, source, code.schedule, at, shared)
     return calls
 
 
@@ -111,14 +113,14 @@ class LayerCode:
         In a row fusion it makes ``height`` rows at a time. Raises UnsupportedError for a schedule
         that cannot.
         """
-        schedule = plain(schedule)
+        schedule, problem = plain(schedule), layer.problem
         if height:
-            rows = placed.rows_of(layer.output)
+            rows, problem = placed.rows_of(layer.output), packed_before(problem)
             schedule = by_rows(schedule, row_dim(layer, rows) if rows else "", height)
         elif alone:
             schedule = serial(schedule)
         strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
-        return cls(layer.problem, schedule, strides, adds, bool(height))
+        return cls(problem, schedule, strides, adds, bool(height))
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -131,6 +133,13 @@ class LayerCode:
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
         options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
         return lower_problem(self.problem, self.schedule, threads, options)
+
+
+def packed_before(problem: Problem) -> Problem:
+    """Return the problem whose second operand is packed before a call; others as they are."""
+    if not isinstance(problem, Matmul) or problem.constant:
+        return problem
+    return problem.with_(constant="a" if problem.w_is_a else "b")
 
 
 def refuse_code(

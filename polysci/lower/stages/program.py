@@ -118,7 +118,9 @@ class StageLowering:
                 sizes["workspace"] = call.source.workspace
             for use, size in sizes.items():
                 own = round_up(size) * self.threads if spot[0] in self.shares.split else size
-                self.scratch |= {scratch_name(spot, use): (own, spot)} if size else {}
+                fused = isinstance(program.stages[spot[0]], RowFusion)
+                user = (spot[0], 0) if fused else spot
+                self.scratch |= {scratch_name(spot, use): (own, user)} if size else {}
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
@@ -325,8 +327,11 @@ class StageLowering:
         return replace(turns, kind=LoopKind.PARALLEL) if self.threads > 1 else turns
 
     def row_fusion(self, at: int, stage: RowFusion) -> Statements:
-        """Return the call of a function that runs the members of a row fusion in turns."""
-        fusion = self.row_fusions[at]
+        """Return the call of a function that runs the members of a row fusion in turns.
+
+        Weights that are computed are packed before it.
+        """
+        fusion, packing = self.row_fusions[at], Statements()
         self.pointers |= fusion.pointers()
         for inside, member in enumerate(stage.members):
             if isinstance(member, LoopStage):
@@ -337,9 +342,10 @@ class StageLowering:
                 )  # fmt: skip
                 fusion.calls_to[inside] = Invoke(rows.symbol, operands)
             else:
+                packing += self.pack_weights((at, inside), self.calls[at, inside], ZERO)
                 fusion.calls_to[inside] = self.call_primitive((at, inside))
         self.functions += fusion.functions(self.arena.offsets)
-        return [Invoke(fusion.symbol, (Named("m"),))]
+        return [*packing, Invoke(fusion.symbol, (Named("m"),))]
 
     def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
         """Return the call of a primitive, once or once a copy."""

@@ -99,7 +99,7 @@ class RowLinks:
         if self.placed.rows_of(reader.output) is None:
             return "it has no rows"
         if isinstance(reader, LayerStage):
-            if reader.y.step or reader.stack or reader.w:
+            if reader.y.step or reader.stack:
                 return "it writes part of a tensor"
             if name in self.placed.buffers_of((reader.weights,)):
                 return "the layer needs all of it as weights"

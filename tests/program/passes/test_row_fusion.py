@@ -204,6 +204,7 @@ FILTERS = {
     "w": reals(8, 8, 3, 3, seed=1) / 4, "v": reals(8, 8, 3, 3, seed=2) / 4,
     "u": reals(8, 8, 1, 1, seed=3), "t": reals(8, 8, 1, 1, seed=4),
 }  # fmt: skip
+SQUARES = {name: reals(8, 8, seed=at) for at, name in enumerate("qkvo")}
 MATRICES = {"m": reals(8, 24, seed=4), "n": reals(24, 8, seed=6), "scale": reals(24)}
 SEVERAL_READERS = {
     "residual": (
@@ -234,6 +235,13 @@ SEVERAL_READERS = {
         [node("MatMul", "x m", "a"), node("Softmax", "a", "b", axis=-1),
          node("MatMul", "b n", "y")],
         [1, 37, 8], MATRICES, 4,
+    ),
+    "attention": (
+        [*(node("MatMul", f"x {name}", f"x{name}") for name in "qkv"),
+         node("Transpose", "xk", "kt", perm=[0, 2, 1]), node("MatMul", "xq kt", "s"),
+         node("Mul", "s third", "t"), node("Softmax", "t", "a", axis=-1),
+         node("MatMul", "a xv", "z"), node("MatMul", "z o", "p"), node("Add", "p x", "y")],
+        [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 7,
     ),
 }  # fmt: skip
 
