@@ -110,10 +110,12 @@ class LayerCode:
     ) -> Self:  # fmt: skip
         """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
-        In a row fusion it makes ``height`` rows at a time. Raises UnsupportedError for a schedule
-        that cannot.
+        In a row fusion it makes ``height`` rows at a time; of a stack whole products. Raises
+        UnsupportedError for a schedule that cannot.
         """
         schedule, problem = plain(schedule), layer.problem
+        if layer.stack and height:
+            height, alone = 0, True
         if height:
             rows, problem = placed.rows_of(layer.output), packed_before(problem)
             schedule = by_rows(schedule, row_dim(layer, rows) if rows else "", height)
@@ -159,30 +161,38 @@ def refuse_code(
 
 def price_rows(
     layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int,
-    predict: Callable[[Problem, Schedule], RowCode],
+    predict: Callable[[Problem, Schedule, bool], RowCode],
 ) -> RowCode | str:  # fmt: skip
     """Return what is predicted of a layer's code that makes ``height`` rows at a time.
 
     Or why there is no such code. ``predict`` is ``predict_rows`` in some context.
     """
     try:
-        rows = LayerCode.of(layer, placed, schedule, height).schedule
-        return predict(layer.problem, rows)
+        if not layer.stack:
+            rows = LayerCode.of(layer, placed, schedule, height).schedule
+            return predict(layer.problem, rows, True)
+        one, count = predict(layer.problem, plain(schedule), False), len(layer.stack)
+        return RowCode(1, count * one.seconds, count * one.least)
     except PolysciError as error:
         return str(error)
 
 
-def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
-    """Return what is predicted of a schedule that goes by rows, which threads share.
+def predict_rows(
+    problem: Problem, schedule: Schedule, by_rows: bool, context: Context
+) -> RowCode:  # fmt: skip
+    """Return what is predicted of a schedule; if it goes by rows, of one whose rows threads share.
 
     Raises PolysciError where it has no code.
     """
-    outer, *inner = schedule.nest
-    assert isinstance(outer, Loop)
-    shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
-    seconds = algorithm_of(shared).predict_seconds(problem, context, shared)
+    step = 1
+    if by_rows:
+        outer, *inner = schedule.nest
+        assert isinstance(outer, Loop)
+        step = outer.step
+        schedule = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+    seconds = algorithm_of(schedule).predict_seconds(problem, context, schedule)
     least = 1e-9 * problem.flops / (context.peak * context.threads)
-    return RowCode(outer.step, seconds, least)
+    return RowCode(step, seconds, least)
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:

@@ -292,9 +292,9 @@ def setting_of(
     costs = FusionCosts(options.rates, options.target, options.threads)
 
     @cache
-    def predict(problem: Problem, schedule: Schedule) -> RowCode:
+    def predict(problem: Problem, schedule: Schedule, by_rows: bool) -> RowCode:
         context = context_of(problem, options.threads, options.target, machine=options.rates)
-        return predict_rows(problem, schedule, context)
+        return predict_rows(problem, schedule, by_rows, context)
 
     price = partial(price_rows, predict=predict)
     refusal = "groups of work-items compute one layer each" if has_groups(options.target) else ""

@@ -101,11 +101,10 @@ class RowFusionLowering:
 
     def step(self, inside: int) -> int:
         """Rows that a member makes at a time."""
-        call, member = self.calls.get(inside), self.stage.members[inside]
+        member = self.stage.members[inside]
         if isinstance(member, LoopStage):
             return rows_of_loops(self.placed, member)
-        assert call is not None
-        return call.schedule.loops[0].step
+        return 1 if member.stack else self.calls[inside].schedule.loops[0].step
 
     def row_bytes(self, inside: int) -> int:
         value = self.placed.program.values[self.stage.members[inside].output]
@@ -121,10 +120,18 @@ class RowFusionLowering:
         return round_up(size) + arrays.ALIGNMENT
 
     @property
-    def work_bytes(self) -> int:
-        """The bytes of packed copies, for a thread."""
+    def packed_at(self) -> int:
+        """The bytes of packed copies, for a thread; behind them lie weights that it packs."""
         most = max((call.source.workspace for call in self.calls.values()), default=0)
         return round_up(most)
+
+    @property
+    def work_bytes(self) -> int:
+        """The bytes that a thread needs besides rings."""
+        packed = [
+            call.source.packed for call in self.calls.values() if call.packs and call.layer.copies
+        ]
+        return self.packed_at + round_up(max(packed, default=0))
 
     def memory(self) -> dict[str, int]:
         """Return the bytes of rings and of packed copies, by their names in the arena."""

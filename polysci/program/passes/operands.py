@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Self
+from typing import Final, Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
@@ -16,6 +16,8 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
 from polysci.program.stages import LayerStage, LoopStage, Window
+
+MATRIX: Final = 2  # the last axes of a stack of matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +160,30 @@ def _layer_windows(
 ) -> Iterator[RowWindow | None]:
     """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
     if layer.x.tensor == tensor:
-        yield _layer_rows(layer, source, result)
+        rows = _stack_rows if layer.stack else _layer_rows
+        yield rows(layer, source, result)
     if layer.residual == tensor:
         yield RowWindow(1, 0, 0, source.height) if source == result else None
     if tensor in (layer.weights, layer.bias):
         yield None
+
+
+def products_of_rows(layer: LayerStage, result: Rows) -> int:
+    """Return how many products of a stack make a row of its result; 0 if they take no turns."""
+    count, over = divmod(len(layer.stack), result.height)
+    inner = result.axis < len(result.shape) - MATRIX
+    in_turns = not over and inner and all(
+        places[result.axis] == at // count for at, places in enumerate(layer.stack)
+    )  # fmt: skip
+    return count if in_turns else 0
+
+
+def _stack_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
+    """Return a row for each row where both are matrices of a stack, as many; else None."""
+    behind = len(source.shape) - source.axis
+    same = behind == len(result.shape) - result.axis and source.height == result.height
+    matrices = behind > MATRIX and products_of_rows(layer, result) > 0
+    return RowWindow(1, 0, 0, source.height) if same and matrices else None
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:

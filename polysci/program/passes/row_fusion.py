@@ -369,7 +369,7 @@ class _RowFuser:
     def alone(self, member: Member) -> float:
         """Return the predicted seconds of a stage by itself."""
         if isinstance(member, LayerStage):
-            return self.setting.seconds[member.problem.key]
+            return self.setting.seconds[member.problem.key] * max(1, len(member.stack))
         return self.loop(member, ())
 
     def loop(self, member: LoopStage, without: Collection[str]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import RowWindow
+from polysci.program.passes.operands import Rows, RowWindow, products_of_rows
 from polysci.program.passes.row import Fusion
 from polysci.program.passes.row_turns import buffers_read, window_of
 from polysci.program.stages import LayerStage, LoopStage, Stage
@@ -87,7 +87,7 @@ class RowLinks:
         whole = place.strides[rows.axis] * rows.height == prod(rows.shape)
         if place.buffer != name or place.first or place.step or not whole:
             return "it is part of another tensor"
-        if isinstance(maker, LayerStage) and (maker.y.step or maker.stack):
+        if isinstance(maker, LayerStage) and (maker.y.step or not makes_rows(maker, rows)):
             return "it is part of another tensor"
         if len(self.makers[name]) > 1:
             return "another stage changes it"
@@ -96,10 +96,11 @@ class RowLinks:
 
     def refuse_read(self, name: str, reader: Member) -> str:
         """Return why a stage cannot read rows of a tensor as they are made; empty if it can."""
-        if self.placed.rows_of(reader.output) is None:
+        rows = self.placed.rows_of(reader.output)
+        if rows is None:
             return "it has no rows"
         if isinstance(reader, LayerStage):
-            if reader.y.step or reader.stack:
+            if reader.y.step or not makes_rows(reader, rows):
                 return "it writes part of a tensor"
             if name in self.placed.buffers_of((reader.weights,)):
                 return "the layer needs all of it as weights"
@@ -141,3 +142,8 @@ class RowLinks:
                 stage = pending.pop()
                 ordered.setdefault(id(stage), stage)
         return tuple(ordered.values())
+
+
+def makes_rows(layer: LayerStage, rows: Rows) -> bool:
+    """Return whether a layer can make rows of its result in turns."""
+    return not layer.stack or products_of_rows(layer, rows) > 0

@@ -204,6 +204,24 @@ FILTERS = {
     "w": reals(8, 8, 3, 3, seed=1) / 4, "v": reals(8, 8, 3, 3, seed=2) / 4,
     "u": reals(8, 8, 1, 1, seed=3), "t": reals(8, 8, 1, 1, seed=4),
 }  # fmt: skip
+
+
+def heads() -> list[Any]:
+    """Attention of two heads."""
+    split = [
+        part for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3]))
+        for part in (node("MatMul", f"x {name}", f"x{name}"),
+                     node("Reshape", f"x{name} split", f"y{name}"),
+                     node("Transpose", f"y{name}", f"z{name}", perm=perm))
+    ]  # fmt: skip
+    return [
+        *split, node("MatMul", "zq zk", "s"), node("Softmax", "s", "a", axis=-1),
+        node("MatMul", "a zv", "z"), node("Transpose", "z", "t", perm=[0, 2, 1, 3]),
+        node("Reshape", "t whole", "p"), node("MatMul", "p o", "y"),
+    ]  # fmt: skip
+
+
+HEADS = {"split": np.array([0, 0, 2, 4]), "whole": np.array([0, 0, 8])}
 SQUARES = {name: reals(8, 8, seed=at) for at, name in enumerate("qkvo")}
 MATRICES = {"m": reals(8, 24, seed=4), "n": reals(24, 8, seed=6), "scale": reals(24)}
 SEVERAL_READERS = {
@@ -243,6 +261,8 @@ SEVERAL_READERS = {
          node("MatMul", "a xv", "z"), node("MatMul", "z o", "p"), node("Add", "p x", "y")],
         [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 7,
     ),
+    "heads": (heads(), [1, 37, 8], {**SQUARES, **HEADS}, 5),
+    "heads of images": (heads(), [2, 37, 8], {**SQUARES, **HEADS}, 5),
 }  # fmt: skip
 
 
@@ -266,6 +286,11 @@ def run_by_rows(
 def test_a_tensor_that_several_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What two filters, a pool and a sum read, each some rows later, waits for the last."""
     run_by_rows(SEVERAL_READERS["branches"], 3, tmp_path, monkeypatch)
+
+
+def test_products_of_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every thread packs what the head that it computes multiplies by."""
+    run_by_rows(SEVERAL_READERS["heads"], 3, tmp_path, monkeypatch)
 
 
 @pytest.mark.exhaustive

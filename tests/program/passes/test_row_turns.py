@@ -69,7 +69,7 @@ def some_turns(random: np.random.Generator) -> RowTurns:
 def test_rows_that_wait_have_room(seed: int) -> None:
     """Every thread's share of rows, from any row on."""
     random = np.random.default_rng(seed)
-    for _ in range(8):
+    for _ in range(6):
         turns = some_turns(random)
         assert turns.in_step
         held = turns.held()
