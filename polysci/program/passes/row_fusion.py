@@ -300,6 +300,8 @@ class _RowFuser:
         height, work = HEIGHTS[0], self.work(run, HEIGHTS[0])
         pruned = not wanted and costs.bound(work) + costs.hurdle(work) >= work.alone
         for other in () if pruned else HEIGHTS[1:]:
+            if any(isinstance(self.code(layer, other), str) for layer in layers):
+                continue
             height, work = min(
                 (height, work), (other, self.work(run, other)),
                 key=lambda its: costs.together(its[1]),
