@@ -1,7 +1,8 @@
 """Stages that run together, some rows at a time: what is read, what is refused, and the results."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +374,52 @@ def test_no_loop_over_rows() -> None:
     for text in ("k:64 > brgemm_avx512_f32_7x64", "t:16 winograd(4) > brgemm_avx512_f32_16x32"):
         with pytest.raises(UnsupportedError, match="no loop over rows"):
             by_rows(schedule.parse(text), "p", 2)
+
+
+def cheapest_of_all(chain: Chain, together: Mapping[tuple[str, ...], float]) -> float:
+    """Return the least seconds of all divisions; ``together`` are those of runs, by what is inside.
+
+    Stages by themselves are free.
+    """
+    ends, names = range(1, len(chain.members)), [member.output for member in chain.members]
+    divisions = (
+        pairwise([0, *inner, len(names)])
+        for count in range(len(names)) for inner in combinations(ends, count)
+    )  # fmt: skip
+    return min(
+        sum(together.get(tuple(names[start : end - 1]), np.inf) for start, end in division)
+        for division in divisions
+    )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(5))
+def test_the_division_is_the_cheapest_of_all(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all ways to divide stages, whatever runs cost; one result alone leaves each run."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
+    fuse_rows_everywhere(monkeypatch)
+    random = np.random.default_rng(seed)
+    monkeypatch.setattr(FusionCosts, "together", lambda *_: -float(random.uniform(1, 2)))
+    monkeypatch.setattr(FusionCosts, "bound", lambda *_: -2.0)
+    monkeypatch.setattr(FusionCosts, "hurdle", lambda *_: 0.0)
+    monkeypatch.setattr(FusionCosts, "loop", lambda *_: 0.0)
+    nodes, shape, weights, _ = SEVERAL_READERS["residual"]
+    graph = simplify(read(model(nodes, {"x": shape}, {"y": None}, weights)))
+    options = prepare.PlanOptions("estimate", 1, "f32", "direct", detect("portable"))
+    prepared = prepare.prepare(graph, target=options.target)
+    schedules = {
+        key: its.schedule for key, its in prepare.search_schedules(prepared, options).items()
+    }
+    setting = prepare.setting_of(schedules, dict.fromkeys(schedules, 0.0), options)
+    space, readers = fuse_rows(prepared.placed, setting), prepared.placed.program.readers()
+    together = {inside: its.together for inside, its in space.groups.items() if not its.refusal}
+    assert space.chains and len(together) > 3
+    for chain in space.chains:
+        found = sum(together[its.internal] for its in chain.fusions(0))
+        assert np.isclose(found, cheapest_of_all(chain, {(): 0.0, **together}))
+        for fusion in chain.fusions(0):
+            assert all(
+                reader in fusion.members for name in fusion.internal for reader in readers[name]
+            )
