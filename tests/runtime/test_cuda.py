@@ -194,7 +194,9 @@ class TestCompiled:
     )
     def test_tiles_spill_nothing(self, kernel: Microkernel, architecture: str) -> None:
         layer, schedule = case_of(kernel)
-        source = emit(parse_problem(layer), parse(f"{schedule} > {kernel}"), 3)
+        dtype = "int8" if kernel.compute.startswith("i") else "f32"
+        problem = parse_problem(layer, dtype=dtype)
+        source = emit(problem, parse(f"{schedule} > {kernel}"), 3)
         assert not spilled(Cuda(architecture), source.file)
 
 

@@ -32,6 +32,7 @@ from tests.support.cuda_emulation import (
 from tests.support.device_cases import (
     LAYERS,
     WARPS,
+    WHOLE,
     check_device_layer,
     integers,
     recurrent,
@@ -92,6 +93,16 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
     schedule = parse("npq:16@by k:16@bx c:8 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_cuda4_f32_4x4")
     with emulated() as backend:
         check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at > 0))
+             for at, case in enumerate(WHOLE)],
+)  # fmt: skip
+def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
+    text, layout, dtype, words = case
+    with emulated() as backend:
+        check_schedule(parse_problem(text, layout, dtype), parse(words.format("cuda")), backend)
 
 
 @pytest.mark.sampled(every=3)

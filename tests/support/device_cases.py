@@ -36,6 +36,15 @@ WARPS = (
      "crs:32@by k:32@bx pqn:16 copy(A,B)x3|swizzle crs:16@ty k:32@tx > mma_cuda80_bf16_16x32"),
 )  # fmt: skip
 
+# Layers of 8 bits that work-items compute on their own: layer, layout, types, schedule.
+WHOLE = (
+    ("mb1ic6ih9oc20oh9kh3ph1", "nhwc", "u8:s8:u8", "n* pack(A) p k:4 > brgemm_{}4_i16_9x4"),
+    ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "s8:s8:s8", "n* pack(A) p:2 k:4 > brgemm_{}4_i16_8x4"),
+    ("mb1ic5ih7oc20oh7kh3ph1", "nhwc", "s8:s8:s32", "p* q:4 k:8 > brgemm_{}4_i16_4x8"),
+    ("g8mb1ic8ih10oc8oh10kh3ph1", "nhwc", "u8:s8:s8", "p* g:4 q > depthwise_{}4_i16_2x4"),
+    ("g2mb1ic8ih6oc40kh1", "nchw", "u8:s8:s32", "g* pack(A) p:2 k:4 > brgemm_{}4_i16_12x4"),
+)  # fmt: skip
+
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Small integers, whose sums are exact."""
@@ -48,10 +57,10 @@ def check_device_layer(problem: Problem, words: str, backend: str) -> None:
     primitive = load_primitive(problem, emit(problem, schedule), 1, backend=backend)
     arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
     inputs = arrays.inputs
-    packed = primitive.pack_weights(inputs["w"])
+    packed = primitive.pack_weights(inputs["w"], arrays.x_zero or 0)
     fused = {name: inputs[name] for name in ("bias", "residual", "clamp")}
     for variant, own in (("plain", {}), ("fused", fused)):
-        result = primitive(inputs["x"], packed, **own)
+        result = primitive(inputs["x"], packed, scales=arrays.scales, **own)
         if problem.activation:
             expected = arrays.fused if own else arrays.plain
             assert np.allclose(result, expected, rtol=1e-5, atol=1e-5)

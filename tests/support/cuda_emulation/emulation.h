@@ -75,6 +75,13 @@ static inline float __int_as_float(int bits)
     return x;
 }
 
+static inline int __float_as_int(float x)
+{
+    int bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static inline float ps_half_value(uint16_t bits)
 {
     _Float16 x;
