@@ -166,6 +166,8 @@ def computes(x: str, family: str) -> tuple[str, ...]:
         return ("f32",) if x == "f32" else ()
     if family == "stacked":
         return ("i8",) if DTYPES[x].integer else ()
+    if family == "fma" and DTYPES[x].integer:
+        return ("i8",)
     if DTYPES[x].integer:
         return ("i8", "i16") if family == "brgemm" else ("i16",)
     return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)

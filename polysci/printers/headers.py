@@ -85,9 +85,11 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     names = ["scalar", *[numbers] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
     matrices = unit.compute in isa.matrices
     names.append(f"sum_{COMPUTES[unit.compute].sum}")
-    kind = unit.compute if whole else "f32"
-    names += ["dot_narrow" if matrices else f"dot_{kind}", f"a_{kind}_{way}"]
+    kind, words = unit.compute if whole else "f32", unit.compute == "i8"
+    names.append("dot_narrow" if matrices else f"dot_{kind}")
+    names += ["words"] if words else [f"a_{kind}_{way}"]
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
+    names += ["group_i8"] * words
     names += ["gaps", "swapped", "stencil", "group"] * (not whole)
     names += [*["reading"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]

@@ -33,6 +33,7 @@ from tests.support.device_cases import (
     LAYERS,
     WARPS,
     WHOLE,
+    WORDS,
     check_device_layer,
     integers,
     recurrent,
@@ -96,8 +97,8 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at > 0))
-             for at, case in enumerate(WHOLE)],
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != len(WHOLE)))
+             for at, case in enumerate((*WHOLE, *WORDS))],
 )  # fmt: skip
 def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
     text, layout, dtype, words = case

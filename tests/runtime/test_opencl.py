@@ -28,6 +28,7 @@ from tests.network.test_whole_models import MODELS, arrays_for
 from tests.support.device_cases import (
     LAYERS,
     WHOLE,
+    WORDS,
     check_device_layer,
     integers,
     long_steps,
@@ -124,7 +125,7 @@ def test_parts_are_exact(case: tuple[str, str, str], target: Target) -> None:
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at > 0))
-             for at, case in enumerate(WHOLE)],
+             for at, case in enumerate((*WHOLE, *WORDS))],
 )  # fmt: skip
 def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str], target: Target) -> None:
     text, layout, dtype, words = case

@@ -45,6 +45,24 @@ WHOLE = (
     ("g2mb1ic8ih6oc40kh1", "nchw", "u8:s8:s32", "g* pack(A) p:2 k:4 > brgemm_{}4_i16_12x4"),
 )  # fmt: skip
 
+# Tiles of groups that multiply words of four 8-bit numbers.
+WORDS = (
+    ("mb1ic16ih7oc20oh7kh3ph1", "nhwc", "u8:s8:u8",
+     "npq:16@by k:16@bx c:16 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+    ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "s8:s8:s8",
+     "npq:8@by k:16@bx c:8 copy(A,B) npq:2@ty k:8@tx > fma_{}4_i8_2x8"),
+    ("mb1ic3ih7oc5oh7kh3ph1", "nhwc", "u8:s8:s8",
+     "npq:8@by k:8@bx rsc:12 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+    ("mm:13x21x17 b=constant", "nhwc", "s8:s8:s32",
+     "i:8@by j:8@bx k:8 copy(A,B)x2 i:4@ty j:4@tx > fma_{}4_i8_4x4"),
+    ("mm:3:13x21x17 b=constant", "nhwc", "u8:s8:u8",
+     "i:8@by j:8@bx k:8 copy(A,B)x2 i:4@ty j:4@tx > fma_{}4_i8_4x4"),
+    ("g2mb1ic8ih6oc40kh1", "nhwc", "u8:s8:s32",
+     "npq:4@by k:16@bx c:4 copy(A,B)+4 npq:2@ty k:8@tx > fma_{}4_i8_2x8"),
+    ("conv1d mb2ic5iw11oc6kw3pw1", "nchw", "s8:s8:u8",
+     "nq:8@by k:8@bx sc:8 copy(A,B)x2 nq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+)  # fmt: skip
+
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Small integers, whose sums are exact."""

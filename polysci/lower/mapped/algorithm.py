@@ -42,6 +42,7 @@ from polysci.lower.mapped.quantities import compulsory, fetched
 from polysci.lower.mapped.reading import ReadingNest
 from polysci.lower.mapped.warp_counts import counts_of
 from polysci.numerics.arrays import Doubles
+from polysci.numerics.dtypes import COMPUTES
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.contraction import Contraction, columns_of
@@ -55,7 +56,7 @@ from polysci.text.tables import bytes_text, pairs, time_text
 ITEMS: Final = (32, 64, 128, 256)  # of groups
 SIDES: Final = (16, 32, 64, 128)  # of tiles
 WARP_SIDES: Final = (*SIDES, 256)  # of tiles that warps share
-DEPTHS: Final = (4, 8, 16, 32)
+DEPTHS: Final = (4, 8, 16, 32)  # words of 8-bit numbers
 WARP_DEPTHS: Final = (16, 32, 64)
 COPIES: Final = (Copy(2, 4),)  # lines stay aligned to vectors
 WARP_COPIES: Final = tuple(Copy(stages, swizzle=True) for stages in (2, 3, 4))
@@ -117,7 +118,8 @@ class MappedGroups(Algorithm[MappedPlan]):
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
         work = counted_work(plan, context.machine)
-        machine = replace(context.machine, peak=context.machine.peak * work.speed)  # of its kernel
+        speed = work.speed * plan.word  # of its kernel
+        machine = replace(context.machine, peak=context.machine.peak * speed)
         whole = replace(context, threads=context.target.cores, machine=machine)
         return MappedExplanation(replace(request, context=whole), plan, work, context)
 
@@ -178,7 +180,8 @@ def _sizes_of(
 ) -> tuple[Sequence[int], Sequence[int], Sequence[Copy]]:
     """Return the sides of tiles, the lengths of steps and the copies that are tried."""
     if kernel.items == 1:
-        return SIDES, DEPTHS, COPIES
+        word = COMPUTES[kernel.compute].vnni_factor
+        return SIDES, [word * depth for depth in DEPTHS], COPIES
     several = isa_of(kernel.isa).copies_async
     return WARP_SIDES, WARP_DEPTHS, WARP_COPIES if several else WARP_COPIES[:1]
 
@@ -249,7 +252,9 @@ def work_of(plan: MappedPlan, machine: Machine) -> GroupWork:
     work = GroupWork(
         groups=plan.groups, items=plan.items, sums=kernel.rows * kernel.cols // kernel.items,
         factors=kernel.rows + kernel.cols, rows=kernel.rows, vectors=kernel.vecs,
-        steps=plan.steps * prod(dim.extent for dim in plan.around), depth=plan.depth,
+        steps=plan.steps * prod(dim.extent for dim in plan.around),
+        depth=plan.depth // plan.word,
+        speed=machine.coefficient("speed_words") if plan.word > 1 else 1.0,
         copies=a + b, copied=a * plan.contraction.a.bytes + b * plan.factor_bytes,
         waits=2 if plan.copy and plan.stages == 1 else 1,
         shared=plan.factor_bytes * sum(plan.shared_elements),

@@ -82,14 +82,15 @@ class OwnTile:
     def sums(self, stage: Index) -> Invoke:
         plan = self.plan
         factors = (
-            Address(Named(lines.name), stage * lines.size + Variable(own))
+            Address(Named(lines.name), stage * lines.size + Variable(own) * lines.word)
             for lines, own in ((plan.lines_of_a, "own_row"), (plan.lines_of_b, "own_column"))
         )
         lengths = (plan.lines_of_a.length, plan.lines_of_b.length)
         operands: tuple[Value, ...] = (
-            Named("acc"), Named("t"), *factors, plan.depth, *lengths, self.vectors_apart
+            Named("acc"), Named("t"), *factors, plan.depth // plan.word, *lengths,
+            self.vectors_apart,
         )  # fmt: skip
-        return Invoke("ps_run_lines", operands)
+        return Invoke("ps_run_words" if plan.word > 1 else "ps_run_lines", operands)
 
 
 @dataclass(frozen=True, slots=True)

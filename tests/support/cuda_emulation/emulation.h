@@ -60,6 +60,7 @@ extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWrit
 #define ps_mma(low, high, a, b) emu::mma(low, high, a, b, PS_X_NAME, __LINE__)
 #define ps_load_matrices(to, row) emu::load_matrices(to, row, false, __LINE__)
 #define ps_load_columns(to, row) emu::load_matrices(to, row, true, __LINE__)
+#define ps_dot_word(a, b, sum) emu::dot_word(a, b, sum, PS_X_SIGNED)
 #define ps_copy_async emu::copy_async
 #define ps_commit emu::commit
 #define ps_await emu::await
@@ -247,6 +248,16 @@ void mma(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, const char
                         half_of(right.b[k / 8], k % 2, bf16);
             }
         }
+}
+
+/* The four products of 8-bit numbers of two words: PTX ISA, dp4a. */
+static inline int32_t dot_word(uint32_t a, int32_t b, int32_t sum, bool is_signed)
+{
+    for (int at = 0; at < 32; at += 8) {
+        const int32_t left = is_signed ? (int8_t)(a >> at) : (uint8_t)(a >> at);
+        sum = (int32_t)((uint32_t)sum + (uint32_t)(left * (int8_t)(b >> at)));
+    }
+    return sum;
 }
 
 template <class To, class From>
