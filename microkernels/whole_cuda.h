@@ -59,17 +59,29 @@ PS_INLINE ps_int ps_load_s8(const int8_t *p, int lanes) { PS_EACH_WHOLE(i < lane
         if (i < lanes)                                                                             \
     p[i] = value
 PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes) { PS_STORE_WHOLE(x.lane[i]); }
-PS_SMALL int32_t ps_within(int32_t x, int32_t least, int32_t most)
+/* Two or four numbers at once, where they lie in one word. */
+PS_INLINE void ps_store_bytes(uint8_t *p, ps_int x, int lanes)
 {
-    return x < least ? least : x > most ? most : x;
+    const uint32_t pair = (uint8_t)x.lane[0] | (uint32_t)(uint8_t)x.lane[1] << 8;
+    if (lanes == 4 && (uintptr_t)p % 4 == 0)
+        *(uint32_t *)p = pair | (uint32_t)(uint8_t)x.lane[2] << 16 | (uint32_t)x.lane[3] << 24;
+    else if (lanes == 2 && (uintptr_t)p % 2 == 0)
+        *(uint16_t *)p = (uint16_t)pair;
+    else {
+        PS_STORE_WHOLE((uint8_t)x.lane[i]);
+    }
+}
+PS_SMALL ps_int ps_all_within(ps_int x, int32_t least, int32_t most)
+{
+    return ps_int_min(ps_int_max(x, ps_int_splat(least)), ps_int_splat(most));
 }
 PS_INLINE void ps_store_u8(uint8_t *p, ps_int x, int lanes) /* saturated */
 {
-    PS_STORE_WHOLE((uint8_t)ps_within(x.lane[i], 0, UINT8_MAX));
+    ps_store_bytes(p, ps_all_within(x, 0, UINT8_MAX), lanes);
 }
 PS_INLINE void ps_store_s8(int8_t *p, ps_int x, int lanes) /* saturated */
 {
-    PS_STORE_WHOLE((int8_t)ps_within(x.lane[i], INT8_MIN, INT8_MAX));
+    ps_store_bytes((uint8_t *)p, ps_all_within(x, INT8_MIN, INT8_MAX), lanes);
 }
 
 /* Lanes of 16-bit pairs: the sum of both products, added to z. */

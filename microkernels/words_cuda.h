@@ -7,6 +7,17 @@ PS_INLINE void ps_copy_word(ps_rows *to, const ps_x *from, int real, int32_t zer
 {
     *(uint32_t *)to = real ? *(const uint32_t *)from : (uint8_t)zero * 0x01010101u;
 }
+/* Four words of `zero`. */
+PS_SMALL uint4 ps_filled(int32_t zero)
+{
+    const uint32_t word = (uint8_t)zero * 0x01010101u;
+    return uint4{word, word, word, word};
+}
+/* 16 bytes of x; `zero` in all places where they are not real. */
+PS_INLINE void ps_copy_chunk_filled(ps_rows *to, const ps_x *from, int real, int32_t zero)
+{
+    *(uint4 *)to = real ? *(const uint4 *)from : ps_filled(zero);
+}
 /* Words of neighbouring columns, PS_LANES of them. */
 PS_INLINE void ps_copy_words(ps_columns *to, const ps_b *from)
 {

@@ -61,7 +61,7 @@ class Unit:
         wide = {"i16": _S16}.get(self.compute, F32)
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
-        b = x if self.matrices else b
+        b = x if self.matrices and not sums.integer else b
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
             "ps_shared": b, "ps_rows": x, "ps_columns": b, "ps_bias": sums,

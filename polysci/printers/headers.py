@@ -86,15 +86,21 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     matrices = unit.compute in isa.matrices
     names.append(f"sum_{COMPUTES[unit.compute].sum}")
     kind, words = unit.compute if whole else "f32", unit.compute == "i8"
-    names.append("dot_narrow" if matrices else f"dot_{kind}")
+    names.append("dot_narrow" if matrices and not whole else f"dot_{kind}")
     names += ["words"] if words else [f"a_{kind}_{way}"]
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
     names += ["group_i8"] * words
     names += ["gaps", "swapped", "stencil", "group"] * (not whole)
     names += [*["reading"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]
-    of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
+    of_warps = _of_warps(isa, "i8_" if words else "") if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]
+
+
+def _of_warps(isa: Isa, kind: str) -> list[str]:
+    """Return the headers of products of matrices by warps."""
+    names = (f"copies_{isa}", "matrices_cuda", f"mma_{kind}{isa}", f"warp_{kind}cuda")
+    return [header(name) for name in names if _exists(name)]
 
 
 def _translated(name: str, language: str) -> str:

@@ -32,6 +32,7 @@ from tests.support.cuda_emulation import (
 from tests.support.device_cases import (
     LAYERS,
     WARPS,
+    WARPS_OF_WORDS,
     WHOLE,
     WORDS,
     check_device_layer,
@@ -107,14 +108,14 @@ def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), (*WARPS, *WARPS_OF_WORDS))
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     with emulated() as backend:
         check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("case", WARPS, ids=str)
+@pytest.mark.parametrize("case", (*WARPS, *WARPS_OF_WORDS), ids=str)
 def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
     ran = run_sanitized("address", *case)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr

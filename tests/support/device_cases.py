@@ -36,6 +36,19 @@ WARPS = (
      "crs:32@by k:32@bx pqn:16 copy(A,B)x3|swizzle crs:16@ty k:32@tx > mma_cuda80_bf16_16x32"),
 )  # fmt: skip
 
+WARPS_OF_WORDS = (
+    ("mb1ic32ih9oc40oh9kh3ph1", "nhwc", "u8:s8:u8",
+     "npq:32@by k:32@bx c:32 copy(A,B)x3+16 npq:16@ty k:32@tx > mma_cuda80_i8_16x32"),
+    ("mb1ic32ih9oc40oh5kh3ph1sh2", "nhwc", "s8:s8:s8",
+     "npq:32@by k:64@bx c:32 copy(A,B)x2|swizzle npq:32@ty k:32@tx > mma_cuda75_i8_32x32"),
+    ("mb1ic16ih9oc40oh9kh3ph1", "nchw", "u8:s8:s32",
+     "npq:32@by k:64@bx c:32 copy(A,B)x4|swizzle npq:32@ty k:32@tx > mma_cuda80_i8_32x32"),
+    ("mm:24x160x40 b=constant", "nhwc", "s8:s8:u8",
+     "i:16@by j:64@bx k:128 copy(A,B)x3|swizzle i:16@ty j:32@tx > mma_cuda80_i8_16x32"),
+    ("mb1ic3ih9oc20oh5kh3ph1sh2", "nhwc", "u8:s8:s8",
+     "npq:16@by k:32@bx rsc:32 copy(A,B)x2|swizzle npq:16@ty k:32@tx > mma_cuda80_i8_16x32"),
+)  # fmt: skip
+
 # Layers of 8 bits that work-items compute on their own: layer, layout, types, schedule.
 WHOLE = (
     ("mb1ic6ih9oc20oh9kh3ph1", "nhwc", "u8:s8:u8", "n* pack(A) p k:4 > brgemm_{}4_i16_9x4"),

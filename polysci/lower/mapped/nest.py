@@ -275,10 +275,12 @@ class GroupNest:
             element = self.factor(Element("x", place))
             copy: LoopStatement = Store("rows", to, _if(real, element, self.zero))
         elif plan.word > 1:
-            operands: tuple[Value, ...] = (Address(Named("x"), place), real, self.zero)
-            copy = Invoke("ps_copy_word", (Address(Named("rows"), to), *operands))
+            own_word = Address(Named("rows"), to), Address(Named("x"), place), real, self.zero
+            copy = Invoke("ps_copy_word", own_word)
         elif plan.of_warps:
-            copy = self._copy_chunk(Address(Named("rows"), to), Address(Named("x"), place), real)
+            filled = bool(plan.guarded) and plan.precision.integer
+            places = Address(Named("rows"), to), Address(Named("x"), place)
+            copy = self._copy_chunk(*places, real, filled=filled)
         else:
             operands = Address(Named("rows"), to), lines.length, Address(Named("x"), place), real
             copy = Invoke("ps_copy_across", operands)
@@ -301,7 +303,10 @@ class GroupNest:
         plan, number, vectors = self.plan, self.number, self.vectors_of_b
         wide, offset = plan.columns // vectors, self._weight()
         own = [Let("own", number % wide * vectors), Let("step", number // wide * plan.word)]
-        if vectors == 1 and offset.coef(plan.column.name) != 1:
+        if plan.by_columns:
+            deep = plan.depth // vectors
+            own = [Let("own", number // deep), Let("step", number % deep * vectors)]
+        elif vectors == 1 and offset.coef(plan.column.name) != 1:
             own = [Let("step", number % plan.depth), Let("own", number // plan.depth)]
         column = Variable("column") + Variable("own")
         at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
@@ -311,8 +316,9 @@ class GroupNest:
             tail = self.tail("column", plan.columns, plan.column.extent)
             real = every([*tail, *self._depth()])
         else:
-            place = self._line_of_weights() * plan.padded_columns + column * plan.word
-        to = self.place_in(plan.lines_of_b, Variable("step"), Variable("own"))
+            place = self._place_of_weights(column)
+        line = (Variable("step"), Variable("own"))
+        to = self.place_in(plan.lines_of_b, *(reversed(line) if plan.by_columns else line))
         places = Address(Named("columns"), to), Address(Named("weights"), place)
         if vectors == 1:
             element = _if(real, Element("weights", place))
@@ -339,9 +345,13 @@ class GroupNest:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
         return _digits(self.plan.deep, Variable(NUMBER), NARROW)
 
-    def _copy_chunk(self, to: Address, source: Address, real: Condition) -> Invoke:
-        """Return the copy of a chunk, of zeros where it is not real."""
+    def _copy_chunk(
+        self, to: Address, source: Address, real: Condition, *, filled: bool = False
+    ) -> Invoke:
+        """Return the copy of a chunk; where it is not real of zeros, or of what x holds for 0."""
         name = "ps_copy_async" if self.plan.copies_async else "ps_copy_chunk"
+        if filled:
+            return Invoke(f"{name}_filled", (to, source, real, self.zero))
         return Invoke(name, (to, source, real))
 
     def place_in(self, lines: Lines, line: Index, at: Index) -> Index:
@@ -376,12 +386,19 @@ class GroupNest:
         w = self.plan.contraction.w
         return w.offset(self.plan.strides[w.array])
 
-    def _line_of_weights(self) -> Index:
-        """Return the line of packed weights of an element of a step."""
-        line = Variable("k") + Variable("step")
+    def _line_of_weights(self, line: Index) -> Index:
+        """Return the line of packed weights of a step, which is ``line`` of its own ones."""
         for dim in reversed((*self.plan.batches, *self.plan.around)):
             line = line + iterator(dim.name) * self.lines_of(dim)
         return line
+
+    def _place_of_weights(self, column: Index) -> Index:
+        """Return the place in packed weights of a column's element of a step."""
+        plan, step = self.plan, Variable("k") + Variable("step")
+        if plan.by_columns:
+            first = self._line_of_weights(as_index(0)) * plan.padded_columns
+            return first + column * plan.padded_deep + step
+        return self._line_of_weights(step) * plan.padded_columns + column * plan.word
 
     def lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
@@ -497,7 +514,9 @@ class GroupNest:
         copy = Append("to", _if(real, element))
         columns, digits = iterator(plan.column.name).name, _digits(plan.deep, k)
         body: LoopStatement = loop(columns, plan.padded_columns, copy)
-        if plan.word == 1:
+        if plan.by_columns:
+            body = loop(columns, plan.padded_columns, loop("k", plan.padded_deep, *digits, copy))
+        elif plan.word == 1:
             body = loop("k", plan.padded_deep, *digits, body)
         else:
             first = Variable("first")

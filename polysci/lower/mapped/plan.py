@@ -33,7 +33,7 @@ from polysci.target.microkernels import Microkernel, find, ways
 FAMILY: Final = "fma"  # of the kernels of products
 FAMILIES: Final = (FAMILY, "mma")  # and of those whose factors groups copy
 CHANNELS: Final = "depthwise"  # of those of layers without columns
-CHUNK: Final = 8  # 16-bit numbers that warps read at once, of a line; matrices are two of them deep
+CHUNK: Final = 16  # bytes that warps read at once, of a line; matrices are two of them deep
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
 LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
 FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N [copy(A,B)] ROWS:N@ty COLUMN:N@tx"
@@ -53,6 +53,7 @@ class Lines:
     pad: int = 0
     swizzle: bool = False
     word: int = 1
+    chunk: int = CHUNK
 
     @property
     def length(self) -> int:
@@ -67,17 +68,17 @@ class Lines:
     @property
     def chunks(self) -> int:
         """Chunks of a line that change places from line to line; 0: all lie in order."""
-        return self.elements // CHUNK if self.swizzle else 0
+        return self.elements // self.chunk if self.swizzle else 0
 
     def place(self, line: Index, at: Index) -> Index:
         """Return the place of an element: 8 lines have the same chunk in different banks.
 
-        ``ps_chunk_at`` in microkernels/warp_cuda.h is the same function.
+        ``ps_chunk_at`` in microkernels/matrices_cuda.h is the same function.
         """
         if self.chunks:
             few = min(self.chunks, 8)
-            chunk = Bits("^", at // CHUNK, line // (8 // few) % few)
-            at = chunk * CHUNK + at % CHUNK
+            chunk = Bits("^", at // self.chunk, line // (8 // few) % few)
+            at = chunk * self.chunk + at % self.chunk
         if self.word > 1:
             return (line // self.word * self.length + at) * self.word + line % self.word
         return line * self.length + at
@@ -179,7 +180,12 @@ class MappedPlan:
     @property
     def at_once(self) -> int:
         """Elements of a factor that an item copies at once."""
-        return CHUNK if self.of_warps else self.kernel.lanes
+        return chunk_of(self.kernel) if self.of_warps else self.kernel.lanes
+
+    @property
+    def by_columns(self) -> bool:
+        """Return whether B lies in lines of a column's steps: warps read 8-bit numbers so."""
+        return self.of_warps and self.precision.integer
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -214,14 +220,16 @@ class MappedPlan:
 
     @property
     def lines_of_b(self) -> Lines:
-        """How a step's part of B lies: in lines of a step's columns."""
-        return self._lines("columns", self.depth // self.word, self.columns)
+        """How a step's part of B lies: in lines of a step's columns, or of a column's steps."""
+        size = (self.depth // self.word, self.columns)
+        return self._lines("columns", *(reversed(size) if self.by_columns else size))
 
     def _lines(self, name: str, count: int, elements: int) -> Lines:
         """Return lines in the memory of a group; without copies it has none."""
         if self.copy is None:
             return Lines(name, 0, elements)
-        return Lines(name, count, elements, self.copy.pad, self.copy.swizzle, self.word)
+        pad, chunk = self.copy.pad, chunk_of(self.kernel)
+        return Lines(name, count, elements, pad, self.copy.swizzle, self.word, chunk)
 
     @property
     def shared_elements(self) -> tuple[int, int]:
@@ -430,8 +438,14 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
 def longest_step(kernel: Microkernel, dims: Sequence[Dim]) -> int:
     """Return the most products of a step: all, those of matrices in whole matrices."""
     deep = prod(dim.extent for dim in dims)
-    part = 2 * CHUNK if kernel.items > 1 else COMPUTES[kernel.compute].vnni_factor
+    word = COMPUTES[kernel.compute].vnni_factor
+    part = 2 * chunk_of(kernel) if kernel.items > 1 else word
     return -(-deep // part) * part
+
+
+def chunk_of(kernel: Microkernel) -> int:
+    """Return how many numbers a warp reads at once, of a line."""
+    return CHUNK // (1 if COMPUTES[kernel.compute].sum.integer else 2)
 
 
 def misfit(
@@ -445,10 +459,12 @@ def misfit(
         return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
     if kernel.items == 1:
         return f"a step of {depth} is no multiple of {word}, a word" if depth % word else ""
-    if contraction.a.dtype != kernel.compute:
+    own = "i8" if DTYPES[contraction.a.dtype].integer else contraction.a.dtype
+    if own != kernel.compute:
         return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
-    if depth % (2 * CHUNK):
-        return f"a step of {depth} is no multiple of {2 * CHUNK}, the depth of matrices"
+    chunk = chunk_of(kernel)
+    if depth % (2 * chunk):
+        return f"a step of {depth} is no multiple of {2 * chunk}, the depth of matrices"
     if copy.swizzle and (depth & (depth - 1) or columns & (columns - 1)):
         return f"{copy}: {depth} and {columns}, the lengths of lines, are no powers of 2"
-    return f"{copy}: pads of {kernel.family} are multiples of {CHUNK}" if copy.pad % CHUNK else ""
+    return f"{copy}: pads of {kernel.family} are multiples of {chunk}" if copy.pad % chunk else ""

@@ -134,6 +134,8 @@ class WarpTile:
 
     def sums(self, stage: Index) -> Invoke:
         a, b = self.plan.lines_of_a, self.plan.lines_of_b
+        if self.plan.by_columns:
+            return self._sums_of_words(stage)
         operands: tuple[Value, ...] = (
             Named("acc"), Named("t"),
             Address(Named(a.name), stage * a.size + Variable("own_row") * a.length),
@@ -141,6 +143,19 @@ class WarpTile:
             b.chunks, Variable("own_column"), Variable("lane"),
         )  # fmt: skip
         return Invoke("ps_run_warp", operands)
+
+    def _sums_of_words(self, stage: Index) -> Invoke:
+        """Return the products of 8-bit numbers: B lies in lines of a column's steps."""
+        a, b = self.plan.lines_of_a, self.plan.lines_of_b
+        factors = (
+            Address(Named(lines.name), stage * lines.size + Variable(own) * lines.length)
+            for lines, own in ((a, "own_row"), (b, "own_column"))
+        )
+        operands: tuple[Value, ...] = (
+            Named("acc"), Named("t"), *factors, self.plan.depth, a.length, b.length, a.chunks,
+            b.chunks, Variable("lane"),
+        )  # fmt: skip
+        return Invoke("ps_run_warp_words", operands)
 
 
 def tile_of(plan: MappedPlan) -> ItemTile:

@@ -17,7 +17,7 @@ from polysci.ops.model import model_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule, parse
 from polysci.target.microkernels import find
-from tests.support.device_cases import WARPS, WORDS
+from tests.support.device_cases import WARPS, WARPS_OF_WORDS, WORDS
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 CASES = (
@@ -39,7 +39,7 @@ CASES = (
 @pytest.mark.parametrize(
     ("text", "layout", "dtype", "run"),
     [pytest.param(*case, marks=[pytest.mark.exhaustive] * (not case[0].startswith("mm:")))
-     for case in WARPS],
+     for case in (*WARPS, *WARPS_OF_WORDS)],
 )  # fmt: skip
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run)))
