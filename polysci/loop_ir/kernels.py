@@ -315,8 +315,9 @@ class _Splitter:
         """Make a kernel of statements; return its launch."""
         body = block(*statements)
         used = names_in(body)
-        parameters = (
-            *(part for part in self.function.parameters if part.name in used),
+        own = [part for part in self.function.parameters if part.name in used]
+        parameters = (  # numbers have 64 bits, whoever launches
+            *(ScalarParameter(it.name) if isinstance(it, ScalarParameter) else it for it in own),
             *(ScalarParameter(name) for name in variables if name in used),
         )
         name = f"{self.function.name}_k{len(self.kernels)}"

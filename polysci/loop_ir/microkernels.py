@@ -61,10 +61,10 @@ class Unit:
         wide = {"i16": _S16}.get(self.compute, F32)
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
-        b = x if self.matrices else b
+        b = x if self.matrices and not sums.integer else b
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
-            "ps_shared": b, "ps_bias": sums,
+            "ps_shared": b, "ps_rows": x, "ps_columns": b, "ps_bias": sums,
         }  # fmt: skip
 
     @cached_property
@@ -698,6 +698,9 @@ def _read_channels(
         _add(acc, np.array([row]), (own * lines).sum(axis=0)[None])
 
 
+_ONE: Final = {"c_outer": 0, "c_inner": 0, "begun": 0}  # fields of a tile of one row
+
+
 def _end_lines(
     user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
     apart: int, y: Pointer, e: Fields,
@@ -706,15 +709,19 @@ def _end_lines(
 
     Vectors of columns are ``apart`` from each other.
     """
-    tile, unit = TileView(user.unit, t), user.unit
+    tile, one = TileView(user.unit, t), Accumulators(1)
     for row in range(min(tile.rows, max(rows, 0))):
         for vector in range(tile.vecs):
-            first = vector * apart
-            used = np.arange(min(max(columns - first, 0), tile.lanes))
-            c = int(user.read(places, row)) + (first + used) * tile.c_col
-            sums = acc.sums[0, row, vector * unit.lanes + used]
-            bias = user.read(e["bias"], first + used) if e["bias"] else np.zeros(1, np.float32)
-            user.write(y, c, unit.encode(_finish(user, tile, sums, e, c, bias), "ps_y"))
+            first, start = vector * apart, vector * user.unit.lanes
+            used = min(columns - first, tile.lanes)
+            if used <= 0:
+                continue
+            c = int(user.read(places, row)) + first * tile.c_col
+            moves = {"bias": first, "offset": first, "scale": first, "residual": c}
+            own = {name: e[name].move(by) if e[name] else 0 for name, by in moves.items()}
+            piece = {"rows": 1, "vecs": 1, "wrap": 1, "lanes": used, "c_col": tile.c_col}
+            one.sums = acc.sums[:, row : row + 1, start : start + used]
+            _end(user, one, {**_ONE, **piece}, y.move(c), {**e, **own})
 
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {

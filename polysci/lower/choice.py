@@ -122,8 +122,12 @@ def candidates(
 
 
 def takes_groups(problem: Problem, target: Target) -> bool:
-    """Return whether tiles of groups stand for direct loops of a problem on a target."""
-    return has_groups(target) and not algorithm_named(MAPPED).refusal(problem)
+    """Return whether tiles of groups stand for direct loops of a problem on a target.
+
+    Those of narrow numbers need memory of the group.
+    """
+    takes = target.local is not None or problem.dtype == "f32"
+    return has_groups(target) and takes and not algorithm_named(MAPPED).refusal(problem)
 
 
 def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:

@@ -32,6 +32,9 @@ from tests.support.cuda_emulation import (
 from tests.support.device_cases import (
     LAYERS,
     WARPS,
+    WARPS_OF_WORDS,
+    WHOLE,
+    WORDS,
     check_device_layer,
     integers,
     recurrent,
@@ -94,15 +97,25 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
         check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
 
 
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != len(WHOLE)))
+             for at, case in enumerate((*WHOLE, *WORDS))],
+)  # fmt: skip
+def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
+    text, layout, dtype, words = case
+    with emulated() as backend:
+        check_schedule(parse_problem(text, layout, dtype), parse(words.format("cuda")), backend)
+
+
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), (*WARPS, *WARPS_OF_WORDS))
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     with emulated() as backend:
         check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("case", WARPS, ids=str)
+@pytest.mark.parametrize("case", (*WARPS, *WARPS_OF_WORDS), ids=str)
 def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
     ran = run_sanitized("address", *case)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr

@@ -222,12 +222,14 @@ def check_schedule(problem: Problem, schedule: Schedule, backend: EmulatedCuda) 
     primitive = load_primitive(problem, emit(problem, schedule, 3), 3, backend=backend.name)
     arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
     w = arrays.inputs["w"]
-    weights = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
+    plain = model_of(problem)[1].packs_b
+    weights = w if plain else primitive.pack_weights(w, arrays.x_zero or 0)
     words = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")}
     for order in ORDERS:
         backend.emulated.order = order
         for variant, own in (("plain", {}), ("fused", words)):
-            fault = arrays.fault(variant, primitive(arrays.inputs["x"], weights, **own))
+            result = primitive(arrays.inputs["x"], weights, scales=arrays.scales, **own)
+            fault = arrays.fault(variant, result)
             assert fault is None, f"{order}: {variant}: {fault}"
 
 
