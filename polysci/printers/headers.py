@@ -81,12 +81,13 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     way = "boxed" if unit.packed_copy else "direct"
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
-    names = ["scalar", *[f"narrow_{isa.language}"] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    names = ["scalar", *["narrow"] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    names += [f"own_{unit.y}"] * _exists(f"own_{unit.y}_{isa.language}")
     matrices = unit.compute in isa.matrices
     names += ["sum_f32", "dot_narrow" if matrices else "dot_f32", f"a_f32_{way}"]
     names += ["brgemm", "sliding", "grouped", *first, "end_f32"]
     names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
-    names += [*["reading"] * (not narrow), *last]
+    names += ["reading", *last]
     texts = [header(name) for name in own if _exists(name)]
     of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]

@@ -158,8 +158,7 @@ def _space(context: Context) -> Iterator[Schedule]:
     if own == FAMILY and context.target.local is not None:
         for kernel in kernels_of(isa, contraction.a.dtype):
             yield from _copying(contraction, kernel)
-    if {it.dtype for it in (contraction.a, contraction.b, contraction.out)} == {"f32"}:
-        yield from _reading(context, kernels_of(isa, "f32", (own,)))
+    yield from _reading(context, kernels_of(isa, contraction.a.dtype, (own,)))
 
 
 def _copying(contraction: Contraction, kernel: Microkernel) -> Iterator[Schedule]:
@@ -276,7 +275,7 @@ def reads_of(plan: MappedPlan) -> Reads:
     beside = a.offset(plan.strides[a.array]).coef(plan.deep[-1].name) == 1
     vectors = beside and plan.depth % lanes == 0
     items = (plan.tile_rows, plan.tile_columns)
-    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels)
+    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels, a.bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,8 +258,6 @@ def refusal(contraction: Contraction) -> str:
         column = columns_of(contraction)
     except UnsupportedError as error:
         return str(error)
-    if column.role == "batch" and (narrow := sorted(dtypes - {"f32"})):
-        return f"groups compute layers without columns in f32, not {', '.join(narrow)}"
     axis = contraction.bias_axis
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
@@ -354,8 +352,6 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     families = FAMILIES if copy and family == FAMILY else (family,)
     if kernel.family not in families or len(loops) != 5:
         raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
-    if copy is None and _dtypes(contraction) != {"f32"}:
-        raise UnsupportedError(f"schedule {schedule}: items without copy(A,B) read f32 alone")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])
