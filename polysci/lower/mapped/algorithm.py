@@ -34,9 +34,11 @@ from polysci.lower.mapped.plan import (
     leaves,
     longest_step,
     misfit,
+    only_copies,
     read_dim,
     refusal,
     resolve,
+    takes,
 )
 from polysci.lower.mapped.quantities import compulsory, fetched
 from polysci.lower.mapped.reading import ReadingNest
@@ -125,7 +127,7 @@ class MappedGroups(Algorithm[MappedPlan]):
 def maps(context: Context) -> bool:
     """Return whether the target has kernels for groups that compute the contraction."""
     kernels = kernels_of(context.target.isa.name, context.contraction.a.dtype)
-    return bool(kernels) and not refusal(context.contraction)
+    return bool(kernels) and takes(context.contraction, context.target)
 
 
 def rank(context: Context, count: int | None = None) -> list[Candidate]:
@@ -158,7 +160,8 @@ def _space(context: Context) -> Iterator[Schedule]:
     if own == FAMILY and context.target.local is not None:
         for kernel in kernels_of(isa, contraction.a.dtype):
             yield from _copying(contraction, kernel)
-    yield from _reading(context, kernels_of(isa, contraction.a.dtype, (own,)))
+    if not only_copies(contraction):
+        yield from _reading(context, kernels_of(isa, contraction.a.dtype, (own,)))
 
 
 def _copying(contraction: Contraction, kernel: Microkernel) -> Iterator[Schedule]:

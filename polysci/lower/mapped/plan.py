@@ -28,6 +28,7 @@ from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import Microkernel, find, ways
+from polysci.target.target import Target
 
 FAMILY: Final = "fma"  # of the kernels of products
 FAMILIES: Final = (FAMILY, "mma")  # and of those whose factors groups copy
@@ -242,7 +243,8 @@ class MappedPlan:
     @property
     def packed_bytes(self) -> int:
         """Bytes of what calls get for weights."""
-        return self.packed_elements * self.factor_bytes
+        lies, b = self.contraction.packs_b, self.contraction.b
+        return self.packed_elements * (b.bytes if lies else self.factor_bytes)
 
 
 def refusal(contraction: Contraction) -> str:
@@ -262,6 +264,19 @@ def refusal(contraction: Contraction) -> str:
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
     return ""
+
+
+def only_copies(contraction: Contraction) -> bool:
+    """Return whether no item reads B itself: one that changes from call to call is not f32."""
+    return contraction.packs_b and contraction.b.dtype != "f32"
+
+
+def takes(contraction: Contraction, target: Target) -> bool:
+    """Return whether groups of a target compute a contraction: by copies, or by items that read."""
+    if refusal(contraction):
+        return False
+    copies = target.local is not None and kernel_family(contraction) == FAMILY
+    return copies or not only_copies(contraction)
 
 
 def _dtypes(contraction: Contraction) -> set[str]:
@@ -352,6 +367,8 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     families = FAMILIES if copy and family == FAMILY else (family,)
     if kernel.family not in families or len(loops) != 5:
         raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
+    if copy is None and only_copies(contraction):
+        raise UnsupportedError(f"schedule {schedule}: without copy(A,B) items read a B of f32")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])
