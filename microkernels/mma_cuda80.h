@@ -8,9 +8,12 @@ PS_INLINE void ps_mma(ps_acc *low, ps_acc *high, const uint32_t *a, const uint32
         : "+f"(low->lane[0]), "+f"(low->lane[1]), "+f"(high->lane[0]), "+f"(high->lane[1])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+#endif
+
+#ifndef PS_EMULATED
 /* 16 bytes, on their way until a group of copies that holds them is waited for; zeros where they are
  * not real, of which nothing is read. */
-PS_INLINE void ps_copy_async(ps_shared *to, const ps_x *from, int real)
+PS_INLINE void ps_copy_async(void *to, const void *from, int real)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :

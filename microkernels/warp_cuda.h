@@ -4,14 +4,14 @@
 #ifndef PS_EMULATED
 /* Four matrices of 8 x 8 numbers of 16 bits; lane i has the place of row i % 8 of matrix i / 8.  In
  * the result a lane has two neighbours of row lane / 4 of each. */
-PS_INLINE void ps_load_matrices(uint32_t *to, const ps_shared *row)
+PS_INLINE void ps_load_matrices(uint32_t *to, const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(row)));
 }
 /* The same of their columns: two neighbours of column lane / 4. */
-PS_INLINE void ps_load_columns(uint32_t *to, const ps_shared *row)
+PS_INLINE void ps_load_columns(uint32_t *to, const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

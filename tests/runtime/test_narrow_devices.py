@@ -1,22 +1,29 @@
-"""Layers in bf16 and f16 on devices: exact whole numbers, and every conversion of a number."""
+"""Layers and networks in bf16 and f16 on devices: exact, and every conversion of a number."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import polysci
 from polysci.lower.registry import algorithm_of
 from polysci.measure.integer_reference import Arrays
+from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
+from polysci.network.debug import compare_tensors, first_wrong
 from polysci.numerics.dtypes import DTYPES, from_bf16, to_stored, values
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_named
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
 from tests.support.any_device import DEVICES, at_hand
+from tests.support.device_cases import recurrent, two_layers
+from tests.support.onnxmodels import node, reals
 
 OPENCL, CUDA = DEVICES
 # A device as it is; as one that is no CPU, whose groups have memory of their own, or have none.
@@ -41,7 +48,8 @@ def target_of(device: str, kind: str) -> Target:
 def check_exact(problem: Problem, target: Target) -> None:
     primitive = polysci.compile(problem, "estimate", target=target)
     arrays = Arrays.of(problem, 0, algorithm_of(primitive.schedule).exact_inputs)
-    packed = primitive.pack_weights(arrays.inputs["w"])
+    w = arrays.inputs["w"]
+    packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     fused = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")
              if name in arrays.inputs}  # fmt: skip
     for variant, own in (("plain", {}), ("fused", fused)):
@@ -114,3 +122,51 @@ def test_every_narrow_number_is_read(dtype: str) -> None:
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.zeros(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "make"),
+    [pytest.param(*case, marks=[pytest.mark.exhaustive] * (at not in (1, 4)))
+     for at, case in enumerate(product(DEVICES, ("cpu", "groups"), (two_layers, recurrent)))
+     if case[:2] != (CUDA, "groups")],
+)  # fmt: skip
+def test_networks_compute_what_they_do_here(
+    device: str, kind: str, make: Callable[[], onnx.ModelProto]
+) -> None:
+    """Layers of several types in one text; and every tensor is compared with the reference."""
+    with at_hand(device):
+        target = target_of(device, kind)
+        network, host = (
+            compile_network(make(), CompileOptions("estimate", target=where, dtype="bf16"))
+            for where in (target, None)
+        )
+        inputs = {port.name: reals(*port.shape, seed=3) for port in host.inputs}
+        results, expected = network(inputs), host(inputs)
+        for name, array in expected.items():
+            assert np.allclose(results[name], array, rtol=0, atol=2.0**-7 * abs(array).max())
+        steps = compare_tensors(rebuild_network(network, apart=True), inputs, strict=True)
+        assert network.summary.narrow and first_wrong(steps) is None
+
+
+@pytest.mark.parametrize("device", [CUDA, pytest.param(OPENCL, marks=pytest.mark.exhaustive)])
+def test_networks_of_halves_compute_what_they_do_here(device: str) -> None:
+    """A model whose own tensors are of f16."""
+    nodes = [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "r"),
+             node("Softmax", "r", "y", axis=1)]  # fmt: skip
+    weights = {"w": reals(8, 3, 3, 3).astype(np.float16)}
+    half = onnx.TensorProto.FLOAT16
+    graph = onnx.helper.make_graph(
+        nodes, "halves", [onnx.helper.make_tensor_value_info("x", half, (1, 3, 6, 6))],
+        [onnx.helper.make_tensor_value_info("y", half, (1, 8, 6, 6))],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )  # fmt: skip
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    x = reals(1, 3, 6, 6, seed=3).astype(np.float16)
+    with at_hand(device):
+        network, host = (
+            compile_network(made, CompileOptions("estimate", target=where))
+            for where in (target_of(device, "cpu"), None)
+        )
+        result, expected = network({"x": x})["y"], host({"x": x})["y"]
+    assert result.dtype == np.float16
+    assert np.allclose(result.astype(float), expected.astype(float), rtol=0, atol=2.0**-9)
