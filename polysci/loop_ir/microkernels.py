@@ -654,7 +654,7 @@ def _run_lines(
 
 def _read_vectors(
     user: User, b: Pointer, steps: Integers, b_k: int, b_col: int, columns: int, apart: int,
-    vecs: int,
+    vecs: int, name: str = "ps_b",
 ) -> Array:  # fmt: skip
     """Return vectors of columns below ``columns`` for some steps; zeros behind them.
 
@@ -663,7 +663,7 @@ def _read_vectors(
     places = (np.arange(vecs)[:, None] * apart + np.arange(user.unit.lanes)).ravel()
     real = places < (columns if b_col else places.max() + 1)
     lines = np.zeros((len(steps), len(places)), np.float32)
-    lines[:, real] = user.read(b, steps[:, None] * b_k + places[real] * (b_col or 1))
+    lines[:, real] = _read(user, b, steps[:, None] * b_k + places[real] * (b_col or 1), name)
     return lines
 
 
@@ -681,7 +681,7 @@ def _read_rows(
     """Add products of ``depth`` steps of rows of x, at their places, and of columns of B."""
     tile, steps = TileView(user.unit, t), np.arange(depth)
     rows, at = _real_rows(user, tile, places)
-    left = user.read(x, at[:, None] + steps * a_k)
+    left = _read(user, x, at[:, None] + steps * a_k, "ps_x")
     lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
     _add(acc, rows, np.einsum("rk,kj->rj", left, lines))
 
@@ -694,7 +694,9 @@ def _read_channels(
     tile, steps = TileView(user.unit, t), np.arange(depth)
     lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
     for row, at in zip(*_real_rows(user, tile, places), strict=True):
-        own = _read_vectors(user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs)
+        own = _read_vectors(
+            user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs, "ps_x"
+        )
         _add(acc, np.array([row]), (own * lines).sum(axis=0)[None])
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
-from polysci.lower.mapped.plan import kernels_of
+from polysci.lower.mapped.plan import kernels_of, takes
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
@@ -122,12 +122,11 @@ def candidates(
 
 
 def takes_groups(problem: Problem, target: Target) -> bool:
-    """Return whether tiles of groups stand for direct loops of a problem on a target.
-
-    Those of narrow numbers need memory of the group.
-    """
-    takes = target.local is not None or problem.dtype == "f32"
-    return has_groups(target) and takes and not algorithm_named(MAPPED).refusal(problem)
+    """Return whether tiles of groups stand for direct loops of a problem on a target."""
+    if not has_groups(target) or algorithm_named(MAPPED).refusal(problem):
+        return False
+    _, contraction, _ = model_of(problem)
+    return takes(contraction, target)
 
 
 def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:

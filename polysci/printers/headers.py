@@ -81,8 +81,9 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     way = "boxed" if unit.packed_copy else "direct"
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
-    numbers = "whole" if whole else f"narrow_{isa.language}"
+    numbers = "whole" if whole else "narrow"
     names = ["scalar", *[numbers] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    names += [f"own_{unit.y}"] * _exists(f"own_{unit.y}_{isa.language}")
     matrices = unit.compute in isa.matrices
     names.append(f"sum_{COMPUTES[unit.compute].sum}")
     kind, words = unit.compute if whole else "f32", unit.compute == "i8"
@@ -90,8 +91,8 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     names += ["words"] if words else [f"a_{kind}_{way}"]
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
     names += ["group_i8"] * words
-    names += ["gaps", "swapped", "stencil", "group"] * (not whole)
-    names += [*["reading"] * (not narrow), *last]
+    names += ["gaps", "swapped", "stencil", "group", "reading"] * (not whole)
+    names += last
     texts = [header(name) for name in own if _exists(name)]
     of_warps = _of_warps(isa, "i8_" if words else "") if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]

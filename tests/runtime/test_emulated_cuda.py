@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.errors import UnsupportedError
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong
 from polysci.ops import parse_problem
@@ -202,14 +201,6 @@ def test_tensors_of_a_network_are_read() -> None:
         apart = rebuild_network(network, apart=True)
         steps = compare_tensors(apart, {"x": reals(1, 3, 6, 6, seed=3)}, strict=True)
         assert first_wrong(steps) is None
-
-
-def test_networks_of_narrow_numbers_are_refused() -> None:
-    with emulated() as backend:
-        (target,) = backend.targets()
-        options = CompileOptions("estimate", target=target, dtype="bf16")
-        with pytest.raises(UnsupportedError, match="networks have no kernels of bf16 to"):
-            compile_network(two_layers(), options)
 
 
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])

@@ -35,9 +35,11 @@ from polysci.lower.mapped.plan import (
     leaves,
     longest_step,
     misfit,
+    only_copies,
     read_dim,
     refusal,
     resolve,
+    takes,
 )
 from polysci.lower.mapped.quantities import compulsory, fetched
 from polysci.lower.mapped.reading import ReadingNest
@@ -129,7 +131,7 @@ class MappedGroups(Algorithm[MappedPlan]):
 def maps(context: Context) -> bool:
     """Return whether the target has kernels for groups that compute the contraction."""
     kernels = kernels_of(context.target.isa.name, context.contraction.a.dtype)
-    return bool(kernels) and not refusal(context.contraction)
+    return bool(kernels) and takes(context.contraction, context.target)
 
 
 def rank(context: Context, count: int | None = None) -> list[Candidate]:
@@ -162,8 +164,8 @@ def _space(context: Context) -> Iterator[Schedule]:
     if own == FAMILY and context.target.local is not None:
         for kernel in kernels_of(isa, contraction.a.dtype):
             yield from _copying(contraction, kernel)
-    if {it.dtype for it in (contraction.a, contraction.b, contraction.out)} == {"f32"}:
-        yield from _reading(context, kernels_of(isa, "f32", (own,)))
+    if not only_copies(contraction):
+        yield from _reading(context, kernels_of(isa, contraction.a.dtype, (own,)))
 
 
 def _copying(contraction: Contraction, kernel: Microkernel) -> Iterator[Schedule]:
@@ -286,7 +288,7 @@ def reads_of(plan: MappedPlan) -> Reads:
     beside = a.offset(plan.strides[a.array]).coef(plan.deep[-1].name) == 1
     vectors = beside and plan.depth % lanes == 0
     items = (plan.tile_rows, plan.tile_columns)
-    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels)
+    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels, a.bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,9 +147,14 @@ class GroupNest:
             Let("args", Fields(tuple(args)), "ps_args", const=False),
             *integer_arguments(plan),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
-            Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
+            Point(Buffer("weights", self.kind_of_b, const=True), Named("packed")),
             For(groups.variable, groups.start, groups.end, groups.body, kind=LoopKind.PARALLEL),
         ]
+
+    @property
+    def kind_of_b(self) -> str:
+        """Return the type of what calls get for weights: one that changes lies as x does."""
+        return "ps_x" if self.plan.contraction.packs_b else "ps_b"
 
     def places_of_tile(self) -> list[LoopStatement]:
         """Return the definitions of where a tile begins: its batch, row and column."""
@@ -321,8 +326,9 @@ class GroupNest:
         to = self.place_in(plan.lines_of_b, *(reversed(line) if plan.by_columns else line))
         places = Address(Named("columns"), to), Address(Named("weights"), place)
         if vectors == 1:
-            element = _if(real, Element("weights", place))
-            copy: LoopStatement = Store("columns", to, element)
+            element: Value = Element("weights", place)
+            element = self.factor(element) if plan.contraction.packs_b else element
+            copy: LoopStatement = Store("columns", to, _if(real, element))
         elif plan.of_warps:
             copy = self._copy_chunk(*places, real)
         else:
@@ -501,10 +507,10 @@ class GroupNest:
         A B that changes with every call is taken as it lies.
         """
         plan, w = self.plan, self.plan.contraction.w
-        to = Point(Buffer("to", "ps_b", restrict=True), Named("packed"))
+        to = Point(Buffer("to", self.kind_of_b, restrict=True), Named("packed"))
         if plan.contraction.packs_b:
             i = Variable("i")
-            return [to, loop("i", prod(w.shape), Store("to", i, self.factor(Element("w", i))))]
+            return [to, loop("i", prod(w.shape), Store("to", i, Element("w", i)))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
         at = self.at((*plan.batches, *plan.around, *plan.deep, plan.column))
         element = self.factor(Element("w", linear(dict(offset.terms), at, offset.const)))

@@ -29,6 +29,7 @@ from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import Microkernel, find, ways
+from polysci.target.target import Target
 
 FAMILY: Final = "fma"  # of the kernels of products
 FAMILIES: Final = (FAMILY, "mma")  # and of those whose factors groups copy
@@ -263,7 +264,8 @@ class MappedPlan:
     @property
     def packed_bytes(self) -> int:
         """Bytes of what calls get for weights; behind those of integers stand their offsets."""
-        size = self.packed_elements * self.factor_bytes
+        lies, b = self.contraction.packs_b, self.contraction.b
+        size = self.packed_elements * (b.bytes if lies else self.factor_bytes)
         return round_up(size) + 4 * (self.offsets + 1) if self.precision.integer else size
 
     @property
@@ -295,7 +297,6 @@ class MappedPlan:
 
 def refusal(contraction: Contraction) -> str:
     """Return why no group's tiles compute a contraction; empty where they do."""
-    dtypes = _dtypes(contraction)
     if contraction.clipped:
         return "it scatters into its result"
     if not contraction.by_role("m") or not (contraction.by_role("k") or contraction.by_role("br")):
@@ -304,16 +305,26 @@ def refusal(contraction: Contraction) -> str:
         column = columns_of(contraction)
     except UnsupportedError as error:
         return str(error)
-    if column.role == "batch" and (narrow := sorted(dtypes - {"f32"})):
-        return f"groups compute layers without columns in f32, not {', '.join(narrow)}"
+    if column.role == "batch" and DTYPES[contraction.a.dtype].integer:
+        return f"groups compute no layer without columns of {contraction.a.dtype}"
     axis = contraction.bias_axis
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
     return ""
 
 
-def _dtypes(contraction: Contraction) -> set[str]:
-    return {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
+def only_copies(contraction: Contraction) -> bool:
+    """Return whether no item reads its factors: 8-bit ones, and a B of each call but of f32."""
+    changes = contraction.packs_b and contraction.b.dtype != "f32"
+    return changes or DTYPES[contraction.a.dtype].integer
+
+
+def takes(contraction: Contraction, target: Target) -> bool:
+    """Return whether groups of a target compute a contraction: by copies, or by items that read."""
+    if refusal(contraction):
+        return False
+    copies = target.local is not None and kernel_family(contraction) == FAMILY
+    return copies or not only_copies(contraction)
 
 
 def kernel_family(contraction: Contraction) -> str:
@@ -400,8 +411,8 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     families = FAMILIES if copy and family == FAMILY else (family,)
     if kernel.family not in families or len(loops) != 5:
         raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
-    if copy is None and _dtypes(contraction) != {"f32"}:
-        raise UnsupportedError(f"schedule {schedule}: items without copy(A,B) read f32 alone")
+    if copy is None and only_copies(contraction):
+        raise UnsupportedError(f"schedule {schedule}: without copy(A,B) items read f32 or packed B")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])

@@ -6,6 +6,7 @@ A process that loads code with sanitizers has their library loaded first: ``run_
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,7 @@ class EmulatedStream:
 def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -> Path:
     """Return the library of CUDA C++, built at most once."""
     calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
-    source = f'#include "{HEADER}"\n{text}\n{calls}'
+    source = f'#include "{HEADER}"\n{_products(text)}{text}\n{calls}'
     flags = [*FLAGS]
     if sanitizer:
         flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
@@ -136,6 +137,16 @@ def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -
         file.write_text(source)
         subprocess.run([COMPILER or "g++", *flags, file, "-o", path], check=True)
     return path
+
+
+def _products(text: str) -> str:
+    """The products of matrices by the names that they have in code of several types."""
+    ends = dict.fromkeys(re.findall(r"\bps_mma(_of_\w+)\(", text))
+    return "".join(
+        f"#define ps_mma{end}(low, high, a, b) "
+        f"emu::mma(low, high, a, b, PS_X_NAME{end}, __LINE__)\n"
+        for end in ends
+    )
 
 
 @dataclass(frozen=True)
