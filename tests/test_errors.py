@@ -64,6 +64,7 @@ def test_no_text_of_a_message_is_longer(parts: list[str]) -> None:
     assert not re.search(r"\S{251,}", message)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("unit", ["'", '"', "\\'", "'\"", " '", "\n'", "x'", "''x", "' \""])
 def test_hostile_quotes_take_no_time(unit: str) -> None:
     start = time.process_time()
@@ -81,6 +82,7 @@ def test_a_schedule_of_too_many_words() -> None:
         Schedule.parse("p " * 500_001 + "> brgemm_portable_f32_4x8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words",
     [

@@ -294,6 +294,7 @@ def primitives() -> list[Primitive]:
     return [polysci.compile(PROBLEMS["Conv2d"].with_(dtype=d), "estimate") for d in precisions]
 
 
+@pytest.mark.exhaustive
 def test_calls_of_primitives(primitives: list[Primitive]) -> None:
     for primitive in primitives:
         problem = primitive.problem
@@ -313,6 +314,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return compile_network(saved(tiny(), tmp_path_factory.mktemp("m") / "tiny.onnx"), "estimate")
 
 
+@pytest.mark.exhaustive
 def test_calls_of_networks(network: Network) -> None:
     check(network)
     for _, door in with_each(lambda **inputs: network(inputs), "x"):

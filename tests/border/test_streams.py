@@ -19,7 +19,7 @@ def shell(redirection: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60, env=dict(os.environ))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
 def test_a_command_without_standard_error_prints_its_table(closed: str) -> None:
     ran = shell(closed)
@@ -43,6 +43,7 @@ def test_output_that_nobody_gets_is_an_error(words: str, lost: str, why: str) ->
     assert said[-1].startswith("polysci: error: ") and said[-1].endswith(why)
 
 
+@pytest.mark.exhaustive
 def test_a_command_with_every_stream_closed_fails() -> None:
     assert shell("<&- >&- 2>&-").returncode == 1
 

@@ -54,7 +54,7 @@ def uncalibrated(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
     return calls
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", COMMANDS)
 def test_calibrating_is_told_once(uncalibrated: list[str], tmp_path: Path, command: str) -> None:
     words = COMMANDS[command](saved(tiny(), tmp_path / "tiny.onnx"), tmp_path)

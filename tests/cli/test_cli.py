@@ -41,6 +41,7 @@ def test_a_process_gets_the_words_and_gives_the_status() -> None:
     assert process("optimize", "no/such/file.txt").returncode == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.measured
 def test_optimize_prints_json_lines_and_a_summary() -> None:
     ran = polysci("optimize", f'{LAYER}n"a*3"', LAYER, "--json", "--level", "measure")
@@ -67,6 +68,7 @@ def test_optimize_prints_a_table_and_reuses_wisdom(tmp_path: Path) -> None:
     assert "GFLOP/s" in total
 
 
+@pytest.mark.exhaustive
 def test_batch_layout_and_threads_reach_the_layers() -> None:
     options = ("--batch", "2", "--layout", "nchw", "--threads", "2", "--level", "estimate")
     first = json.loads(done("optimize", LAYER, "--json", *options).splitlines()[0])
@@ -74,6 +76,7 @@ def test_batch_layout_and_threads_reach_the_layers() -> None:
     assert first["threads"] == 2 and first["seconds"] is None
 
 
+@pytest.mark.exhaustive
 def test_convolutions_of_a_list_in_another_direction() -> None:
     options = ("--dir", "BWD_W", "--batch", "1", "--json", "--level", "estimate")
     first = json.loads(done("optimize", LAYER, *options).splitlines()[0])
@@ -157,6 +160,7 @@ def test_a_nest_that_is_not_affine_gets_a_caret(tmp_path: Path) -> None:
     assert "bad.c:4" in ran.stderr and "^" in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_explain_shows_the_whole_reasoning() -> None:
     text = done("explain", LAYER, "--schedule", "k:16 p q:5 > brgemm_portable_f32_5x4".replace(
         "k:16", "k:4"), "--isa", "portable")  # fmt: skip

@@ -93,6 +93,7 @@ def test_explain(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["fused"] for row in rows].count(True) == 3 and len(last["groups"]) == 6
 
 
+@pytest.mark.exhaustive
 def test_show_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compile", str(path), *FAST, "--dim", "N=1", "--show"]
     assert main([*words, "passes"]) == 0
@@ -265,6 +266,7 @@ def test_ctrl_c_keeps_what_was_measured(path: Path) -> None:
     assert "interrupted; what was measured is kept" in said and "Traceback" not in said
 
 
+@pytest.mark.exhaustive
 def test_the_names_of_the_package(path: Path) -> None:
     net = polysci.compile_network(path, "estimate", isa=FAST[-1], dims={"N": 1})
     assert isinstance(net, polysci.Network)
@@ -281,6 +283,7 @@ def test_the_names_of_the_package(path: Path) -> None:
         net(reals(2, 4, 8, 8))
 
 
+@pytest.mark.exhaustive
 def test_what_reproducible_sums_cost(path: Path) -> None:
     net = polysci.compile_network(path, "estimate", dims={"N": 1}, reproducible=True)
     report = net.report()

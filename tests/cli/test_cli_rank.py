@@ -133,6 +133,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
     assert found[-1]["summary"]["rankers"]["traffic"]["layers"] >= 1
 
 
+@pytest.mark.exhaustive
 def test_scores_count_what_a_ranker_chose_and_how_it_orders_the_rest() -> None:
     context = fixed_context(parse_problem(LAYER, "nhwc"))
     one, two = rank_choices(context, "traffic", 4), rank_choices(context, "polydl", 4)

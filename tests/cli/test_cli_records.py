@@ -32,6 +32,7 @@ def record(
                     host=host_of(target), isa="portable", **quality)  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_explain_says_that_a_time_is_from_a_record() -> None:
     record()
     text = done("explain", LAYER, *PORTABLE)
@@ -57,6 +58,7 @@ def test_explain_marks_a_disturbed_record_of_another_algorithm() -> None:
     assert json.loads(done(*words, "--json"))["disturbed"] is True
 
 
+@pytest.mark.exhaustive
 def test_explain_prefers_an_undisturbed_time_of_a_schedule() -> None:
     record(2e-3, level="measure")
     record(1e-3, level="patient", dropped=0.9)
@@ -64,6 +66,7 @@ def test_explain_prefers_an_undisturbed_time_of_a_schedule() -> None:
     assert members["measured_seconds"] == 2e-3 and not members["disturbed"]
 
 
+@pytest.mark.exhaustive
 def test_explain_of_what_was_never_measured_says_nothing() -> None:
     members = json.loads(done("explain", LAYER, *PORTABLE, "--json"))
     assert members["recorded"] is members["disturbed"] is members["dropped"] is None

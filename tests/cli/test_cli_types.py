@@ -22,6 +22,7 @@ STORED = {"bf16": "bf16", "int8": "u8:s8:u8"}
 COMPUTES = {"bf16": ("bf16", "f32"), "int8": ("i8", "i16")}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", TYPES)
 def test_optimize(dtype: str) -> None:
     told, _ = done(
@@ -108,7 +109,7 @@ def test_report(tmp_path: Path, dtype: str) -> None:
         assert f"{compute} peak" in text and "FMA" not in text
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rank(dtype: str) -> None:
     told = done("rank", LAYER, "--dtype", dtype)
@@ -131,7 +132,7 @@ def test_an_unknown_precision_is_named(command: str, tmp_path: Path) -> None:
     assert "dtype 'f64': expected one of f32, bf16, bf16:bf16:f32" in ran.stderr
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_a_measured_search_says_how_near_the_peak_it_is(dtype: str) -> None:
     problem = Conv2d(N=1, C=32, H=6, W=6, K=32, R=1, S=1, dtype=dtype)

@@ -40,6 +40,7 @@ def test_nothing_is_written_for_or_into_damaged_records(tmp_path: Path) -> None:
     assert not (tmp_path / "records.json").exists() and Wisdom().path.read_bytes() == before
 
 
+@pytest.mark.exhaustive
 def test_damaged_records_cost_a_warning_and_repair_keeps_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -25,6 +25,7 @@ def kept(path: Path) -> Path:
     return out
 
 
+@pytest.mark.exhaustive
 def test_a_digest_agrees_with_itself(
     path: Path, kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

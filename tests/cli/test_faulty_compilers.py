@@ -60,7 +60,7 @@ def commands(model: Path, out: Path) -> dict[str, tuple[str | Path, ...]]:
 COMMANDS = tuple(commands(Path(), Path()))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_library_without_symbols(fake: Compiler, model: Path, tmp_path: Path, command: str):
     path = fake(fakecompiler.EMPTY)

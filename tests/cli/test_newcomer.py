@@ -62,7 +62,7 @@ def test_misspelt_words_of_a_layer(text: str, told: str) -> None:
     assert ran.returncode == 2 and told in ran.stderr.splitlines()[-1]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [("float32", "_f32_"), ("FP32", "_f32_"), ("half", "_f16_"), ("BFloat16", "_bf16_")],
@@ -73,6 +73,7 @@ def test_other_spellings_of_precisions(name: str, schedule: str) -> None:
     assert asked["schedule"] == plain["schedule"]
 
 
+@pytest.mark.exhaustive
 def test_names_in_any_case() -> None:
     assert problem(LAYER, "--layout", "NCHW")["layout"] == "nchw"
     first, second = (
@@ -102,6 +103,7 @@ def test_one_foreign_instruction_set_by_either_option(tmp_path: Path) -> None:
     assert f"_{FOREIGN}_f32_" in texts[0] and texts[0] == texts[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("uncapped")
 def test_a_foreign_instruction_set_is_predicted_where_nothing_runs() -> None:
     assert f"_{FOREIGN}_" in str(problem(LAYER, "--isa", FOREIGN)["schedule"])

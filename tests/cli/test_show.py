@@ -33,6 +33,7 @@ def test_several_layers_have_titles(capsys: pytest.CaptureFixture[str], tmp_path
     assert not capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tiny(), tmp_path / "tiny.onnx")
     network = compiled(path)

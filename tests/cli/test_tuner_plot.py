@@ -32,6 +32,7 @@ def test_best_so_far(tmp_path: Path) -> None:
     assert best_so_far(keep(tmp_path, "none", "random", [None])) == []
 
 
+@pytest.mark.exhaustive
 def test_a_line_for_each_tuner(
     fresh_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

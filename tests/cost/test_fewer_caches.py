@@ -33,6 +33,7 @@ def text_of(count: int) -> str:
     return f'[target]\nisa = "avx2"\ncores = 4\n{"".join(tables)}'
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("algorithm", ["direct", "winograd"])
 @pytest.mark.parametrize("count", SOURCES)
@@ -56,6 +57,7 @@ def test_every_ranker_ranks(count: int, ranker: str) -> None:
     assert np.isfinite(features(context, first.family)[1]).all()  # the ranker ``learned`` has them
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", SOURCES)
 def test_explanations_name_what_there_is(count: int) -> None:
     machine = parse(text_of(count))
@@ -76,6 +78,7 @@ def test_without_a_third_cache_data_come_from_memory() -> None:
     assert slow > fast
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", SOURCES)
 def test_commands_take_the_machine_file(
     count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

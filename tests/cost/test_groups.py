@@ -44,6 +44,7 @@ def best(text: str, name: str) -> str:
     return str(first.schedule)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_no_prediction_is_below_the_bound(path: Path) -> None:
     for text in LAYERS:
@@ -61,12 +62,14 @@ def test_devices_of_several_makers_are_described() -> None:
     assert {read(path).target.isa.language for path in FILES} == {"opencl", "cuda"}
 
 
+@pytest.mark.exhaustive
 def test_large_products_take_large_tiles() -> None:
     """128 x 128 with 8 x 8 an item is what libraries take on this card."""
     expected = "i:128@by j:128@bx k:16 copy(A,B)x2+4 i:8@ty j:8@tx > fma_cuda4_f32_8x8"
     assert best("mm:4096x4096x4096", "a100-108") == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "dtype"), [("a100-108", "bf16"), ("t4-40", "f16")])
 def test_narrow_layers_take_tiles_of_warps(name: str, dtype: str) -> None:
     context = context_of("mb32ic256ih14oc256kh3ph1", name, dtype)
@@ -96,6 +99,7 @@ def test_copies_ahead_hide_what_waits_cost() -> None:
     assert seconds == sorted(seconds, reverse=True) and seconds[0] > 1.5 * seconds[2]
 
 
+@pytest.mark.exhaustive
 def test_small_problems_take_tiles_that_fill_the_device() -> None:
     problem = parse_problem(LAYERS[0])
     for path in FILES:
@@ -105,6 +109,7 @@ def test_small_problems_take_tiles_that_fill_the_device() -> None:
         assert plan.groups >= context.target.cores
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["adreno640-2", "mali-g78-14"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_items_read_where_local_memory_gains_nothing(name: str, layout: str) -> None:
@@ -135,6 +140,7 @@ def test_widths_are_those_of_the_machine() -> None:
     assert many > few == 2 // work.warps(wide.unit)
 
 
+@pytest.mark.exhaustive
 def test_a_group_must_fit_into_its_memory() -> None:
     context = context_of("mm:4096x4096x4096", "a100-108")
     local = context.target.memory("local")
@@ -148,6 +154,7 @@ def test_a_group_must_fit_into_its_memory() -> None:
         assert work.shared <= 8 << 10 and work.resident(small) >= 1
 
 
+@pytest.mark.exhaustive
 def test_more_compute_units_take_no_longer() -> None:
     problem, seconds = parse_problem(LAYERS[0]), list[float]()
     for cores in (1, 4, 16, 64):

@@ -38,6 +38,7 @@ def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, calibrated_cache:
             assert bounds[one.schedule] <= min(samples_s.seconds), str(one.schedule)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(samples.convolutions(most=24, layouts=("nhwc", "nchw")), st.integers(1, 3))
 def test_the_model_never_predicts_less(problem: Conv2d, threads: int) -> None:

@@ -50,6 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_an_installed_ranker_is_listed_and_what_does_not_fit_is_named(site: Path) -> None:
     done = run_with(site, "-m", "polysci", "rank", "--list", "--wide")
     names = [line.split()[0] for line in done.stdout.splitlines()]

@@ -133,6 +133,7 @@ def matmul(i: int, j: int, k: int) -> Scop:
     return extract(nests.c_text(arrays, f"i:{i} j:{j} k:{k}", "C[i][j] += A[i][k] * B[k][j];"))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(
     st.tuples(*[st.integers(1, 12)] * 3), st.integers(1, 4), st.sampled_from(CONVENTIONS), st.data()
@@ -213,6 +214,7 @@ def test_padding_makes_nothing_larger(problem: Conv2d, data: st.DataObject) -> N
             assert found.least <= found.most <= bound[found.level], found
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(samples.convolutions(most=24, layouts=("nhwc",)), st.integers(1, 3), st.data())
 def test_a_family_costs_what_its_members_cost(
@@ -319,6 +321,7 @@ def test_the_published_program_found_the_same_sizes(loops: str, taps: int, size:
     assert tuple(optimistic(sizes, CACHES)[0]) == FOUND[loops, taps, size]
 
 
+@pytest.mark.exhaustive
 def test_the_closed_form_works_on_families_of_every_network() -> None:
     for network in ("mobilenet_v2", "resnext50"):
         for layer in load(network)[::9]:

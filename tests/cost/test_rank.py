@@ -29,6 +29,7 @@ def all_of(context: Context) -> np.ndarray:
     return np.concatenate([rank(context, family).seconds for family in samples.families(context)])
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(samples.convolutions(most=24, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_a_family_is_ranked_as_its_members_are(
@@ -69,6 +70,7 @@ def test_estimates_are_finite_and_no_part_is_negative(layout: str, threads: int)
             assert (estimate.seconds > 0).all() and (estimate.imbalance >= 1).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rate", ["peak", "l2"])
 def test_a_faster_machine_is_never_slower(rate: str) -> None:
     context = samples.fixed_context(LAYER)
@@ -78,7 +80,7 @@ def test_a_faster_machine_is_never_slower(rate: str) -> None:
     assert (after < before).any()
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("level", ["l3", "memory"])
 def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
     context = replace(samples.fixed_context(LAYER), cold=True)
@@ -106,7 +108,7 @@ def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:
     assert (after > before).any() == (layout != copies)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cache", ["L1", "L2", "L3"])
 def test_a_larger_cache_is_never_slower(cache: str) -> None:
     context = samples.fixed_context(load("resnet50")[2])
@@ -173,6 +175,7 @@ def test_packing_is_charged_and_may_pay() -> None:
     assert packed.seconds[0] < plain.seconds[0]
 
 
+@pytest.mark.exhaustive
 def test_weights_beyond_the_cache_are_waited_for_unless_prefetched() -> None:
     context = samples.fixed_context(Conv2d(N=1, C=512, H=7, W=7, K=512, R=3, S=3, pad=1))
     plain, ahead = (

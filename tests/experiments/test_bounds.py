@@ -31,6 +31,7 @@ with pytest.MonkeyPatch.context() as patch:
     PROBLEMS = load(patch).PROBLEMS
 
 
+@pytest.mark.exhaustive
 def test_a_sample_of_a_space_is_bounded(tmp_path: Path) -> None:
     ran = run_script(FOLDER / "bounds.py", "--output", tmp_path, "--step", "15", "mm:16x4x16")
     assert ran.returncode == 0, ran.stderr
@@ -52,6 +53,7 @@ def test_nothing_that_is_pruned_wins(at: int, monkeypatch: pytest.MonkeyPatch) -
     assert pruned  # the bounds are worth something
 
 
+@pytest.mark.exhaustive
 def test_a_bound_that_is_too_high_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = load(monkeypatch)
     problem = parse_problem("mm:16x4x16")
@@ -63,6 +65,7 @@ def test_a_bound_that_is_too_high_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert not bounds.prove(problem, context, counted).holds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "layout", "schedule"),
     [("mm:32x32x32", "nhwc",

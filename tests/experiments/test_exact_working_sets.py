@@ -268,6 +268,7 @@ def enumerated(program: Program, convention: str) -> list[tuple[object, ...]]:
     return sorted(rows)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=60)
 @given(programs(), st.sampled_from(CONVENTIONS))
 def test_working_sets_are_those_of_enumeration(program: Program, convention: str) -> None:

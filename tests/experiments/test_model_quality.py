@@ -28,6 +28,7 @@ def test_every_kept_cpu_has_a_machine_file_and_samples(judge: ModuleType) -> Non
         machine_file.read(FOLDER / f"machines/sampled/{name}.toml")
 
 
+@pytest.mark.exhaustive
 def test_a_cpu_is_left_out_of_the_fit_of_the_others(judge: ModuleType) -> None:
     cpu = judge.read_cpu("amd-avx2", True)
     assert len(cpu.layers) == 6  # three of each of two settings

@@ -145,6 +145,7 @@ def whole_family(blocks: Blocks, sizes: dict[str, int]) -> space.Family:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_continuous_model_is_that_of_the_volumes() -> None:
     """Where sizes divide and every loop runs, both count the same bytes."""
     context = context_of(Conv2d(N=2, C=128, H=56, W=56, K=256, R=3, S=3, pad=1))
@@ -236,7 +237,7 @@ def test_a_users_nest_has_proposals_as_well(name: str, threads: int) -> None:
     assert 0 < choice.cost < 1
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ISAS)
 def test_every_instruction_set_has_proposals(isa: str) -> None:
     target = replace(SMALL_CACHES, isa=ISAS[isa])
@@ -245,6 +246,7 @@ def test_every_instruction_set_has_proposals(isa: str) -> None:
     assert kernel.isa in ISAS[isa].chain
 
 
+@pytest.mark.exhaustive
 def test_large_problems_get_blocks_and_small_ones_none() -> None:
     large = Conv2d(N=1, C=512, H=56, W=56, K=512, R=1, S=1)
     found = choices(context_of(large), 1, ranker="tiles")[0].schedule
@@ -262,6 +264,7 @@ def test_no_blocks_means_none() -> None:
         assert len(set(family.dims)) == len(family.dims) and "c" not in family.dims
 
 
+@pytest.mark.exhaustive
 def test_the_families_never_change() -> None:
     context = context_of(LAYERS[1], 2)
     texts = [
@@ -270,6 +273,7 @@ def test_the_families_never_change() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(samples.convolutions(most=24, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_a_family_costs_what_its_members_do(

@@ -50,6 +50,7 @@ def cost(name: str, context: Context, *texts: str) -> list[float]:
     return costs(context, [schedule_of(text) for text in texts], RANKERS[name].cost).tolist()
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(samples.convolutions(most=24, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_a_family_costs_what_its_members_do(
@@ -70,7 +71,7 @@ def test_a_family_costs_what_its_members_do(
             assert one == pytest.approx(together[index], rel=1e-12), str(family.schedule(index))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("problem", [LAYER, GROUPED, nest("batch"), nest("two batches")], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gathered_schedules_cost_what_each_does(problem: Conv2d, threads: int) -> None:
@@ -345,6 +346,7 @@ def test_training_takes_seconds() -> None:
     assert time.process_time() - start < 10
 
 
+@pytest.mark.exhaustive
 def test_the_package_adds_its_rankers_by_its_entry_points(tmp_path: Path) -> None:
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     points = project["entry-points"]["polysci.rankers"]

@@ -71,6 +71,7 @@ def test_a_bad_machine_is_one_line(tmp_path: Path, network: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_best_that_shares_as_before_is_no_better_than_the_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -80,6 +80,7 @@ def touched(roles: Contraction, operand: Operand, box: list[range]) -> set[tuple
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_terms_and_their_stack_sum_to_the_prediction(threads: int) -> None:
     found = explained(threads=threads)
@@ -92,6 +93,7 @@ def test_terms_and_their_stack_sum_to_the_prediction(threads: int) -> None:
     assert set(dict(found.terms.work)) <= names - {"seconds", "levels", "imbalance"}
 
 
+@pytest.mark.exhaustive
 def test_a_term_that_the_model_gains_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     context = samples.fixed_context(SQUARE)
     found = explained()

@@ -118,7 +118,7 @@ def test_ctest(project: Path) -> None:
     assert "14 passed, 0 failed" in tested.stdout and tested.returncode == 0
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -143,6 +143,7 @@ def test_the_self_test_finds_faults(project: Path, old: str, new: str, said: str
     assert counts and int(counts[2]) > 0 and int(counts[1]) + int(counts[2]) == 14
 
 
+@pytest.mark.exhaustive
 def test_a_cpu_without_the_features_is_told_so(project: Path) -> None:
     edited(project / "net.c", "#define PS_CPU_OK() 1", "#define PS_CPU_OK() 0")
     done = selftest(project, project / "selftest", "gcc", "-O0")
@@ -222,6 +223,7 @@ def test_what_the_header_documents(projects: dict[str, Path]) -> None:
     assert " *   y, residual  f32  1 x 5 x 6 x 12 (N P Q K), strides 360 72 12 1\n" in header
 
 
+@pytest.mark.exhaustive
 def test_sizes_are_constants_and_what_the_functions_return(project: Path) -> None:
     names = re.findall(r"^#define (net_\w+)_PACKED_SIZE", (project / "net.h").read_text(), re.M)
     assert names == [f"net_{identifier}" for identifier in IDENTIFIERS]

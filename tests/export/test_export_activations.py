@@ -49,6 +49,7 @@ def layers() -> list[ExportedLayer]:
     ]
 
 
+@pytest.mark.exhaustive
 def test_python_takes_plain_arrays(tmp_path: Path) -> None:
     export_python(layers(), tmp_path / "net")
     done = subprocess.run(
@@ -60,6 +61,7 @@ def test_python_takes_plain_arrays(tmp_path: Path) -> None:
     assert "product(x, w, bias=None" in (tmp_path / "net" / "README.md").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
 def test_the_c_header_says_what_packed_is_and_the_self_test_passes(tmp_path: Path) -> None:
     export_c(layers(), tmp_path, name="net")

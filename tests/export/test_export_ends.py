@@ -37,7 +37,7 @@ def test_the_self_test_knows_activations(tmp_path: Path) -> None:
     assert f"{2 * len(ACTIVATIONS)} passed, 0 failed" in check(tmp_path / "net")
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("wrong", ["ps_f_exp(z)", "ps_f_exp(-1.0001f * z)"])
 def test_a_wrong_function_fails(tmp_path: Path, wrong: str) -> None:
     export_c(layers("silu"), tmp_path / "net")

@@ -180,7 +180,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.sampled(every=27)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "old", "new", "said"), FAULTS)
 def test_the_self_test_finds_faults(
     tmp_path: Path, dtype: str, old: str, new: str, said: str
@@ -196,6 +196,7 @@ def test_the_self_test_finds_faults(
     assert found.startswith("1\nFAILED ") and said in found
 
 
+@pytest.mark.exhaustive
 def test_the_same_layers_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         export_c(mixed("avx2"), tmp_path / name, name="net")

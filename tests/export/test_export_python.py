@@ -187,6 +187,7 @@ def test_says_why_it_cannot_load(
     assert re.search(reason, last) and "or the environment variable CC" in last
 
 
+@pytest.mark.exhaustive
 def test_on_a_cpu_without_the_features(package: Path, site: Path, tmp_path: Path) -> None:
     source = package / "net" / "_native.c"
     source.write_text(re.sub(r"!PS_CPU_OK\(\)", "1", source.read_text()))

@@ -126,6 +126,7 @@ def test_the_next_best_is_taken(project: Path, gone: Names, how: str) -> None:
     assert built(project, "call.c") == f"0\n1 '{able[0]}' 0 1 0\n"
 
 
+@pytest.mark.exhaustive
 def test_the_compiler_can_leave_one_out(project: Path) -> None:
     whole = (project / "net_avx2.c").read_text()
     done = run("gcc", *STRICT, "-DNET_WITHOUT_AVX2", "-E", "-P", "net_avx2.c", cwd=project)

@@ -32,7 +32,7 @@ def project(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 def test_what_the_library_calls_and_keeps(project: Path) -> None:
     rows = run("nm", "-A", "libtiny.a", cwd=project).stdout.split("\n")
     kinds = [row.split()[-2:] for row in rows if row]

@@ -63,6 +63,7 @@ def test_the_best_that_the_cpu_has_runs(project: Path, tmp_path: Path, model: Pa
         np.testing.assert_allclose([y[0, at] for at in values], [*values.values()], rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not X86, reason="these are instruction sets of x86-64")
 def test_no_code_for_the_cpu(project: Path) -> None:
     flags = " ".join(f"-DTINY_WITHOUT_{word}" for word in ("AVX512", "AVX2", "PORTABLE"))

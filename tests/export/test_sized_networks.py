@@ -84,6 +84,7 @@ def product(rows: int, scale: float = 1.0) -> Network:
     return network_of(read(model(nodes, {"x": [rows, 24]}, {"y": None}, constants)))
 
 
+@pytest.mark.exhaustive
 def test_entries_share_weights_that_are_packed_alike(tmp_path: Path) -> None:
     networks = [product(rows) for rows in (4, 8)]
     whole = join_sizes([({"rows": 4}, networks[0]), ({"rows": 8}, networks[1])], "net")
@@ -101,6 +102,7 @@ def test_entries_share_weights_that_are_packed_alike(tmp_path: Path) -> None:
     assert "net_rows4_run" in (tmp_path / "net.h").read_text()
 
 
+@pytest.mark.exhaustive
 def test_entries_read_weights_that_were_packed_ahead(tmp_path: Path) -> None:
     """The file is what the library has in memory; every entry is checked with it."""
     words = ["--dim", "rows=3,8", "--level", "estimate", "--packed-weights", "--name", "net"]

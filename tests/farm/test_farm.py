@@ -56,6 +56,7 @@ def contents(records: tuple[Record, ...]) -> list[tuple[object, ...]]:
     return [astuple(replace(record, timestamp="2025-01-01T00:00:00Z")) for record in records]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ranked_here", "many"), [(0, 16), (4, 1), pytest.param(4, 16, marks=pytest.mark.exhaustive)]
 )
@@ -102,6 +103,7 @@ def test_a_search_that_was_cut_off_goes_on(
     assert kept and all(timed().count(text) == 1 for text in kept)
 
 
+@pytest.mark.exhaustive
 def test_a_scheduler_that_answers_slowly(
     farm: Farm, wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_scheduler_that_answers_slowly(
     assert len(results) == 2 and all(it.result for it in results)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_drifts_is_set_aside_and_its_times_are_repeated(
     farm: Farm, wisdom: Wisdom, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -154,6 +154,7 @@ def test_long_chains_are_fused_in_parts() -> None:
     assert not disagreement(read(chain(100)), 1, "f32", fuse=True)
 
 
+@pytest.mark.exhaustive
 def test_a_tensor_that_many_read() -> None:
     nodes = [node("Relu", "x", "t"), *(node("Conv", f"t w{at % 3}", f"y{at}") for at in range(30))]
     weights = {f"w{at}": reals(2, 3, 3, 3, seed=at) for at in range(3)}

@@ -86,6 +86,7 @@ def step_of(step: Step, functions: dict[str, LoopFunction]) -> LoopStatement:
                wait=True)  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHARED)
 def test_launches_compute_what_threads_compute(name: str) -> None:
     case = replace(CASES[name], team=False)

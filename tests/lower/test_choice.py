@@ -197,6 +197,7 @@ def test_filters_beyond_the_cache_are_prefetched() -> None:
     assert ahead < waits
 
 
+@pytest.mark.exhaustive
 def test_the_model_takes_winograd_where_products_rule_and_direct_where_transforms_do() -> None:
     wide = candidates(WIDE, fixed_context(WIDE), 4, "auto")
     assert wide[0].schedule.transform

@@ -92,7 +92,7 @@ def test_the_taps_of_a_class_are_every_few() -> None:
     assert [it.taps for it in dilated] == [9, 0, 0, 0]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_code_of_the_first_choices_is_right(words: str, isa: str) -> None:
@@ -125,6 +125,7 @@ def test_loops_around_and_inside_the_classes(steps: str, threads: int) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 def test_it_is_chosen_where_it_alone_applies() -> None:
     strided, dense = parse_problem(TEXT), parse_problem("bwd_d mb2ic5ih9oc6kh3ph1")
     assert resolve_algorithm(strided, "direct") == resolve_algorithm(strided, "auto") == "residues"

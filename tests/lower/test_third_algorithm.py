@@ -68,6 +68,7 @@ def test_a_check_takes_its_integers_and_its_bound() -> None:
     assert own.terms == direct.terms + 1
 
 
+@pytest.mark.exhaustive
 def test_wrong_code_is_found_with_its_integers() -> None:
     result = tune.optimize(CONV, "estimate", algorithm="pointwise", target=TARGET)
     path = cache.build(result.source.file.replace(".bias = bias", ".bias = 0"))

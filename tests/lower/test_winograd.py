@@ -127,7 +127,7 @@ def sources_of(isa: str, m: int) -> list[Source]:
     return sources
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("m", [2, 4])
 @pytest.mark.parametrize(
     "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in ("portable", "avx2", "avx512")]
@@ -233,6 +233,7 @@ def test_faults_are_noticed(judge: Judge) -> None:
             pytest.fail(f"not noticed: {fault}")
 
 
+@pytest.mark.exhaustive
 def test_a_workspace_is_v_and_m_once_a_thread() -> None:
     problem = Conv2d(N=1, C=16, H=8, W=8, K=32, R=3, S=3, pad=1)
     kernel, points = "brgemm_avx512_f32_2x16", 36

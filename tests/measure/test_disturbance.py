@@ -36,6 +36,7 @@ def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
     assert 0.05 < waited < 0.35
 
 
+@pytest.mark.exhaustive
 def test_a_thread_that_ends_hides_no_wait(first_processor: None) -> None:
     """It takes its number away; what another thread waits meanwhile is still counted."""
     ending = threading.Event()
@@ -67,6 +68,7 @@ def test_a_new_thread_counts_in_all_even_with_an_old_number() -> None:
     assert after.stolen_since(before) == 0.5
 
 
+@pytest.mark.exhaustive
 def test_a_bench_drops_what_was_disturbed(first_processor: None, users_policy: None) -> None:
     sound = naive.compiled(PROBLEM)
     sample_s = 0.05  # many time slices: a process that just slept may run one undisturbed

@@ -104,7 +104,7 @@ def benches() -> Iterator[Callable[[str], Bench]]:
         )
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "fault"), cases())
 def test_faults_are_noticed(benches: Callable[[str], Bench], dtype: str, fault: str) -> None:
     """Wrong results in both modes."""

@@ -188,7 +188,7 @@ def test_a_network_runs_first_in_a_process_of_its_own(cache, monkeypatch):
     assert len(begun) == 1
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 def test_a_network_that_crashes_is_an_error(cache, spoil):
     spoil(
         "s/^static void stages(const ps_memory \\*m)$/&;&/;s/^    f_s0(m);$/    __builtin_trap();/"

@@ -150,7 +150,7 @@ def test_a_disturbed_peak_is_repeated_and_says_so(
     assert (run.seconds, run.disturbed) == (4.0, True) and next(again, None) is None
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", ["segfault", "wrong", "write_after", "exit", "no_isa"])
 def test_after_a_faulty_candidate_the_next_one_works(bench: Bench, fault: str) -> None:
     faulty = naive.compiled(SMALL, fault=fault)

@@ -274,6 +274,7 @@ def test_a_missing_function_is_a_build_error() -> None:
         bind(load(so, interface.declarations("naive")), "naive")
 
 
+@pytest.mark.exhaustive
 def test_it_starts_without_what_generates_code() -> None:
     """A search starts a worker after every fault of a candidate: isl would double that time."""
     code = "import sys, polysci.measure.worker; print({'islpy', 'cgen'} & {*sys.modules})"

@@ -88,6 +88,7 @@ def test_resnet_50_as_it_is(judge: Judge, dtype: str) -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_no_layer_is_left_out() -> None:
     wanted = {small(one).key for name in NETWORKS for one in layer_lists.load(name)}
     assert wanted == {one.key for name in NETWORKS for one in layers(name)}

@@ -11,6 +11,7 @@ from tests.support.onnxmodels import model, node, reals
 pytestmark = pytest.mark.sampled
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("op", ["ReduceMean", "GlobalAveragePool"])
 def test_means_of_many_elements(op: str, threads: int) -> None:

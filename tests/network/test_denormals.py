@@ -46,6 +46,7 @@ def network(folder: Path, threads: int = 1, **options: bool) -> Network:
     return compile_network(path, "estimate", threads, isa=ISA, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_run(tmp_path: Path, threads: int, caller: bool) -> None:
     net, before = network(tmp_path, threads), modes(threads)

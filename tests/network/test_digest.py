@@ -68,6 +68,7 @@ def digest(name: str, network: Network) -> Digest:
     return digest_network(network, name, graph, inputs_of(network.inputs))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", [HOST, "opencl:0"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_have_the_digests_of_other_machines(

@@ -247,6 +247,7 @@ def test_steps_of_a_loop() -> None:
     assert 1 <= int(inputs_of(ports_of(model))["m"]) <= 4
 
 
+@pytest.mark.exhaustive
 def test_ranges_are_kept_with_a_network() -> None:
     told = json.loads(json.dumps(signature_of(network_of(graph_of(bert())).code)))
     named = {port["name"] for port in told["inputs"] if port["range"]}
@@ -293,6 +294,7 @@ def test_arrays_without_names_are_the_inputs_in_order(tmp_path: Path) -> None:
     assert all(np.array_equal(read[name], made[name]) for name in made)
 
 
+@pytest.mark.exhaustive
 def test_runs_on_a_file_or_on_other_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

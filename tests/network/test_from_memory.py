@@ -86,6 +86,7 @@ def test_external_data_needs_a_path() -> None:
 # --------------------------------------------------------------------------------------- pickles
 
 
+@pytest.mark.exhaustive
 def test_a_pickled_network_computes_the_same(network: Network) -> None:
     data = pickle.dumps(network)
     again = pickle.loads(data)

@@ -117,6 +117,7 @@ def test_records_of_its_layers_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     made(wisdom=wisdom)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", ["entry.json", "weights", "library", "{}", "[]", "null"])
 def test_damaged_entries_are_made_again(
     folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +135,7 @@ def test_damaged_entries_are_made_again(
     assert np.array_equal(made()(X), first(X))
 
 
+@pytest.mark.exhaustive
 def test_tensors_of_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "def f(bf16(M,K) A, bf16(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
     sizes, arrays = {"M": 5, "K": 18, "N": 9}, (to_bf16(reals(5, 18)), to_bf16(reals(9, 18)))

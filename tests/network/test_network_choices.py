@@ -215,6 +215,7 @@ def wisdom(tmp_path: Path) -> Iterator[Wisdom]:
     yield Wisdom(tmp_path / "wisdom.db")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [96, 112, 128])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_head_of_one_channel(size: int, threads: int) -> None:
@@ -231,6 +232,7 @@ def test_a_head_of_one_channel(size: int, threads: int) -> None:
     assert not fault(graph, network, inputs, exact, bounds(graph, exact, "f32"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("algorithm", ["winograd", "auto"])
 def test_a_sum_that_steps_carry_on(algorithm: str) -> None:
     """Winograd's epilogue adds nothing to what y holds, and so is not chosen for such a layer."""
@@ -255,7 +257,7 @@ def test_a_sum_that_steps_carry_on(algorithm: str) -> None:
     assert np.abs(network(given(graph))["y"] - exact["y"]).max() < 1e-4
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 def test_choices_have_code(all_beyond_the_cache: None, wisdom: Wisdom) -> None:
     assert not [told for seed in (11, 20, 30) for told in Case(seed).refusals(wisdom)]
 

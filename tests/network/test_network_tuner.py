@@ -87,6 +87,7 @@ class Plain:
         return dict(zip([port.name for port in self.runner.outputs], arrays, strict=True))
 
 
+@pytest.mark.exhaustive
 def test_choices_change_what_they_name(tmp_path: Path) -> None:
     tuner = tuner_of(tmp_path)
     space = tuner._space()
@@ -173,6 +174,7 @@ def test_one_that_crashes_falls_out(
     assert [its.fault for its in kept.outcomes.values()].count("ended by SIGSEGV") == 1
 
 
+@pytest.mark.exhaustive
 def test_why_none_was_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> list[Samples]:
         raise CheckError("no process starts")
@@ -185,6 +187,7 @@ def test_why_none_was_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         tuner_of(tmp_path).run(FEW)
 
 
+@pytest.mark.exhaustive
 def test_it_ends_where_the_bound_of_all_is_reached(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

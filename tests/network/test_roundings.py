@@ -60,6 +60,7 @@ def flipped(way: float) -> Callable[..., Any]:
 RIGHT, MADE = debug.reference.run, debug.tensors
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_tie_may_be_rounded_to_either_side(
     dynamic: bool, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +87,7 @@ FAULTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_wrong_is_told(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [

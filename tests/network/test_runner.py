@@ -25,6 +25,7 @@ class Liar(np.ndarray):
         return (1, 4, 8, 8)
 
 
+@pytest.mark.exhaustive
 def test_inputs_that_are_no_plain_arrays(net: Network) -> None:
     x = np.ones((1, 4, 8, 8), np.float32)
     with pytest.raises(TypeError, match=r"x: expected a NumPy array, got .*MaskedArray"):

@@ -61,6 +61,7 @@ def check(text: str, sizes: Mapping[str, int], **options: Any) -> notation.Tenso
     return function
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(1, 1, 1), (5, 7, 19), (33, 64, 48), (1, 130, 17), (70, 31, 1), (16, 256, 64)]
 )
@@ -76,6 +77,7 @@ FACTORS = "bf16(M,K) A, bf16(K,N) B, bf16(N,K) T, bf16(K,M) U, bf16(M,N) C, floa
 SIZES = {"B": 2, "H": 3, "M": 13, "N": 21, "D": 10, "K": 35}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("inputs", "statements", "layers"),
     [
@@ -111,6 +113,7 @@ def test_statements_of_bf16(inputs: str, statements: str, layers: list[str] | No
         assert precisions(function) == layers
 
 
+@pytest.mark.exhaustive
 def test_with_threads_and_in_networks_of_bf16() -> None:
     for options in ({"threads": 2}, {"dtype": "bf16"}):
         assert precisions(check(PRODUCT, {"M": 37, "K": 65, "N": 50}, **options)) == [WIDE]
@@ -147,6 +150,7 @@ def test_pickled_functions() -> None:
     assert np.array_equal(sent(arrays)["C"], function(**arrays))
 
 
+@pytest.mark.exhaustive
 def test_every_tensor_beside_the_reference() -> None:
     text = PRODUCT.replace("(C)", "(Z)").replace(" }", "  Z(m,n) = bf16(exp(C(m,n) * 0.1)) }")
     function = compile_text(text, {"M": 9, "K": 18, "N": 27})
@@ -154,6 +158,7 @@ def test_every_tensor_beside_the_reference() -> None:
     assert {row.tensor for row in rows} >= {"Z"} and not any(row.wrong for row in rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["bf16", "half"])
 @pytest.mark.usefixtures("fresh_cache")
 def test_exported_code(kind: str, tmp_path: Path) -> None:
@@ -167,6 +172,7 @@ def test_exported_code(kind: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fresh_cache")
 def test_exported_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = PRODUCT.replace("(C)", "(Z)").replace(" }", "  Z(m,n) = bf16(C(m,n)) }")

@@ -187,6 +187,7 @@ def test_arguments_that_do_not_fit() -> None:
             call()
 
 
+@pytest.mark.exhaustive
 def test_sizes_that_stay_free() -> None:
     text = "def f(float(N) A, float(N,M) B, float s) -> (C) { C(i) +=! s * A(i) * B(i,j) }"
     a, s = RANDOM.integers(-3, 4, 6).astype("f4"), np.array(2, "f4")

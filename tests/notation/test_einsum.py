@@ -223,6 +223,7 @@ def random_equation(draw: Random) -> tuple[str, list[Any]]:
     return f"{','.join(terms)}->{''.join(result)}", arrays(*shapes, dtype=draw.choice(["f4", "i8"]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 9))]
 )
@@ -234,6 +235,7 @@ def test_random_equations(seed: int) -> None:
         np.testing.assert_array_equal(result, np.einsum(equation, *operands), equation)
 
 
+@pytest.mark.exhaustive
 def test_reproducible_sums_have_the_same_bits_for_all_threads() -> None:
     random = np.random.default_rng(2)
     a, b = (random.standard_normal(shape, np.float32) for shape in ((4, 20011), (20011, 16)))

@@ -74,6 +74,7 @@ def check(terms: list[Any], seed: int) -> None:
             )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(2))
 def test_random_values_follow_the_rules(seed: int) -> None:
     random = Random(seed)
@@ -99,6 +100,7 @@ def documented_pairs() -> dict[tuple[str, str], str]:
     }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_pairs_of_types_are_as_documented() -> None:
     words, types = documented_pairs(), dict(zip(NAMES.values(), NAMES, strict=True))
     alike = {"half": "float16", "float": "float32", "double": "float64"}
@@ -158,6 +160,7 @@ def test_rules_for_numbers_out_of_range() -> None:
             assert float(np.asarray(result, float)[3]) == RULES[text], (text, dtype, result)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fresh_cache")
 def test_exported_code_follows_them(tmp_path: Path) -> None:
     random = Random(5)

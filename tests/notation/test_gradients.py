@@ -160,6 +160,7 @@ def test_scalars_of_known_value_stay_real() -> None:
     assert notation.interpret(backward, values)["d_A"].tolist() == [1.5, 1.5]
 
 
+@pytest.mark.exhaustive
 def test_quotients_by_numbers_keep_doubles() -> None:
     text = "def f(double(N) A) -> (B) { B(i) = A(i) / 9 }"
     for divisor in ("9", "A.0"):

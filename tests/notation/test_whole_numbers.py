@@ -123,6 +123,7 @@ def test_values_are_combined_before_they_are_of_the_target_s_type(statement: str
     np.testing.assert_allclose(result, right.astype(result.dtype), rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fresh_cache")
 def test_exported_code_has_the_same_values(tmp_path: Path) -> None:
     body = "\n".join(f"Z{at}(i) = {text} where i in 0:N" for at, text in enumerate(VALUES))

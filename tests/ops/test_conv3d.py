@@ -38,12 +38,14 @@ convolutions = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @given(convolutions)
 def test_round_trip(conv: Conv3d) -> None:
     assert parse_problem(str(conv), conv.layout) == conv
     assert parse_key(conv.key) == conv.with_(name="", multiplicity=1)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(convolutions)
 def test_the_reference_is_the_sum_over_taps(conv: Conv3d) -> None:
@@ -114,7 +116,7 @@ def test_errors_name_the_class() -> None:
         Conv3d(1, 3, 0, 8, 8, 4, 3, 3, 3)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
@@ -130,6 +132,7 @@ def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 def test_it_compiles_with_a_bias_and_a_residual() -> None:
     problem, random = parse_problem(CASES["padded"]), np.random.default_rng(0)
     shapes = (problem.x_shape, problem.w_shape, (9,), problem.y_shape)

@@ -174,6 +174,7 @@ def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "layout", "dtype"),
     [
@@ -233,6 +234,7 @@ def test_pixels_side_by_side_are_one_run(words: str, steps: str, run: str) -> No
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 def test_copies_keep_the_channels_of_a_call_side_by_side() -> None:
     """Where no channel's pixels are neighbours, a kernel's rows are read from panels of them."""
     problem, target = parse_problem("bwd_w mb16ic512ih14oc512kh1"), detect("portable")
@@ -264,7 +266,7 @@ def test_transposed_convolutions_have_the_extents_of_pytorch() -> None:
         ConvTranspose2d(1, 2, 3, 3, 2, 3, 3, stride="2")  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ["portable", pytest.param("avx2", marks=pytest.mark.isa("avx2"))])
 @pytest.mark.parametrize(
     ("text", "layout", "dtype", "threads"),
@@ -351,6 +353,7 @@ def test_deconvolutions_without_padding_are_centred() -> None:
         parse_problem("deconv ic16ih8oc8kh4 act=relu")
 
 
+@pytest.mark.exhaustive
 def test_a_transposed_convolution_compiles() -> None:
     problem = ConvTranspose2d(2, 5, 4, 3, 6, 3, 3, stride=2, pad=1)
     random = np.random.default_rng(0)

@@ -48,6 +48,7 @@ def brute_force(conv: Convolution) -> int:
     return 2 * inside * conv.N * conv.K * (conv.C // conv.groups)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(convolutions())
 def test_convolutions(conv: Convolution) -> None:
@@ -103,6 +104,7 @@ affines = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(affines, st.integers(1, 6)), max_size=4), extents)
 def test_subscripts_that_share_dimensions(

@@ -110,6 +110,7 @@ def contractions(draw: st.DrawFn) -> str:
     return c_text("{O}, {A}, {B}".format(**shapes), loops, statement)
 
 
+@pytest.mark.exhaustive
 @given(contractions())
 def test_the_reference_of_any_contraction(text: str) -> None:
     problem = Nest(text)

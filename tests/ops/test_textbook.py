@@ -113,6 +113,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("at", range(len(PROBLEMS)), ids=TEXTS)
 def test_interpreted_compiled_and_by_numpy(at: int, library: ctypes.CDLL) -> None:
     problem = PROBLEMS[at]

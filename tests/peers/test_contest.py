@@ -126,6 +126,7 @@ def test_a_peer_may_fail_in_a_later_run(
     assert "ratio to torch 7.1: geomean" in ran.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["prepare", "sample"])
 def test_a_peer_that_fails_leaves_the_others_to_be_timed(
     when: str, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]
@@ -182,6 +183,7 @@ def test_wrong_peers(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], me
     assert ran.returncode == 2 and message in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_library_that_is_not_there_ends_the_run() -> None:
     ran = polysci("bench", LAYER, "--against", "onednn", "--library", "/nowhere/libdnnl.so")
     assert ran.returncode == 1 and "oneDNN: no library /nowhere/libdnnl.so" in ran.stderr
@@ -244,6 +246,7 @@ def test_a_single_peer_has_its_time() -> None:
     assert "3.0 us  1.500  a call" in table and "cold" not in table
 
 
+@pytest.mark.exhaustive
 def test_a_disturbed_peer_is_repeated_and_marked(
     stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +260,7 @@ def test_a_disturbed_peer_is_repeated_and_marked(
     assert "2000.0 us (!)" in table and "(!): other work disturbed most samples of 1 of 1" in table
 
 
+@pytest.mark.exhaustive
 def test_a_disturbed_peak_is_repeated_and_marked(
     stand_in: type[StandIn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +282,7 @@ def test_a_disturbed_peak_is_repeated_and_marked(
     assert not row["peak_disturbed"] and row["peak_gflops"] == pytest.approx(500)
 
 
+@pytest.mark.exhaustive
 def test_what_load_on_the_core_slows_down_is_marked(
     stand_in: type[StandIn], users_policy: None
 ) -> None:

@@ -264,7 +264,7 @@ def test_dimensions_are_bound_by_name(rival: NetworkRival, tmp_path: Path) -> No
     assert rival.outputs[1].tolist()[1:] == [3, 5]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -208,6 +208,7 @@ def test_without_pytorch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         prepared()
 
 
+@pytest.mark.exhaustive
 def test_pytorch_is_imported_late() -> None:
     code = "import polysci.peers.pytorch.service, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -78,6 +78,7 @@ def test_files_are_for_other_peers() -> None:
     assert ran.returncode == 2 and "is for onnxruntime and openvino" in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_torch_is_imported_late() -> None:
     code = "import polysci.peers.networks.torch_modules, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

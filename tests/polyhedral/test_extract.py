@@ -145,6 +145,7 @@ def affine(*names: str) -> st.SearchStrategy[Expression]:
     return st.one_of(plain, divided, joined).map(Expression)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=60, deadline=None)
 @given(
     low=st.integers(-4, 4),

@@ -28,6 +28,7 @@ def literals() -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive
 def test_values_and_signs_are_those_of_the_compiler(tmp_path: Path) -> None:
     every = literals()
     rows = "".join(f"    say({text}, (({text}) & 0) - 1 > 0);\n" for text in every)

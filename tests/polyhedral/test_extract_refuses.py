@@ -179,6 +179,7 @@ def test_given_arrays_agree_with_the_text() -> None:
     assert extract(region("B[0] = 0;"), arrays={"B": (100,)}).array("B").shape == (100,)
 
 
+@pytest.mark.exhaustive
 def test_work_is_bounded() -> None:
     guards = " || ".join(f"(i * {n} + j) % {n + 2} != {n}" for n in range(3, 300))
     nest = f"for (int i = 0; i < 99; ++i) for (int j = 0; j < 99; ++j) if ({guards}) B[i] = 0;"

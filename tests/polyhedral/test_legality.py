@@ -123,6 +123,7 @@ def point(at: tuple[int, ...]) -> isl.Set:
     return isl.Set(f"{{ [{', '.join(map(str, at))}] }}")
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(st.data())
 def test_members_of_the_space_are_legal(data: st.DataObject) -> None:
@@ -140,6 +141,7 @@ def roles_of(roles: Contraction) -> dict[str, str]:
     return {dim.name: dim.role for dim in roles.dims}
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15)
 @given(st.data())
 def test_register_tiles_cover_the_domain_once(data: st.DataObject) -> None:

@@ -194,6 +194,7 @@ def test_reshaped_strides_are_those_of_numpy(shape: list[int], data: st.DataObje
 # ------------------------------------------------------------------ memory and order
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=30, derandomize=True)
 @drawn(models(), st.booleans())
 def test_buffers_that_live_together_are_apart(one: onnx.ModelProto, apart: bool) -> None:
@@ -236,6 +237,7 @@ def test_layers_that_share_a_workspace_wait() -> None:
     assert not shared or "barrier" in between
 
 
+@pytest.mark.exhaustive
 def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Path) -> None:
     code = network_of(read(model([conv("y")], X, Y, W))).code
     network = network_of(read(model([conv("y")], X, Y, W)))

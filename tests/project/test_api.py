@@ -46,12 +46,14 @@ def test_the_public_names_are_these_and_all_exist() -> None:
     assert isinstance(polysci.errors, ModuleType) and callable(polysci.extract.extract)
 
 
+@pytest.mark.exhaustive
 def test_a_name_means_the_same_whatever_was_imported_before() -> None:
     code = "import polysci.tune, polysci; print(polysci.extract, polysci.compile)"
     first, second = ask(code).split(">", 1)
     assert "module 'polysci.polyhedral.extract'" in first and "function compile" in second
 
 
+@pytest.mark.exhaustive
 def test_star_import_and_unknown_names() -> None:
     assert ask("from polysci import *; print(Conv2d.__name__, compile.__module__)").split() == [
         "Conv2d",
@@ -68,6 +70,7 @@ def inputs(problem: polysci.Conv2d) -> tuple[np.ndarray, ...]:
     return tuple(rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.measured
 def test_compile_measures_and_the_primitive_says_how_it_works() -> None:
     problem = polysci.Conv2d(
@@ -86,6 +89,7 @@ def test_compile_measures_and_the_primitive_says_how_it_works() -> None:
     assert str(prim.schedule) in prim.source.file.splitlines()[0]
 
 
+@pytest.mark.exhaustive
 def test_compile_takes_words_and_a_layout() -> None:
     prim = polysci.compile("mb1ic8ih5oc8kh3ph1", "estimate", layout="nchw")
     assert prim.problem == polysci.parse_problem("mb1ic8ih5oc8kh3ph1", "nchw")
@@ -94,7 +98,7 @@ def test_compile_takes_words_and_a_layout() -> None:
     assert np.array_equal(prim(x, prim.pack_weights(w)), prim.problem.reference(x, w))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("dtype", polysci.PRECISIONS)
 def test_compile_takes_a_precision(dtype: str, layout: str) -> None:
@@ -184,6 +188,7 @@ def test_no_images_give_an_empty_result() -> None:
     assert prim(x, prim.pack_weights(w)).shape == problem.y_shape == (0, 3, 3, 8)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_no_images_give_zeros_for_gradients_of_filters(dtype: str) -> None:
     made = polysci.compile("bwd_w mb0ic8ih5oc8kh3ph1", "estimate", dtype=dtype)

@@ -108,6 +108,7 @@ def test_weights_are_packed_again_only_where_a_byte_changed(
     assert len(packed) == before  # other memory, the same bytes
 
 
+@pytest.mark.exhaustive
 def test_weights_kept_belong_to_one_problem(packed: list[np.ndarray]) -> None:
     for pad, expected in ((0, (2, 4, 3, 4)), (1, (2, 6, 5, 4)), (0, (2, 4, 3, 4))):
         assert conv2d(X, W, pad=pad).shape == expected
@@ -140,6 +141,7 @@ def test_few_bytes_of_weights_are_kept(
     assert len(packed) == 6 and api._kept_weights.nbytes == 2 * W.nbytes
 
 
+@pytest.mark.exhaustive
 def test_threads_call_it_at_once() -> None:
     expected = polysci.Conv2d(2, 8, 6, 5, 4, 3, 3).reference(X, W)
     with ThreadPoolExecutor(4) as pool:

@@ -8,6 +8,7 @@ import polysci
 from tests.support import house
 
 
+@pytest.mark.exhaustive
 def test_importers_are_counted() -> None:
     users = house.importers()
     assert "polysci.tune.search" in users["polysci.tune.tuned_trials"]

@@ -57,6 +57,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     data = "polysci/_data/"

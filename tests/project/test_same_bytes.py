@@ -101,7 +101,7 @@ def words(request: pytest.FixtureRequest) -> list[str]:
     return [COMMAND, *EXPORTS[request.param], "-o"]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 def test_two_processes_write_the_same_bytes(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

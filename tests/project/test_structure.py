@@ -5,6 +5,8 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support import house
 
 ROOT = Path(__file__).parents[2]
 FILE_LINES, FUNCTION_LINES = 800, 60
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 VAGUE = {"utils", "helpers", "common", "core", "base", "misc"}
 PYTHON = sorted(
     p
@@ -31,6 +34,39 @@ LEAKS = re.compile(
 RIDDLE = re.compile(r"(?:What|Whether|Of|The same|Which|Where|Whose|By|In|For|From|As|With)\b")
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A module, class or function in a file: how long it is and what it says of itself."""
+
+    path: Path
+    kind: type[ast.AST]
+    name: str
+    line: int
+    lines: int
+    docstring: str
+
+
+@cache
+def definitions() -> tuple[Definition, ...]:
+    """All definitions of all files, each of which is read once: that takes seconds."""
+    return tuple(
+        Definition(
+            path, type(node), getattr(node, "name", ""), line := getattr(node, "lineno", 1),
+            (getattr(node, "end_lineno", None) or line) - line + 1, ast.get_docstring(node) or "",
+        )
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )  # fmt: skip
+
+
+def in_package() -> Iterator[Definition]:
+    """The definitions of the package, but for the files of exported packages."""
+    for its in definitions():
+        if its.path.is_relative_to(ROOT / "polysci") and "templates" not in its.path.parts:
+            yield its
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -40,19 +76,11 @@ def test_there_is_something_to_check() -> None:
 
 
 def test_files_and_functions_stay_small() -> None:
-    assert not [large for path in PYTHON for large in too_large(path)]
-
-
-def too_large(path: Path) -> Iterator[str]:
-    text = path.read_text(encoding="utf-8")
-    if (lines := len(text.splitlines())) > FILE_LINES:
-        yield f"{name(path)}: {lines} lines, {FILE_LINES} are allowed"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > FUNCTION_LINES:
-                place = f"{name(path)}:{node.lineno}: {node.name}"
-                yield f"{place}: {lines} lines, {FUNCTION_LINES} are allowed"
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON}
+    assert not {name(path): lines for path, lines in lengths.items() if lines > FILE_LINES}
+    functions = (its for its in definitions() if its.kind in FUNCTIONS)
+    large = [its for its in functions if its.lines > FUNCTION_LINES]
+    assert not [f"{name(its.path)}:{its.line}: {its.name}: {its.lines} lines" for its in large]
 
 
 def test_names_say_what_a_module_does() -> None:
@@ -62,40 +90,32 @@ def test_names_say_what_a_module_does() -> None:
 
 def test_a_module_begins_with_one_line_that_says_what_it_is() -> None:
     silent = []
-    for path in PACKAGE:
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        first, *rest = docstring.splitlines() or [""]
+    for module in (its for its in in_package() if its.kind is ast.Module):
+        first, *rest = module.docstring.splitlines() or [""]
         if not first.endswith((".", "?")) or (rest and rest[0]):
-            silent.append(f"{name(path)}: {first!r}")
+            silent.append(f"{name(module.path)}: {first!r}")
     assert not silent
 
 
 def test_docstrings_begin_with_a_verb_or_name_a_thing() -> None:
-    riddles = []
-    for path in PACKAGE:
-        if "templates" in path.relative_to(ROOT / "polysci").parts:  # of exported packages
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                docstring = ast.get_docstring(node) or ""
-                if RIDDLE.match(docstring):
-                    riddles.append(f"{name(path)}: {docstring.splitlines()[0]}")
+    riddles = [
+        f"{name(its.path)}: {its.docstring.splitlines()[0]}"
+        for its in in_package() if RIDDLE.match(its.docstring)
+    ]  # fmt: skip
     assert not riddles, "\n".join(riddles)
 
 
 def test_no_two_classes_share_a_name() -> None:
     places = defaultdict[str, list[str]](list)
-    for path in PACKAGE:
-        if "templates" in path.relative_to(ROOT / "polysci").parts:  # of exported packages
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{name(path)}:{node.lineno}")
+    for its in in_package():
+        if its.kind is ast.ClassDef:
+            places[its.name].append(f"{name(its.path)}:{its.line}")
     assert len(places) > 100
     shared = {kind: found for kind, found in places.items() if len(found) > 1}
     assert not shared
 
 
+@pytest.mark.exhaustive
 def test_nothing_leaks_into_the_files() -> None:
     leaks = [
         f"{name(path)}:{number}: {found[0]}"

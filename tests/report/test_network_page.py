@@ -45,6 +45,7 @@ def page_of(told: NetworkAccount) -> str:
     return network_page(NetworkPage(told, machine, RATES, "2025-01-31 12:00", "0"))
 
 
+@pytest.mark.exhaustive
 def test_stages_are_counted(told: NetworkAccount) -> None:
     layers = [stage for stage in told.stages if stage.kind == "layer"]
     pixels = 10 * 12
@@ -146,6 +147,7 @@ def test_the_trace(told: NetworkAccount) -> None:
     assert max(e["args"]["bytes"] for e in events if e["ph"] == "C") <= told.report.arena
 
 
+@pytest.mark.exhaustive
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     words = ["--level", "estimate", "-o", str(page), "--trace", str(trace)]

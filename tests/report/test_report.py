@@ -77,6 +77,7 @@ def sound(text: str) -> Page:
     return found
 
 
+@pytest.mark.exhaustive
 def test_a_page_of_two_layers(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     ran = polysci("report", HOSTILE, PLAIN, "--level", "estimate", "-o", path)
@@ -92,6 +93,7 @@ def test_a_page_of_two_layers(tmp_path: Path) -> None:
     assert found.ids == ["layer-1", "layer-2"]
 
 
+@pytest.mark.exhaustive
 def test_a_measured_layer_has_rates_and_ranks() -> None:
     result, context = result_of('mb1ic64ih28oc64kh3ph1n"b*3"', 30)
     assert len({trial.predicted for trial in result.trials}) > 5

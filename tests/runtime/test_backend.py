@@ -64,6 +64,7 @@ def test_time_is_the_mean_of_the_calls() -> None:
     assert calls == list(range(1000)) and 0 < seconds < 1e-3
 
 
+@pytest.mark.exhaustive
 def test_checks_and_trials_go_through_their_backend() -> None:
     recorder = Recorder()
     verdicts = list(check(LAYER, [SCHEDULE], backend=recorder))

@@ -237,6 +237,7 @@ def header(tmp_path):
     return found
 
 
+@pytest.mark.exhaustive
 def test_the_header_is_compiled_once_and_used(tmp_path, header):
     made = header.with_name(header.name + ".gch").stat().st_mtime_ns
     precompiled.forget_all()
@@ -275,6 +276,7 @@ def test_no_header_is_no_trouble(fake, tmp_path, caplog):
     assert precompiled.header_for(find_compiler(), PLAIN, tmp_path / "file") is None
 
 
+@pytest.mark.exhaustive
 def test_while_another_process_makes_the_header_texts_go_without(tmp_path):
     (tmp_path / "headers").mkdir()
     with (tmp_path / "headers/lock").open("w") as other:

@@ -92,6 +92,7 @@ def without_power_over_permissions():
     ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
+@pytest.mark.exhaustive
 def test_a_read_only_cache(root):
     root.mkdir(mode=0o500)
     lines, log = build_apart(1, 2, preexec_fn=without_power_over_permissions)
@@ -203,6 +204,7 @@ def test_a_disk_that_is_full_for_the_compiler(root, fake, caplog):
     assert [p.name for p in (root / "builds").iterdir()] == []
 
 
+@pytest.mark.exhaustive
 def test_files_may_not_grow_anywhere():
     lines, _ = build_apart(
         1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -278,6 +280,7 @@ def test_a_wrong_text_is_not_blamed_on_openmp(caplog):
     assert not caplog.records
 
 
+@pytest.mark.exhaustive
 def test_a_precompiled_header_that_fails_is_dropped(root, fake):
     fake('case "$*" in *-include*) echo "cannot relocate" >&2; exit 1;; esac')
     assert value(cache.build(fakecompiler.INTRINSICS + text(108), flags=PLAIN)) == 108

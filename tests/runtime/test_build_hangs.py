@@ -21,6 +21,7 @@ def count(folder):
     return f'echo >> "{path}"', lambda: len(path.read_text().splitlines()) if path.exists() else 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("hangs", "spent"),
     [("sleep 100", "without working"), ("while :; do :; done", "of CPU time")],
@@ -84,6 +85,7 @@ def test_processes_that_share_the_work_share_the_limit():
     assert str(done) == "ran longer than 0.4 s of CPU time and was killed"
 
 
+@pytest.mark.exhaustive
 def test_a_header_at_which_the_compiler_hangs_is_left_out(root, fake, monkeypatch):
     monkeypatch.setattr(cache, "PROBE_S", 0.2)
     fake('case "$*" in *c-header*) sleep 100;; esac')

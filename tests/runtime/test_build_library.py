@@ -91,6 +91,7 @@ def test_runtimes_are_recognised_by_name():
         assert not library._RUNTIME.search(f"/somewhere/{name}")
 
 
+@pytest.mark.exhaustive
 def test_many_loads_leak_no_descriptor():
     path = cache.build("int a;\n", flags=PLAIN)
     before = descriptors()

@@ -71,6 +71,7 @@ def test_denormals_are_kept_on_request(threads: int) -> None:
         assert result(kept, TINY, HUGE) == 2.0**-30 == result(kept, HUGE, TINY)
 
 
+@pytest.mark.exhaustive
 def test_f16_has_denormals_that_are_large() -> None:
     """Its smallest numbers are normal ones of f32: none is lost, whatever converts them."""
     for isa in ISAS:

@@ -58,6 +58,7 @@ def test_layers_are_exact(text: str, layout: str) -> None:
         check_layer(parse_problem(text, layout), backend)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
              for at, case in enumerate(CASES)],
@@ -73,6 +74,7 @@ def test_items_that_read_are_exact(case: tuple[str, str, str, int, int, int, boo
         assert np.allclose(result, problem.reference(x, w), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != 1))
              for at, case in enumerate((*WINOGRAD, *PARTS))],
@@ -86,6 +88,7 @@ def test_parts_are_exact(case: tuple[str, str, str]) -> None:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.exhaustive)
                         for name in ("bf16:bf16:f32", "f16", "f16:f16:f32"))],
@@ -96,6 +99,7 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
         check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != len(WHOLE)))
              for at, case in enumerate((*WHOLE, *WORDS))],
@@ -120,6 +124,7 @@ def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> Non
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "fault",
     [
@@ -179,6 +184,7 @@ def test_bits_are_those_of_c(layer: str, run: str) -> None:
     assert np.array_equal(*results)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [two_layers, recurrent])
 def test_networks_compute_what_they_do_here(make: Callable[[], onnx.ModelProto]) -> None:
     with emulated() as backend:
@@ -194,6 +200,7 @@ def test_networks_compute_what_they_do_here(make: Callable[[], onnx.ModelProto])
         assert device.runner.packed_weights().nbytes == device.runner.model_bytes
 
 
+@pytest.mark.exhaustive
 def test_tensors_of_a_network_are_read() -> None:
     with emulated() as backend:
         (target,) = backend.targets()
@@ -203,6 +210,7 @@ def test_tensors_of_a_network_are_read() -> None:
         assert first_wrong(steps) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])
 def test_faults_in_tiles_are_found(fault: tuple[str, str]) -> None:
     with emulated(fault=fault) as backend, pytest.raises(AssertionError):
@@ -234,10 +242,12 @@ def turned(text: str, order: str) -> bool:
     return np.array_equal(y, x.reshape(3, 64)[:, ::-1].ravel())
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_whose_threads_wait_is_right_in_all_orders() -> None:
     assert all(turned(TURN, order) for order in ORDERS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("old", "new"), [("__syncthreads();", ";"), ("held[63 - at]", "held[62 - at]")]
 )

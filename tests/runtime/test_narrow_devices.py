@@ -124,6 +124,7 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("device", "kind", "make"),
     [pytest.param(*case, marks=[pytest.mark.exhaustive] * (at not in (1, 4)))
@@ -148,6 +149,7 @@ def test_networks_compute_what_they_do_here(
         assert network.summary.narrow and first_wrong(steps) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("device", [CUDA, pytest.param(OPENCL, marks=pytest.mark.exhaustive)])
 def test_networks_of_halves_compute_what_they_do_here(device: str) -> None:
     """A model whose own tensors are of f16."""

@@ -65,6 +65,7 @@ def on_emulation(cases: Iterable[tuple[int, Problem]]) -> list[str]:
         ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("run", [on_pocl, on_emulation])
 @pytest.mark.parametrize("share", SHARES)
 def test_random_problems_are_right(share: int, run: Run) -> None:

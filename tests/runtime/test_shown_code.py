@@ -50,6 +50,7 @@ def test_a_text_without_assembly_is_kept() -> None:
     assert kept.read_text(encoding="utf-8") == "no C at all\n"
 
 
+@pytest.mark.exhaustive
 def test_a_network_and_one_of_a_pickle(tmp_path: Path) -> None:
     first = compiled(saved(tiny(), tmp_path / "tiny.onnx"))
     assert {"tiny_stages", "tiny_s3", "tiny_l0", "tiny_l0_t0"} <= {*first.ir.functions}

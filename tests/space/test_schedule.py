@@ -30,6 +30,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(tuple(steps), draw(identifiers)).having(*(row() for row in rows))
 
 
+@pytest.mark.exhaustive
 @given(schedules())
 def test_parse_reads_what_str_writes(schedule: Schedule) -> None:
     assert parse(str(schedule)) == schedule

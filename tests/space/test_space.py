@@ -90,6 +90,7 @@ def test_every_member_nests(problem: Conv2d, threads: int) -> None:
     assert generated
 
 
+@pytest.mark.exhaustive
 def test_loops_come_in_every_order() -> None:
     schedules = map(parse, texts(samples.fixed_context(WIDE)))
     orders = {tuple(dict.fromkeys(loop.dim for loop in schedule.loops)) for schedule in schedules}
@@ -97,6 +98,7 @@ def test_loops_come_in_every_order() -> None:
     assert {("c", "k", "p"), ("c", "p", "k"), ("k", "c", "p"), ("p", "c", "k")} <= orders
 
 
+@pytest.mark.exhaustive
 def test_threads_share_a_reduction_of_private_copies_alone(wide: list[Schedule]) -> None:
     shared = [any(loop.dim == "c" for loop in schedule.parallel) for schedule in wide]
     assert shared == [schedule.has(Private) for schedule in wide]
@@ -135,6 +137,7 @@ def test_one_call_may_span_rows_of_a_small_map() -> None:
     assert {(1, 7), (2, 7), (4, 7)} <= tiles  # 3 rows would leave a single one
 
 
+@pytest.mark.exhaustive
 def test_choices_are_the_least_predictions_of_the_space() -> None:
     context = samples.fixed_context(SMALL)
     found = choices(context, 8)
@@ -153,6 +156,7 @@ def test_choices_are_the_least_predictions_of_the_space() -> None:
         assert predict_seconds(context, choice.schedule) == choice.seconds == choice.cost
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("problem", [SMALL, NARROW], ids=str)
 def test_a_choice_alone_has_the_same_prediction(problem: Conv2d) -> None:
     for threads in (1, 2):
@@ -168,6 +172,7 @@ def test_narrow_groups_share_calls() -> None:
     assert best.tile({"g": 8, "p": 6, "q": 6, "k": 2, "c": 2, "n": 1})["g"] > 1
 
 
+@pytest.mark.exhaustive
 def test_choices_do_not_depend_on_their_number() -> None:
     context = samples.fixed_context(SMALL, 2)
     assert choices(context, 1)[0].schedule == choices(context, 9)[0].schedule

@@ -133,6 +133,7 @@ def test_rates_of_another_precision_are_estimated(x: str, compute: str) -> None:
     assert known.of_kernel(name, 14, 2, compute) == 1.5
 
 
+@pytest.mark.exhaustive
 def test_another_precision_adds_its_kernels(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +154,7 @@ def test_another_precision_adds_its_kernels(
     assert calibrate.machine_path(target, "bf16") != calibrate.machine_path(target)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("x", ["bf16", "f16", "s8", "u8"])
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_probes_of_every_precision_compile(isa: str, x: str) -> None:

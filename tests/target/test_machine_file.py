@@ -72,6 +72,7 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine.with_coefficients(values, errors)
 
 
+@pytest.mark.exhaustive
 @given(targets(), machines())
 def test_what_is_written_is_read_back(target: Target, machine: Machine) -> None:
     it = MachineFile(target, machine)

@@ -72,6 +72,7 @@ def test_steps_in_bf16_are_those_of_c(case: str, device: str) -> None:
     assert {value.dtype.name for value in there.parameters.values()} == {"float32"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name != "mlp"))
              for name in CASES],
@@ -88,6 +89,7 @@ def test_steps_are_those_of_c(case: str, device: str) -> None:
             np.testing.assert_allclose(other[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case", ["adam", pytest.param("cnn", marks=pytest.mark.exhaustive)]
 )  # fmt: skip
@@ -137,6 +139,7 @@ def test_tensors_stay_on_the_device_between_steps(
     assert trainer.parameters.arguments == places
 
 
+@pytest.mark.sampled
 def test_what_a_device_holds_is_copied_out_and_written(device: str, tmp_path: Path) -> None:
     trainer = _trainer("mlp", device)
     batch = _batch(trainer)

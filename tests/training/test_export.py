@@ -34,7 +34,7 @@ def _run(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "shape", "options"),
     [
@@ -77,6 +77,7 @@ def test_the_self_test_notices_other_numbers(file: str, tmp_path: Path) -> None:
     assert code != 0 and "FAILED: the files of the self-test are not whole" in told
 
 
+@pytest.mark.exhaustive
 def test_where_an_export_goes(tmp_path: Path) -> None:
     trainer = _trainer()
     (tmp_path / "notes.txt").write_text("mine")

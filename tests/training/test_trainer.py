@@ -86,6 +86,7 @@ def test_gradients_are_limited_together() -> None:
     np.testing.assert_allclose(limited.parameters["2.weight"], expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_what_is_saved_goes_on_alike(tmp_path: Path) -> None:
     trainer = _trainer(optimizer=Adam(lr=0.02))
     for _ in range(3):
@@ -178,6 +179,7 @@ def test_batch_statistics_of_onnx_models(training_mode: int) -> None:
     assert trainer.predict(x).shape == (5, 3)
 
 
+@pytest.mark.exhaustive
 def test_frozen_statistics_of_onnx_models() -> None:
     trainer = _trainer(_normalising(0)[0], (5, 1, 8, 8))
     assert not any("mean" in name for name in (*trainer.state, *trainer.parameters))
@@ -214,6 +216,7 @@ def test_bf16_learns_as_f32_does() -> None:
     assert np.abs(losses[0] - losses[1]).max() < 0.02 * losses[0][0]
 
 
+@pytest.mark.exhaustive
 def test_gradcheck() -> None:
     worst = gradcheck(CNN, (2, 1, 7, 8))
     assert worst.keys() == {
@@ -248,6 +251,7 @@ def test_bad_input() -> None:
         trainer.step(X, CLASSES.astype(np.float32))
 
 
+@pytest.mark.exhaustive
 def test_wrong_classes() -> None:
     trainer = _trainer()
     for wrong in (3, -1, 1 << 40):

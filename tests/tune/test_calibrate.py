@@ -147,6 +147,7 @@ def test_a_burst_of_the_clock_changes_no_rate() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_the_clock_of_a_probe(fresh_cache: Path) -> None:
     """The loop's own time, taken around it."""
     clock = probes.build_clock(TARGET)
@@ -274,6 +275,7 @@ def test_rates_of_a_directory_of_roots_are_read(
     assert calibrate.load_rates(TARGET) is None
 
 
+@pytest.mark.exhaustive
 def test_without_progress_standard_error_tells_once(
     fresh_cache: Path, measurements: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +298,7 @@ def test_on_a_terminal_a_bar_tells_and_vanishes(monkeypatch: pytest.MonkeyPatch)
     assert shown.rstrip().endswith("\x1b[2K") and "\x1b[1A" in shown  # its line is erased
 
 
+@pytest.mark.exhaustive
 def test_processes_beside_all_cores_disturb_a_probe_of_all(users_policy: None) -> None:
     """No reference loop runs then; the threads' waits tell."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
@@ -321,6 +324,7 @@ def test_a_neighbour_changes_no_rate(users_policy: None) -> None:
     assert beside > 0.75 * alone
 
 
+@pytest.mark.exhaustive
 def test_one_core_claims_no_rates_of_several(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

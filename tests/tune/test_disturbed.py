@@ -144,6 +144,7 @@ def test_a_machine_that_stays_busy_leaves_a_mark_and_no_lasting_choice(
     assert third.measurement is not None and third.measurement.recorded
 
 
+@pytest.mark.exhaustive
 def test_a_disturbed_peak_is_repeated_and_marked(
     monkeypatch: pytest.MonkeyPatch, wisdom: Wisdom
 ) -> None:

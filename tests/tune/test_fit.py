@@ -100,6 +100,7 @@ def test_calibration_fits_this_machine(machine: Machine) -> None:
     assert {*FITTED} & {*machine.errors} and {"jump_ns"} <= {*machine.errors}
 
 
+@pytest.mark.exhaustive
 def test_a_machine_on_which_no_schedule_works_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(bench: object, built: list[object]) -> list[tuple[object, CheckError]]:
         return [(schedule, CheckError("wrong result")) for schedule in built]

@@ -49,6 +49,7 @@ def test_damaged_entries_are_searched_for_again(folder: Path, text: str) -> None
     assert predictions.load(entry.name) == Prediction(str(first.schedule), first.predicted)
 
 
+@pytest.mark.exhaustive
 def test_plain_searches_keep_none(folder: Path) -> None:
     optimize(LAYER, "estimate")
     assert not folder.exists()

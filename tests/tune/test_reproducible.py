@@ -47,7 +47,7 @@ def estimate(problem: Problem, threads: int, algorithm: str = "direct") -> Resul
     )  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_all_threads_give_the_same_bits(name: str) -> None:
     problem, algorithm = case(name)

@@ -60,6 +60,7 @@ def weights(training: list[TrainingSample]) -> Weights:
     return train(training)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(samples.convolutions(most=24, layouts=("nhwc", "nchw")), st.integers(1, 3), st.data())
 def test_a_schedule_has_the_same_features_alone_and_in_its_family(
@@ -78,6 +79,7 @@ def test_a_schedule_has_the_same_features_alone_and_in_its_family(
             assert row[0] == pytest.approx(table[index], abs=1e-9), str(schedule)
 
 
+@pytest.mark.exhaustive
 def test_features_tell_apart_what_differs() -> None:
     context = samples.fixed_context(LAYERS["one"][0], 2)
     plans = samples.members(context, 60)
@@ -236,6 +238,7 @@ def test_a_network_is_not_learned_from_while_it_is_held_out(training: list[Train
     assert (before[2].costs != after[2].costs).any()
 
 
+@pytest.mark.exhaustive
 def test_the_search_chooses_by_what_was_learned(weights: Weights) -> None:
     context = samples.fixed_context(Conv2d(N=1, C=96, H=13, W=13, K=128, R=1, S=1))
     context = replace(context, weights=weights)
@@ -244,6 +247,7 @@ def test_the_search_chooses_by_what_was_learned(weights: Weights) -> None:
     assert seconds["learned"] < seconds["traffic"]
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_learned_from_is_refused(training: list[TrainingSample]) -> None:
     one = training[0]
     equal = [replace(one, seconds=np.ones(len(one.schedules)))] * 3
@@ -267,6 +271,7 @@ def test_judgement_of_perfect_and_of_inverted_costs(training: list[TrainingSampl
     assert found.top == pytest.approx((1.0, one.seconds.min() / one.seconds.max()))
 
 
+@pytest.mark.exhaustive
 def test_without_scikit_learn_the_extra_is_named(
     training: list[TrainingSample], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_layers_are_grouped_by_network_and_unknown_ones_stand_alone(full: Wisdom
         assert (sample.seconds > 0).all()
 
 
+@pytest.mark.exhaustive
 def test_records_that_mean_nothing_here_are_left_out(full: Wisdom) -> None:
     before = [sample.schedules for sample in training_samples(full, TARGET)]
     nonsense = {"no arrow": 1.0, "k:8 p > brgemm_avx512_f32_99x99": 1.0, "z:3 > depthwise": 1.0}
@@ -94,6 +95,7 @@ def test_records_that_mean_nothing_here_are_left_out(full: Wisdom) -> None:
     assert [sample.schedules for sample in training_samples(full, TARGET)] == before
 
 
+@pytest.mark.exhaustive
 def test_too_little_says_how_much_there_is_and_how_to_get_more(wisdom: Wisdom) -> None:
     with pytest.raises(WisdomError, match=r"at least 50 schedules of 3 layers.*got 0 of 0; .*opti"):
         training_samples(wisdom, TARGET)

@@ -123,6 +123,7 @@ def test_wisdom_only_without_a_record(wisdom: Wisdom) -> None:
     assert not wisdom.path.exists()
 
 
+@pytest.mark.exhaustive
 def test_a_time_limit_ends_the_search(wisdom: Wisdom) -> None:
     start = time.monotonic()
     result = optimize(TINY, "patient", wisdom=wisdom, time_limit=0.5)
@@ -317,6 +318,7 @@ def test_a_useless_record_is_ignored(
         optimize(TINY, "wisdom-only", target=old, wisdom=wisdom)
 
 
+@pytest.mark.exhaustive
 def test_a_record_of_another_machine_is_tried_not_trusted(wisdom: Wisdom) -> None:
     seed = parse("p:5 q:2 k:4 p > brgemm_portable_f32_2x4")
     put(wisdom, TARGET, str(seed), host="elsewhere")
@@ -327,6 +329,7 @@ def test_a_record_of_another_machine_is_tried_not_trusted(wisdom: Wisdom) -> Non
     assert trial.seconds and trial.seconds > 1e-9
 
 
+@pytest.mark.exhaustive
 def test_a_result_survives_a_wisdom_file_that_cannot_be_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ def run(path: Path, options: TunerOptions, most: int | None = None) -> TunerStat
     return state
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TUNERS)
 def test_the_same_seed_proposes_the_same(name: str, tmp_path: Path) -> None:
     sequences = [
@@ -113,6 +114,7 @@ drive(state_of(Path(sys.argv[1]), OPTIONS, space_of), slow, lambda: False)
 OPTIONS = TunerOptions("genetic", 20, 4, elites=2, seed=1)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "state"
     with started(sys.executable, "-c", SCRIPT, str(path)) as process:
@@ -126,6 +128,7 @@ def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
 
 
+@pytest.mark.exhaustive
 def test_generations_improve_more_than_chance(tmp_path: Path) -> None:
     shares = list[float]()
     for seed in range(3):

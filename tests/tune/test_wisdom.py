@@ -197,6 +197,7 @@ def write_five(path: Path, number: int) -> None:
         wisdom.record("p", 1, "avx2", "measure", f"{number}.{turn} > k", 1e-3, host="h")
 
 
+@pytest.mark.exhaustive
 def test_sixteen_processes_write_at_once(wisdom: Wisdom) -> None:
     forks = multiprocessing.get_context("fork")  # a fresh Python each would write in turn
     writers = [forks.Process(target=write_five, args=(wisdom.path, n)) for n in range(16)]
@@ -302,6 +303,7 @@ def test_garbage_is_reported_never_deleted_and_moved_aside_on_request(wisdom: Wi
     assert wisdom.list() == (mine,)
 
 
+@pytest.mark.exhaustive
 def test_repair_keeps_what_can_still_be_read(wisdom: Wisdom) -> None:
     for number in range(300):
         put(wisdom, f"mb{number:03}" + "x" * 200)

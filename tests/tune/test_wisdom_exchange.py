@@ -26,6 +26,7 @@ records = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @given(st.lists(records, max_size=4))
 def test_what_is_exported_is_read_back(found: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as folder:

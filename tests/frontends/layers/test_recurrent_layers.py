@@ -24,7 +24,7 @@ def both(op: str, values: dict[str, np.ndarray], word: str) -> np.ndarray:
     return np.stack([part.reshape(-1, *part.shape[2:]) for part in ordered])
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("op", ROWS)
 def test_both_directions_are_those_of_onnx(op: str) -> None:
     model = build_model([getattr(layers, op)(C, K, bidirectional=True)], (T, N, C))

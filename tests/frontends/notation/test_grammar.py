@@ -91,6 +91,7 @@ def test_an_error_shows_line_column_and_caret(body: str, line: str, message: str
 LETS = ", ".join(f"x{at} = x{at + 1} + x{at + 1}" for at in reversed(range(99)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "value",
     [

@@ -93,6 +93,7 @@ def foreign(
     return built
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MASKS)
 def test_attention_of_one_tensor(name: str) -> None:
     mask = MASKS[name]

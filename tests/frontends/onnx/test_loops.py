@@ -134,7 +134,7 @@ def test_states_that_change_places() -> None:
     agree(made, {"x": reals(3)}, 2)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_branches_inside(threads: int) -> None:
     then = graph([node("Conv", "s w", "t", **CONV)], {}, {"t": F}, {"w": 0.2 * reals(8, 8, 3, 3)})

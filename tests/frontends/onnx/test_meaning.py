@@ -192,7 +192,7 @@ def test_comparisons_before_opset_16() -> None:
     np.testing.assert_array_equal(result(one, reals(2, 1)), reals(2, 1) <= reals(3))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bits", [np.uint8, np.int8])
 def test_zeros_that_are_computed(bits: type) -> None:
     """As quantisation at run time has them: convolutions with padding, and matrix products."""

@@ -139,6 +139,7 @@ def test_a_loop_of_known_length() -> None:
         np.testing.assert_allclose(made["all"], np.stack(states)[:trips], rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_loop_of_unknown_length_asks_for_it() -> None:
     with pytest.raises(UnsupportedError, match=r"1 x Loop \('Loop the loop'\): its number of "
                        r"iterations is not constant, and it stacks results; bind this input.*"

@@ -51,7 +51,7 @@ def together(cases: list[Case]) -> Graph:
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("group", GROUPS)
 def test_as_the_reference_has_them(group: str, threads: int) -> None:

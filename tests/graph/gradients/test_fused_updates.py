@@ -68,6 +68,7 @@ def test_both_updates_sum_the_same(name: str, threads: int) -> None:
             assert np.array_equal(value, made[f"{what}.gradient"])
 
 
+@pytest.mark.exhaustive
 def test_updates_of_bf16() -> None:
     """Both ways round factors alike: as near to f32 as 8 bits of a number allow."""
     words, known = "lstm:T6xN4xC24xK20 bwd", dict[str, Array]()
@@ -126,6 +127,7 @@ def products_of(words: str) -> tuple[Program, PassContext]:
     return program_before("fused updates", lower(graph_of(words)), context), context
 
 
+@pytest.mark.exhaustive
 def test_the_model_weighs_both() -> None:
     """Gradients that fit in L2 cost a step little; what many steps made is far by then."""
     machine = machine_for(TARGET)
@@ -146,6 +148,7 @@ def test_the_model_weighs_both() -> None:
             assert product.rows * product.stage.count == product.layer.problem.terms
 
 
+@pytest.mark.exhaustive
 def test_what_was_taken_is_told() -> None:
     graph, taken = graph_of("rnn:T40xN1xC64xK64 bwd"), dict[str, dict[str, str]]()
     for way in ("auto", "fused", "diffused"):

@@ -171,6 +171,7 @@ def test_single_precision_by_layers(name: str, threads: int) -> None:
         assert np.abs(made[what] - value).max() < 2e-5 * np.abs(value).max(), what
 
 
+@pytest.mark.exhaustive
 def test_whole_numbers_are_exact() -> None:
     """A clamped RNN of small whole numbers loses nothing in single precision."""
     rng = np.random.default_rng(5)

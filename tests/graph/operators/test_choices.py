@@ -67,6 +67,7 @@ def test_a_slope_that_does_not_broadcast_is_refused() -> None:
         prepare(simplify(read(model_of([case], 16))))
 
 
+@pytest.mark.exhaustive
 def test_comparisons_become_part_of_the_loop_that_chooses_by_them() -> None:
     nodes = [
         node("Tanh", "x", "t"), node("Less", "t z", "less"), node("IsNaN", "x", "strange"),

@@ -26,7 +26,7 @@ def values(dtype: str) -> np.ndarray:
     return np.array([limits.min, limits.max, 0, 1, 2, 100, limits.max // 3], dtype)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("op", ["Cast", "CastLike"])
 def test_numbers_of_one_type_as_those_of_another(op: str) -> None:
     cases = []

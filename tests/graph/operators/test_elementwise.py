@@ -54,6 +54,7 @@ WHOLE_UNARY = ("Abs", "Neg", "Sign", "BitwiseNot")
 LIMITED = ("Softsign", "Swish", "Mish", "HardSwish", "Gelu")  # whose reference makes NaN of limits
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", REALS)
 def test_functions_of_a_real_tensor(dtype: str) -> None:
     cases = [
@@ -100,6 +101,7 @@ def test_functions_of_two_tensors_that_broadcast(dtype: str) -> None:
     assert not faults(cases, 18)
 
 
+@pytest.mark.exhaustive
 def test_logic_and_bits() -> None:
     cases = [Case(op, (numbers(a, "bool", 1), numbers(b, "bool", 2)))
              for op in ("And", "Or", "Xor", "Equal") for a, b in PAIRS]  # fmt: skip

@@ -64,6 +64,7 @@ def test_transforms_of_frames() -> None:
     assert not faults(frames(), 20, 2)
 
 
+@pytest.mark.exhaustive
 def test_transforms_of_opset_17() -> None:
     """Where the axis is an attribute."""
     cases = [OperatorCase("DFT", "x", {"x": reals(2, 6, 3, 1)}, words={"axis": axis})

@@ -79,6 +79,7 @@ def expected(weights: dict[str, Array], x: Array, backwards: list[bool]) -> Iter
         yield y
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("direction", "each", "zero"),
     [("forward", False, 0), ("reverse", True, 128), ("bidirectional", True, 0)],

@@ -212,6 +212,7 @@ def arrays_of(op: str, attributes: Mapping[str, Any], given: Mapping[str, Any]) 
     return inputs_of(op, count=count, layout=attributes.get("layout", 0), **sizes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_recurrent_nodes_are_their_definition(name: str) -> None:
     op, attributes, given = CASES[name]
@@ -263,6 +264,7 @@ def test_some_of_the_outputs(outputs: tuple[str, ...]) -> None:
     assert disagreement("LSTM", {}, arrays, outputs=outputs) < 1e-5
 
 
+@pytest.mark.exhaustive
 def test_a_step_multiplies_once_and_writes_over_what_it_carries() -> None:
     arrays = inputs_of("LSTM", 8, 1, 16, 32, bias=True)
     network = network_of(read(recurrent_model("LSTM", {}, arrays, outputs=("y",))))
@@ -301,6 +303,7 @@ def test_threads_wait_twice_a_step() -> None:
     assert loop[: loop.index("\n    }")].count("omp barrier") == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_weights_that_are_inputs_are_packed_before_all_steps(threads: int) -> None:
     arrays = inputs_of("LSTM", 8, 1, 16, 32, bias=True)

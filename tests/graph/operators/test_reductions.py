@@ -29,6 +29,7 @@ def listed(axes: tuple[int, ...]) -> np.ndarray:
     return np.array(axes, np.int64)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_reductions_of_real_numbers(dtype: str) -> None:
     cases = [

@@ -30,6 +30,7 @@ def samples(modes: tuple[str, ...], shape: tuple[int, ...], points: tuple[int, .
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_points_of_images(threads: int) -> None:
     cases = samples(("nearest", "linear", "cubic"), (2, 2, 5, 4), (3, 5))[threads - 1 :: 2]
@@ -45,6 +46,7 @@ def test_points_of_rows_of_volumes_and_of_doubles() -> None:
     assert not faults(cases, 20, tolerance=3e-5)
 
 
+@pytest.mark.exhaustive
 def test_modes_of_opset_16() -> None:
     assert not faults(samples(("bilinear", "nearest"), (1, 1, 4, 3), (2, 2)), 16, tolerance=3e-5)
 

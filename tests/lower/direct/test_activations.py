@@ -147,6 +147,7 @@ def test_wrong_words(words: str, message: str) -> None:
         parse_problem(words)
 
 
+@pytest.mark.exhaustive
 def test_refusals() -> None:
     layer = LAYERS[0]
     with pytest.raises(SpecError, match="activation='gelo' is none of relu"):

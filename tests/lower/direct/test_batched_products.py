@@ -53,7 +53,7 @@ def test_batches_of_integers_are_exact(judge: Judge, dtype: str, isa: str) -> No
         judge.judge(problem, paths[source.header_set], source.symbol)
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("words", ["", " b=constant", " a=constant", " to"])
 def test_one_bias_serves_every_batch(judge: Judge, words: str, dtype: str) -> None:
@@ -66,6 +66,7 @@ def test_one_bias_serves_every_batch(judge: Judge, words: str, dtype: str) -> No
             judge.judge(problem, build([source]), source.symbol)
 
 
+@pytest.mark.exhaustive
 @given(
     sizes=st.tuples(*[st.integers(1, 3)] * 4),
     constant=st.sampled_from(["", "a", "b"]),

@@ -118,6 +118,7 @@ def test_the_same_bytes_in_any_process() -> None:
     assert found[0] == found[1] and len(found[0]) == 65
 
 
+@pytest.mark.exhaustive
 def test_the_same_bytes_twice() -> None:
     for name in SCHEDULES:
         assert source_of(name).file == source_of(name).file

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("microkernels", "polysci", "tests/golden")
 FILES = [
     path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.[ch]"))
-    if not path.stem.endswith("_cuda")  # no compiler of a CPU's takes it
+    if not path.stem.endswith(("_cuda", "_opencl"))  # which GCC does not take
 ]  # fmt: skip
 ALIGNED = "_Alignas(64) "
 # A type of one or more words, a name, extents: a line that declares an array.
@@ -89,6 +89,7 @@ def test_local_arrays_are_aligned_in_files():
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.exhaustive
 def test_local_arrays_are_aligned_in_printed_programs():
     random = Random(33)
     programs = [printed(random_program(random)) for _ in range(12)]

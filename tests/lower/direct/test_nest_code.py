@@ -88,6 +88,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("problem", CONVOLUTIONS, ids=str)
 def test_a_convolution_and_its_nest_get_the_same_code(problem: Conv2d) -> None:
     same = Nest(textbook_c(problem))
@@ -118,6 +119,7 @@ def test_what_no_schedule_fits_is_refused() -> None:
         optimize(Nest(text), "estimate")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_loop_around_a_transposed_factor_packs_it(threads: int) -> None:
     """Rows of products: vectors run along i, in which A advances by a row."""

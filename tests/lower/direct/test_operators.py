@@ -197,7 +197,7 @@ def test_schedules_written_by_hand(judge: Judge, problem: Conv2d, layout: str) -
         judge.judge(problem, paths[index % 2], source.symbol)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(("width", "taps"), [(6, 3), (1, 1)])
 def test_packing_where_axes_have_one_position(
@@ -216,7 +216,7 @@ def test_packing_where_axes_have_one_position(
         judge.judge(problem, path, source.symbol)
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["3x3", "dilated and strided", "groups", "depth multiplier"])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_the_textbook_nest_gives_the_same(name: str, layout: str) -> None:
@@ -248,6 +248,7 @@ def textbook(problem: Conv2d, path: Path, inputs: dict[str, np.ndarray]) -> np.n
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_a_nan_is_not_clamped_away(isa: str) -> None:
     """As with numpy.clip and everyone's ReLU: garbage in stays visible."""

@@ -58,7 +58,7 @@ def unwritten(problem: Problem, schedule: Schedule) -> str:
     return f"{places.size} of {first.size} from {places[0]} on" if places.size else ""
 
 
-@pytest.mark.sampled(every=27)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_random_schedules(dtype: str, isa: str) -> None:
@@ -70,6 +70,7 @@ def test_random_schedules(dtype: str, isa: str) -> None:
             assert unwritten(problem, plan) == "", f"{problem} {dtype} {plan}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "schedule"),
     [

@@ -130,7 +130,7 @@ def test_words_of_taps_take_one_row_of_the_image() -> None:
             emit(problem, parse(f"p:2 > {STACKED}_12x16"), 1, EmitOptions("several"))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "u8:s8:u8", "s8:s8:s32"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
@@ -164,7 +164,7 @@ def test_narrow_results_are_streamed_in_whole_lines(judge: Judge, isa: str, dtyp
             judge.judge(problem, build([source]), source.symbol)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["bf16:bf16:f32", "f16:f16:f32", "u8:s8:s32", "s8:s8:s32"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_streamed_output(judge: Judge, isa: str, dtype: str) -> None:

@@ -40,7 +40,7 @@ def case(name: str) -> tuple[Problem, Schedule]:
     return parse_problem(text, layout, dtype), Schedule.parse(f"private(C) {loops} {KERNEL}")
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_right_and_the_same_for_all_threads(name: str) -> None:
     problem, schedule = case(name)
@@ -93,6 +93,7 @@ def test_copies_are_dense_in_the_order_of_storage() -> None:
     assert dense_strides((5, 1, 4), (4, 4, 1)) == (4, 4, 1)
 
 
+@pytest.mark.exhaustive
 def test_a_search_finds_them_where_the_result_is_small() -> None:
     result = polysci.optimize(parse_problem("mm:4x60000x16"), "estimate", 2)
     assert result.schedule.has(Private)

@@ -36,6 +36,7 @@ CASES = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "layout", "dtype", "run"),
     [pytest.param(*case, marks=[pytest.mark.exhaustive] * (not case[0].startswith("mm:")))
@@ -231,6 +232,7 @@ def test_other_types_are_refused() -> None:
             algorithm_of(parse(text)).resolve(problem, parse(text), 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at not in (1, 4)))
              for at, case in enumerate(WORDS)],

@@ -34,6 +34,7 @@ def plan_of(text: str, kernel: str, rows: int, columns: int, depth: int, copy: C
     return resolve(roles, strides, form_of(roles, tile, rows, columns, depth, copy))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_chosen_tiles_read_without_conflicts(layout: str) -> None:
     for problem in load("resnet50", layout)[::6]:
@@ -67,6 +68,7 @@ def test_sectors_of_padding_are_not_read() -> None:
     assert inner.reads == whole.reads and inner.sectors <= whole.sectors
 
 
+@pytest.mark.exhaustive
 def test_counts_only_add_to_predictions() -> None:
     """So that the search may stop early: the least time is without them."""
     problem = parse_problem("mb1ic64ih14oc64kh3ph1")

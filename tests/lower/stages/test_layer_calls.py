@@ -70,6 +70,7 @@ def calls(module: LoopModule) -> Iterator[tuple[Invoke, LoopFunction]]:
                 yield part, functions[part.function]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pool", [OPENMP, *POOLS])
 @pytest.mark.parametrize("case", ["rows", "stack", "quantised"])
 def test_every_parameter_has_its_operand(

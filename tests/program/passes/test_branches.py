@@ -80,7 +80,7 @@ def differ(made: onnx.ModelProto, network: object, feeds: dict[str, np.ndarray])
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fuse", [True, False])
 def test_every_way_through(threads: int, fuse: bool) -> None:

@@ -79,7 +79,7 @@ def test_a_bias_with_gaps() -> None:
     agrees(nodes, {"x": [1, 3, 5, 5], "b": [16]}, ["y"], weights)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("first", "second"),
     [(("Relu", None), ("Clip", (6.0, 0.0))), (("Clip", (-9.0, -1.0)), ("Relu", None)),
@@ -122,6 +122,7 @@ def test_one_stage_ends_one_band(everything_in_bands: None) -> None:
     assert len(made) == len(set(made)) and made
 
 
+@pytest.mark.exhaustive
 def test_computed_weights_are_packed(everything_in_bands: None) -> None:
     """A layer whose weights are an input lies inside, and they are packed before."""
     nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "b"), node("Relu", "b", "c"),

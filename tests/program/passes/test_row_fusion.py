@@ -183,6 +183,7 @@ OTHER_ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", OTHER_ROWS)
 def test_other_rows(
@@ -289,6 +290,7 @@ def test_a_tensor_that_several_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run_by_rows(SEVERAL_READERS["branches"], 3, tmp_path, monkeypatch)
 
 
+@pytest.mark.exhaustive
 def test_products_of_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every thread packs what the head that it computes multiplies by."""
     run_by_rows(SEVERAL_READERS["heads"], 3, tmp_path, monkeypatch)

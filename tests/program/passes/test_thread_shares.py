@@ -57,6 +57,7 @@ def test_directions_run_beside_each_other() -> None:
     assert same(network, bidirectional(1)[0], inputs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("dear_waits")
 def test_directions_beside_each_other_share_no_memory() -> None:
     network, _ = bidirectional(2)
@@ -72,6 +73,7 @@ def test_directions_beside_each_other_share_no_memory() -> None:
     assert all(a[1] <= b[0] or b[1] <= a[0] for a in spaces[0] for b in spaces[1])
 
 
+@pytest.mark.exhaustive
 def test_loops_that_need_each_other_are_not_independent() -> None:
     first = recurrent_model("LSTM", {}, inputs_of("LSTM", 3, 1, 4, 4))
     program = network_of(read(first)).prepared.program
@@ -95,6 +97,7 @@ def test_a_network_that_two_threads_would_slow_down_has_one(
     assert "#pragma omp parallel" not in all_code(network) and network.threads == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("dear_waits")
 def test_what_is_computed_alone_is_waited_for() -> None:
     nodes = [node("Tanh", "z", "s"), node("Exp", "s", "v"),

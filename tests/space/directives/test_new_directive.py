@@ -129,6 +129,7 @@ def test_the_plan_and_the_cost_are_those_of_the_loops() -> None:
     assert loop_comments(roles, plain, (1, 2, 3)) == loop_comments(roles, schedule, (1, 2, 3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("loops", ["p k:8 q:4", "p* k:8 q:4"])
 def test_its_lowering_is_its_own(loops: str) -> None:
     plain = Schedule.parse(f"{loops} > brgemm_portable_f32_6x8")

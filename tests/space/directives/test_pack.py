@@ -90,6 +90,7 @@ def test_schedules_that_make_no_sense_are_refused(loops: str, message: str) -> N
         emit(problem, Schedule.parse(f"{loops} > brgemm_portable_f32_6x8"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "parts"),
     [("bwd_w mb16ic64ih56oc256oh56kh1ph0", True), ("mm:64x64x64", False)],
@@ -122,6 +123,7 @@ def test_each_turn_of_parallel_loops_that_leave_b_alone_copies_its_part_again() 
     assert many > 1.1 * few
 
 
+@pytest.mark.exhaustive
 def test_copies_of_channels_lie_in_panels() -> None:
     """A call reads the channels of its rows alone, in pixels that follow each other."""
     problem = parse_problem(GRADIENT)

@@ -16,7 +16,7 @@ from polysci.target.machine import assume_rates
 from polysci.target.microkernels import lanes
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("text", "loops", "threads"),
     [

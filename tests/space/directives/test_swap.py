@@ -139,6 +139,7 @@ def test_every_ranker_orders_swapped_schedules(ranker: str) -> None:
     resolve(_large().contraction, _large().strides, best)
 
 
+@pytest.mark.exhaustive
 def test_the_model_swaps_the_factors_where_stores_would_be_transposed() -> None:
     assert choices(_large(), 1)[0].schedule.has(Swap)
     nhwc = samples.fixed_context(POINTWISE.with_(N=1, C=64, K=64, H=28, W=28, layout="nhwc"))
@@ -149,6 +150,7 @@ def _large() -> Context:
     return samples.fixed_context(POINTWISE.with_(N=1, C=64, K=64, H=28, W=28))
 
 
+@pytest.mark.exhaustive
 def test_explanations_name_the_swapped_roles() -> None:
     problem = POINTWISE.with_(N=1, C=64, K=64, H=28, W=28)
     scop, _, _ = model_of(problem)

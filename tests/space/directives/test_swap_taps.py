@@ -326,6 +326,7 @@ def test_a_copy_that_exceeds_l2_costs_more_than_one_in_blocks() -> None:
     assert cheap.transfer[0] < 0.1 * cheap.compute[0]
 
 
+@pytest.mark.exhaustive
 def test_explanations_tell_of_positions_that_are_not_stored() -> None:
     problem = SQUARE.with_(N=1, C=64, H=56, W=56, K=8)
     scop, _, _ = model_of(problem)
