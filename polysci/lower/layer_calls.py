@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Self
 
 import numpy as np
 
 from polysci.cost.estimate import Context
+from polysci.cost.group_fusion import HeldTile
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
+from polysci.lower.mapped.algorithm import MappedGroups, work_of
+from polysci.lower.mapped.held import held_schedule, tiles
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
@@ -26,6 +32,7 @@ from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, members_of
 from polysci.space.directives import Private, Stream
 from polysci.space.schedule import Schedule
+from polysci.target.microkernels import find
 
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
@@ -111,14 +118,18 @@ class LayerCode:
         In a row fusion it makes ``height`` rows at a time. Raises UnsupportedError for a schedule
         that cannot.
         """
-        schedule = plain(schedule)
+        schedule, held = plain(schedule), bool(height) and in_groups(schedule)
+        strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
         if height:
             rows = placed.rows_of(layer.output)
-            schedule = by_rows(schedule, row_dim(layer, rows) if rows else "", height)
+            row = row_dim(layer, rows) if rows else ""
+            schedule = (
+                by_groups(layer.problem, schedule, strides, row, height)
+                if held else by_rows(schedule, row, height)
+            )  # fmt: skip
         elif alone:
             schedule = serial(schedule)
-        strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
-        return cls(layer.problem, schedule, strides, adds, bool(height))
+        return cls(layer.problem, schedule, strides, adds and not held, bool(height) and not held)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -156,7 +167,10 @@ def price_rows(
     Or why there is no such code. The threads of ``context`` share the rows.
     """
     try:
-        rows = LayerCode.of(layer, placed, schedule, height).schedule
+        code = LayerCode.of(layer, placed, schedule, height)
+        if in_groups(schedule):
+            return _price_groups(layer, placed, code, context, height)
+        rows = code.schedule
         outer, *inner = rows.nest
         assert isinstance(outer, Loop)
         shared = rows.with_nest((replace(outer, parallel=context.threads > 1), *inner))
@@ -165,6 +179,19 @@ def price_rows(
         return str(error)
     least = 1e-9 * layer.problem.flops / (context.peak * context.threads)
     return RowCode(outer.step, seconds, least)
+
+
+def _price_groups(
+    layer: LayerStage, placed: PlacedProgram, code: LayerCode, context: Context, height: int
+) -> RowCode:
+    """Return what is predicted of a layer's code for groups that make ``height`` rows each."""
+    plan = MappedGroups().resolve(code.problem, code.schedule, 1)
+    rows = placed.rows_of(layer.output)
+    assert rows is not None
+    work, inner = work_of(plan, context.machine), plan.row_count // rows.height
+    tile = HeldTile(work, context, plan.rows, inner, tiles(plan, 1), plan.packed_bytes)
+    least = 1e-9 * code.problem.flops / (context.machine.peak * context.target.cores)
+    return RowCode(height, work.seconds(context), least, tile)
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
@@ -263,6 +290,26 @@ def by_rows(schedule: Schedule, row: str, height: int) -> Schedule:
         if its not in rows or (its in below and (its != below[0] or step != unit))
     ]  # fmt: skip
     return schedule.with_nest((Loop(row, step), *inner))
+
+
+def in_groups(schedule: Schedule) -> bool:
+    """Return whether groups of work-items of a schedule's device run several stages together."""
+    return bool(kernels_of(find(schedule.kernel).isa, "f32"))
+
+
+def by_groups(
+    problem: Problem, schedule: Schedule, strides: Strides, row: str, height: int
+) -> Schedule:
+    """Return the schedule by which groups of the same device make ``height`` rows of a layer.
+
+    Raises UnsupportedError where it has none.
+    """
+    _, roles, own = model_of(problem)
+    inner = [dim.extent for dim in roles.by_role("m") if dim.name != row]
+    if row not in {dim.name for dim in roles.by_role("m")}:
+        raise UnsupportedError(f"{problem}: its rows are no rows of a product")
+    isa = find(schedule.kernel).isa
+    return held_schedule(roles, {**own, **strides}, isa, height * prod(inner))
 
 
 def plain(schedule: Schedule) -> Schedule:

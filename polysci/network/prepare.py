@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from polysci.cost.fusion import FusionCosts
+from polysci.cost.group_fusion import GroupFusionCosts
 from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
@@ -29,8 +30,9 @@ from polysci.program.control import BranchStage
 from polysci.program.passes import table
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
+from polysci.program.passes.group_fusion import GroupFuser
 from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, PassWatch, plain
-from polysci.program.passes.row_fusion import FusionVerdict, RowCode, Setting
+from polysci.program.passes.row_fusion import FusionVerdict, RowCode, RowFuser, Setting
 from polysci.program.passes.table import (
     AS_COSTS_SAY,
     PassChoices,
@@ -289,7 +291,10 @@ def setting_of(
     chosen: Mapping[str, Schedule], seconds: Mapping[str, float], options: PlanOptions
 ) -> Setting:
     """Return what row fusions depend on beside the program."""
-    costs = FusionCosts(options.rates, options.target, options.threads)
+    groups = has_groups(options.target)
+    costs = (GroupFusionCosts if groups else FusionCosts)(
+        options.rates, options.target, options.threads
+    )
 
     def price(
         layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int
@@ -297,8 +302,8 @@ def setting_of(
         context = context_of(layer.problem, options.threads, options.target, machine=options.rates)
         return price_rows(layer, placed, schedule, height, context)
 
-    refusal = "groups of work-items compute one layer each" if has_groups(options.target) else ""
-    return Setting(chosen, seconds, costs, price, refuse_code, refusal)
+    fuser = GroupFuser if groups else RowFuser
+    return Setting(chosen, seconds, costs, price, refuse_code, fuser)
 
 
 STAGES: Final = plain("stages", "nodes become layers, loops and views", lower)

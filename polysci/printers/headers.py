@@ -86,7 +86,7 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     names += ["sum_f32", "dot_narrow" if matrices else "dot_f32", f"a_f32_{way}"]
     names += ["brgemm", "sliding", "grouped", *first, "end_f32"]
     names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
-    names += [*["reading"] * (not narrow), *last]
+    names += [*["reading", "held"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]
     of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]

@@ -47,7 +47,10 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.layer_calls import LayerCall, Spot, packed_ahead
+from polysci.lower.mapped.held import HELD
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.group_fusion import GroupFusionLowering
 from polysci.lower.stages.loops import LoopLowering, Pointer
 from polysci.lower.stages.reduction_loops import lowering_of
 from polysci.lower.stages.row_fusion import RowFusionLowering
@@ -107,6 +110,7 @@ class StageLowering:
     tables: list[Table] = field(default_factory=list)
     conditions: int = 0  # that stages have read so far
     row_fusions: dict[int, RowFusionLowering] = field(default_factory=dict)
+    group_fusions: dict[int, GroupFusionLowering] = field(default_factory=dict)
     scratch: dict[str, tuple[int, Spot]] = field(default_factory=dict)  # bytes, who uses them
     barriers: Barriers = field(init=False)
 
@@ -122,8 +126,14 @@ class StageLowering:
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
-                threads = 1 if self.shares.serial(at) else self.threads
-                fusion = RowFusionLowering(stage, self.placed, inner, threads, f"{self.name}_s{at}")
+                symbol, threads = f"{self.name}_s{at}", self.threads
+                if kernels_of(self.isa.name, "f32"):
+                    group = GroupFusionLowering(stage, self.placed, inner, symbol)
+                    self.group_fusions[at] = group
+                    self.pointers |= dict.fromkeys(stage.internal, Named(HELD))
+                    continue
+                threads = 1 if self.shares.serial(at) else threads
+                fusion = RowFusionLowering(stage, self.placed, inner, threads, symbol)
                 self.row_fusions[at] = fusion
                 self.scratch |= {name: (size, (at, 0)) for name, size in fusion.memory().items()}
         extra = {name: (size, spot[0]) for name, (size, spot) in self.scratch.items()}
@@ -202,6 +212,8 @@ class StageLowering:
                 return self.call_routine(stage)
             case LayerStage():
                 return self.call_layer(spot, stage)
+            case RowFusion() if spot[0] in self.group_fusions:
+                return self.group_fusion(spot[0], stage)
             case RowFusion():
                 return self.row_fusion(spot[0], stage)
             case BranchStage():
@@ -279,12 +291,15 @@ class StageLowering:
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
-        pointers, threads, fusion = self.pointers, self.threads, self.row_fusions.get(spot[0])
-        if fusion:
-            pointers, threads = {**pointers, **fusion.local(spot[1])}, 1
+        pointers, threads, rows = self.pointers, self.threads, ""
+        if isinstance(self.placed.program.stages[spot[0]], RowFusion):
+            made, threads = self.placed.rows_of(stage.outputs[0]), 1
+            rows = made.iterator if made else ""
+        if fusion := self.row_fusions.get(spot[0]):
+            pointers = {**pointers, **fusion.local(spot[1])}
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
-            rows=fusion.made(spot[1]).iterator if fusion else "",
+            rows=rows,
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
         )  # fmt: skip
 
@@ -336,6 +351,19 @@ class StageLowering:
             else:
                 fusion.calls_to[inside] = self.call_primitive((at, inside))
         self.functions += fusion.functions(self.arena.offsets)
+        return [Invoke(fusion.symbol, (Named("m"),))]
+
+    def group_fusion(self, at: int, stage: RowFusion) -> Statements:
+        """Return the call of a function that launches a kernel of all members."""
+        fusion, members = self.group_fusions[at], dict[int, Block]()
+        for inside, member in enumerate(stage.members):
+            if isinstance(member, LoopStage):
+                lowering = self.loop_lowering((at, inside), member)
+                members[inside] = fusion.loop(inside, lowering)
+                self.functions += lowering.functions()[:-1]  # its tables
+            else:
+                members[inside] = fusion.layer(inside, self.operands((at, inside)))
+        self.functions.append(replace(fusion.function(members), comment=remark(stage.name)))
         return [Invoke(fusion.symbol, (Named("m"),))]
 
     def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
@@ -406,6 +434,10 @@ class StageLowering:
 
     def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
         """Return a call of a primitive; x, w and y are so many elements behind the first ones."""
+        return self.calls[spot].invoke("run", self.operands(spot, moved))
+
+    def operands(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> dict[str, Value]:
+        """Return the operands of a primitive's call by name."""
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.stored, source.precision.y.stored
@@ -443,7 +475,7 @@ class StageLowering:
             operands["workspace"] = Named("work")
         elif source.workspace:
             operands["workspace"] = self.scratch_address(spot, "workspace")
-        return call.invoke("run", operands)
+        return operands
 
     def scales(self, spot: Spot, layer: LayerStage) -> Fields:
         """Return the scales of a layer's results, as an array of one record."""

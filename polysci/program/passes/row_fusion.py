@@ -17,6 +17,7 @@ from math import prod
 from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
+from polysci.cost.group_fusion import HeldTile
 from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
@@ -41,6 +42,7 @@ class RowCode:
     step: int
     seconds: float
     least: float
+    tile: HeldTile | None = None  # of groups that hold rows
 
 
 class PriceRows(Protocol):
@@ -63,7 +65,7 @@ class RefuseCode(Protocol):
 class Setting:
     """Schedules and predicted seconds by problem, the machine, and which code there is.
 
-    ``refusal``: why no stages of the machine run together; empty where they may.
+    ``fuser`` makes row fusions for its kind of device.
     """
 
     schedules: Mapping[str, Schedule]
@@ -71,7 +73,7 @@ class Setting:
     costs: FusionCosts
     price_rows: PriceRows
     refuse_code: RefuseCode
-    refusal: str = ""
+    fuser: type[RowFuser]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def fuse_rows(
     asked: dict[tuple[int, int], str] = {}
     while True:  # code is made of the cheapest divisions alone, and may be refused
         refused = {layer: why for (layer, _), why in asked.items() if why}
-        space = _RowFuser(placed, setting, decided or {}, refused).run()
+        space = setting.fuser(placed, setting, decided or {}, refused).run()
         refuses = False
         for layer, height in space.layers():
             if (id(layer), height) not in asked:
@@ -198,7 +200,7 @@ def cheapest_divisions(
 
 
 @dataclass(slots=True)
-class _RowFuser:
+class RowFuser:
     """``refused``: why layers have no code that makes some rows at a time, by identity."""
 
     placed: PlacedProgram
@@ -249,8 +251,6 @@ class _RowFuser:
     def refuse_link(self, first: Member, second: Member) -> str:
         """Return why what one stage makes cannot stay between it and the next; empty if it can."""
         name, program = first.output, self.placed.program
-        if self.setting.refusal:
-            return self.setting.refusal
         if name in program.outputs:
             return "it is an output"
         verdict = self.decided.get(name)
@@ -315,7 +315,7 @@ class _RowFuser:
         if len(run) == 1:
             return self.alone(run[0]), Run(start, end)
         costs, names = self.setting.costs, tuple(member.output for member in run[:-1])
-        works = {height: self.work(run, height) for height in HEIGHTS}
+        works = {height: self.work(run, height) for height in self.heights(run)}
         height = min(works, key=lambda its: costs.together(works[its]))
         work, verdict = works[height], self.decided.get(names[0])
         bound, together = costs.bound(work), costs.together(work)
@@ -352,6 +352,10 @@ class _RowFuser:
         return ""
 
     # What the costs depend on.
+
+    def heights(self, run: Sequence[Member]) -> Sequence[int]:
+        """Return the rows that layers of a run may make at a time."""
+        return HEIGHTS
 
     def alone(self, member: Member) -> float:
         """Return the predicted seconds of a stage by itself."""
