@@ -17,7 +17,7 @@ from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
 from polysci.lower.mapped.algorithm import MappedGroups, work_of
-from polysci.lower.mapped.held import held_schedule, tiles
+from polysci.lower.mapped.held import held_schedule, tiles_of
 from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
@@ -189,7 +189,7 @@ def _price_groups(
     rows = placed.rows_of(layer.output)
     assert rows is not None
     work, inner = work_of(plan, context.machine), plan.row_count // rows.height
-    tile = HeldTile(work, context, plan.rows, inner, tiles(plan, 1), plan.packed_bytes)
+    tile = HeldTile(work, context, plan.rows, inner, tiles_of(plan, 1), plan.packed_bytes)
     least = 1e-9 * code.problem.flops / (context.machine.peak * context.target.cores)
     return RowCode(height, work.seconds(context), least, tile)
 

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from polysci.frontends.onnx import reference
-from polysci.network.compiled import CompileOptions, Network, compile_network
+from polysci.network.compiled import CompileOptions, compile_network
 from polysci.network.prepare import prepare_with, search_schedules, setting_of
 from polysci.program.passes import table
 from polysci.program.passes.row import FusionGroup
@@ -21,62 +19,13 @@ from polysci.runtime.backends.cuda import resources
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
 from tests.support.any_device import at_hand
-from tests.support.cuda_emulation import NAME, ORDERS, emulated
+from tests.support.cuda_emulation import NAME, ORDERS, SANITIZERS, emulated, run_sanitized
 from tests.support.device_cases import integers
+from tests.support.fusion_cases import CASES, check, fused
 from tests.support.group_fusions import whole_chain
 from tests.support.networks import read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.rates import fuse_rows_everywhere
-
-PADDED = {"pads": [1, 1, 1, 1]}
-HALVES = {"kernel_shape": [2, 2], "strides": [2, 2]}
-PRODUCTS = {"w": integers((9, 24), 1), "v": integers((24, 12), 2)}
-# Nodes, the shape of x, weights, tensors inside of row fusions: each result is a whole number.
-CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], str]] = {
-    "products": (
-        [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")],
-        (71, 9), PRODUCTS, "r",
-    ),
-    "tokens": (
-        [node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Abs", "c", "d"),
-         node("MatMul", "d v", "e"), node("Neg", "e", "y")],
-        (1, 40, 9), {**PRODUCTS, "b": integers((24,), 3)}, "a d e",
-    ),
-    "halo": (
-        [node("Conv", "x w b", "a"), node("Relu", "a", "r"), node("Conv", "r v", "c", **PADDED),
-         node("MaxPool", "c", "m", **HALVES), node("Conv", "m u", "y")],
-        (1, 8, 14, 10),
-        {"w": integers((24, 8, 1, 1), 1), "v": integers((8, 24, 3, 3), 2), "b": integers((24,), 3),
-         "u": integers((5, 8, 1, 1), 4)},
-        "x.copy r c",
-    ),
-    "strides": (
-        [node("Conv", "x w", "a", **PADDED),
-         node("MaxPool", "a", "p", kernel_shape=[3, 3], strides=[2, 2], **PADDED),
-         node("Conv", "p v", "c", strides=[2, 2], **PADDED), node("Conv", "c u", "y")],
-        (1, 5, 22, 17),
-        {"w": integers((12, 5, 3, 3), 1), "v": integers((8, 12, 3, 3), 2),
-         "u": integers((5, 8, 1, 1), 4)},
-        "x.copy a p",
-    ),
-    "bottleneck": (
-        [node("Conv", "x w", "a"), node("Clip", "a lo hi", "r"),
-         node("Conv", "r u", "d", group=24, **PADDED), node("Relu", "d", "q"),
-         node("Conv", "q v", "c"), node("Add", "c x", "s"),
-         node("Conv", "s t", "y")],
-        (1, 8, 12, 10),
-        {"w": integers((24, 8, 1, 1), 1), "u": integers((24, 1, 3, 3), 2),
-         "v": integers((8, 24, 1, 1), 3), "t": integers((5, 8, 1, 1), 4), "lo": np.float32(-9),
-         "hi": np.float32(30)},
-        "r q",
-    ),
-    "images": (
-        [node("Conv", "x w", "a", **PADDED), node("Abs", "a", "r"),
-         node("Conv", "r v", "y", **PADDED)],
-        (5, 8, 6, 6), {"w": integers((16, 8, 3, 3), 1), "v": integers((8, 16, 3, 3), 2)},
-        "x.copy a r",
-    ),
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -88,32 +37,9 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
         yield target
 
 
-def fused(case: str, target: Target, threads: int) -> Network:
-    """Return the network of a case, whose row fusions hold the tensors that they should."""
-    nodes, shape, weights, inside = CASES[case]
-    network = compile_network(
-        model(nodes, {"x": shape}, {"y": None}, weights),
-        CompileOptions("estimate", threads, target=target),
-    )
-    stages = network.code.placed.program.stages
-    found = [name for it in stages if isinstance(it, RowFusion) for name in it.internal]
-    assert " ".join(found) == inside, network.prepared.fusions
-    return network
-
-
-def check(case: str, network: Network) -> None:
-    """Compare a network's output with the reference, bit for bit."""
-    nodes, shape, weights, _ = CASES[case]
-    x = integers(shape, 9)
-    expected = reference.run(read(model(nodes, {"x": shape}, {"y": None}, weights)), {"x": x})["y"]
-    assert np.array_equal(network({"x": x})["y"], expected)
-
-
-@pytest.mark.parametrize(
-    ("case", "threads"),
-    [pytest.param(case, threads, marks=[pytest.mark.exhaustive] * (case != "halo" or threads < 2))
-     for case in CASES for threads in (1, 3)],
-)  # fmt: skip
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("case", CASES)
 def test_rows_of_work_items_are_exact(case: str, threads: int, cpu: Target) -> None:
     """Each work-item has rings of its own in the device's memory."""
     check(case, fused(case, cpu, threads))
@@ -126,17 +52,15 @@ def groups(cpu: Target) -> Target:
     return replace(cpu, isa=DEVICE_ISAS["opencl4"], memories=memories)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (case != "halo"))
-             for case in CASES],
-)  # fmt: skip
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", CASES)
 def test_rows_of_groups_are_exact(case: str, groups: Target) -> None:
     """Each group makes rows in its memory, and those that two groups share twice."""
     check(case, fused(case, groups, 2))
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (case != "bottleneck"))
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (case != "products"))
              for case in CASES],
 )  # fmt: skip
 def test_threads_of_blocks_are_exact(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +72,20 @@ def test_threads_of_blocks_are_exact(case: str, monkeypatch: pytest.MonkeyPatch)
         for order in ORDERS:
             backend.emulated.order = order
             check(case, network)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", ["halo", "bottleneck"])
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_blocks_are_clean_under_sanitizers(sanitizer: str, case: str) -> None:
+    ran = run_sanitized(sanitizer, "fused", case)
+    assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_sanitizer_finds_a_barrier_that_lacks() -> None:
+    ran = run_sanitized("thread", "fused", "products", "PS_BARRIER();", ";")
+    assert ran.returncode and "ThreadSanitizer: data race" in ran.stderr, ran.stderr
 
 
 @pytest.mark.exhaustive
@@ -194,21 +132,22 @@ def test_a_barrier_that_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_beyond_the_memory_of_a_group_are_refused(groups: Target) -> None:
     """Nothing runs together that no group has room for, and the reason says how much it takes."""
-    wide = 4 << 10
-    nodes = [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("Neg", "b", "c"),
-             node("MatMul", "c v", "y")]  # fmt: skip
-    weights = {"w": reals(8, 4 * wide, seed=1), "v": reals(4 * wide, 4, seed=2)}
+    nodes = [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b v", "y")]
+    weights = {"w": integers((8, 80), 1), "v": integers((80, 4), 2)}
     tokens = model(nodes, {"x": (32, 8)}, {"y": None}, weights)
-    options = CompileOptions("estimate", 2, target=groups)
+    memories = (*groups.memories[:-1], Memory("local", 256, kind="local"))
+    few = replace(groups, memories=memories)
+    options = CompileOptions("estimate", 2, target=few)
     prepared, plan = prepare_with(read(tokens), options), options.plan()
     schedules = {key: it.schedule for key, it in search_schedules(prepared, plan).items()}
     setting = setting_of(schedules, dict.fromkeys(schedules, 1e-6), plan)
     space = fuse_rows(prepared.placed, setting)
     assert not space.chains[0].fusions(0)
     reasons = {group.refusal for group in space.considered() if isinstance(group, FusionGroup)}
-    assert "a group holds 64 KiB of rows at least, of 48 KiB that it may" in reasons
+    assert "a group holds 640 B of rows at least, of 256 B that it may" in reasons
 
 
+@pytest.mark.exhaustive
 def test_a_fused_kernel_spills_no_register(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVRTC compiles a product, a function and a product for sm_80."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")

@@ -52,9 +52,10 @@ from polysci.lower.mapped.plan import (
 )
 from polysci.lower.mapped.reading import ReadingNest
 from polysci.numerics.affine import Affine
-from polysci.polyhedral.contraction import Contraction, Strides
+from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.program.passes.held_rows import HeldRows
 from polysci.space.schedule import Schedule
+from polysci.target.microkernels import Microkernel
 
 HELD: Final = "held"  # the memory of a group, for all rows between two members
 ITEMS: Final = 128  # of a group that computes several members
@@ -100,33 +101,40 @@ def held_schedule(contraction: Contraction, strides: Strides, isa: str, rows: in
     if why := refuse_held(contraction, isa):
         raise UnsupportedError(why)
     ways = (
-        (instructions(resolve(contraction, strides, way), rows), str(way), way)
-        for way in _forms(contraction, isa)
+        (instructions(kernel, count_tiles(contraction, size, rows)), size, kernel)
+        for kernel, size in _tiles(contraction, isa)
     )
-    return min(ways)[2]
-
-
-def _forms(contraction: Contraction, isa: str) -> Iterator[Schedule]:
-    """Yield the schedules of all tiles that ITEMS items compute without copies."""
+    _, size, kernel = min(ways, key=lambda way: way[:2])
     dims = read_dim(contraction)
     most = 1 if leaves(contraction, dims) else dims[-1].extent
     depth = next(depth for depth in DEPTHS if depth <= most)
+    schedule = form_of(contraction, kernel, *size, depth, None)
+    return resolve(contraction, strides, schedule).schedule
+
+
+def _tiles(contraction: Contraction, isa: str) -> Iterator[tuple[Microkernel, tuple[int, int]]]:
+    """Yield the kernels, and rows and columns of the tiles that ITEMS items compute by them."""
     for kernel in kernels_of(isa, "f32", (kernel_family(contraction),)):
         if kernel.rows * kernel.cols <= MOST_SUMS:
             for side in SIDES:
-                size = (ITEMS // side * kernel.rows, side * kernel.cols)
-                yield form_of(contraction, kernel, *size, depth, None)
+                yield kernel, (ITEMS // side * kernel.rows, side * kernel.cols)
 
 
-def instructions(plan: MappedPlan, rows: int) -> float:
-    """Return the instructions of a product of all tiles of a group: sums, and reads of factors."""
-    kernel = plan.kernel
-    return tiles(plan, rows) * (kernel.rows * kernel.cols + kernel.rows / 2 + 2 * kernel.vecs)
+def instructions(kernel: Microkernel, tiles: int) -> float:
+    """Return the instructions of a product of so many tiles: sums, and reads of factors."""
+    return tiles * (kernel.rows * kernel.cols + kernel.rows / 2 + 2 * kernel.vecs)
 
 
-def tiles(plan: MappedPlan, rows: int) -> int:
+def count_tiles(contraction: Contraction, size: tuple[int, int], rows: int) -> int:
     """Return the tiles that a group computes one after the other, for so many rows."""
-    return -(-rows // plan.rows) * plan.blocks[1] * prod(dim.extent for dim in plan.batches)
+    column, (tall, wide) = columns_of(contraction), size
+    batches = prod(dim.extent for dim in contraction.by_role("batch") if dim != column)
+    return -(-rows // tall) * -(-column.extent // wide) * batches
+
+
+def tiles_of(plan: MappedPlan, rows: int) -> int:
+    """Return the same of a plan."""
+    return count_tiles(plan.contraction, (plan.rows, plan.columns), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class HeldNest(ReadingNest):
             Let("args", Fields(tuple(args)), "ps_args", const=False),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
             Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
-            loop("tile", tiles(self.plan, self.count), *self.places_of_tile(), self.item()),
+            loop("tile", tiles_of(self.plan, self.count), *self.places_of_tile(), self.item()),
         ]
 
     def places_of_tile(self) -> list[LoopStatement]:

@@ -17,7 +17,7 @@ from polysci.program.passes.row_fusion import HEIGHTS, Member, RowCode, RowFuser
 from polysci.program.stages import LayerStage, LoopStage, RowFusion
 from polysci.text.tables import bytes_text
 
-MORE_HEIGHTS: Final = (*HEIGHTS, 32, 64)  # of rows that groups make
+MORE_HEIGHTS: Final = (*HEIGHTS, 32, 64, 128)  # of rows that groups make
 
 
 @dataclass(slots=True)
