@@ -80,11 +80,14 @@ class GroupFusionCosts(FusionCosts):
         computed = size / a_clock / self._clock
         return self.launch + max(computed, sum(map(self.moving, sizes)))
 
-    def rows(self, elements: int, launch: GroupLaunch) -> float:
-        """Return seconds of loops over so many terms of elements in each group of a launch."""
+    def rows(self, elements: int, terms: int, launch: GroupLaunch) -> float:
+        """Return seconds of loops over so many elements in each group of a launch.
+
+        An item takes the ``terms`` of an element one after the other.
+        """
         unit, waves = self.target.unit, -(-launch.blocks // self.target.cores)
-        warps = -(-elements // unit.width)
-        clocks = max(warps * ELEMENT_INSTRUCTIONS / unit.issues, unit.latency / 4)
+        item = max(terms * ELEMENT_INSTRUCTIONS, unit.latency * NEAR)
+        clocks = max(item, -(-elements // unit.width) * terms * ELEMENT_INSTRUCTIONS / unit.issues)
         return waves * clocks / self._clock
 
     def layer(self, tile: HeldTile, rows: int, outside: int, launch: GroupLaunch) -> float:

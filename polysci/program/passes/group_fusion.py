@@ -18,6 +18,12 @@ from polysci.program.stages import LayerStage, LoopStage, RowFusion
 from polysci.text.tables import bytes_text
 
 MORE_HEIGHTS: Final = (*HEIGHTS, 32, 64, 128)  # of rows that groups make
+MOST_TERMS: Final = 4096  # of an element, all of which one work-item takes
+
+
+def terms_of(stage: LoopStage) -> int:
+    """Return how many elements are reduced to one of a loop's."""
+    return prod(size for it in reductions(stage.expr)[:1] for _, size in it.over)
 
 
 @dataclass(slots=True)
@@ -44,6 +50,8 @@ class GroupFuser(RowFuser):
             for load in loads(second.expr) if load.tensor == name for at in load.index
         ):  # fmt: skip
             return "which of its elements are read depends on data"
+        if isinstance(second, LoopStage) and (terms := terms_of(second)) > MOST_TERMS:
+            return f"a work-item reduces {MOST_TERMS} elements at most, not {terms}"
         return RowFuser.refuse_link(self, first, second)
 
     def alone(self, member: Member) -> float:
@@ -102,8 +110,8 @@ class GroupFuser(RowFuser):
         alone, values = self.alone(member), self.placed.program.values
         repeated = max(0.0, rows.blocks * rows.count / rows.extent - 1)
         if isinstance(member, LoopStage):
-            terms = prod(size for it in reductions(member.expr)[:1] for _, size in it.over)
-            return MemberWork(alone, self.costs.rows(rows.elements * terms, launch), 0.0, repeated)
+            together = self.costs.rows(rows.elements, terms_of(member), launch)
+            return MemberWork(alone, together, 0.0, repeated)
         code = self.code(member, fusion.height)
         assert isinstance(code, RowCode) and code.tile is not None
         outside = sum(
