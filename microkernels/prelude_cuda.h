@@ -12,7 +12,8 @@ typedef unsigned long uintptr_t;
 /* As in prelude_opencl.h; what points to the memory that a block shares points anywhere. */
 #define PS_LOCAL
 #define PS_BARRIER() __syncthreads()
-#define PS_GROUP(items) __launch_bounds__(items)
+/* Room for two blocks: without it the compiler may spill registers to have room for more. */
+#define PS_GROUP(items) __launch_bounds__(items, (items) > 256 ? 1 : 2)
 typedef long ps_place;
 
 #define _Alignas(bytes) alignas(bytes)

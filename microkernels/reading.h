@@ -1,4 +1,4 @@
-/* Products of work-items that read both factors themselves, through the caches: f32 alone. */
+/* Products of work-items that read both factors themselves, through the caches. */
 
 enum { PS_MOST_ROWS = 16 }; /* of a work-item's tile */
 
@@ -7,10 +7,10 @@ PS_INLINE ps_vec ps_read_apart(const ps_x *p, int64_t apart, int64_t used)
 {
     _Alignas(64) float x[PS_LANES];
     if (apart == 1)
-        return used >= PS_LANES ? ps_load(p) : ps_load_first(p, (int)used);
+        return ps_x_real(p, (int)ps_least(used, PS_LANES));
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
-        x[i] = i < used ? p[i * apart] : 0.0f;
+        x[i] = i < used ? ps_x_value(p[i * apart]) : 0.0f;
     return ps_load(x);
 }
 
@@ -18,9 +18,17 @@ PS_INLINE ps_vec ps_read_apart(const ps_x *p, int64_t apart, int64_t used)
 PS_INLINE ps_vec ps_read_columns(const ps_b *b, int v, int64_t b_col, int64_t columns,
                                  int64_t apart)
 {
+    const int64_t used = columns - v * apart;
+    _Alignas(64) float x[PS_LANES];
+    b += v * apart * (b_col ? b_col : 1);
     if (b_col == 0)
-        return ps_load_aligned(b + v * apart);
-    return ps_read_apart(b + v * apart * b_col, b_col, columns - v * apart);
+        return ps_load_aligned(b);
+    if (b_col == 1)
+        return used >= PS_LANES ? ps_load(b) : ps_load_first(b, (int)used);
+    PS_UNROLL
+    for (int i = 0; i < PS_LANES; ++i)
+        x[i] = i < used ? b[i * b_col] : 0.0f;
+    return ps_load(x);
 }
 
 /* acc += A * B over `steps` steps, b_k apart in B: lane j of av[i] is row i of A in step j. */
@@ -55,7 +63,7 @@ PS_INLINE void ps_read_rows(ps_acc *acc, ps_tile t, const ps_x *x, const ps_plac
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
             const ps_x *row = x + places[i] + k * a_k;
-            av[i] = places[i] < 0 ? ps_zero() : many > 1 ? ps_load(row) : ps_splat(row[0]);
+            av[i] = places[i] < 0 ? ps_zero() : many > 1 ? ps_x_real(row, PS_LANES) : ps_x_splat(row);
         }
         ps_add_steps(acc, t, av, many, b + k * b_k, b_k, b_col, columns, apart);
     }

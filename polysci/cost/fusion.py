@@ -1,6 +1,6 @@
 """Seconds of stages that run together, some rows at a time, and below which none of their code is.
 
-Apart, each stage writes its result and the next one reads it, from a cache that has room for it or
+Apart, each stage writes its result and others read it, from a cache that has room for it or
 from memory. Together, rows wait in the cache of a core, which must hold the weights of all layers
 beside them; where threads meet, rows are computed twice.
 """
@@ -19,13 +19,15 @@ class MemberWork:
     """A stage of several that may run together.
 
     ``alone`` and ``together``: predicted seconds of it by itself, and some rows at a time, with all
-    operands from where they have room. ``least``: seconds of its multiplications at the peak.
+    operands from where they have room; ``moved``: those that it takes less where others have just
+    made or read them, or read them next. ``least``: seconds of its multiplications at the peak.
     ``repeated``: rows that two threads compute, over all rows. Its ``weights``, in bytes, are read
     once each of ``turns``.
     """
 
     alone: float
     together: float
+    moved: float = 0.0
     least: float = 0.0
     repeated: float = 0.0
     weights: int = 0
@@ -34,14 +36,13 @@ class MemberWork:
 
 @dataclass(frozen=True, slots=True)
 class FusedWork:
-    """Stages in the order in which each reads what the one before made; sizes are in bytes.
+    """Stages, each behind those whose results it reads; sizes are in bytes.
 
-    ``between``: of the tensors that do not leave them; ``around``: of those that others make or
-    read; ``rings``: of the rows that wait for the next stage.
+    ``around``: of the tensors that others make or read; ``rings``: of the rows that wait for
+    stages.
     """
 
     members: tuple[MemberWork, ...]
-    between: tuple[int, ...]
     around: tuple[int, ...]
     rings: int
 
@@ -95,5 +96,5 @@ class FusionCosts:
             rate = rate_of(self.machine, self.target, weights, self.threads)
             again = sum(1e-9 * member.weights * member.turns / rate for member in work.members)
         stays = min(1.0, max(0.0, 2 - work.rings / self.room))  # of the rows that wait
-        saved = 2 * stays * sum(map(self.moving, work.between))
+        saved = stays * sum(member.moved for member in work.members)
         return max(self.bound(work), computed + again - saved)

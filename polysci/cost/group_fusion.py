@@ -24,20 +24,20 @@ NEAR: Final = 0.4
 class HeldTile:
     """A tile of a layer as one of the groups that hold rows computes it, after the other ones.
 
-    It has ``rows`` rows of the product; a row of the tensor has ``inner``. ``across`` tiles
-    have the same rows, other columns or other products. ``weights`` are bytes.
+    It has ``rows`` of the ``all_rows`` of the product. ``across`` tiles have the same rows, other
+    columns or other products. ``weights`` are bytes.
     """
 
     work: GroupWork
     context: Context
     rows: int
-    inner: int
+    all_rows: int
     across: int
     weights: int
 
     def tiles(self, rows: int) -> int:
-        """Return the tiles of so many rows of the tensor."""
-        return -(-rows * self.inner // self.rows) * self.across
+        """Return the tiles of so many rows of the product."""
+        return -(-rows // self.rows) * self.across
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class GroupFusionCosts(FusionCosts):
         return waves * clocks / self._clock
 
     def layer(self, tile: HeldTile, rows: int, outside: int, launch: GroupLaunch) -> float:
-        """Return seconds of a layer that makes so many rows in each group of a launch.
+        """Return seconds of a layer that makes so many rows of a product in each group of a launch.
 
         ``outside`` are the bytes of its tensors that no group holds.
         """

@@ -29,13 +29,14 @@ class Reads:
 
     ``items`` are those along rows and columns of a tile; neighbours are so along the rows, or along
     the columns. A load of a row serves ``across`` products. With ``channels`` both factors are
-    vectors along the columns.
+    vectors along the columns. An element of x has ``x_bytes``, one of weights 4.
     """
 
     items: tuple[int, int]
     along_rows: bool
     across: int
     channels: bool
+    x_bytes: int = 4
 
     def clocks(self, work: GroupWork, context: Context) -> float:
         """Return the clocks in which a warp reads both factors of a product.
@@ -49,13 +50,14 @@ class Reads:
         lines = work.vectors * (columns if self.along_rows else _lines(VECTOR * columns))
         fetched = VECTOR * work.vectors * columns
         if self.channels:
-            loads = 4 * _lines(4 * near) if self.along_rows else _lines(VECTOR * near)
+            one, vector = self.x_bytes * near, VECTOR // 4 * self.x_bytes
+            loads = 4 * _lines(one) if self.along_rows else _lines(vector * near)
             lines += work.rows * work.vectors * far * loads
-            fetched += VECTOR * work.rows * work.vectors * width
+            fetched += vector * work.rows * work.vectors * width
         else:
-            loads = _lines(4 * near) if self.along_rows else rows / self.across
+            loads = _lines(self.x_bytes * near) if self.along_rows else rows / self.across
             lines += work.rows * loads
-            fetched += 4 * work.rows * rows
+            fetched += self.x_bytes * work.rows * rows
         return max(lines, 1e-9 * fetched * clock(context) / _near(context))
 
 

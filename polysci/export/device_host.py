@@ -116,11 +116,17 @@ _KERNEL_FILES: Final = {"opencl": _opencl_files, "cuda": _cuda_files}
 
 
 def layer_files(whole: Project, values: Mapping[str, str]) -> dict[str, str]:
-    """Return header, host and kernels of layers. Raises UnsupportedError for several types."""
+    """Return header, host and kernels of layers.
+
+    Raises UnsupportedError for several types, and for those of 8 bits.
+    """
     name, (unit, *others) = whole.name, whole.units
     if others:
         types = " and ".join(part.key for part in whole.units)
         raise UnsupportedError(f"export: layers of a device share their types, got {types}")
+    if whole.entries[0].precision.integer:
+        own = whole.entries[0].precision
+        raise UnsupportedError(f"export: projects of a device have no layers of {own}")
     files, values = host_texts(assemble(unit.sources), whole.backend, {**values, "NETWORK": ""})
     rows = [_layer_row(whole, entry) for entry in whole.entries]
     layers = fill_template("device_layers.c", values, {"LAYERS": rows}).rstrip()

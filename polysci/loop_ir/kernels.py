@@ -253,7 +253,7 @@ class _Splitter:
                 return self.steps(body.body, setup, variables)
             case Invoke(function, operands):
                 callee = self.shared[function]
-                bound = [*setup, *self.bind(callee.parameters, operands)]
+                bound = [*setup, *self.bind(callee.parameters, operands, setup)]
                 outer, self.unit = self.unit, callee.unit
                 steps = self.steps(callee.body.body, bound, variables)
                 self.unit = outer
@@ -287,13 +287,15 @@ class _Splitter:
         return prod(counts), [*origins, *statements], group
 
     def bind(
-        self, parameters: Sequence[Buffer | ScalarParameter], operands: Sequence[Value]
-    ) -> Iterator[Let | Point | Assign]:
+        self, parameters: Sequence[Buffer | ScalarParameter], operands: Sequence[Value],
+        setup: Sequence[LoopStatement],
+    ) -> Iterator[Let | Point | Assign]:  # fmt: skip
         """Yield definitions of a function's parameters by the operands of its call.
 
-        Those that a kernel has by the same name get new values there.
+        Those that a kernel has by the same name, or ``setup`` points at, get new values there.
         """
         known = {parameter.name for parameter in self.function.parameters}
+        known |= {part.buffer.name for part in setup if isinstance(part, Point)}
         for parameter, operand in zip(parameters, operands, strict=True):
             if operand in (Named(parameter.name), Variable(parameter.name)):
                 continue
@@ -313,8 +315,9 @@ class _Splitter:
         """Make a kernel of statements; return its launch."""
         body = block(*statements)
         used = names_in(body)
-        parameters = (
-            *(part for part in self.function.parameters if part.name in used),
+        own = [part for part in self.function.parameters if part.name in used]
+        parameters = (  # numbers have 64 bits, whoever launches
+            *(ScalarParameter(it.name) if isinstance(it, ScalarParameter) else it for it in own),
             *(ScalarParameter(name) for name in variables if name in used),
         )
         name = f"{self.function.name}_k{len(self.kernels)}"

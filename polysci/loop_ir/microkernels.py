@@ -61,10 +61,10 @@ class Unit:
         wide = {"i16": _S16}.get(self.compute, F32)
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
-        b = x if self.matrices else b
+        b = x if self.matrices and not sums.integer else b
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
-            "ps_shared": b, "ps_bias": sums,
+            "ps_shared": b, "ps_rows": x, "ps_columns": b, "ps_bias": sums,
         }  # fmt: skip
 
     @cached_property
@@ -654,7 +654,7 @@ def _run_lines(
 
 def _read_vectors(
     user: User, b: Pointer, steps: Integers, b_k: int, b_col: int, columns: int, apart: int,
-    vecs: int,
+    vecs: int, name: str = "ps_b",
 ) -> Array:  # fmt: skip
     """Return vectors of columns below ``columns`` for some steps; zeros behind them.
 
@@ -663,7 +663,7 @@ def _read_vectors(
     places = (np.arange(vecs)[:, None] * apart + np.arange(user.unit.lanes)).ravel()
     real = places < (columns if b_col else places.max() + 1)
     lines = np.zeros((len(steps), len(places)), np.float32)
-    lines[:, real] = user.read(b, steps[:, None] * b_k + places[real] * (b_col or 1))
+    lines[:, real] = _read(user, b, steps[:, None] * b_k + places[real] * (b_col or 1), name)
     return lines
 
 
@@ -681,7 +681,7 @@ def _read_rows(
     """Add products of ``depth`` steps of rows of x, at their places, and of columns of B."""
     tile, steps = TileView(user.unit, t), np.arange(depth)
     rows, at = _real_rows(user, tile, places)
-    left = user.read(x, at[:, None] + steps * a_k)
+    left = _read(user, x, at[:, None] + steps * a_k, "ps_x")
     lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
     _add(acc, rows, np.einsum("rk,kj->rj", left, lines))
 
@@ -694,8 +694,13 @@ def _read_channels(
     tile, steps = TileView(user.unit, t), np.arange(depth)
     lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
     for row, at in zip(*_real_rows(user, tile, places), strict=True):
-        own = _read_vectors(user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs)
+        own = _read_vectors(
+            user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs, "ps_x"
+        )
         _add(acc, np.array([row]), (own * lines).sum(axis=0)[None])
+
+
+_ONE: Final = {"c_outer": 0, "c_inner": 0, "begun": 0}  # fields of a tile of one row
 
 
 def _end_lines(
@@ -706,15 +711,19 @@ def _end_lines(
 
     Vectors of columns are ``apart`` from each other.
     """
-    tile, unit = TileView(user.unit, t), user.unit
+    tile, one = TileView(user.unit, t), Accumulators(1)
     for row in range(min(tile.rows, max(rows, 0))):
         for vector in range(tile.vecs):
-            first = vector * apart
-            used = np.arange(min(max(columns - first, 0), tile.lanes))
-            c = int(user.read(places, row)) + (first + used) * tile.c_col
-            sums = acc.sums[0, row, vector * unit.lanes + used]
-            bias = user.read(e["bias"], first + used) if e["bias"] else np.zeros(1, np.float32)
-            user.write(y, c, unit.encode(_finish(user, tile, sums, e, c, bias), "ps_y"))
+            first, start = vector * apart, vector * user.unit.lanes
+            used = min(columns - first, tile.lanes)
+            if used <= 0:
+                continue
+            c = int(user.read(places, row)) + first * tile.c_col
+            moves = {"bias": first, "offset": first, "scale": first, "residual": c}
+            own = {name: e[name].move(by) if e[name] else 0 for name, by in moves.items()}
+            piece = {"rows": 1, "vecs": 1, "wrap": 1, "lanes": used, "c_col": tile.c_col}
+            one.sums = acc.sums[:, row : row + 1, start : start + used]
+            _end(user, one, {**_ONE, **piece}, y.move(c), {**e, **own})
 
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {

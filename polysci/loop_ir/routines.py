@@ -14,6 +14,7 @@ import numpy as np
 
 from polysci.loop_ir.memory import Array, Pointer
 from polysci.loop_ir.microkernels import KERNELS, Fields, Integers, User, activate, clamp_values
+from polysci.loop_ir.words import WORDS
 from polysci.numerics.dtypes import F32, from_bf16, to_bf16
 from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 
@@ -268,6 +269,7 @@ def _scalar(function: str, user: User, value: Any) -> Any:
 
 ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     **KERNELS,
+    **WORDS,
     "ps_pack_row": _pack_row,
     "ps_pack_pairs": _pack_pairs,
     "ps_gather_image": _gather_image,

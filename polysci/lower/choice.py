@@ -10,7 +10,7 @@ from typing import Any, Final
 from polysci.cost import Context
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.algorithm import Algorithm, Candidate, SpaceLimits
-from polysci.lower.mapped.plan import kernels_of
+from polysci.lower.mapped.plan import kernels_of, takes
 from polysci.lower.registry import (
     AUTO,
     DEFAULT,
@@ -123,7 +123,10 @@ def candidates(
 
 def takes_groups(problem: Problem, target: Target) -> bool:
     """Return whether tiles of groups stand for direct loops of a problem on a target."""
-    return has_groups(target) and not algorithm_named(MAPPED).refusal(problem)
+    if not has_groups(target) or algorithm_named(MAPPED).refusal(problem):
+        return False
+    _, contraction, _ = model_of(problem)
+    return takes(contraction, target)
 
 
 def _algorithms(problem: Problem, target: Target, chosen: str) -> list[Algorithm[Any]]:

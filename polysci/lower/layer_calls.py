@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Self
@@ -21,6 +21,7 @@ from polysci.lower.mapped.held import held_schedule, tiles_of
 from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
+from polysci.ops.matmul import Matmul
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
@@ -91,7 +92,8 @@ def calls_of(
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(code.schedule.parallel)
         at = layers.place(layer, source, constants[layer.weights]) if fixed else None
-        calls[spot] = LayerCall(layer, source, code.schedule, at, shared)
+        own = replace(layer, problem=code.problem)
+        calls[spot] = LayerCall(own, source, code.schedule, at, shared)
     return calls
 
 
@@ -115,21 +117,23 @@ class LayerCode:
     ) -> Self:  # fmt: skip
         """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
-        In a row fusion it makes ``height`` rows at a time. Raises UnsupportedError for a schedule
-        that cannot.
+        In a row fusion it makes ``height`` rows at a time; of a stack whole products. Raises
+        UnsupportedError for a schedule that cannot.
         """
-        schedule, held = plain(schedule), bool(height) and in_groups(schedule)
+        schedule, problem = plain(schedule), layer.problem
         strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
+        if layer.stack and height:
+            height, alone = 0, True
         if height:
             rows = placed.rows_of(layer.output)
             row = row_dim(layer, rows) if rows else ""
-            schedule = (
-                by_groups(layer.problem, schedule, strides, row, height)
-                if held else by_rows(schedule, row, height)
-            )  # fmt: skip
+            if in_groups(schedule):
+                schedule = by_groups(problem, schedule, strides, row, height)
+                return cls(problem, schedule, strides, adds=False, fused=False)
+            schedule, problem = by_rows(schedule, row, height), packed_before(problem)
         elif alone:
             schedule = serial(schedule)
-        return cls(layer.problem, schedule, strides, adds and not held, bool(height) and not held)
+        return cls(problem, schedule, strides, adds, bool(height))
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -142,6 +146,13 @@ class LayerCode:
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
         options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
         return lower_problem(self.problem, self.schedule, threads, options)
+
+
+def packed_before(problem: Problem) -> Problem:
+    """Return the problem whose second operand is packed before a call; others as they are."""
+    if not isinstance(problem, Matmul) or problem.constant:
+        return problem
+    return problem.with_(constant="a" if problem.w_is_a else "b")
 
 
 def refuse_code(
@@ -160,38 +171,51 @@ def refuse_code(
 
 
 def price_rows(
-    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int, context: Context
-) -> RowCode | str:
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int,
+    predict: Callable[[Problem, Schedule, bool], RowCode],
+) -> RowCode | str:  # fmt: skip
     """Return what is predicted of a layer's code that makes ``height`` rows at a time.
 
-    Or why there is no such code. The threads of ``context`` share the rows.
+    Or why there is no such code. ``predict`` is ``predict_rows`` in some context.
     """
     try:
-        code = LayerCode.of(layer, placed, schedule, height)
-        if in_groups(schedule):
-            return _price_groups(layer, placed, code, context, height)
-        rows = code.schedule
-        outer, *inner = rows.nest
-        assert isinstance(outer, Loop)
-        shared = rows.with_nest((replace(outer, parallel=context.threads > 1), *inner))
-        seconds = algorithm_of(shared).predict_seconds(layer.problem, context, shared)
+        if not layer.stack:
+            code = LayerCode.of(layer, placed, schedule, height)
+            return predict(layer.problem, code.schedule, True)
+        one, count = predict(layer.problem, plain(schedule), False), len(layer.stack)
+        return RowCode(1, count * one.seconds, count * one.least)
     except PolysciError as error:
         return str(error)
-    least = 1e-9 * layer.problem.flops / (context.peak * context.threads)
-    return RowCode(outer.step, seconds, least)
 
 
-def _price_groups(
-    layer: LayerStage, placed: PlacedProgram, code: LayerCode, context: Context, height: int
-) -> RowCode:
-    """Return what is predicted of a layer's code for groups that make ``height`` rows each."""
-    plan = MappedGroups().resolve(code.problem, code.schedule, 1)
-    rows = placed.rows_of(layer.output)
-    assert rows is not None
-    work, inner = work_of(plan, context.machine), plan.row_count // rows.height
-    tile = HeldTile(work, context, plan.rows, inner, tiles_of(plan, 1), plan.packed_bytes)
-    least = 1e-9 * code.problem.flops / (context.machine.peak * context.target.cores)
-    return RowCode(height, work.seconds(context), least, tile)
+def predict_rows(
+    problem: Problem, schedule: Schedule, by_rows: bool, context: Context
+) -> RowCode:  # fmt: skip
+    """Return what is predicted of a schedule; if it goes by rows, of one whose rows threads share.
+
+    Raises PolysciError where it has no code.
+    """
+    step = 1
+    if by_rows:
+        outer, *inner = schedule.nest
+        assert isinstance(outer, Loop)
+        step = outer.step
+        schedule = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+    seconds = algorithm_of(schedule).predict_seconds(problem, context, schedule)
+    least = 1e-9 * problem.flops / (context.peak * context.threads)
+    return RowCode(step, seconds, least)
+
+
+def predict_tiles(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
+    """Return what is predicted of a schedule by which groups make rows; they make as many as asked.
+
+    Raises PolysciError where it has no code.
+    """
+    plan = MappedGroups().resolve(problem, schedule, 1)
+    work = work_of(plan, context.machine)
+    tile = HeldTile(work, context, plan.rows, plan.row_count, tiles_of(plan, 1), plan.packed_bytes)
+    least = 1e-9 * problem.flops / (context.machine.peak * context.target.cores)
+    return RowCode(1, work.seconds(context), least, tile)
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:

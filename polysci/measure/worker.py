@@ -334,12 +334,6 @@ class Worker:
         return Timed(self._backend, functions.run, cycle(calls), kept)
 
 
-def _ffi_of(functions: LoadedFunctions) -> Any:
-    """Return what makes the pointers of a library of the host."""
-    assert isinstance(functions.library, Library)
-    return functions.library.ffi
-
-
 def _quantities(
     functions: LoadedFunctions, reference: Arrays | Reals, side: Side = "end"
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
@@ -349,8 +343,10 @@ def _quantities(
     zero, scales = (reference.x_zero,), reference.scales
     if scales is None:
         return zero, ()
-    ffi = _ffi_of(functions)
     channels = reference.inputs["bias"].size
+    if not isinstance(functions.library, Library):
+        return zero, (functions.library.scales(scales, scales.by_channel(channels)),)
+    ffi = functions.library.ffi
     guarded = Guarded(4 * channels, side)
     guarded.array[:] = scales.by_channel(channels)
     guarded.freeze()

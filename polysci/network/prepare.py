@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from polysci.cost.fusion import FusionCosts
@@ -20,7 +20,13 @@ from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, has_groups, reproducible_schedule
-from polysci.lower.layer_calls import price_rows, refuse_code, refuse_schedule
+from polysci.lower.layer_calls import (
+    predict_rows,
+    predict_tiles,
+    price_rows,
+    refuse_code,
+    refuse_schedule,
+)
 from polysci.lower.registry import DEFAULT
 from polysci.network.code import Code, SizedProgram, code_of
 from polysci.network.options import CompileOptions, PlanOptions, Watch, machine_for
@@ -42,7 +48,7 @@ from polysci.program.passes.table import (
     run_scheduled_passes,
 )
 from polysci.program.passes.thread_shares import SHARED, ThreadShares, serial_problems, share_stages
-from polysci.program.stages import LayerStage, Program, problems
+from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
@@ -296,13 +302,14 @@ def setting_of(
         options.rates, options.target, options.threads
     )
 
-    def price(
-        layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int
-    ) -> RowCode | str:
-        context = context_of(layer.problem, options.threads, options.target, machine=options.rates)
-        return price_rows(layer, placed, schedule, height, context)
+    @cache
+    def predict(problem: Problem, schedule: Schedule, by_rows: bool) -> RowCode:
+        context = context_of(problem, options.threads, options.target, machine=options.rates)
+        if groups:
+            return predict_tiles(problem, schedule, context)
+        return predict_rows(problem, schedule, by_rows, context)
 
-    fuser = GroupFuser if groups else RowFuser
+    price, fuser = partial(price_rows, predict=predict), GroupFuser if groups else RowFuser
     return Setting(chosen, seconds, costs, price, refuse_code, fuser)
 
 

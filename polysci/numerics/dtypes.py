@@ -160,12 +160,14 @@ def computes(x: str, family: str) -> tuple[str, ...]:
     channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     Stencils read f32 alone, stacked words are of 8-bit numbers.
     """
-    if family == "mma":
+    if family == "mma" and not DTYPES[x].integer:
         return (x,) if x in ("bf16", "f16") else ()
     if family.startswith("stencil"):
         return ("f32",) if x == "f32" else ()
     if family == "stacked":
         return ("i8",) if DTYPES[x].integer else ()
+    if family in ("fma", "mma") and DTYPES[x].integer:
+        return ("i8",)
     if DTYPES[x].integer:
         return ("i8", "i16") if family == "brgemm" else ("i16",)
     return (x, "f32") if x in ("bf16", "f16") and family == "brgemm" else ("f32",)

@@ -9,6 +9,7 @@ from typing import Final
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import as_index
 from polysci.loop_ir.kernels import split
+from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import (
     Address,
     AddressOf,
@@ -36,6 +37,7 @@ from polysci.printers.dialect import Dialect, dialect_of
 from polysci.printers.headers import FUNCTION_HEADERS, device_headers
 from polysci.printers.launches import NetworkMemory, print_launches, print_memory
 from polysci.printers.network import RINGS
+from polysci.printers.variants import Variants
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet
 
@@ -71,14 +73,13 @@ def print_network(
 ) -> str:  # fmt: skip
     """Return a device's code: launches and memory of a network in two lines, its kernels.
 
-    ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs, of
-    f32 alone. Raises UnsupportedError for others.
+    ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs,
+    first those of stages. Raises UnsupportedError for types without kernels.
     """
-    if narrow := next((unit for unit in units if {unit.x, unit.y} != {"f32"}), None):
-        types = f"{narrow.x} to {narrow.y}"
-        raise UnsupportedError(f"{narrow.isa}: networks have no kernels of {types}; f32 has some")
     dialect, functions = dialect_for(units[0].isa), [*FUNCTION_HEADERS, *beside]
-    own, *_ = [device_headers(unit, functions) for unit in units]
+    best_last = sorted(units, key=lambda unit: len(isa_of(unit.isa).chain))
+    choices = {_types_of(unit): unit for unit in best_last}
+    variants = Variants.of({it: device_headers(it, functions) for it in choices.values()})
     module, memory = _keep_literals(module, memory)
     stages = module.functions[f"{name}_stages"]
     run = _run_function(name, stages.body, memory)
@@ -90,12 +91,23 @@ def print_network(
         for part in sorted(kernels.parts, key=lambda part: isinstance(part, LoopFunction))
     )  # fmt: skip
     record = _MEMORY.format(inputs=max(1, memory.inputs), outputs=max(1, memory.outputs))
-    needed = [*own, *map(dialect.translate, (RINGS, record))]
-    heads = [head(part) for part in parts if isinstance(part, LoopFunction)]
-    prototypes = "".join(f"{text};\n" for text in heads if text.startswith("static"))
-    text = prototypes + CPrinter(Team.GROUP).module(replace(kernels, parts=parts))
-    code = arrange(needed, dialect.translate(text))
+    needed = [*variants.headers, *map(dialect.translate, (RINGS, record))]
+    printer, prototypes, texts = CPrinter(Team.GROUP), list[str](), list[str]()
+    for part in parts:
+        own = isinstance(part, LoopFunction) and part.unit
+        unit = choices[_types_of(own) if own else _types_of(units[0])]
+        text = dialect.translate(printer.module(replace(kernels, parts=(part,))))
+        texts.append(variants.rename(text, unit))
+        if isinstance(part, LoopFunction) and (line := head(part)).startswith("static"):
+            prototypes.append(variants.rename(dialect.translate(f"{line};\n"), unit))
+    code = arrange(needed, "".join([*prototypes, "\n".join(texts)]))
     return f"{print_launches(launched)}\n{print_memory(memory)}\n{code}"
+
+
+def _types_of(unit: HeaderSet | Unit) -> tuple[int, str, str, str, bool]:
+    """Return what tells the code of a choice of headers from that of others."""
+    lanes = unit.lanes if isinstance(unit, Unit) else isa_of(unit.isa).lanes_f32
+    return lanes, unit.compute, unit.x, unit.y, unit.packed_copy
 
 
 def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModule, NetworkMemory]:

@@ -61,7 +61,7 @@ def headers(unit: HeaderSet) -> str:
 
 
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
-    """Return the headers of floats in a device's language: its own ones, those of C translated.
+    """Return the headers of numbers in a device's language: its own ones, those of C translated.
 
     ``beside`` are more headers: of functions, ahead of those that end sums, and of transforms,
     behind all. Raises UnsupportedError for others.
@@ -76,20 +76,32 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
         raise UnsupportedError(f"{isa}: no kernels with {other}.h, which the schedule needs")
     narrow = {unit.compute, unit.x, unit.y} != {"f32"}
     whole = DTYPES[unit.x].integer or DTYPES[unit.y].integer
-    if whole or (narrow and not _exists(f"narrow_{isa.language}")):
+    if narrow and not whole and not _exists(f"narrow_{isa.language}"):
         raise UnsupportedError(f"{isa}: no kernels of {unit.x} to {unit.y}; f32 has some")
     way = "boxed" if unit.packed_copy else "direct"
     sizes = f"#define PS_LANES {isa.lanes_f32}\nenum {{ PS_REGISTERS = {isa.registers} }};\n"
     own = [f"{name}_{isa.language}" for name in ("prelude", "isa", "own")]
-    names = ["scalar", *[f"narrow_{isa.language}"] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    numbers = "whole" if whole else "narrow"
+    names = ["scalar", *[numbers] * narrow, f"x_{unit.x}", f"y_{unit.y}"]
+    names += [f"own_{unit.y}"] * _exists(f"own_{unit.y}_{isa.language}")
     matrices = unit.compute in isa.matrices
-    names += ["sum_f32", "dot_narrow" if matrices else "dot_f32", f"a_f32_{way}"]
-    names += ["brgemm", "sliding", "grouped", *first, "end_f32"]
-    names += ["pack", "panels", "gaps", "swapped", "stencil", "group"]
-    names += [*["reading", "held"] * (not narrow), *last]
+    names.append(f"sum_{COMPUTES[unit.compute].sum}")
+    kind, words = unit.compute if whole else "f32", unit.compute == "i8"
+    names.append("dot_narrow" if matrices and not whole else f"dot_{kind}")
+    names += ["words"] if words else [f"a_{kind}_{way}"]
+    names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
+    names += ["group_i8"] * words
+    names += ["gaps", "swapped", "stencil", "group", "reading"] * (not whole)
+    names += [*["held"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]
-    of_warps = [header(name) for name in (f"mma_{isa}", "warp_cuda")] if matrices else []
+    of_warps = _of_warps(isa, "i8_" if words else "") if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]
+
+
+def _of_warps(isa: Isa, kind: str) -> list[str]:
+    """Return the headers of products of matrices by warps."""
+    names = (f"copies_{isa}", "matrices_cuda", f"mma_{kind}{isa}", f"warp_{kind}cuda")
+    return [header(name) for name in names if _exists(name)]
 
 
 def _translated(name: str, language: str) -> str:

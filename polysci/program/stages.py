@@ -254,13 +254,15 @@ class ConcatStage(StageOfOne):
 
 @dataclass(frozen=True, slots=True)
 class RowFusion:
-    """Layers and loops that run together, some rows at a time, each on what the one before made.
+    """Layers and loops that run together, some rows at a time, each on what those before made.
 
-    A layer makes ``height`` rows at a time, or as many as its registers hold.
+    A layer makes ``height`` rows at a time, or as many as its registers hold. ``views`` are other
+    names by which members read what they make.
     """
 
     members: tuple[LayerStage | LoopStage, ...]
     height: int
+    views: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -276,13 +278,13 @@ class RowFusion:
 
     @property
     def internal(self) -> tuple[str, ...]:
-        """The tensors between them."""
+        """The tensors that stay between them: all results but the last."""
         return tuple(member.output for member in self.members[:-1])
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        names = [name for member in self.members for name in member.inputs]
-        return tuple(name for name in dict.fromkeys(names) if name not in self.internal)
+        names, inside = [its for member in self.members for its in member.inputs], self.internal
+        return tuple(it for it in dict.fromkeys(names) if it not in (*inside, *self.views))
 
 
 @dataclass(frozen=True, slots=True)

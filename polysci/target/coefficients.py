@@ -292,6 +292,10 @@ _SPEEDS: Final = {
         "beside 2 * 213 GFLOP/s",
         7.5, AMX,
     ),
+    "speed_words": Coefficient(
+        "f32 FMAs", "a product of words of four 8-bit numbers by a work-item of a GPU", 1.0,
+        "NVIDIA's Turing and A100 white papers: as many lanes of integers as of f32",
+    ),
     "speed_matrices": Coefficient(
         "f32 FMAs", "a multiplication in matrices of 16-bit numbers by a warp of a GPU", 8.0,
         "NVIDIA's T4 data sheet: 65 TFLOP/s beside 8.1",

@@ -96,16 +96,17 @@ def _device_rows() -> Iterator[Isa]:
     """Yield the rows of devices: languages, with vectors of so many floats.
 
     A thread of CUDA has 255 registers of a float. From sm_75 on warps multiply matrices of f16,
-    from sm_80 on of bf16 too, and copies run beside them (PTX ISA, mma and cp.async).
+    from sm_80 on of bf16 too, and copies run beside them (PTX ISA, mma and cp.async). Matrices of
+    8-bit numbers are those of i8.
     """
     for lanes, registers in ((4, 16), (8, 16), (16, 32)):
         name = f"opencl{lanes}"
         yield Isa(name, (name,), lanes, registers, language="opencl")
     cuda4 = Isa("cuda4", ("cuda4",), 4, 48, language="cuda")
-    cuda75 = Isa("cuda75", ("sm_75",), 4, 48, cuda4, language="cuda", matrices=("f16",))
+    cuda75 = Isa("cuda75", ("sm_75",), 4, 48, cuda4, language="cuda", matrices=("f16", "i8"))
     yield from (cuda4, cuda75)
     yield Isa(
-        "cuda80", ("sm_80",), 4, 48, cuda75, language="cuda", matrices=("f16", "bf16"),
+        "cuda80", ("sm_80",), 4, 48, cuda75, language="cuda", matrices=("f16", "bf16", "i8"),
         copies_async=True,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ from polysci.network.compiled import CompileOptions, Network, compile_network
 from polysci.ops import parse_problem
 from polysci.printers.launch_code import launching, string_lines
 from polysci.runtime.backends.opencl import OpenCL, devices
+from polysci.space.schedule import parse
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
@@ -333,3 +334,10 @@ def test_outputs_that_a_run_also_reads(target: Target, tmp_path: Path) -> None:
     library.net_free(context)
     library.net_unload(model)
     library.net_close(device)
+
+
+def test_layers_of_8_bits_are_refused(tmp_path: Path) -> None:
+    schedule = parse("p* k:8 > brgemm_opencl4_i16_5x8")
+    layer = ExportedLayer(parse_problem("mb1ic4ih5oc8oh5kh1", dtype="int8"), schedule)
+    with pytest.raises(UnsupportedError, match="of a device have no layers of u8:s8:u8"):
+        export_c([layer], tmp_path / "net")

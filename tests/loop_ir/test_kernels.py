@@ -21,6 +21,8 @@ from polysci.loop_ir.kernels import (
 )
 from polysci.loop_ir.memory import MemoryFaultError
 from polysci.loop_ir.nodes import (
+    Address,
+    Assign,
     Block,
     Buffer,
     Declare,
@@ -34,6 +36,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Named,
     Once,
+    Point,
     Return,
     RoutineResult,
     ScalarParameter,
@@ -170,6 +173,23 @@ def test_an_argument_of_its_own_name_is_defined_once() -> None:
     assert launched.steps == (LaunchLoop("step", range(3), (Launch("run_k0", 4, ("y", "step")),)),)
     kernel = kernels.functions["run_k0"]
     assert not [it for it in kernel.body.body if isinstance(it, Let) and it.name == "step"]
+
+
+def test_calls_inside_of_calls_move_the_same_pointer() -> None:
+    """A layer of several parts passes a part of its operand on, under the name of the operand."""
+    place = parallel("i", 4, Store("part", Variable("i"), Variable("i")))
+    part = LoopFunction("each", (Buffer("part", "float32"),), block(place))
+    both = [Invoke("each", (Address("part", as_index(at)),)) for at in (4, 12)]
+    layer = LoopFunction("layer", (Buffer("part", "float32"),), block(*both))
+    call = block(Invoke("layer", (Address("y", as_index(100)),)))
+    run = LoopFunction("run", (Buffer("y", "float32"),), call)
+    kernels, (launched,) = split(LoopModule((part, layer, run)), ["run"])
+    assert launched.steps == (Launch("run_k0", 4, ("y",)), Launch("run_k1", 4, ("y",)))
+    for number, at in enumerate((4, 12)):
+        first, second, *_ = kernels.functions[f"run_k{number}"].body.body
+        assert first == Point(Buffer("part", "float32", restrict=False),
+                              Address("y", as_index(100)))  # fmt: skip
+        assert second == Assign("part", Address("part", as_index(at)))
 
 
 def test_notes_of_the_time_are_marks_between_launches() -> None:

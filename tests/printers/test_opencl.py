@@ -2,7 +2,7 @@
 
 import pytest
 
-from polysci.errors import BuildError, UnsupportedError
+from polysci.errors import BuildError
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark
 from polysci.ops import parse_problem
 from polysci.printers.dialect import OPENCL
@@ -64,7 +64,7 @@ def test_a_layer_is_kernels_behind_its_launches() -> None:
     assert [step.items for step, _ in launched["primitive_pack_weights"].launches("ab")] == [1]
 
 
-def test_other_numbers_than_f32_have_no_kernels() -> None:
-    problem = parse_problem("mb1ic4ih6oc8kh3ph1", "nhwc", "bf16")
-    with pytest.raises(UnsupportedError, match="opencl8: no kernels of bf16 to bf16"):
-        _ = emit(problem, parse("p > brgemm_opencl8_f32_6x8")).file
+def test_halves_are_converted_without_an_extension() -> None:
+    problem = parse_problem("mb1ic4ih6oc8kh3ph1", "nhwc", "f16")
+    text = emit(problem, parse("p > brgemm_opencl8_f32_6x8")).file
+    assert "vload_half" in text and "vstore_half" in text and "cl_khr_fp16" not in text

@@ -172,8 +172,9 @@ class TestCompiled:
         shown = done("optimize", LAYER, "--device", "cuda:sm_80", "--show", "c")
         assert 'extern "C" __global__' in shown
 
-    def test_a_tile_of_warps_is_instructions_of_matrices(self) -> None:
-        check_warps("sm_80", find("mma_cuda80_bf16_64x32"))
+    @pytest.mark.parametrize("kernel", ["bf16_64x32", "i8_64x32"])
+    def test_a_tile_of_warps_is_instructions_of_matrices(self, kernel: str) -> None:
+        check_warps("sm_80", find(f"mma_cuda80_{kernel}"))
 
     @pytest.mark.exhaustive
     @pytest.mark.parametrize(("architecture", "kernel"), OF_WARPS)
@@ -194,7 +195,9 @@ class TestCompiled:
     )
     def test_tiles_spill_nothing(self, kernel: Microkernel, architecture: str) -> None:
         layer, schedule = case_of(kernel)
-        source = emit(parse_problem(layer), parse(f"{schedule} > {kernel}"), 3)
+        dtype = "int8" if kernel.compute.startswith("i") else "f32"
+        problem = parse_problem(layer, dtype=dtype)
+        source = emit(problem, parse(f"{schedule} > {kernel}"), 3)
         assert not spilled(Cuda(architecture), source.file)
 
 
@@ -207,10 +210,12 @@ def spilled(backend: Cuda, text: str) -> list[Resources]:
 
 def check_warps(architecture: str, kernel: Microkernel) -> None:
     """Compile a tile whose group has 4 or 8 warps; read what NVRTC made of it."""
-    problem = parse_problem("mb32ic256ih14oc256kh3ph1", "nhwc", kernel.compute)
+    whole = kernel.compute == "i8"
+    dtype = "int8" if whole else kernel.compute
+    problem = parse_problem("mb32ic256ih14oc256kh3ph1", "nhwc", dtype)
     stages = 3 if isa_of(kernel.isa).copies_async else 2
-    rows = min(128, kernel.rows * kernel.cols // 16)
-    tile = f"npq:{rows}@by k:128@bx c:32 copy(A,B)x{stages}|swizzle"
+    rows, depth = min(128, kernel.rows * kernel.cols // 16), 64 if whole else 32
+    tile = f"npq:{rows}@by k:128@bx c:{depth} copy(A,B)x{stages}|swizzle"
     schedule = parse(f"{tile} npq:{kernel.rows}@ty k:{kernel.cols}@tx > {kernel}")
     source, backend = emit(problem, schedule, 3), Cuda(architecture)
     assert not spilled(backend, source.file)
@@ -223,9 +228,12 @@ def check_warps(architecture: str, kernel: Microkernel) -> None:
     assert row.registers <= budget  # as many groups at a time as are predicted
     if cuda.find_disassembler():
         text = assemble_primitive(source, backend=backend.name)
-        word = {"bf16": ".BF16", "f16": ""}[kernel.compute]
-        assert ("HMMA.1688.F32" if stages == 2 else f"HMMA.16816.F32{word}") in text
-        assert "LDSM.16.M88.4" in text and "LDSM.16.MT88.4" in text
+        older, newer = {
+            "bf16": ("", "HMMA.16816.F32.BF16"), "f16": ("HMMA.1688.F32", "HMMA.16816.F32"),
+            "i8": ("IMMA.8816.U8.S8", "IMMA.16832.U8.S8"),
+        }[kernel.compute]  # fmt: skip
+        assert (older if stages == 2 else newer) in text
+        assert "LDSM.16.M88.4" in text and ("LDSM.16.MT88.4" in text) != whole
         assert ("LDGSTS.E.BYPASS.128" if stages == 3 else "STS.128") in text
         assert not re.search(r"STS\.(U|S|64)", text)
 

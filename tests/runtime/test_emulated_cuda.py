@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from polysci.errors import UnsupportedError
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong
 from polysci.ops import parse_problem
@@ -32,6 +31,9 @@ from tests.support.cuda_emulation import (
 from tests.support.device_cases import (
     LAYERS,
     WARPS,
+    WARPS_OF_WORDS,
+    WHOLE,
+    WORDS,
     check_device_layer,
     integers,
     recurrent,
@@ -94,15 +96,25 @@ def test_narrow_layers_are_exact(dtype: str) -> None:
         check_schedule(parse_problem("mb1ic8ih7oc20kh3ph1", "nhwc", dtype), schedule, backend)
 
 
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at != len(WHOLE)))
+             for at, case in enumerate((*WHOLE, *WORDS))],
+)  # fmt: skip
+def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
+    text, layout, dtype, words = case
+    with emulated() as backend:
+        check_schedule(parse_problem(text, layout, dtype), parse(words.format("cuda")), backend)
+
+
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("text", "layout", "dtype", "run"), WARPS)
+@pytest.mark.parametrize(("text", "layout", "dtype", "run"), (*WARPS, *WARPS_OF_WORDS))
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     with emulated() as backend:
         check_schedule(parse_problem(text, layout, dtype), parse(run), backend)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("case", WARPS, ids=str)
+@pytest.mark.parametrize("case", (*WARPS, *WARPS_OF_WORDS), ids=str)
 def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
     ran = run_sanitized("address", *case)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
@@ -189,14 +201,6 @@ def test_tensors_of_a_network_are_read() -> None:
         apart = rebuild_network(network, apart=True)
         steps = compare_tensors(apart, {"x": reals(1, 3, 6, 6, seed=3)}, strict=True)
         assert first_wrong(steps) is None
-
-
-def test_networks_of_narrow_numbers_are_refused() -> None:
-    with emulated() as backend:
-        (target,) = backend.targets()
-        options = CompileOptions("estimate", target=target, dtype="bf16")
-        with pytest.raises(UnsupportedError, match="networks have no kernels of bf16 to"):
-            compile_network(two_layers(), options)
 
 
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])

@@ -27,6 +27,8 @@ from tests.lower.mapped.test_winograd import CASES as WINOGRAD
 from tests.network.test_whole_models import MODELS, arrays_for
 from tests.support.device_cases import (
     LAYERS,
+    WHOLE,
+    WORDS,
     check_device_layer,
     integers,
     long_steps,
@@ -119,6 +121,16 @@ def test_parts_are_exact(case: tuple[str, str, str], target: Target) -> None:
     """Several launches: transforms and products, or a product for each residue class."""
     text, layout, words = case
     check_device_layer(parse_problem(text, layout), words, target.backend)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at > 0))
+             for at, case in enumerate((*WHOLE, *WORDS))],
+)  # fmt: skip
+def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str], target: Target) -> None:
+    text, layout, dtype, words = case
+    problem = parse_problem(text, layout, dtype)
+    check_device_layer(problem, words.format("opencl"), target.backend)
 
 
 def test_groups_that_are_refused_are_named(target: Target) -> None:
@@ -228,12 +240,6 @@ def test_stages_are_timed_by_marks(target: Target) -> None:
     network = compile_network(two_layers(), CompileOptions("estimate", target=target))
     report = network.report()
     assert len(report.rows) > 1 and all(row.seconds > 0 for row in report.rows)
-
-
-def test_layers_of_other_numbers_are_refused(target: Target) -> None:
-    options = CompileOptions("estimate", target=target, dtype="bf16")
-    with pytest.raises(UnsupportedError, match="no kernels of"):
-        compile_network(two_layers(), options)
 
 
 def test_a_package_holds_no_code_of_a_device(target: Target, tmp_path: Path) -> None:

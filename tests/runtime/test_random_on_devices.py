@@ -15,12 +15,14 @@ from polysci.ops import layer_lists
 from polysci.ops.problem import Problem
 from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.target.isas import DEVICE_ISAS
+from polysci.target.target import Memory
 from tests.support.cuda_emulation import emulated
 from tests.support.device_problems import (
     drawn_schedule,
     emulated_faults,
     listed_cases,
     random_case,
+    whole_case,
 )
 
 Run = Callable[[Iterable[tuple[int, Problem]]], list[str]]
@@ -30,6 +32,7 @@ SHARES = [
     pytest.param(at, marks=[pytest.mark.exhaustive] * (at != 5) + [pytest.mark.slow] * (at > 9))
     for at in range(RANDOM // SHARE)
 ]
+WHOLE_SHARES = 10  # of 8-bit numbers
 NETWORKS = [pytest.param(name, marks=pytest.mark.slow) for name in layer_lists.names()]
 
 
@@ -43,7 +46,8 @@ def on_pocl(cases: Iterable[tuple[int, Problem]]) -> list[str]:
     if not devices():
         pytest.skip("OpenCL: there is no device")
     (target,), faults = OpenCL().targets(), list[str]()
-    grouped = replace(target, isa=DEVICE_ISAS["opencl4"])
+    memories = (*target.memories, Memory("local", 48 << 10, kind="local"))
+    grouped = replace(target, isa=DEVICE_ISAS["opencl4"], memories=memories)
     for seed, problem in cases:
         schedule = drawn_schedule(problem, grouped, seed)
         verdicts = check(problem, [schedule], 1, seed=seed, backend=OpenCL())
@@ -65,6 +69,14 @@ def on_emulation(cases: Iterable[tuple[int, Problem]]) -> list[str]:
 @pytest.mark.parametrize("share", SHARES)
 def test_random_problems_are_right(share: int, run: Run) -> None:
     faults = run([(seed, random_case(seed)) for seed in seeds(share)])
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("run", [on_pocl, on_emulation])
+@pytest.mark.parametrize("share", range(WHOLE_SHARES))
+def test_random_problems_of_8_bits_are_right(share: int, run: Run) -> None:
+    faults = run([(seed, whole_case(seed)) for seed in seeds(share)])
     assert not faults, "\n".join(faults)
 
 

@@ -36,6 +36,46 @@ WARPS = (
      "crs:32@by k:32@bx pqn:16 copy(A,B)x3|swizzle crs:16@ty k:32@tx > mma_cuda80_bf16_16x32"),
 )  # fmt: skip
 
+WARPS_OF_WORDS = (
+    ("mb1ic32ih9oc40oh9kh3ph1", "nhwc", "u8:s8:u8",
+     "npq:32@by k:32@bx c:32 copy(A,B)x3+16 npq:16@ty k:32@tx > mma_cuda80_i8_16x32"),
+    ("mb1ic32ih9oc40oh5kh3ph1sh2", "nhwc", "s8:s8:s8",
+     "npq:32@by k:64@bx c:32 copy(A,B)x2|swizzle npq:32@ty k:32@tx > mma_cuda75_i8_32x32"),
+    ("mb1ic16ih9oc40oh9kh3ph1", "nchw", "u8:s8:s32",
+     "npq:32@by k:64@bx c:32 copy(A,B)x4|swizzle npq:32@ty k:32@tx > mma_cuda80_i8_32x32"),
+    ("mm:24x160x40 b=constant", "nhwc", "s8:s8:u8",
+     "i:16@by j:64@bx k:128 copy(A,B)x3|swizzle i:16@ty j:32@tx > mma_cuda80_i8_16x32"),
+    ("mb1ic3ih9oc20oh5kh3ph1sh2", "nhwc", "u8:s8:s8",
+     "npq:16@by k:32@bx rsc:32 copy(A,B)x2|swizzle npq:16@ty k:32@tx > mma_cuda80_i8_16x32"),
+)  # fmt: skip
+
+# Layers of 8 bits that work-items compute on their own: layer, layout, types, schedule.
+WHOLE = (
+    ("mb1ic6ih9oc20oh9kh3ph1", "nhwc", "u8:s8:u8", "n* pack(A) p k:4 > brgemm_{}4_i16_9x4"),
+    ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "s8:s8:s8", "n* pack(A) p:2 k:4 > brgemm_{}4_i16_8x4"),
+    ("mb1ic5ih7oc20oh7kh3ph1", "nhwc", "s8:s8:s32", "p* q:4 k:8 > brgemm_{}4_i16_4x8"),
+    ("g8mb1ic8ih10oc8oh10kh3ph1", "nhwc", "u8:s8:s8", "p* g:4 q > depthwise_{}4_i16_2x4"),
+    ("g2mb1ic8ih6oc40kh1", "nchw", "u8:s8:s32", "g* pack(A) p:2 k:4 > brgemm_{}4_i16_12x4"),
+)  # fmt: skip
+
+# Tiles of groups that multiply words of four 8-bit numbers.
+WORDS = (
+    ("mb1ic16ih7oc20oh7kh3ph1", "nhwc", "u8:s8:u8",
+     "npq:16@by k:16@bx c:16 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+    ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "s8:s8:s8",
+     "npq:8@by k:16@bx c:8 copy(A,B) npq:2@ty k:8@tx > fma_{}4_i8_2x8"),
+    ("mb1ic3ih7oc5oh7kh3ph1", "nhwc", "u8:s8:s8",
+     "npq:8@by k:8@bx rsc:12 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+    ("mm:13x21x17 b=constant", "nhwc", "s8:s8:s32",
+     "i:8@by j:8@bx k:8 copy(A,B)x2 i:4@ty j:4@tx > fma_{}4_i8_4x4"),
+    ("mm:3:13x21x17 b=constant", "nhwc", "u8:s8:u8",
+     "i:8@by j:8@bx k:8 copy(A,B)x2 i:4@ty j:4@tx > fma_{}4_i8_4x4"),
+    ("g2mb1ic8ih6oc40kh1", "nhwc", "u8:s8:s32",
+     "npq:4@by k:16@bx c:4 copy(A,B)+4 npq:2@ty k:8@tx > fma_{}4_i8_2x8"),
+    ("conv1d mb2ic5iw11oc6kw3pw1", "nchw", "s8:s8:u8",
+     "nq:8@by k:8@bx sc:8 copy(A,B)x2 nq:4@ty k:4@tx > fma_{}4_i8_4x4"),
+)  # fmt: skip
+
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Small integers, whose sums are exact."""
@@ -48,10 +88,10 @@ def check_device_layer(problem: Problem, words: str, backend: str) -> None:
     primitive = load_primitive(problem, emit(problem, schedule), 1, backend=backend)
     arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
     inputs = arrays.inputs
-    packed = primitive.pack_weights(inputs["w"])
+    packed = primitive.pack_weights(inputs["w"], arrays.x_zero or 0)
     fused = {name: inputs[name] for name in ("bias", "residual", "clamp")}
     for variant, own in (("plain", {}), ("fused", fused)):
-        result = primitive(inputs["x"], packed, **own)
+        result = primitive(inputs["x"], packed, scales=arrays.scales, **own)
         if problem.activation:
             expected = arrays.fused if own else arrays.plain
             assert np.allclose(result, expected, rtol=1e-5, atol=1e-5)

@@ -1,16 +1,16 @@
 """Random and listed problems for devices, with schedules of their spaces, and their checks."""
 
 from collections.abc import Iterator
-from math import prod
 from random import Random
 
 from polysci.cost import Context
 from polysci.lower import choice
-from polysci.lower.mapped.plan import deep_dims, form_of, kernels_of
+from polysci.lower.mapped.plan import FAMILY, deep_dims, form_of, kernels_of, longest_step
 from polysci.lower.registry import algorithm_of
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
 from polysci.numerics.arrays import Array
+from polysci.numerics.dtypes import COMPUTES, precision_named
 from polysci.ops import layer_lists
 from polysci.ops.convolution_gradients import Conv2dBackwardData, Conv2dBackwardWeights
 from polysci.ops.convolutions import Conv2d
@@ -30,6 +30,8 @@ from tests.support.cuda_emulation import ORDERS, EmulatedCuda
 MOST_FLOPS = 4e5  # that fibres compute in a second
 RANKED = 3  # schedules of other algorithms among which one is drawn
 THREADS = 3
+WHOLE = ("conv1d", "conv2d", "conv3d", "deconv", "matmul")  # operators of 8-bit numbers
+TYPES = ("u8:s8:u8", "s8:s8:s8", "u8:s8:s32", "s8:s8:u8")
 FREE = ("conv1d", "conv2d", "conv3d", "deconv", "bwd_d", "bwd_w")  # operators with two layouts
 
 
@@ -42,6 +44,17 @@ def random_case(seed: int) -> Problem:
         problem = random_problem(random, operator, layout, "f32")
         backwards = operator == "nest" and "[-" in str(problem)  # no vectors run along such axes
         if 0 < problem.flops <= MOST_FLOPS and 0 not in problem.y_shape and not backwards:
+            return problem
+
+
+def whole_case(seed: int) -> Problem:
+    """A problem of 8-bit numbers, with some images, in either layout."""
+    random = Random(seed)
+    while True:
+        operator, dtype = random.choice(WHOLE), random.choice(TYPES)
+        layout = random.choice(("nhwc", "nchw")) if operator in FREE else "nhwc"
+        problem = random_problem(random, operator, layout, dtype)
+        if 0 < problem.flops <= MOST_FLOPS and 0 not in problem.y_shape:
             return problem
 
 
@@ -81,9 +94,10 @@ def drawn_schedule(problem: Problem, target: Target, seed: int) -> Schedule:
     if not choice.takes_groups(problem, target):
         context = Context(roles, strides, target, assume_rates(target), THREADS)
         return random.choice(choice.candidates(problem, context, RANKED)[:RANKED]).schedule
-    kernel = random.choice(kernels_of(target.isa.name, "f32"))
+    kernel = random.choice(kernels_of(target.isa.name, roles.a.dtype, (FAMILY,)))
+    word = COMPUTES[kernel.compute].vnni_factor
     along_rows, along_columns = random.choice([(1, 2), (2, 1), (2, 2), (3, 2), (1, 8), (4, 4)])
-    depth = random.randint(1, min(16, prod(dim.extent for dim in deep_dims(roles))))
+    depth = word * random.randint(1, min(16, longest_step(kernel, deep_dims(roles))) // word)
     copy = Copy(random.choice((1, 2)), random.choice((0, 4)))
     tile = (along_rows * kernel.rows, along_columns * kernel.cols)
     return form_of(roles, kernel, *tile, depth, copy)
@@ -99,13 +113,16 @@ def emulated_faults(problem: Problem, seed: int, backend: EmulatedCuda) -> Itera
     if schedule.transform:
         numbers = schedule.transform.numbers
     exact = Arrays.of(problem, seed, algorithm.exact_inputs)
-    reals = Reals.of(problem, seed, algorithm, numbers)
+    if precision_named(problem.dtype).integer:
+        reals: Arrays | Reals = Arrays.of(problem, seed + 1)
+    else:
+        reals = Reals.of(problem, seed, algorithm, numbers)
     whole: Arrays | Reals = Reals.of_integers(problem, exact) if rounds(problem) else exact
     for order in ORDERS:
         backend.emulated.order = order
         for data in (whole, reals):
             for variant in ("plain", "fused"):
-                if fault := data.fault(variant, call(primitive, data.inputs, variant)):
+                if fault := data.fault(variant, call(primitive, data, variant)):
                     yield f"{problem} {problem.layout} {schedule}: {order} {variant}: {fault}"
 
 
@@ -114,12 +131,15 @@ def rounds(problem: Problem) -> bool:
     return bool(problem.activation) or problem.factors != (1.0, 1.0)
 
 
-def call(primitive: Primitive, inputs: dict[str, Array], variant: str) -> Array:
+def call(primitive: Primitive, data: Arrays | Reals, variant: str) -> Array:
     """The result; ``fused`` with bias, residual and clamp."""
-    words = {}
+    words, inputs = {}, data.inputs
+    zero = data.x_zero if isinstance(data, Arrays) else None
     if variant == "fused":
         low, high = map(float, inputs["clamp"])
         words = {"bias": inputs["bias"], "residual": inputs["residual"], "clamp": (low, high)}
     w = inputs["w"]
-    packed = w if primitive.problem.w_kind != "constant" else primitive.pack_weights(w)
-    return primitive(inputs["x"], packed, **words)
+    constant = primitive.problem.w_kind == "constant"
+    packed = primitive.pack_weights(w, zero or 0) if constant else w
+    scales = data.scales if isinstance(data, Arrays) else None
+    return primitive(inputs["x"], packed, scales=scales, **words)

@@ -135,6 +135,7 @@ def test_no_header_lies_idle() -> None:
         added = path.stem in (
             "activations",
             "group",
+            "group_i8",
             "held",
             "reading",
             "dot_narrow",

@@ -8,6 +8,7 @@ import copy
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -183,9 +184,10 @@ def test_comprehensions_and_their_gradients(device: str) -> None:
 
 
 def driven(test: Callable[[], None]) -> Callable[[], None]:
-    """The test with the driver of CUDA, where it can be built."""
-    reason = "the driver of CUDA on this CPU: g++ is not installed"
-    return pytest.mark.skipif(COMPILER is None, reason=reason)(with_driver(test))
+    """The test with the driver of CUDA, where it can be built and called."""
+    reason = "the driver of CUDA on this CPU: g++ or cuda-bindings is not installed"
+    missing = COMPILER is None or find_spec("cuda") is None
+    return pytest.mark.skipif(missing, reason=reason)(with_driver(test))
 
 
 @driven

@@ -62,6 +62,16 @@ def _batch(trainer: Trainer) -> tuple[np.ndarray, np.ndarray]:
     return RANDOM.normal(size=x.shape).astype(np.float32), values
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", ["mlp", "cnn"])
+def test_steps_in_bf16_are_those_of_c(case: str, device: str) -> None:
+    here, there = (_trainer(case, name, dtype="bf16") for name in (None, device))
+    batch = _batch(here)
+    for _ in range(STEPS):
+        assert there.step(*batch) == pytest.approx(here.step(*batch), rel=2.0**-8)
+    assert {value.dtype.name for value in there.parameters.values()} == {"float32"}
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name != "mlp"))
              for name in CASES],
@@ -91,9 +101,13 @@ def test_gradients_are_those_of_the_reference(case: str, device: str) -> None:
         whole, {name: v.astype(np.float64) if v.dtype.kind == "f" else v
                 for name, v in values.items()},
     )  # fmt: skip
+    sizes = {
+        name: float(np.linalg.norm(expected[f"{name}.gradient"])) for name in trainer.parameters
+    }
     for name, gradient in trainer.gradients(x, target).items():
-        right = expected[f"{name}.gradient"]
-        assert np.linalg.norm(gradient - right) <= 1e-5 * max(1e-3, float(np.linalg.norm(right)))
+        apart = np.linalg.norm(gradient - expected[f"{name}.gradient"])
+        # A bias ahead of a batch norm has a gradient of 0, of which rounding errors remain.
+        assert apart <= 1e-5 * max(sizes[name], 0.1 * max(sizes.values())), name
 
 
 def test_tensors_stay_on_the_device_between_steps(
@@ -155,9 +169,7 @@ def test_gradients_of_code_are_checked(opencl: str) -> None:
         assert max(gradcheck(layer, device=device).values()) < 1e-5
 
 
-def test_what_has_no_kernels_is_refused_by_name(opencl: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="no kernels of bf16"):
-        _trainer("mlp", opencl, dtype="bf16")
+def test_a_step_is_not_exported(opencl: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"^device opencl:0: steps of training are exported"):
         _trainer("mlp", opencl).export(tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -57,6 +57,7 @@ from polysci.polyhedral.contraction import Dim
 from polysci.space.directives.pack import panel_width, vector_copy
 from polysci.space.group_views import shift_of
 from polysci.space.plan import Plan
+from polysci.target.isas import isa_of
 
 FLIP: Final = Variable("PS_FLIP")  # what turns a signed x into the numbers that kernels multiply
 # Policies: how much memory packing takes beside the weights of a network.
@@ -348,13 +349,19 @@ def integer_arguments(plan: Plan) -> list[LoopStatement]:
         Assign(Member("args", "x_zero"), Element(offset, as_index(plan.offsets))),
     ]
     if plan.precision.scaled:
-        limits = RoutineResult("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
-        lines += [
-            Assign(Member("args", "to"), Named("to")),
-            Declare(Buffer("limits", "float32", as_index(2), Scope.STACK)),
-            Assign(Member("args", "clamp"), limits),
-        ]
+        lines += [Assign(Member("args", "to"), Named("to")), *_limits(plan)]
     return lines
+
+
+def _limits(plan: Plan) -> list[LoopStatement]:
+    """Return the statements that find the clamp of 8-bit results: devices clamp in any case."""
+    if isa_of(plan.kernel.isa).language != "c":
+        return []
+    limits = RoutineResult("ps_limits", (*map(Named, ("limits", "clamp", "to")), plan.channels))
+    return [
+        Declare(Buffer("limits", "float32", as_index(2), Scope.STACK)),
+        Assign(Member("args", "clamp"), limits),
+    ]
 
 
 def columns_at_a_time(plan: Plan, strides: tuple[int, ...], team: Team) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from polysci.errors import UnsupportedError
@@ -59,6 +60,7 @@ from polysci.loop_ir.nodes import (
 
 ITEM: Final = "at"  # the number of a work-item in its group
 TOGETHER: Final = 4  # neighbouring elements that one instruction reads or writes
+WORD: Final = 4  # 8-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +321,23 @@ def _copy_along(walk: _Walk, operands: Sequence[Value]) -> None:
     walk.note(*walk.at(to), count, writes=True)
 
 
-def _run_lines(walk: _Walk, operands: Sequence[Value]) -> None:
+def _copy_word(walk: _Walk, operands: Sequence[Value]) -> None:
+    to, source, real, _ = operands
+    with walk.under(real):
+        walk.note(*walk.at(source), WORD)
+    walk.note(*walk.at(to), WORD, writes=True)
+
+
+def _copy_words(walk: _Walk, operands: Sequence[Value]) -> None:
+    to, source = operands
+    count = number_in(walk.names["t.lanes"])
+    assert count
+    walk.note(*walk.at(source), WORD * count)
+    walk.note(*walk.at(to), WORD * count, writes=True)
+
+
+def _run_lines(walk: _Walk, operands: Sequence[Value], word: int = 1) -> None:
+    """Note what the sums read; elements of lines are words of so many neighbours."""
     _, _, rows, columns, depth, *lines = operands
     numbers = [number_in(walk.names[f"t.{name}"]) for name in ("rows", "vecs", "lanes")]
     assert isinstance(depth, int) and all(isinstance(it, int) for it in lines)
@@ -329,10 +347,11 @@ def _run_lines(walk: _Walk, operands: Sequence[Value]) -> None:
         buffer, place = walk.at(rows)
         for first in range(0, height, TOGETHER):
             width = min(TOGETHER, height - first)
-            walk.note(buffer, place + line * row_line + first, width)
+            walk.note(buffer, place + (line * row_line + first) * word, width * word)
         buffer, place = walk.at(columns)
         with walk.turns("vector", range(vectors)) as vector:
-            walk.note(buffer, place + line * column_line + vector * apart, lanes)
+            own = line * column_line + vector * apart
+            walk.note(buffer, place + own * word, lanes * word)
 
 
 def _held_rows(walk: _Walk, operands: Sequence[Value]) -> None:
@@ -387,4 +406,6 @@ def _keep_lines(walk: _Walk, operands: Sequence[Value]) -> None:
 ROUTINES: Final[Mapping[str, Callable[[_Walk, Sequence[Value]], None]]] = {
     "ps_copy_across": _copy_across, "ps_copy_along": _copy_along, "ps_run_lines": _run_lines,
     "ps_held_rows": _held_rows, "ps_held_channels": _held_channels, "ps_keep_lines": _keep_lines,
+    "ps_copy_word": _copy_word, "ps_copy_words": _copy_words,
+    "ps_run_words": partial(_run_lines, word=WORD),
 }  # fmt: skip

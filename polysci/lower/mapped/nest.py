@@ -64,6 +64,7 @@ from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.mapped.legality import check_groups
 from polysci.lower.mapped.plan import Lines, MappedPlan
 from polysci.lower.mapped.tile import ItemTile, tile_of
+from polysci.lower.mapped.whole import integer_arguments, offsets
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import F32
 from polysci.polyhedral.contraction import Dim
@@ -74,6 +75,7 @@ NUMBER: Final = "deep"  # of a product along the dimensions of the steps
 NARROW: Final = "int32"  # of numbers that it holds: devices divide, add and compare these faster
 MOST_NARROW: Final = 1 << 30  # of the elements of x whose places it holds
 SHARED: Final = ("rows", "columns")  # what a group holds of A and of B
+OF_WORDS: Final = ("ps_rows", "ps_columns")  # the types of their elements where these differ
 At = Mapping[str, IndexLike]  # by dimension
 
 
@@ -112,7 +114,7 @@ def lower_mapped(
 def copies_of(plan: MappedPlan) -> int:
     """Return how many copies a step has, of an element or of several at once."""
     nest = GroupNest(plan)
-    a, b = plan.depth * plan.rows, plan.depth * plan.columns
+    a, b = plan.depth * plan.rows, plan.depth * plan.columns // plan.word
     return a // nest.vectors + b // nest.vectors_of_b
 
 
@@ -132,9 +134,10 @@ class GroupNest:
         plan = self.plan
         fields = ("packed", "y", "bias", "residual", "clamp")
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
+        kinds = OF_WORDS if plan.precision.integer else ("ps_shared", "ps_shared")
         lines = [
-            Declare(Buffer(name, "ps_shared", as_index(extent), Scope.LOCAL))
-            for name, extent in zip(SHARED, plan.shared_elements, strict=True)
+            Declare(Buffer(name, kind, as_index(extent), Scope.LOCAL))
+            for name, kind, extent in zip(SHARED, kinds, plan.shared_elements, strict=True)
             if extent
         ]
         items = For("at", as_index(0), as_index(plan.items), self.item(), kind=LoopKind.ITEMS)
@@ -142,10 +145,16 @@ class GroupNest:
         return [
             Unused(("workspace",)),
             Let("args", Fields(tuple(args)), "ps_args", const=False),
+            *integer_arguments(plan),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
-            Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
+            Point(Buffer("weights", self.kind_of_b, const=True), Named("packed")),
             For(groups.variable, groups.start, groups.end, groups.body, kind=LoopKind.PARALLEL),
         ]
+
+    @property
+    def kind_of_b(self) -> str:
+        """Return the type of what calls get for weights: one that changes lies as x does."""
+        return "ps_x" if self.plan.contraction.packs_b else "ps_b"
 
     def places_of_tile(self) -> list[LoopStatement]:
         """Return the definitions of where a tile begins: its batch, row and column."""
@@ -182,7 +191,14 @@ class GroupNest:
 
     def factor(self, element: Value) -> Value:
         """Return an element of x or w as the group's memory holds it."""
-        return element if self.plan.precision.x == F32 else RoutineResult("ps_b_of", (element,))
+        same = self.plan.precision.x == F32 or self.plan.precision.integer
+        return element if same else RoutineResult("ps_b_of", (element,))
+
+    @property
+    def zero(self) -> Value:
+        """The number that x holds for 0."""
+        whole = self.plan.precision.integer
+        return Member("g", "x_zero", pointed=True) if whole else ZERO
 
     # Copies: an item takes every so-many-th element, or vector, of lines of rows and of columns.
 
@@ -261,9 +277,15 @@ class GroupNest:
         own, step = Variable("own"), Variable("step")
         to = self.place_in(lines, *((own, step) if plan.of_warps else (step, own)))
         if self.vectors == 1:
-            copy: LoopStatement = Store("rows", to, _if(real, self.factor(Element("x", place))))
+            element = self.factor(Element("x", place))
+            copy: LoopStatement = Store("rows", to, _if(real, element, self.zero))
+        elif plan.word > 1:
+            own_word = Address(Named("rows"), to), Address(Named("x"), place), real, self.zero
+            copy = Invoke("ps_copy_word", own_word)
         elif plan.of_warps:
-            copy = self._copy_chunk(Address(Named("rows"), to), Address(Named("x"), place), real)
+            filled = bool(plan.guarded) and plan.precision.integer
+            places = Address(Named("rows"), to), Address(Named("x"), place)
+            copy = self._copy_chunk(*places, real, filled=filled)
         else:
             operands = Address(Named("rows"), to), lines.length, Address(Named("x"), place), real
             copy = Invoke("ps_copy_across", operands)
@@ -271,7 +293,7 @@ class GroupNest:
 
     @property
     def vectors_of_b(self) -> int:
-        """Elements of B that are copied at once: a vector of packed weights, of others a chunk."""
+        """Columns of B that are copied at once: a vector of packed weights, of others a chunk."""
         plan = self.plan
         if not plan.contraction.packs_b:
             return plan.at_once
@@ -285,8 +307,11 @@ class GroupNest:
         """Return the copy of a step's part of B."""
         plan, number, vectors = self.plan, self.number, self.vectors_of_b
         wide, offset = plan.columns // vectors, self._weight()
-        own = [Let("own", number % wide * vectors), Let("step", number // wide)]
-        if vectors == 1 and offset.coef(plan.column.name) != 1:
+        own = [Let("own", number % wide * vectors), Let("step", number // wide * plan.word)]
+        if plan.by_columns:
+            deep = plan.depth // vectors
+            own = [Let("own", number // deep), Let("step", number % deep * vectors)]
+        elif vectors == 1 and offset.coef(plan.column.name) != 1:
             own = [Let("step", number % plan.depth), Let("own", number // plan.depth)]
         column = Variable("column") + Variable("own")
         at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
@@ -296,17 +321,19 @@ class GroupNest:
             tail = self.tail("column", plan.columns, plan.column.extent)
             real = every([*tail, *self._depth()])
         else:
-            place = self._line_of_weights() * plan.padded_columns + column
-        to = self.place_in(plan.lines_of_b, Variable("step"), Variable("own"))
+            place = self._place_of_weights(column)
+        line = (Variable("step"), Variable("own"))
+        to = self.place_in(plan.lines_of_b, *(reversed(line) if plan.by_columns else line))
         places = Address(Named("columns"), to), Address(Named("weights"), place)
         if vectors == 1:
-            element = _if(real, Element("weights", place))
-            copy: LoopStatement = Store("columns", to, element)
+            element: Value = Element("weights", place)
+            element = self.factor(element) if plan.contraction.packs_b else element
+            copy: LoopStatement = Store("columns", to, _if(real, element))
         elif plan.of_warps:
             copy = self._copy_chunk(*places, real)
         else:
-            copy = Invoke("ps_copy_along", places)
-        return self._copy(plan.columns * plan.depth // vectors, own, copy)
+            copy = Invoke("ps_copy_words" if plan.word > 1 else "ps_copy_along", places)
+        return self._copy(plan.columns * plan.depth // (vectors * plan.word), own, copy)
 
     def _copy(self, count: int, own: Sequence[LoopStatement], copy: LoopStatement) -> LoopStatement:
         """Return an item's share of ``count`` copies, whose places ``own`` defines."""
@@ -324,9 +351,13 @@ class GroupNest:
         """Return the definitions of the dimensions of the steps, for an element of a step."""
         return _digits(self.plan.deep, Variable(NUMBER), NARROW)
 
-    def _copy_chunk(self, to: Address, source: Address, real: Condition) -> Invoke:
-        """Return the copy of a chunk, of zeros where it is not real."""
+    def _copy_chunk(
+        self, to: Address, source: Address, real: Condition, *, filled: bool = False
+    ) -> Invoke:
+        """Return the copy of a chunk; where it is not real of zeros, or of what x holds for 0."""
         name = "ps_copy_async" if self.plan.copies_async else "ps_copy_chunk"
+        if filled:
+            return Invoke(f"{name}_filled", (to, source, real, self.zero))
         return Invoke(name, (to, source, real))
 
     def place_in(self, lines: Lines, line: Index, at: Index) -> Index:
@@ -361,12 +392,19 @@ class GroupNest:
         w = self.plan.contraction.w
         return w.offset(self.plan.strides[w.array])
 
-    def _line_of_weights(self) -> Index:
-        """Return the line of packed weights of an element of a step."""
-        line = Variable("k") + Variable("step")
+    def _line_of_weights(self, line: Index) -> Index:
+        """Return the line of packed weights of a step, which is ``line`` of its own ones."""
         for dim in reversed((*self.plan.batches, *self.plan.around)):
             line = line + iterator(dim.name) * self.lines_of(dim)
         return line
+
+    def _place_of_weights(self, column: Index) -> Index:
+        """Return the place in packed weights of a column's element of a step."""
+        plan, step = self.plan, Variable("k") + Variable("step")
+        if plan.by_columns:
+            first = self._line_of_weights(as_index(0)) * plan.padded_columns
+            return first + column * plan.padded_deep + step
+        return self._line_of_weights(step) * plan.padded_columns + column * plan.word
 
     def lines_of(self, dim: Dim) -> int:
         """Return the lines of packed weights from one step of a dimension to the next."""
@@ -460,12 +498,11 @@ class GroupNest:
 
     def epilogue(self, at: At) -> Value:
         """Return what is done to sums: factors, bias, residual, and the function behind them."""
-        contraction = self.plan.contraction
-        axis, axes = contraction.bias_axis, contraction.out.index
-        if axis is None:  # that of the columns
-            axis = next(at for at, own in enumerate(axes) if own.coef(self.plan.column.name))
-        n = linear(dict(axes[axis].terms), at, axes[axis].const)
+        contraction, channel = self.plan.contraction, self.plan.channels_of_bias
+        n = linear(dict(channel.terms), at, channel.const)
         value: Value = RoutineResult("ps_shifted", (Named("g"), as_index(n), 0))
+        if self.plan.precision.integer and (apart := self.plan.offsets_apart):
+            value = RoutineResult("ps_in_batch", (value, as_index(linear(apart, at))))
         factors = (contraction.alpha, contraction.beta)
         if factors != (1, 1):
             numbers = (Constant(float(np.float32(factor))) for factor in factors)
@@ -482,10 +519,10 @@ class GroupNest:
         A B that changes with every call is taken as it lies.
         """
         plan, w = self.plan, self.plan.contraction.w
-        to = Point(Buffer("to", "ps_b", restrict=True), Named("packed"))
+        to = Point(Buffer("to", self.kind_of_b, restrict=True), Named("packed"))
         if plan.contraction.packs_b:
             i = Variable("i")
-            return [to, loop("i", prod(w.shape), Store("to", i, self.factor(Element("w", i))))]
+            return [to, loop("i", prod(w.shape), Store("to", i, Element("w", i)))]
         offset, k = w.offset(plan.strides[w.array]), Variable("k")
         at = self.at((*plan.batches, *plan.around, *plan.deep, plan.column))
         element = self.factor(Element("w", linear(dict(offset.terms), at, offset.const)))
@@ -493,11 +530,20 @@ class GroupNest:
         if plan.padded_deep > plan.deep_extent:
             real = every([real, compare(k, "<", plan.deep_extent)])
         copy = Append("to", _if(real, element))
-        body: LoopStatement = loop(iterator(plan.column.name).name, plan.padded_columns, copy)
-        body = loop("k", plan.padded_deep, *_digits(plan.deep, k), body)
+        columns, digits = iterator(plan.column.name).name, _digits(plan.deep, k)
+        body: LoopStatement = loop(columns, plan.padded_columns, copy)
+        if plan.by_columns:
+            body = loop(columns, plan.padded_columns, loop("k", plan.padded_deep, *digits, copy))
+        elif plan.word == 1:
+            body = loop("k", plan.padded_deep, *digits, body)
+        else:
+            first = Variable("first")
+            word = loop("k", first + plan.word, *digits, copy, start=first)
+            body = loop(columns, plan.padded_columns, word)
+            body = loop("first", plan.padded_deep, body, step=plan.word)
         for dim in reversed((*plan.batches, *plan.around)):
             body = loop(iterator(dim.name).name, dim.extent, body)
-        return [to, body]
+        return [to, body, *offsets(plan)]
 
 
 def _digits(dims: Sequence[Dim], number: Index, kind: str = INTEGER) -> list[Let]:
@@ -515,6 +561,6 @@ def place_at(name: str, at: Index) -> Index:
     return TableEntry(name, (at,))
 
 
-def _if(condition: Condition, value: Value) -> Value:
+def _if(condition: Condition, value: Value, zero: Value = ZERO) -> Value:
     """Return a value where a condition holds, and 0 where not."""
-    return value if condition == TRUE else Alternative(condition, value, ZERO)
+    return value if condition == TRUE else Alternative(condition, value, zero)

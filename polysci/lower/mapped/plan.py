@@ -21,18 +21,20 @@ from typing import Final
 from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.index import Bits, Index
 from polysci.numerics.affine import Affine
-from polysci.numerics.dtypes import DTYPES, Precision
+from polysci.numerics.arrays import round_up
+from polysci.numerics.dtypes import COMPUTES, DTYPES, Precision
 from polysci.polyhedral.contraction import Contraction, Dim, Strides, columns_of
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import Microkernel, find, ways
+from polysci.target.target import Target
 
 FAMILY: Final = "fma"  # of the kernels of products
 FAMILIES: Final = (FAMILY, "mma")  # and of those whose factors groups copy
 CHANNELS: Final = "depthwise"  # of those of layers without columns
-CHUNK: Final = 8  # 16-bit numbers that warps read at once, of a line; matrices are two of them deep
+CHUNK: Final = 16  # bytes that warps read at once, of a line; matrices are two of them deep
 LEAST_ITEMS, MOST_ITEMS = 2, 256  # of a group; every device of OpenCL 1.2 runs so many
 LEAST_DEEP: Final = 8  # below it a step has too few products for its copies and waits
 FORM: Final = "ROWS:N@by COLUMN:N@bx DEPTH:N [copy(A,B)] ROWS:N@ty COLUMN:N@tx"
@@ -41,13 +43,18 @@ AXES: Final = (("by", "bx", "ty", "tx"), ("bx", "by", "tx", "ty"))  # of rows an
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A step's part of a factor in the memory of a group: ``count`` lines of ``elements``."""
+    """A step's part of a factor in the memory of a group: ``count`` lines of ``elements``.
+
+    With a ``word`` elements of a line are words of so many neighbours along the steps.
+    """
 
     name: str
     count: int
     elements: int
     pad: int = 0
     swizzle: bool = False
+    word: int = 1
+    chunk: int = CHUNK
 
     @property
     def length(self) -> int:
@@ -57,22 +64,24 @@ class Lines:
     @property
     def size(self) -> int:
         """Elements of a step."""
-        return self.count * self.length
+        return self.count * self.length * self.word
 
     @property
     def chunks(self) -> int:
         """Chunks of a line that change places from line to line; 0: all lie in order."""
-        return self.elements // CHUNK if self.swizzle else 0
+        return self.elements // self.chunk if self.swizzle else 0
 
     def place(self, line: Index, at: Index) -> Index:
         """Return the place of an element: 8 lines have the same chunk in different banks.
 
-        ``ps_chunk_at`` in microkernels/warp_cuda.h is the same function.
+        ``ps_chunk_at`` in microkernels/matrices_cuda.h is the same function.
         """
         if self.chunks:
             few = min(self.chunks, 8)
-            chunk = Bits("^", at // CHUNK, line // (8 // few) % few)
-            at = chunk * CHUNK + at % CHUNK
+            chunk = Bits("^", at // self.chunk, line // (8 // few) % few)
+            at = chunk * self.chunk + at % self.chunk
+        if self.word > 1:
+            return (line // self.word * self.length + at) * self.word + line % self.word
         return line * self.length + at
 
 
@@ -165,9 +174,19 @@ class MappedPlan:
         return self.of_warps and isa_of(self.kernel.isa).copies_async
 
     @property
+    def word(self) -> int:
+        """Neighbours along the steps that an item multiplies at once: 8-bit numbers by fours."""
+        return 1 if self.of_warps else COMPUTES[self.kernel.compute].vnni_factor
+
+    @property
     def at_once(self) -> int:
         """Elements of a factor that an item copies at once."""
-        return CHUNK if self.of_warps else self.kernel.lanes
+        return chunk_of(self.kernel) if self.of_warps else self.kernel.lanes
+
+    @property
+    def by_columns(self) -> bool:
+        """Return whether B lies in lines of a column's steps: warps read 8-bit numbers so."""
+        return self.of_warps and self.precision.integer
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -197,19 +216,21 @@ class MappedPlan:
     @property
     def lines_of_a(self) -> Lines:
         """How a step's part of A lies: in lines of its rows; for warps in lines of a row."""
-        size = (self.rows, self.depth) if self.of_warps else (self.depth, self.rows)
-        return self._lines("rows", *size)
+        size = (self.depth // self.word, self.rows)
+        return self._lines("rows", *(reversed(size) if self.of_warps else size))
 
     @property
     def lines_of_b(self) -> Lines:
-        """How a step's part of B lies: in lines of a step's columns."""
-        return self._lines("columns", self.depth, self.columns)
+        """How a step's part of B lies: in lines of a step's columns, or of a column's steps."""
+        size = (self.depth // self.word, self.columns)
+        return self._lines("columns", *(reversed(size) if self.by_columns else size))
 
     def _lines(self, name: str, count: int, elements: int) -> Lines:
         """Return lines in the memory of a group; without copies it has none."""
         if self.copy is None:
             return Lines(name, 0, elements)
-        return Lines(name, count, elements, self.copy.pad, self.copy.swizzle)
+        pad, chunk = self.copy.pad, chunk_of(self.kernel)
+        return Lines(name, count, elements, pad, self.copy.swizzle, self.word, chunk)
 
     @property
     def shared_elements(self) -> tuple[int, int]:
@@ -237,19 +258,45 @@ class MappedPlan:
     @property
     def factor_bytes(self) -> int:
         """Bytes of a packed weight, and of an element in the memory of a group."""
-        return DTYPES[self.kernel.compute].bytes
+        own = self.contraction.b.dtype if self.precision.integer else self.kernel.compute
+        return DTYPES[own].bytes
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of what calls get for weights."""
-        return self.packed_elements * self.factor_bytes
+        """Bytes of what calls get for weights; behind those of integers stand their offsets."""
+        lies, b = self.contraction.packs_b, self.contraction.b
+        size = self.packed_elements * (b.bytes if lies else self.factor_bytes)
+        return round_up(size) + 4 * (self.offsets + 1) if self.precision.integer else size
+
+    @property
+    def channels_of_bias(self) -> Affine:
+        """The subscript of the result along which a bias runs: that of the columns."""
+        axes, axis = self.contraction.out.index, self.contraction.bias_axis
+        if axis is not None:
+            return axes[axis]
+        return next(own for own in axes if own.coef(self.column.name))
+
+    @property
+    def offsets_apart(self) -> dict[str, int]:
+        """Batches whose columns share a bias: from the offsets of one to those of the next."""
+        channels = self.channels_of_bias
+        size, apart = channels.reach(self.contraction.extents)[1] + 1, dict[str, int]()
+        for dim in reversed(self.batches):
+            if not channels.coef(dim.name):
+                apart[dim.name] = size
+                size *= dim.extent
+        return apart
+
+    @property
+    def offsets(self) -> int:
+        """Corrections for what x holds for 0: one a channel, and batch that has its own."""
+        size = self.channels_of_bias.reach(self.contraction.extents)[1] + 1
+        extents = self.contraction.extents
+        return size * prod(extents[name] for name in self.offsets_apart)
 
 
 def refusal(contraction: Contraction) -> str:
     """Return why no group's tiles compute a contraction; empty where they do."""
-    dtypes = _dtypes(contraction)
-    if whole := sorted(dtype for dtype in dtypes if DTYPES[dtype].integer):
-        return f"groups compute f32, bf16 and f16, not {', '.join(whole)}"
     if contraction.clipped:
         return "it scatters into its result"
     if not contraction.by_role("m") or not (contraction.by_role("k") or contraction.by_role("br")):
@@ -258,16 +305,26 @@ def refusal(contraction: Contraction) -> str:
         column = columns_of(contraction)
     except UnsupportedError as error:
         return str(error)
-    if column.role == "batch" and (narrow := sorted(dtypes - {"f32"})):
-        return f"groups compute layers without columns in f32, not {', '.join(narrow)}"
+    if column.role == "batch" and DTYPES[contraction.a.dtype].integer:
+        return f"groups compute no layer without columns of {contraction.a.dtype}"
     axis = contraction.bias_axis
     if axis is not None and not contraction.out.index[axis].coef(column.name):
         return "its bias does not run along the columns"
     return ""
 
 
-def _dtypes(contraction: Contraction) -> set[str]:
-    return {contraction.a.dtype, contraction.b.dtype, contraction.out.dtype}
+def only_copies(contraction: Contraction) -> bool:
+    """Return whether no item reads its factors: 8-bit ones, and a B of each call but of f32."""
+    changes = contraction.packs_b and contraction.b.dtype != "f32"
+    return changes or DTYPES[contraction.a.dtype].integer
+
+
+def takes(contraction: Contraction, target: Target) -> bool:
+    """Return whether groups of a target compute a contraction: by copies, or by items that read."""
+    if refusal(contraction):
+        return False
+    copies = target.local is not None and kernel_family(contraction) == FAMILY
+    return copies or not only_copies(contraction)
 
 
 def kernel_family(contraction: Contraction) -> str:
@@ -354,8 +411,8 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     families = FAMILIES if copy and family == FAMILY else (family,)
     if kernel.family not in families or len(loops) != 5:
         raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
-    if copy is None and _dtypes(contraction) != {"f32"}:
-        raise UnsupportedError(f"schedule {schedule}: items without copy(A,B) read f32 alone")
+    if copy is None and only_copies(contraction):
+        raise UnsupportedError(f"schedule {schedule}: without copy(A,B) items read f32 or packed B")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
     rows, columns, depth = (loop.step for loop in loops[:3])
@@ -392,20 +449,33 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
 def longest_step(kernel: Microkernel, dims: Sequence[Dim]) -> int:
     """Return the most products of a step: all, those of matrices in whole matrices."""
     deep = prod(dim.extent for dim in dims)
-    part = 2 * CHUNK if kernel.items > 1 else 1
+    word = COMPUTES[kernel.compute].vnni_factor
+    part = 2 * chunk_of(kernel) if kernel.items > 1 else word
     return -(-deep // part) * part
+
+
+def chunk_of(kernel: Microkernel) -> int:
+    """Return how many numbers a warp reads at once, of a line."""
+    return CHUNK // (1 if COMPUTES[kernel.compute].sum.integer else 2)
 
 
 def misfit(
     contraction: Contraction, kernel: Microkernel, copy: Copy, depth: int, columns: int
 ) -> str:
     """Return what keeps a kernel from taking the steps of a schedule; empty where nothing does."""
-    if kernel.items == 1:
-        return f"{copy}: lines of {kernel.family} are in order" if copy.swizzle else ""
-    if contraction.a.dtype != kernel.compute:
+    word = COMPUTES[kernel.compute].vnni_factor
+    if kernel.items == 1 and copy.swizzle:
+        return f"{copy}: lines of {kernel.family} are in order"
+    if kernel.items == 1 and DTYPES[contraction.a.dtype].integer != (word > 1):
         return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
-    if depth % (2 * CHUNK):
-        return f"a step of {depth} is no multiple of {2 * CHUNK}, the depth of matrices"
+    if kernel.items == 1:
+        return f"a step of {depth} is no multiple of {word}, a word" if depth % word else ""
+    own = "i8" if DTYPES[contraction.a.dtype].integer else contraction.a.dtype
+    if own != kernel.compute:
+        return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
+    chunk = chunk_of(kernel)
+    if depth % (2 * chunk):
+        return f"a step of {depth} is no multiple of {2 * chunk}, the depth of matrices"
     if copy.swizzle and (depth & (depth - 1) or columns & (columns - 1)):
         return f"{copy}: {depth} and {columns}, the lengths of lines, are no powers of 2"
-    return f"{copy}: pads of {kernel.family} are multiples of {CHUNK}" if copy.pad % CHUNK else ""
+    return f"{copy}: pads of {kernel.family} are multiples of {chunk}" if copy.pad % chunk else ""

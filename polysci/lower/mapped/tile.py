@@ -82,14 +82,15 @@ class OwnTile:
     def sums(self, stage: Index) -> Invoke:
         plan = self.plan
         factors = (
-            Address(Named(lines.name), stage * lines.size + Variable(own))
+            Address(Named(lines.name), stage * lines.size + Variable(own) * lines.word)
             for lines, own in ((plan.lines_of_a, "own_row"), (plan.lines_of_b, "own_column"))
         )
         lengths = (plan.lines_of_a.length, plan.lines_of_b.length)
         operands: tuple[Value, ...] = (
-            Named("acc"), Named("t"), *factors, plan.depth, *lengths, self.vectors_apart
+            Named("acc"), Named("t"), *factors, plan.depth // plan.word, *lengths,
+            self.vectors_apart,
         )  # fmt: skip
-        return Invoke("ps_run_lines", operands)
+        return Invoke("ps_run_words" if plan.word > 1 else "ps_run_lines", operands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class WarpTile:
 
     def sums(self, stage: Index) -> Invoke:
         a, b = self.plan.lines_of_a, self.plan.lines_of_b
+        if self.plan.by_columns:
+            return self._sums_of_words(stage)
         operands: tuple[Value, ...] = (
             Named("acc"), Named("t"),
             Address(Named(a.name), stage * a.size + Variable("own_row") * a.length),
@@ -140,6 +143,19 @@ class WarpTile:
             b.chunks, Variable("own_column"), Variable("lane"),
         )  # fmt: skip
         return Invoke("ps_run_warp", operands)
+
+    def _sums_of_words(self, stage: Index) -> Invoke:
+        """Return the products of 8-bit numbers: B lies in lines of a column's steps."""
+        a, b = self.plan.lines_of_a, self.plan.lines_of_b
+        factors = (
+            Address(Named(lines.name), stage * lines.size + Variable(own) * lines.length)
+            for lines, own in ((a, "own_row"), (b, "own_column"))
+        )
+        operands: tuple[Value, ...] = (
+            Named("acc"), Named("t"), *factors, self.plan.depth, a.length, b.length, a.chunks,
+            b.chunks, Variable("lane"),
+        )  # fmt: skip
+        return Invoke("ps_run_warp_words", operands)
 
 
 def tile_of(plan: MappedPlan) -> ItemTile:

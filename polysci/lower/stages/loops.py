@@ -84,10 +84,7 @@ NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversi
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
 _ATTRIBUTES: Final = ("static", "PS_LOOP")
 MEMORY: Final = Buffer("m", "ps_memory", const=True)
-_ROW_PARAMETERS: Final = (
-    Buffer("in", "opaque", const=True), Buffer("out", "opaque"),
-    ScalarParameter("first"), ScalarParameter("last"),
-)  # fmt: skip
+_ROW_PARAMETERS: Final = (ScalarParameter("first"), ScalarParameter("last"))
 Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
 Chunk = tuple[str, int, int]  # iterator, extent, step
 MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy for short rows
@@ -114,6 +111,7 @@ class LoopLowering:
     threads: int
     extents: dict[str, int]
     rows: str = ""  # the iterator that runs from `first` to `last` alone
+    inside: tuple[str, ...] = ()  # pointers to tensors of a row fusion, which it gets
     steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
@@ -263,9 +261,10 @@ class LoopLowering:
     def functions(self) -> tuple[*tuple[Table, ...], LoopFunction]:
         """Return the tables and the function of the stage."""
         body = self.body([name for name, _ in self.order])
-        rows = (*_ROW_PARAMETERS,) if self.rows else ()
+        inside = (Buffer(name, "opaque") for name in self.inside)
+        rows = _ROW_PARAMETERS if self.rows else ()
         steps = (ScalarParameter(STEP),) if self.steps else ()
-        parameters = (MEMORY, *rows, *steps)
+        parameters = (MEMORY, *inside, *rows, *steps)
         tables = [
             Table(name, "int32", (len(values),), values) for name, values in self.tables.items()
         ]
@@ -331,7 +330,7 @@ class LoopLowering:
         """Return the definitions of pointers to the tensors."""
         lines = Statements()
         if self.rows:
-            lines.append(Unused(("m", "in", "out")))
+            lines.append(Unused(("m", *self.inside)))
         if self.steps:
             lines.append(Unused((STEP,)))
         kinds = {place.buffer: place.dtype for place in self.places.values()}

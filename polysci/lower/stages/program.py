@@ -59,6 +59,7 @@ from polysci.numerics.scalar_functions import REAL
 from polysci.program.control import BREAK, ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
+from polysci.program.passes.operands import products_of_rows
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import (
     JointLoops,
@@ -117,12 +118,16 @@ class StageLowering:
     def __post_init__(self) -> None:
         program = self.placed.program
         for spot, call in self.calls.items():
+            fused = isinstance(program.stages[spot[0]], RowFusion)
+            user = (spot[0], 0) if fused else spot
             sizes = {"packed": call.source.packed} if call.packs else {}
-            if not call.source.by_rows:
+            if not fused:
                 sizes["workspace"] = call.source.workspace
+            elif call.layer.copies:
+                sizes = {}
             for use, size in sizes.items():
                 own = round_up(size) * self.threads if spot[0] in self.shares.split else size
-                self.scratch |= {scratch_name(spot, use): (own, spot)} if size else {}
+                self.scratch |= {scratch_name(spot, use): (own, user)} if size else {}
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
@@ -295,11 +300,12 @@ class StageLowering:
         if isinstance(self.placed.program.stages[spot[0]], RowFusion):
             made, threads = self.placed.rows_of(stage.outputs[0]), 1
             rows = made.iterator if made else ""
-        if fusion := self.row_fusions.get(spot[0]):
-            pointers = {**pointers, **fusion.local(spot[1])}
+        fusion = self.row_fusions.get(spot[0])
+        inside = fusion.local(spot[1]) if fusion else {}
+        pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
-            rows=rows,
+            rows=rows, inside=tuple(inside.values()),
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
         )  # fmt: skip
 
@@ -339,19 +345,45 @@ class StageLowering:
         return replace(turns, kind=LoopKind.PARALLEL) if self.threads > 1 else turns
 
     def row_fusion(self, at: int, stage: RowFusion) -> Statements:
-        """Return the call of a function that runs the members of a row fusion in turns."""
-        fusion = self.row_fusions[at]
+        """Return the call of a function that runs the members of a row fusion in turns.
+
+        Weights that are computed are packed before it.
+        """
+        fusion, packing = self.row_fusions[at], Statements()
         self.pointers |= fusion.pointers()
         for inside, member in enumerate(stage.members):
             if isinstance(member, LoopStage):
                 rows = self.loop_lowering((at, inside), member)
                 self.add_functions(member, rows)
-                operands = (Named("m"), *fusion.ends(inside), Variable("first"), Variable("last"))
+                operands = (
+                    Named("m"), *fusion.operands(inside), Variable("first"), Variable("last")
+                )  # fmt: skip
                 fusion.calls_to[inside] = Invoke(rows.symbol, operands)
             else:
-                fusion.calls_to[inside] = self.call_primitive((at, inside))
+                ahead, call = self.call_member((at, inside), member)
+                packing += ahead
+                fusion.calls_to[inside] = call
         self.functions += fusion.functions(self.arena.offsets)
-        return [Invoke(fusion.symbol, (Named("m"),))]
+        return [*packing, Invoke(fusion.symbol, (Named("m"),))]
+
+    def call_member(self, spot: Spot, member: LayerStage) -> tuple[Statements, LoopStatement]:
+        """Return what packs weights before a row fusion, and the call that makes some rows.
+
+        Of a stack it makes a product after the other, and packs their weights.
+        """
+        call, fusion = self.calls[spot], self.row_fusions[spot[0]]
+        if not member.copies:
+            return self.pack_weights(spot, call, ZERO), self.call_primitive(spot)
+        moved, count = self.moved(spot, member), products_of_rows(member, fusion.made(spot[1]))
+        turn = [*self.pack_weights(spot, call, moved[1]), self.call_primitive(spot, moved)]
+        return [], loop("i", count * Variable("last"), *turn, start=count * Variable("first"))
+
+    def moved(self, spot: Spot, stage: LayerStage) -> list[TableEntry]:
+        """Return how far the operands of product ``i`` of a stack lie behind those of the first."""
+        table, count = self.symbol(spot), len(stage.copies)
+        values = tuple(value for copy in stage.copies for value in copy)
+        self.tables.append(Table(table, "int64", (count, 3), values))
+        return [TableEntry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
 
     def group_fusion(self, at: int, stage: RowFusion) -> Statements:
         """Return the call of a function that launches a kernel of all members."""
@@ -372,10 +404,7 @@ class StageLowering:
         lines: Statements = [Comment(remark(stage.name))]
         if not stage.copies:
             return [*lines, *self.pack_weights(spot, call, ZERO), *self.call_packed(spot)]
-        table, count = self.symbol(spot), len(stage.copies)
-        values = tuple(value for copy in stage.copies for value in copy)
-        self.tables.append(Table(table, "int64", (count, 3), values))
-        moved = [TableEntry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
+        moved, count = self.moved(spot, stage), len(stage.copies)
         body = self.pack_weights(spot, call, moved[1])
         product = self.call_primitive(spot, moved)
         if spot[0] in self.shares.split:
@@ -404,7 +433,7 @@ class StageLowering:
             "x_zero": call.layer.x_zero,
         }
         packing = call.invoke("pack_weights", operands)
-        if spot[0] in self.shares.split:
+        if spot[0] in self.shares.split or self.packs_inside(spot):
             return [packing]
         return self.call_once(False, packing, wait=True)
 
@@ -424,13 +453,20 @@ class StageLowering:
         """The barrier at which all threads wait for each other, if there are several."""
         return [Barrier()] if self.threads > 1 else []
 
+    def packs_inside(self, spot: Spot) -> bool:
+        """Return whether every thread packs the weights of a layer for itself, in a row fusion."""
+        return spot[0] in self.row_fusions and bool(self.calls[spot].layer.copies)
+
     def scratch_address(self, spot: Spot, use: str) -> Address:
         """Return the address of memory of a layer's own, or of a thread's."""
+        if self.packs_inside(spot):
+            at = self.row_fusions[spot[0]].packed_at if use == "packed" else 0
+            return Address(Named("work"), as_index(at))
         name = scratch_name(spot, use)
-        at = as_index(self.arena.offsets[name])
+        offset = as_index(self.arena.offsets[name])
         if spot[0] in self.shares.split:
-            at += self.scratch[name][0] // self.threads * Variable("thread")
-        return Address(ARENA, at)
+            offset += self.scratch[name][0] // self.threads * Variable("thread")
+        return Address(ARENA, offset)
 
     def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
         """Return a call of a primitive; x, w and y are so many elements behind the first ones."""

@@ -1,6 +1,6 @@
 """A row fusion as loop IR: its members take turns, each some rows at a time as its loop says.
 
-Rows that are made and not read yet lie in a ring a thread: row r of a tensor at
+Rows that some member has yet to read lie in a ring a thread: row r of a tensor at
 ``at + (r - base) * bytes``. Where the end is reached, what is still needed moves to the beginning.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Final
 
-from polysci.loop_ir.index import Variable, as_index, compare, divide, least, most
+from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, compare, divide, least, most
 from polysci.loop_ir.nodes import (
     Address,
     Assign,
@@ -43,20 +44,29 @@ from polysci.lower.stages.loops import MEMORY, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, RowWindow, rows_read
-from polysci.program.stages import RowFusion
+from polysci.program.passes.operands import Rows
+from polysci.program.passes.row_turns import (
+    RowTurns,
+    buffers_read,
+    reads_among,
+    rows_of_loops,
+    window_of,
+)
+from polysci.program.stages import LoopStage, RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 _STATIC: Final = ("static",)
 _PARAMETERS: Final = (
-    MEMORY, Buffer("r", "ps_ring"), Buffer("work", "byte"), ScalarParameter("from"),
-    ScalarParameter("upto"),
+    MEMORY, Buffer("r", "ps_ring"), Buffer("work", "byte"), ScalarParameter("upto"),
 )  # fmt: skip
 
 
 @dataclass(slots=True)
 class RowFusionLowering:
-    """A row fusion on its way to loop IR: code of its layers, ``calls_to`` all its members."""
+    """A row fusion on its way to loop IR: code of its layers, ``calls_to`` all its members.
+
+    Every thread has a ring a member; that of the last one only says which rows are done.
+    """
 
     stage: RowFusion
     placed: PlacedProgram
@@ -64,15 +74,20 @@ class RowFusionLowering:
     threads: int
     symbol: str
     calls_to: dict[int, LoopStatement] = field(default_factory=dict)
+    turns: RowTurns = field(init=False)
 
-    def rows(self, inside: int) -> RowWindow:
-        """Return which rows member ``inside`` reads of the one before it."""
-        tensor = self.stage.members[inside - 1].output
-        source, result = self.placed.rows_of(tensor), self.made(inside)
-        assert source is not None
-        window = rows_read(self.stage.members[inside], tensor, source, result)
-        assert window is not None
-        return window
+    def __post_init__(self) -> None:
+        members = self.stage.members
+        read, window = partial(buffers_read, self.placed), partial(window_of, self.placed)
+        reads = reads_among([member.output for member in members], members, read, window)
+        numbers = range(len(members))
+        heights, steps = map(self.height, numbers), map(self.step, numbers)
+        self.turns = RowTurns((*heights,), (*steps,), reads)
+
+    @property
+    def last(self) -> int:
+        """The number of the last member."""
+        return self.turns.last
 
     def made(self, inside: int) -> Rows:
         """Return the rows that a member makes."""
@@ -86,8 +101,10 @@ class RowFusionLowering:
 
     def step(self, inside: int) -> int:
         """Rows that a member makes at a time."""
-        call = self.calls.get(inside)
-        return call.schedule.loops[0].step if call else 1
+        member = self.stage.members[inside]
+        if isinstance(member, LoopStage):
+            return rows_of_loops(self.placed, member)
+        return 1 if member.stack else self.calls[inside].schedule.loops[0].step
 
     def row_bytes(self, inside: int) -> int:
         value = self.placed.program.values[self.stage.members[inside].output]
@@ -95,25 +112,32 @@ class RowFusionLowering:
 
     def capacity(self, inside: int) -> int:
         """Rows of a ring."""
-        window, step = self.rows(inside + 1), self.step(inside)
-        held = window.held(step, self.step(inside + 1))
-        return min(held + RING // self.row_bytes(inside), self.height(inside) + step)
+        room = self.turns.held()[inside] + RING // self.row_bytes(inside)
+        return min(room, self.height(inside))
 
     def ring_bytes(self, inside: int) -> int:
         size = self.capacity(inside) * self.row_bytes(inside)
         return round_up(size) + arrays.ALIGNMENT
 
     @property
-    def work_bytes(self) -> int:
-        """The bytes of packed copies, for a thread."""
+    def packed_at(self) -> int:
+        """The bytes of packed copies, for a thread; behind them lie weights that it packs."""
         most = max((call.source.workspace for call in self.calls.values()), default=0)
         return round_up(most)
+
+    @property
+    def work_bytes(self) -> int:
+        """The bytes that a thread needs besides rings."""
+        packed = [
+            call.source.packed for call in self.calls.values() if call.packs and call.layer.copies
+        ]
+        return self.packed_at + round_up(max(packed, default=0))
 
     def memory(self) -> dict[str, int]:
         """Return the bytes of rings and of packed copies, by their names in the arena."""
         sizes = {
             f"{self.symbol} ring{inside}": self.threads * self.ring_bytes(inside)
-            for inside in range(len(self.stage.members) - 1)
+            for inside in range(self.last)
         }
         if self.work_bytes:
             sizes[f"{self.symbol} work"] = self.threads * self.work_bytes
@@ -127,109 +151,123 @@ class RowFusionLowering:
             for ring in [_ring(inside)]
         }
 
-    def local(self, inside: int) -> dict[str, Pointer]:
-        """Return pointers in a function of loops, which gets them as arguments."""
+    def local(self, inside: int) -> dict[str, str]:
+        """Return, by internal tensor, the name of a pointer in a member's function of loops."""
         names = self.stage.internal
-        pointers: dict[str, Pointer] = {names[inside - 1]: Named("in")} if inside else {}
-        return pointers | ({names[inside]: Named("out")} if inside < len(names) else {})
+        used = [its.maker for its in self.turns.inputs(inside)] + [inside]
+        return {names[at]: f"t{at}" for at in used if at < self.last}
 
-    def ends(self, inside: int) -> tuple[Value, Value]:
-        """Return those arguments; 0 for a tensor that is not internal."""
-        rows: list[Value] = [
-            0,
-            *(Address(row, dtype="opaque") for row in self.pointers().values()),
-            0,
-        ]
-        return rows[inside], rows[inside + 1]
+    def operands(self, inside: int) -> list[Value]:
+        """Return the values of those pointers."""
+        pointers = self.pointers()
+        return [Address(pointers[name], dtype="opaque") for name in self.local(inside)]
 
     def functions(self, offsets: Mapping[str, int]) -> list[LoopFunction]:
         """Return the functions of all members, then the row fusion's own."""
-        last = len(self.stage.members) - 1
-        members = [self.member_function(inside) for inside in range(last)]
-        return [*members, self.fusion_function(offsets, last)]
+        members = [self.member_function(inside) for inside in range(self.last)]
+        return [*members, self.fusion_function(offsets)]
 
     def member_function(self, inside: int) -> LoopFunction:
-        """Return a function that makes the rows of an internal tensor up to one.
+        """Return a function that makes the rows of an internal tensor up to one."""
+        rows = self.make_rows(inside, Variable("start"), Variable("upto"), self.make_room(inside))
+        body = block(Unused(("m", "work")), Let("start", Member(_ring(inside), "done")), rows)
+        return LoopFunction(f"{self.symbol}_rows{inside}", _PARAMETERS, body, attributes=_STATIC)
 
-        Rows ``from`` on are still needed; those before ``done`` are made.
-        """
-        ring, step = _ring(inside), self.step(inside)
-        first, begin = Variable("first"), divide(Variable("from"), step) * step
+    def make_rows(self, inside: int, start: Index, end: Index, room: Statements) -> For:
+        """Return the turns of a member, which make its rows from one on up to another one."""
+        step, first = self.step(inside), Variable("first")
         turn = block(
             Let("last", least(first + step, self.height(inside))),
             *self.make_input_rows(inside),
-            Let("base", Member(ring, "base")),
-            self.make_room(inside),
+            *room,
             self.calls_to[inside],
-            Assign(Member(ring, "done"), Variable("last")),
+            Assign(Member(_ring(inside), "done"), Variable("last")),
         )
-        body = block(
-            Unused(("m", "work")),
-            Let("made", Member(ring, "done")),
-            If(
-                compare(Variable("made"), "<", 0),
-                block(Assign(Member(ring, "base"), begin), Assign(Member(ring, "done"), begin)),
-            ),
-            Let("start", Member(ring, "done")),
-            For("first", Variable("start"), Variable("upto"), turn, step),
-        )
-        return LoopFunction(f"{self.symbol}_rows{inside}", _PARAMETERS, body, attributes=_STATIC)
+        return For("first", start, end, turn, step)
 
-    def make_room(self, inside: int) -> If:
+    def make_room(self, inside: int) -> Statements:
         """Return the move of rows that are still needed to the beginning of a ring that is full."""
+        if self.capacity(inside) == self.height(inside):
+            return []
         ring, size = _ring(inside), self.row_bytes(inside)
         keep, base, done = Variable("keep"), Variable("base"), Variable("first")
+        needed: list[IndexLike] = [
+            most(0, its.window.step * Variable(f"done{its.reader}") + its.window.low)
+            for its in self.turns.readers(inside)
+        ]
         rows = Address(Member(ring, "at"), (keep - base) * size)
         count = Convert("size", (done - keep) * size)
         move = block(
-            Let("keep", least(Variable("from"), done)),
+            *(
+                Let(f"done{its.reader}", Member(_ring(its.reader), "done"))
+                for its in self.turns.readers(inside)
+            ),
+            Let("keep", reduce(least, [done, *needed])),
             Invoke("memmove", (Member(ring, "at"), rows, count)),
             Assign(Member(ring, "base"), keep),
         )
-        return If(compare(Variable("last") - base, ">", self.capacity(inside)), move)
+        full = compare(Variable("last") - base, ">", self.capacity(inside))
+        return [Let("base", Member(ring, "base")), If(full, move)]
 
     def make_input_rows(self, inside: int) -> Statements:
-        """Return the call that makes the rows of the tensor before which this one reads."""
-        if not inside:
-            return []
-        window, first, last = self.rows(inside), Variable("first"), Variable("last")
-        low = most(0, first * window.step + window.low)
-        high = least(window.extent, (last - 1) * window.step + window.high + 1)
-        names = Named("m"), Named("r"), Named("work")
-        return [Invoke(f"{self.symbol}_rows{inside - 1}", (*names, low, high))]
+        """Return the calls that make the rows of others that the next turn reads."""
+        names, last = (Named("m"), Named("r"), Named("work")), Variable("last")
+        return [
+            Invoke(
+                f"{self.symbol}_rows{its.maker}",
+                (*names, least(window.extent, (last - 1) * window.step + window.high + 1)),
+            )
+            for its in self.turns.inputs(inside) for window in [its.window]
+        ]  # fmt: skip
 
-    def fusion_function(self, offsets: Mapping[str, int], last: int) -> LoopFunction:
+    def fusion_function(self, offsets: Mapping[str, int]) -> LoopFunction:
         """Return the function of the last member, whose rows the threads share."""
-        step, height = self.step(last), self.height(last)
-        blocks, thread, first = -(-height // step), Variable("thread"), Variable("first")
+        step = self.step(self.last)
+        blocks, thread = -(-self.height(self.last) // step), Variable("thread")
         arena = Member("m", "arena", pointed=True)
         work: Address | int = 0
         if self.work_bytes:
             work = Address(arena, offsets[f"{self.symbol} work"] + self.work_bytes * thread)
-        rings = tuple(
-            Fields((
-                ("at", Address(arena, offsets[f"{self.symbol} ring{inside}"]
-                               + self.ring_bytes(inside) * thread)),
-                ("done", -1),
-            ))
-            for inside in range(last)
-        )  # fmt: skip
-        turn = block(
-            Let("last", least(first + step, height)),
-            *self.make_input_rows(last),
-            self.calls_to[last],
-        )
         start, end = (divide(blocks * at, self.threads) * step for at in (thread, thread + 1))
         turns = loop(
             "thread", self.threads,
-            Declare(Buffer("r", "ps_ring", as_index(last), Scope.STACK), rings),
+            *self.begin(start),
+            Declare(
+                Buffer("r", "ps_ring", as_index(self.last + 1), Scope.STACK), self.rings(offsets)
+            ),
             Point(Buffer("work", "byte"), work),
             Unused(("work",)),
-            For("first", start, end, turn, step),
+            self.make_rows(self.last, Variable(f"begin{self.last}"), end, []),
         )  # fmt: skip
         if self.threads > 1:
             turns = replace(turns, kind=LoopKind.PARALLEL)
         return LoopFunction(self.symbol, _PARAMETERS[:1], block(turns), attributes=_STATIC)
+
+    def begin(self, start: Index) -> list[Let]:
+        """Return the definitions of the first row that a thread makes of each member."""
+        first = [Let(f"begin{self.last}", start)]
+        for maker in reversed(range(self.last)):
+            rows: list[IndexLike] = [
+                its.window.step * Variable(f"begin{its.reader}") + its.window.low
+                for its in self.turns.readers(maker)
+            ]
+            step = self.step(maker)
+            first.append(Let(f"begin{maker}", divide(most(0, reduce(least, rows)), step) * step))
+        return first
+
+    def rings(self, offsets: Mapping[str, int]) -> tuple[Fields, ...]:
+        """Return the rings of a thread, all without rows."""
+        arena, thread = Member("m", "arena", pointed=True), Variable("thread")
+        memory: list[Value] = [
+            Address(arena, offsets[f"{self.symbol} ring{inside}"]
+                    + self.ring_bytes(inside) * thread)
+            for inside in range(self.last)
+        ]  # fmt: skip
+        return tuple(
+            Fields((("at", at), ("base", begin), ("done", begin)))
+            for inside, at in enumerate((*memory, 0))
+            for begin in [Variable(f"begin{inside}")]
+        )
 
 
 def _ring(inside: int) -> Element:

@@ -5,10 +5,10 @@ The contraction of a problem answers, whichever operator it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from typing import Final, Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
@@ -16,6 +16,8 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
 from polysci.program.stages import LayerStage, LoopStage, Window
+
+MATRIX: Final = 2  # the last axes of a stack of matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,20 @@ class RowWindow:
         """The rows from the first to the last that are read for one row."""
         return self.high - self.low + 1
 
-    def held(self, step: int, next_step: int) -> int:
-        """Return the rows that wait where stages take turns: one makes ``step`` rows at a time.
+    def first(self, row: int) -> int:
+        """Return the first row that is read for a row of the result, or for those behind it."""
+        return row * self.step + self.low
 
-        The other one makes ``next_step`` of its result.
-        """
-        return (next_step - 1) * self.step + self.span + 2 * step
+    def upto(self, end: int) -> int:
+        """Return the end of the rows that are read for those of the result before ``end``."""
+        return (end - 1) * self.step + self.high + 1
+
+
+def join_windows(one: RowWindow | None, other: RowWindow | None) -> RowWindow | None:
+    """Return the window around two; None where one is missing or they move at different speeds."""
+    if one is None or other is None or one.step != other.step:
+        return None
+    return replace(one, low=min(one.low, other.low), high=max(one.high, other.high))
 
 
 def row_window(
@@ -137,11 +147,43 @@ def rows_read(
     None where they are no window that moves on with the rows.
     """
     if isinstance(stage, LayerStage):
-        return _layer_rows(stage, source, result)
-    windows = {
-        _loop_rows(load, around, source, result) for load, around in uses(stage.expr, tensor)
-    }
-    return windows.pop() if len(windows) == 1 else None
+        windows = [*_layer_windows(stage, tensor, source, result)]
+    else:
+        windows = [
+            _loop_rows(load, around, source, result) for load, around in uses(stage.expr, tensor)
+        ]
+    return reduce(join_windows, windows)
+
+
+def _layer_windows(
+    layer: LayerStage, tensor: str, source: Rows, result: Rows
+) -> Iterator[RowWindow | None]:
+    """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
+    if layer.x.tensor == tensor:
+        rows = _stack_rows if layer.stack else _layer_rows
+        yield rows(layer, source, result)
+    if layer.residual == tensor:
+        yield RowWindow(1, 0, 0, source.height) if source == result else None
+    if tensor in (layer.weights, layer.bias):
+        yield None
+
+
+def products_of_rows(layer: LayerStage, result: Rows) -> int:
+    """Return how many products of a stack make a row of its result; 0 if they take no turns."""
+    count, over = divmod(len(layer.stack), result.height)
+    inner = result.axis < len(result.shape) - MATRIX
+    in_turns = not over and inner and all(
+        places[result.axis] == at // count for at, places in enumerate(layer.stack)
+    )  # fmt: skip
+    return count if in_turns else 0
+
+
+def _stack_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
+    """Return a row for each row where both are matrices of a stack, as many; else None."""
+    behind = len(source.shape) - source.axis
+    same = behind == len(result.shape) - result.axis and source.height == result.height
+    matrices = behind > MATRIX and products_of_rows(layer, result) > 0
+    return RowWindow(1, 0, 0, source.height) if same and matrices else None
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:

@@ -1,17 +1,16 @@
 """Choose stages that run together, some rows at a time, so that what lies between stays in a cache.
 
-A tensor may stay inside a row fusion where one stage alone reads it, and the rows that it reads for
-each row of its result are a window that moves on with the rows. Stages that such tensors join are
-chains. A chain is divided into row fusions and stages by themselves in the way that costs least:
-dynamic programming over all runs of neighbours, each priced by ``cost.fusion``. Those whose bound
-exceeds the time of their members apart are not priced.
+A tensor may stay inside a row fusion where the rows that each of its readers reads for a row of its
+result are a window that moves on with the rows. Stages that such tensors join are chains. A chain
+is divided into row fusions, each of which one result alone leaves, and stages by themselves in the
+way that costs least: dynamic programming over all runs of neighbours, each priced by
+``cost.fusion``. Those whose bound exceeds the time of their members apart are not priced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Final, Protocol
@@ -21,12 +20,12 @@ from polysci.cost.group_fusion import HeldTile
 from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import RowWindow, rows_read
 from polysci.program.passes.row import Fusion, FusionGroup
+from polysci.program.passes.row_links import Member, RowLinks
+from polysci.program.passes.row_turns import RowTurns, read_names, reads_among, rows_of_loops
 from polysci.program.stages import LayerStage, LoopStage, RowFusion
 from polysci.space.schedule import Schedule
 
-Member = LayerStage | LoopStage
 LONGEST: Final = 8  # members of a row fusion
 HEIGHTS: Final = (1, 2, 4, 8, 16)  # rows that its layers make at a time
 RIVALS: Final = 3  # divisions of a chain that are worth to be timed
@@ -101,11 +100,12 @@ class Run:
 
 
 Division = tuple[Run, ...]
+PricedRuns = dict[tuple[int, int], tuple[float, Run]]  # by the numbers of their first and end
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Stages each of which may run together with the next, and divisions, the cheapest first."""
+    """Stages that rows join, each behind those it reads, and divisions, the cheapest first."""
 
     members: tuple[Member, ...]
     divisions: tuple[Division, ...]
@@ -130,13 +130,8 @@ class FusionSpace:
         return _with(self.placed, [it for chain in self.chains for it in chain.fusions(number)])
 
     def layers(self) -> Iterator[tuple[LayerStage, int]]:
-        """Yield the layers of row fusions of all divisions, and the rows they make at a time."""
-        for chain in self.chains:
-            for number in range(len(chain.divisions)):
-                for fusion in chain.fusions(number):
-                    for member in fusion.members:
-                        if isinstance(member, LayerStage):
-                            yield member, fusion.height
+        """Return the layers of row fusions of all divisions, and the rows they make at a time."""
+        return _layers(self.chains)
 
     def considered(self) -> tuple[Fusion | FusionGroup, ...]:
         """Return what was considered, where every chain is divided in the cheapest way."""
@@ -153,10 +148,11 @@ class FusionSpace:
 
     def _why_apart(self, tensor: str) -> str:
         """Return why a tensor that could stay inside a row fusion does not."""
-        pair = self.groups.get((tensor,))
-        if pair is None:
+        holding = [names for names in self.groups if tensor in names]
+        if not holding:
             return "a row fusion ends there"
-        return pair.refusal or "another division of its neighbours costs less"
+        least = self.groups[min(holding, key=len)]
+        return least.refusal or "another division of its neighbours costs less"
 
 
 def fuse_rows(
@@ -166,19 +162,7 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    asked: dict[tuple[int, int], str] = {}
-    while True:  # code is made of the cheapest divisions alone, and may be refused
-        refused = {layer: why for (layer, _), why in asked.items() if why}
-        space = setting.fuser(placed, setting, decided or {}, refused).run()
-        refuses = False
-        for layer, height in space.layers():
-            if (id(layer), height) not in asked:
-                schedule = setting.schedules[layer.problem.key]
-                why = setting.refuse_code(layer, placed, schedule, height)
-                asked[id(layer), height] = why
-                refuses |= bool(why)
-        if not refuses:
-            return space
+    return setting.fuser(placed, setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -206,82 +190,69 @@ class RowFuser:
     placed: PlacedProgram
     setting: Setting
     decided: Mapping[str, FusionVerdict]
-    refused: Mapping[int, str]
-    positions: dict[int, int] = field(init=False)  # of stages, by identity
+    links: RowLinks = field(init=False)
     codes: dict[tuple[int, int], RowCode | str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    asked: dict[tuple[int, int], str] = field(default_factory=dict)  # why there is no code
     groups: dict[tuple[str, ...], FusionGroup] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.positions = {id(stage): at for at, stage in enumerate(self.placed.program.stages)}
+        self.links = self.links_without(
+            {name: its.refusal for name, its in self.decided.items() if its.refusal}
+        )
+
+    def links_without(self, refused: Mapping[str, str]) -> RowLinks:
+        """Return what may join stages; ``refused`` says why some tensors may not."""
+        return RowLinks(self.placed, refused)
 
     def run(self) -> FusionSpace:
         """Return the chains of the tensors that may stay inside, and all that was considered."""
-        values, links = self.placed.program.values, list[Fusion]()
-        following, before = dict[int, Member](), set[int]()
-        for first, second, why in self.pairs():
-            joined = "it reads the rows of another stage" if id(second) in before else ""
-            if not (refusal := why or joined):
-                following[id(first)] = second
-                before.add(id(second))
-            saved = 2 * values[first.output].bytes
-            links.append(Fusion(first.name, second.name, first.output, saved, refusal))
-        chains = list[Chain]()
-        for stage in self.placed.program.stages:
-            if isinstance(stage, Member) and id(stage) in following and id(stage) not in before:
-                members = [stage]
-                while after := following.get(id(members[-1])):
-                    members.append(after)
-                chains.append(Chain(tuple(members), self.divisions(tuple(members))))
-        return FusionSpace(self.placed, tuple(chains), tuple(links), self.groups)
+        links = [*self.links.find()]
+        chains = tuple(its for members in self.links.chains() for its in self.chains(members))
+        told = tuple(replace(its, refusal=its.refusal or self.why_never(its)) for its in links)
+        return FusionSpace(self.placed, chains, told, self.groups)
 
-    # Which tensors may stay inside.
+    def chains(self, members: tuple[Member, ...]) -> list[Chain]:
+        """Return the parts that runs join of a chain; no division holds a layer without code."""
+        runs = self.runs(members)
+        while True:  # code is made of the cheapest divisions alone, and may be refused
+            parts = [self.chain(members, runs, *part) for part in _parts(len(members), runs)]
+            refused = [*filter(self.has_no_code, _layers(parts))]
+            if not refused:
+                return parts
+            self.refused |= {id(layer): self.asked[id(layer), height] for layer, height in refused}
+            for start, end in [*runs]:
+                run = members[start:end]
+                if len(run) > 1 and any(id(its) in self.refused for its in run):
+                    del runs[start, end]
+                    del self.groups[tuple(member.output for member in run[:-1])]
 
-    def pairs(self) -> Iterator[tuple[Member, Member, str]]:
-        """Yield stages, those that read their results, and why these cannot run together."""
-        readers, makers = self.placed.program.readers(), self.placed.program.makers()
-        for stage in self.placed.program.stages:
-            if not isinstance(stage, Member) or len(makers[stage.output]) > 1:
-                continue
-            every = readers.get(stage.output, [])
-            for reader in every:
-                if isinstance(reader, Member):
-                    several = "several stages read it" if len(every) > 1 else ""
-                    yield stage, reader, several or self.refuse_link(stage, reader)
+    def has_no_code(self, row: tuple[LayerStage, int]) -> bool:
+        """Return whether a layer has no code that makes so many rows at a time."""
+        layer, height = row
+        if (id(layer), height) not in self.asked:
+            schedule = self.setting.schedules[layer.problem.key]
+            why = self.setting.refuse_code(layer, self.placed, schedule, height)
+            self.asked[id(layer), height] = why
+        return bool(self.asked[id(layer), height])
 
-    def refuse_link(self, first: Member, second: Member) -> str:
-        """Return why what one stage makes cannot stay between it and the next; empty if it can."""
-        name, program = first.output, self.placed.program
-        if name in program.outputs:
-            return "it is an output"
-        verdict = self.decided.get(name)
-        if verdict and verdict.refusal:
-            return verdict.refusal
-        rows, result = self.placed.rows_of(name), self.placed.rows_of(second.output)
-        if rows is None or result is None:
-            return "it has no rows"
-        place = self.placed.places[name]
-        whole = place.strides[rows.axis] * rows.height == prod(rows.shape)
-        if place.buffer != name or place.first or place.step or not whole:
-            return "it is part of another tensor"
-        if isinstance(second, LayerStage) and second.x.tensor != name:
-            return "the layer adds it, and multiplies another tensor"
-        if isinstance(first, LayerStage) and (first.y.step or first.stack):
-            return "it is part of another tensor"
-        if isinstance(second, LayerStage) and (second.y.step or second.stack or second.w):
-            return "it writes part of a tensor"
-        layers = [member for member in (first, second) if isinstance(member, LayerStage)]
-        if any(layer.weights not in program.constants for layer in layers):
-            return "its weights are computed"
-        if rows_read(second, name, rows, result) is None:
-            return "its rows read no window of rows"
-        if self.setting.costs.moving(program.values[name].bytes) == 0 and not verdict:
-            return f"{program.values[name].bytes} bytes stay in the L2 cache"
-        return next(filter(None, map(self.refuse_layer, layers)), "")
+    def why_never(self, link: Fusion) -> str:
+        """Return why no run that was priced holds a tensor; empty where one does."""
+        if any(link.tensor in names for names in self.groups):
+            return ""
+        maker = self.links.joined[link.tensor]
+        for member in (maker, *self.links.members_reading(link.tensor)):
+            if isinstance(member, LayerStage) and (why := self.refuse_layer(member)):
+                return why
+        size = self.placed.program.values[link.tensor].bytes
+        return "" if self.moves(link.tensor) else f"{size} bytes stay in the L2 cache"
 
     def refuse_layer(self, layer: LayerStage) -> str:
         """Return why a layer cannot make some rows at a time; empty if it can."""
+        if id(layer) in self.refused:
+            return self.refused[id(layer)]
         code = self.code(layer, HEIGHTS[0])
-        return self.refused.get(id(layer), "" if isinstance(code, RowCode) else code)
+        return code if isinstance(code, str) else ""
 
     def code(self, layer: LayerStage, height: int) -> RowCode | str:
         """Return what is predicted of a layer, some rows at a time, or why it cannot be so."""
@@ -293,13 +264,26 @@ class RowFuser:
 
     # How a chain is divided.
 
-    def divisions(self, members: tuple[Member, ...]) -> tuple[Division, ...]:
-        """Return the cheapest ways to divide a chain, then the one into stages by themselves."""
-        price = partial(self.price, members)
-        cheapest = cheapest_divisions(len(members), price)
-        apart = tuple(Run(at, at + 1) for at in range(len(members)))
-        free = not any(map(self.is_wanted, members[:-1]))
-        return tuple(dict.fromkeys((*cheapest, *([apart] if free else []))))
+    def runs(self, members: Sequence[Member]) -> PricedRuns:
+        """Return all runs of neighbours that may be row fusions or stages by themselves."""
+        spans = (
+            (start, end) for end in range(1, len(members) + 1)
+            for start in range(max(0, end - LONGEST), end)
+        )  # fmt: skip
+        priced = {(start, end): self.price(members, start, end) for start, end in spans}
+        return {span: its for span, its in priced.items() if its}
+
+    def chain(self, members: Sequence[Member], runs: PricedRuns, first: int, end: int) -> Chain:
+        """Return neighbours and the cheapest ways to divide them, and last that into stages."""
+        moved = {
+            (start - first, stop - first): (seconds, Run(start - first, stop - first, run.height))
+            for (start, stop), (seconds, run) in runs.items() if first <= start and stop <= end
+        }  # fmt: skip
+        part, length = tuple(members[first:end]), end - first
+        cheapest = cheapest_divisions(length, lambda start, stop: moved.get((start, stop)))
+        apart = tuple(Run(at, at + 1) for at in range(length))
+        free = not cheapest or not any(map(self.is_wanted, part))
+        return Chain(part, tuple(dict.fromkeys((*cheapest, *([apart] if free else [])))))
 
     def is_wanted(self, member: Member) -> bool:
         """Return whether it was decided that what a stage makes stays inside."""
@@ -308,27 +292,75 @@ class RowFuser:
 
     def price(self, members: Sequence[Member], start: int, end: int) -> tuple[float, Run] | None:
         """Return the seconds of a run of members, a row fusion; None where it must not be one."""
-        borders = [members[at - 1] for at in (start, end) if 0 < at < len(members)]
-        if any(map(self.is_wanted, borders)):
-            return None
         run = members[start:end]
+        if self.is_wanted(run[-1]):
+            return None
         if len(run) == 1:
             return self.alone(run[0]), Run(start, end)
-        costs, names = self.setting.costs, tuple(member.output for member in run[:-1])
-        works = {height: self.work(run, height) for height in self.heights(run)}
-        height = min(works, key=lambda its: costs.together(works[its]))
-        work, verdict = works[height], self.decided.get(names[0])
-        bound, together = costs.bound(work), costs.together(work)
         wanted = all(map(self.is_wanted, run[:-1]))
-        pruned = not wanted and bound + costs.hurdle(work) >= work.alone
-        refusal = self.keep_apart(run)
-        if not refusal and not wanted:
-            refusal = self.refuse_cost(work)
+        if not self.is_closed(run) or not (wanted or self.saves(run)):
+            return None
+        layers = [member for member in run if isinstance(member, LayerStage)]
+        if any(map(self.refuse_layer, layers)) or not self.turns(run, HEIGHTS[0]).in_step:
+            return None
+        costs, names = self.setting.costs, tuple(member.output for member in run[:-1])
+        height, *others = self.heights(run)
+        work = self.work(run, height)
+        pruned = not wanted and costs.bound(work) + costs.hurdle(work) >= work.alone
+        for other in () if pruned else others:
+            if self.has_rows(run, other):
+                height, work = min(
+                    (height, work), (other, self.work(run, other)),
+                    key=lambda its: costs.together(its[1]),
+                )  # fmt: skip
+        bound, together = costs.bound(work), costs.together(work)
+        verdict = self.decided.get(names[0])
+        refusal = self.refuse_room(work) or ("" if wanted else self.refuse_cost(work))
+        refusal = refusal or self.keep_apart(run)
         self.groups[names] = FusionGroup(
             tuple(member.name for member in run), bound, together, work.alone,
             verdict.measured if verdict else None, refusal, pruned,
         )  # fmt: skip
         return None if refusal else (together + costs.hurdle(work), Run(start, end, height))
+
+    def heights(self, run: Sequence[Member]) -> Sequence[int]:
+        """Return the rows that layers of a run may make at a time.
+
+        The first ones bound what it takes with others.
+        """
+        return HEIGHTS
+
+    def has_rows(self, run: Sequence[Member], height: int) -> bool:
+        """Return whether all layers of a run have code that makes so many rows at a time."""
+        layers = (member for member in run if isinstance(member, LayerStage))
+        return not any(isinstance(self.code(layer, height), str) for layer in layers)
+
+    def refuse_room(self, work: FusedWork) -> str:
+        """Return why the rows that wait between members have no room; empty if they have."""
+        return ""
+
+    def is_closed(self, run: Sequence[Member]) -> bool:
+        """Return whether the last member's result alone leaves a run."""
+        inside = {id(member) for member in run}
+        return all(
+            member.output in self.links.joined
+            and all(id(its) in inside for its in self.links.members_reading(member.output))
+            for member in run[:-1]
+        )
+
+    def saves(self, run: Sequence[Member]) -> bool:
+        """Return whether the first and the last member need not move something: else fewer do."""
+        return all(any(map(self.moves, self.kept(run, at))) for at in (0, len(run) - 1))
+
+    def kept(self, run: Sequence[Member], at: int) -> list[str]:
+        """Return what others of a run make or read, too, of all that a member reads and makes."""
+        others = [member for member in run if member is not run[at]]
+        known = {name for its in others for name in (its.output, *self.links.read(its))}
+        return [name for name in (*self.links.read(run[at]), run[at].output) if name in known]
+
+    def moves(self, buffer: str) -> bool:
+        """Return whether a buffer has no room in L2."""
+        return self.setting.costs.moving(self.placed.program.values[buffer].bytes) > 0
 
     def refuse_cost(self, work: FusedWork) -> str:
         """Return why members cost no less together than apart; empty if they do."""
@@ -342,82 +374,119 @@ class RowFuser:
         return f"{_us(together)} together and {_us(apart)} apart are predicted, {risk}"
 
     def keep_apart(self, run: Sequence[Member]) -> str:
-        """Return which stage in between keeps members from moving to the last one; or nothing."""
-        stages, last = self.placed.program.stages, self.positions[id(run[-1])]
-        inside = {id(member) for member in run}
+        """Return which stage keeps members from running together; or nothing.
+
+        One in between keeps others from moving to the last one, which may write what others read.
+        """
+        positions, stages = self.links.positions, self.placed.program.stages
+        last, inside = positions[id(run[-1])], {id(member) for member in run}
+        written = self.placed.buffers_of((run[-1].output,))
         for member in run[:-1]:
-            for other in stages[self.positions[id(member)] + 1 : last]:
+            if written & set(self.links.read(member)):
+                return f"{run[-1].name} changes what is read"
+            for other in stages[positions[id(member)] + 1 : last]:
                 if id(other) not in inside and self.placed.must_keep_order(member, other):
                     return f"{other.name} changes what is read"
         return ""
 
     # What the costs depend on.
 
-    def heights(self, run: Sequence[Member]) -> Sequence[int]:
-        """Return the rows that layers of a run may make at a time."""
-        return HEIGHTS
-
     def alone(self, member: Member) -> float:
         """Return the predicted seconds of a stage by itself."""
         if isinstance(member, LayerStage):
-            return self.setting.seconds[member.problem.key]
-        values = self.placed.program.values
+            return self.setting.seconds[member.problem.key] * max(1, len(member.stack))
+        return self.loop(member, ())
+
+    def loop(self, member: LoopStage, without: Collection[str]) -> float:
+        """Return the predicted seconds of a loop that finds some tensors in a near cache."""
+        values, places = self.placed.program.values, self.placed.places
         sizes = tuple(
             values[name].bytes for name in (member.output, *member.inputs) if name in values
-        )
+            and (places[name].buffer if name in places else name) not in without
+        )  # fmt: skip
         return self.setting.costs.loop(values[member.output].size, sizes)
+
+    def shared(self, run: Sequence[Member]) -> list[str]:
+        """Return the buffers around a run of which several members read a window of rows.
+
+        Those that have room in L2 anyhow are left out, and so is what keeps no step with the rest.
+        """
+        inside, readers = {member.output for member in run}, dict[str, list[Member]]()
+        for member in run:
+            for buffer in self.links.read(member):
+                if buffer not in inside and self.moves(buffer):
+                    readers.setdefault(buffer, []).append(member)
+        several = [name for name, its in readers.items() if len(its) > 1 and all(
+            self.links.window(member, name) for member in its
+        )]  # fmt: skip
+        return [name for name in several if self.turns_of(run, [name], HEIGHTS[0]).in_step]
+
+    def turns(self, run: Sequence[Member], height: int) -> RowTurns:
+        """Return how the members of a run take turns."""
+        return self.turns_of(run, (), height)
+
+    def turns_of(self, run: Sequence[Member], shared: Sequence[str], height: int) -> RowTurns:
+        """Return how members take turns, behind buffers around them, whose rows are there."""
+        tensors, rows = [*shared, *(member.output for member in run)], list[int]()
+        for name in tensors:
+            own = self.placed.rows_of(name)
+            assert own is not None
+            rows.append(own.height)
+        steps = (*(1 for _ in shared), *(self.step(member, height) for member in run))
+        reads = reads_among(tensors, run, self.links.read, self.links.window)
+        return RowTurns(tuple(rows), steps, reads)
 
     def work(self, run: Sequence[Member], height: int) -> FusedWork:
         """Return the features of members that run together."""
-        values, internal = self.placed.program.values, [member.output for member in run[:-1]]
-        windows = [self.window(*pair) for pair in pairwise(run)]
-        steps = [self.step(member, height) for member in run]
+        values, shared = self.placed.program.values, self.shared(run)
+        turns = self.turns_of(run, shared, height)
+        waiting = [*shared, *(member.output for member in run[:-1])]
         rings = sum(
-            min(window.held(*pair), window.extent) * values[name].bytes // window.extent
-            for name, window, pair in zip(internal, windows, pairwise(steps), strict=True)
+            rows * (values[name].bytes // extent)
+            for rows, extent, name in zip(turns.held(), turns.heights, waiting, strict=False)
         )
-        fusion, again = RowFusion(tuple(run), height), self.repeated(windows)
-        around = (*fusion.inputs, fusion.output)
+        kept, members = {member.output for member in run[:-1]}, list[MemberWork]()
+        again = turns.overlap()[len(shared) :]
+        for member, rows in zip(run, again, strict=True):
+            members.append(self.member(member, height, rows, kept))
+            kept |= {*shared} & {*self.links.read(member)}
+        around = dict.fromkeys(name for member in run for name in self.links.read(member))
         return FusedWork(
-            tuple(self.member(member, height, rows)
-                  for member, rows in zip(run, again, strict=True)),
-            tuple(values[name].bytes for name in internal),
-            tuple(values[name].bytes for name in around if name in values), rings,
-        )  # fmt: skip
+            tuple(members),
+            tuple(values[name].bytes for name in (*around, run[-1].output) if name not in kept),
+            rings,
+        )
 
-    def member(self, member: Member, height: int, repeated: float) -> MemberWork:
-        """Return the features of one member; ``repeated``: rows that threads compute twice."""
-        alone, rows = self.alone(member), self.placed.rows_of(member.output)
+    def member(self, member: Member, height: int, again: int, kept: Collection[str]) -> MemberWork:
+        """Return the features of one member.
+
+        ``again``: rows that two threads compute where they meet; ``kept``: tensors that others
+        make or read just before.
+        """
+        alone, rows, values = (
+            self.alone(member),
+            self.placed.rows_of(member.output),
+            self.placed.program.values,
+        )
         assert rows is not None
+        repeated = again * (self.setting.costs.threads - 1) / rows.height
         if isinstance(member, LoopStage):
-            return MemberWork(alone, alone, 0.0, repeated / rows.height)
+            return MemberWork(alone, alone, alone - self.loop(member, kept), 0.0, repeated)
         code = self.code(member, height)
         assert isinstance(code, RowCode)
+        names = [name for name in (*self.links.read(member), member.output) if name in kept]
+        moved = sum(self.setting.costs.moving(values[name].bytes) for name in names)
         return MemberWork(
-            alone, code.seconds, code.least, repeated / rows.height, _weights(member.problem),
+            alone, code.seconds, moved, code.least, repeated, _weights(member.problem),
             -(-rows.height // code.step),
         )  # fmt: skip
 
-    def window(self, first: Member, second: Member) -> RowWindow:
-        """Return the rows that a stage reads of what the one before it made."""
-        source, result = map(self.placed.rows_of, (first.output, second.output))
-        assert source is not None and result is not None
-        window = rows_read(second, first.output, source, result)
-        assert window is not None
-        return window
-
     def step(self, member: Member, height: int) -> int:
         """Return the rows that a member makes at a time."""
-        code = self.code(member, height) if isinstance(member, LayerStage) else None
+        if isinstance(member, LoopStage):
+            return rows_of_loops(self.placed, member)
+        code = self.code(member, height)
         return code.step if isinstance(code, RowCode) else 1
-
-    def repeated(self, windows: Sequence[RowWindow]) -> list[float]:
-        """Return how many rows of each member two threads compute, where they meet."""
-        again = [0.0]
-        for window in reversed(windows):
-            overlap = max(0, window.span - window.step) * (self.setting.costs.threads - 1)
-            again.insert(0, again[0] * window.step + overlap)
-        return again
 
 
 def _us(seconds: float) -> str:
@@ -429,9 +498,35 @@ def _weights(problem: Problem) -> int:
     return prod(problem.w_shape) * array_type(precision_named(problem.dtype).w.stored).itemsize
 
 
+def _layers(chains: Iterable[Chain]) -> Iterator[tuple[LayerStage, int]]:
+    """Yield the layers of row fusions of all divisions, and the rows they make at a time."""
+    for chain in chains:
+        for number in range(len(chain.divisions)):
+            for fusion in chain.fusions(number):
+                for member in fusion.members:
+                    if isinstance(member, LayerStage):
+                        yield member, fusion.height
+
+
+def _parts(length: int, runs: PricedRuns) -> Iterator[tuple[int, int]]:
+    """Yield first and end of the neighbours that runs join."""
+    joined = {at for start, end in runs for at in range(start + 1, end)}  # within a run
+    borders = [at for at in range(length + 1) if at not in joined]
+    yield from (part for part in pairwise(borders) if part[1] - part[0] > 1)
+
+
 def _with(placed: PlacedProgram, fusions: Sequence[RowFusion]) -> PlacedProgram:
     """Return the program with row fusions, each where its last member stood."""
-    last = {id(fusion.members[-1]): fusion for fusion in fusions}
+    last = {id(fusion.members[-1]): _with_views(placed, fusion) for fusion in fusions}
     gone = {id(member) for fusion in fusions for member in fusion.members[:-1]}
     stages = [last.get(id(s), s) for s in placed.program.stages if id(s) not in gone]
     return replace(placed, program=replace(placed.program, stages=tuple(stages)))
+
+
+def _with_views(placed: PlacedProgram, fusion: RowFusion) -> RowFusion:
+    """Return a row fusion that knows by which other names its members read what they make."""
+    names = (
+        name for member in fusion.members for buffer in fusion.internal
+        for name in read_names(placed, member, buffer) if name != buffer
+    )  # fmt: skip
+    return replace(fusion, views=tuple(dict.fromkeys(names)))

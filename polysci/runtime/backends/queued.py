@@ -144,8 +144,10 @@ class QueuedLibrary:
         return self.queue.part(buffer, start, size)
 
     def scales(self, scales: Scales, by_channel: Array) -> Any:
-        """Raise UnsupportedError: there are no kernels of whole numbers."""
-        raise UnsupportedError("no device has kernels of whole numbers")
+        """Return a buffer of an integer result's scales, as ``polysci_scales`` of devices is."""
+        words = np.array([scales.residual_scale, 0, 0, *by_channel], np.float32)
+        words[1:3].view(np.int32)[:] = scales.residual_zero, scales.y_zero
+        return self.queue.copy_in(words)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from polysci.ops.model import model_of
 from polysci.space.directives.copy import Copy
 from polysci.space.schedule import Schedule, parse
 from polysci.target.microkernels import find
-from tests.support.device_cases import WARPS
+from tests.support.device_cases import WARPS, WARPS_OF_WORDS, WORDS
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 CASES = (
@@ -39,7 +39,7 @@ CASES = (
 @pytest.mark.parametrize(
     ("text", "layout", "dtype", "run"),
     [pytest.param(*case, marks=[pytest.mark.exhaustive] * (not case[0].startswith("mm:")))
-     for case in WARPS],
+     for case in (*WARPS, *WARPS_OF_WORDS)],
 )  # fmt: skip
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(run)))
@@ -220,6 +220,21 @@ def test_narrow_types_are_exact(dtype: str, layout: str) -> None:
 
 
 def test_other_types_are_refused() -> None:
-    problem = parse_problem("mb1ic8ih6oc16kh3ph1", "nhwc", "s8:s8:s32")
-    with pytest.raises(UnsupportedError, match="groups compute f32, bf16 and f16, not s32, s8"):
-        algorithm_of(parse(TEXT)).resolve(problem, parse(TEXT), 1)
+    whole, real = (parse_problem("mb1ic8ih6oc16kh3ph1", dtype=dtype) for dtype in ("int8", "f32"))
+    words = TEXT.replace("f32_4x4", "i8_4x4")
+    for problem, text, message in (
+        (whole, TEXT, "fma_opencl4_f32_4x4 multiplies f32, not u8"),
+        (real, words, "fma_opencl4_i8_4x4 multiplies i8, not f32"),
+        (whole, words.replace("c:4", "c:6"), "a step of 6 is no multiple of 4, a word"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            algorithm_of(parse(text)).resolve(problem, parse(text), 1)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at not in (1, 4)))
+             for at, case in enumerate(WORDS)],
+)  # fmt: skip
+def test_words_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
+    text, layout, dtype, words = case
+    check(InterpretedLayer.of(parse_problem(text, layout, dtype), parse(words.format("opencl"))))

@@ -69,6 +69,19 @@ def test_integers_are_exact(case: tuple[str, str, str, int, int, int, bool]) -> 
     check(layer_of(*case))
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ["bf16", "f16:f16:f32"])
+@pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+def test_narrow_types_are_exact(
+    case: tuple[str, str, str, int, int, int, bool], dtype: str
+) -> None:
+    text, layout, kernel, rows, columns, depth, along_rows = case
+    problem, sizes = parse_problem(text, layout, dtype), (kernel, rows, columns, depth)
+    check(InterpretedLayer.of(
+        problem, schedule_of(problem, "opencl4", *sizes, along_rows=along_rows)
+    ))  # fmt: skip
+
+
 def move_reads(part: LoopStatement) -> LoopStatement:
     """Every row lies one element behind where it should."""
     if isinstance(part, Store) and part.buffer == "x_at":

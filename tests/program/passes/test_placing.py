@@ -123,12 +123,13 @@ def test_one_stage_ends_one_band(everything_in_bands: None) -> None:
 
 
 def test_computed_weights_are_packed(everything_in_bands: None) -> None:
-    """A layer whose weights are an input runs by itself."""
-    nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "y")]
-    inputs: dict[str, Shape] = {"x": [1, 4, 9, 9], "v": [3, 4, 3, 3]}
+    """A layer whose weights are an input lies inside, and they are packed before."""
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "b"), node("Relu", "b", "c"),
+             node("Conv", "c w", "y")]  # fmt: skip
+    inputs: dict[str, Shape] = {"x": [1, 4, 9, 9], "v": [4, 4, 3, 3]}
     network = agrees(nodes, inputs, ["y"], {"w": reals(4, 4, 1, 1)})
     fusions = [stage for stage in stages(network) if isinstance(stage, RowFusion)]
-    assert not any("a" in fusion.internal for fusion in fusions)
+    assert any("a" in fusion.internal for fusion in fusions)
 
 
 @pytest.mark.exhaustive

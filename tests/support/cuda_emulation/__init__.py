@@ -6,6 +6,7 @@ A process that loads code with sanitizers has their library loaded first: ``run_
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,7 @@ class EmulatedStream:
 def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -> Path:
     """Return the library of CUDA C++, built at most once."""
     calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
-    source = f'#include "{HEADER}"\n{text}\n{calls}'
+    source = f'#include "{HEADER}"\n{_products(text)}{text}\n{calls}'
     flags = [*FLAGS]
     if sanitizer:
         flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
@@ -136,6 +137,16 @@ def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -
         file.write_text(source)
         subprocess.run([COMPILER or "g++", *flags, file, "-o", path], check=True)
     return path
+
+
+def _products(text: str) -> str:
+    """The products of matrices by the names that they have in code of several types."""
+    ends = dict.fromkeys(re.findall(r"\bps_mma(_of_\w+)\(", text))
+    return "".join(
+        f"#define ps_mma{end}(low, high, a, b) "
+        f"emu::mma(low, high, a, b, PS_X_NAME{end}, __LINE__)\n"
+        for end in ends
+    )
 
 
 @dataclass(frozen=True)
@@ -222,12 +233,14 @@ def check_schedule(problem: Problem, schedule: Schedule, backend: EmulatedCuda) 
     primitive = load_primitive(problem, emit(problem, schedule, 3), 3, backend=backend.name)
     arrays = Arrays.of(problem, 0, algorithm_of(schedule).exact_inputs)
     w = arrays.inputs["w"]
-    weights = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
+    plain = model_of(problem)[1].packs_b
+    weights = w if plain else primitive.pack_weights(w, arrays.x_zero or 0)
     words = {name: arrays.inputs[name] for name in ("bias", "residual", "clamp")}
     for order in ORDERS:
         backend.emulated.order = order
         for variant, own in (("plain", {}), ("fused", words)):
-            fault = arrays.fault(variant, primitive(arrays.inputs["x"], weights, **own))
+            result = primitive(arrays.inputs["x"], weights, scales=arrays.scales, **own)
+            fault = arrays.fault(variant, result)
             assert fault is None, f"{order}: {variant}: {fault}"
 
 

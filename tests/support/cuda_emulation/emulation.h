@@ -58,8 +58,10 @@ extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWrit
 #define __fmaf_rn std::fmaf
 #define PS_EMULATED /* by these: */
 #define ps_mma(low, high, a, b) emu::mma(low, high, a, b, PS_X_NAME, __LINE__)
+#define ps_mma_words(low, high, a, b) emu::mma_words(low, high, a, b, PS_X_SIGNED, __LINE__)
 #define ps_load_matrices(to, row) emu::load_matrices(to, row, false, __LINE__)
 #define ps_load_columns(to, row) emu::load_matrices(to, row, true, __LINE__)
+#define ps_dot_word(a, b, sum) emu::dot_word(a, b, sum, PS_X_SIGNED)
 #define ps_copy_async emu::copy_async
 #define ps_commit emu::commit
 #define ps_await emu::await
@@ -73,6 +75,13 @@ static inline float __int_as_float(int bits)
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+static inline int __float_as_int(float x)
+{
+    int bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 
 static inline float ps_half_value(uint16_t bits)
@@ -240,6 +249,39 @@ void mma(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, const char
                         half_of(right.b[k / 8], k % 2, bf16);
             }
         }
+}
+
+/* The same of 8-bit numbers: fragments of mma.m16n8k32. */
+template <class Sums>
+void mma_words(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, bool is_signed, int line)
+{
+    Given given{};
+    memcpy(given.a, a, sizeof given.a), memcpy(given.b, b, sizeof given.b);
+    const Fibre *warp = share(given, line);
+    const size_t lane = current % LANES;
+    const int turn = fibres[current].turn;
+    for (size_t i = 0; i < 2; ++i)
+        for (size_t j = 0; j < 2; ++j) {
+            auto *sum = &(i ? high : low)->lane[j];
+            for (size_t k = 0; k < 32; ++k) {
+                const Given &left = warp[lane / 4 * 4 + k % 16 / 4].given[turn];
+                const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % 16 / 4].given[turn];
+                const uint32_t x = left.a[i + k / 16 * 2] >> 8 * (k % 4);
+                const int32_t factor = is_signed ? (int8_t)x : (uint8_t)x;
+                const int32_t own = factor * (int8_t)(right.b[k / 16] >> 8 * (k % 4));
+                *sum = (int32_t)((uint32_t)*sum + (uint32_t)own);
+            }
+        }
+}
+
+/* The four products of 8-bit numbers of two words: PTX ISA, dp4a. */
+static inline int32_t dot_word(uint32_t a, int32_t b, int32_t sum, bool is_signed)
+{
+    for (int at = 0; at < 32; at += 8) {
+        const int32_t left = is_signed ? (int8_t)(a >> at) : (uint8_t)(a >> at);
+        sum = (int32_t)((uint32_t)sum + (uint32_t)(left * (int8_t)(b >> at)));
+    }
+    return sum;
 }
 
 template <class To, class From>
