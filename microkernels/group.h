@@ -48,10 +48,10 @@ PS_INLINE ps_tile ps_piece(ps_tile t, int v, int64_t columns, int64_t apart)
     return t;
 }
 
-/* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
- * `columns`; vectors are `apart`. */
-PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
-                            int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
+/* What is done to sums before they are stored row by row: factors, and the bias of columns below
+ * `columns`. */
+PS_INLINE void ps_add_bias(ps_acc *acc, ps_tile t, int64_t columns, int64_t apart,
+                           const ps_epilogue *e)
 {
     ps_settle(acc, t);
     ps_times_alpha(acc, t, e->alpha);
@@ -65,6 +65,14 @@ PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int6
         for (int i = 0; i < t.rows; ++i)
             acc[i * t.vecs + v] = ps_add(acc[i * t.vecs + v], x);
     }
+}
+
+/* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
+ * `columns`; vectors are `apart`. */
+PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
+                            int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
+{
+    ps_add_bias(acc, t, columns, apart, e);
     PS_UNROLL
     for (int i = 0; i < t.rows; ++i) {
         PS_UNROLL

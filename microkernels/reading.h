@@ -31,6 +31,24 @@ PS_INLINE ps_vec ps_read_columns(const ps_b *b, int v, int64_t b_col, int64_t co
     return ps_load(x);
 }
 
+/* acc += A * B over `steps` steps, b_k apart in B: lane j of av[i] is row i of A in step j. */
+PS_INLINE void ps_add_steps(ps_acc *acc, ps_tile t, const ps_vec *av, int steps, const ps_b *b,
+                            int64_t b_k, int64_t b_col, int64_t columns, int64_t apart)
+{
+    PS_UNROLL
+    for (int j = 0; j < steps; ++j, b += b_k) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
+            PS_UNROLL
+            for (int i = 0; i < t.rows; ++i) {
+                const ps_vec a = ps_splat(ps_lane(av[i], j));
+                acc[i * t.vecs + v] = ps_fma(a, bv, acc[i * t.vecs + v]);
+            }
+        }
+    }
+}
+
 /* acc += A * B over `depth` steps, a_k and b_k apart, of what the item reads itself.  Row i of A lies
  * at places[i] of x; it is zero where that is below 0.  Vectors of B lie `apart`, and have columns
  * below `columns`, b_col from each other; 0: B is a panel. */
@@ -47,18 +65,7 @@ PS_INLINE void ps_read_rows(ps_acc *acc, ps_tile t, const ps_x *x, const ps_plac
             const ps_x *row = x + places[i] + k * a_k;
             av[i] = places[i] < 0 ? ps_zero() : many > 1 ? ps_x_real(row, PS_LANES) : ps_x_splat(row);
         }
-        PS_UNROLL
-        for (int j = 0; j < many; ++j, b += b_k) {
-            PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v) {
-                const ps_vec bv = ps_read_columns(b, v, b_col, columns, apart);
-                PS_UNROLL
-                for (int i = 0; i < t.rows; ++i) {
-                    const ps_vec a = ps_splat(ps_lane(av[i], j));
-                    acc[i * t.vecs + v] = ps_fma(a, bv, acc[i * t.vecs + v]);
-                }
-            }
-        }
+        ps_add_steps(acc, t, av, many, b + k * b_k, b_k, b_col, columns, apart);
     }
 }
 

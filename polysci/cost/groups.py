@@ -11,7 +11,7 @@ from typing import Final
 
 from polysci.cost.estimate import Context
 from polysci.cost.warps import SECTOR
-from polysci.target.target import ComputeUnit
+from polysci.target.target import ComputeUnit, Target
 
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
 PLACE_REGISTERS: Final = 4  # of a row that an item reads itself: where it lies, and on which axes
@@ -90,7 +90,7 @@ class GroupWork:
     depth: int
     copies: int
     copied: int
-    waits: int
+    waits: float
     shared: int
     compulsory: int
     ahead: int = 0
@@ -203,8 +203,12 @@ def _lines(size: int) -> float:
 
 def filled(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
-    known = context.target.last_level.bandwidth
-    return known or 1e-9 * FILLED * clock(context)
+    return filled_at(context.target, clock(context))
+
+
+def filled_at(target: Target, clock: float) -> float:
+    """Return the same of a target with so many clocks a second."""
+    return target.last_level.bandwidth or 1e-9 * FILLED * clock
 
 
 def _near(context: Context) -> float:
@@ -217,7 +221,12 @@ def _near(context: Context) -> float:
 
 def clock(context: Context) -> float:
     """Return the clocks of a second: those at which groups read their memory, or of the peak."""
-    unit, local = context.target.unit, context.target.local
+    return clock_of(context.target, context.peak)
+
+
+def clock_of(target: Target, peak: float) -> float:
+    """Return the same of a target; ``peak``: GFLOP/s of a compute unit."""
+    unit, local = target.unit, target.local
     if local is not None and local.bandwidth:
         return 1e9 * local.bandwidth / unit.front
-    return 1e9 * context.peak / (2 * unit.lanes)
+    return 1e9 * peak / (2 * unit.lanes)

@@ -597,9 +597,9 @@ class Thread(MemoryUser):
         return Structure(kind, zip(names, values, strict=True)) if any(names) else tuple(values)
 
     def address(self, value: Address) -> Any:
-        """Return a pointer to an element of another one's memory."""
-        base = self.value(value.buffer)
-        return self.cast(base, value.dtype).move(self.index(value.at))
+        """Return a pointer to an element of another one's memory; none stays none."""
+        base = self.cast(self.value(value.buffer), value.dtype)
+        return base.move(self.index(value.at)) if isinstance(base, Pointer) else base
 
     def reference(self, value: AddressOf) -> Any:
         """Return what a routine changes a variable by: a record itself stands for its address."""

@@ -387,7 +387,7 @@ class Point:
     """The definition of a buffer that is part of another one: a pointer into it."""
 
     buffer: Buffer
-    address: Address | AddressOf | Named | Member | Alternative | int
+    address: Address | AddressOf | Named | Member | Alternative | Fields | int
 
     def __str__(self) -> str:
         buffer = self.buffer

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Self
 
 import numpy as np
 
 from polysci.cost.estimate import Context
+from polysci.cost.group_fusion import HeldTile
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
 from polysci.lower.algorithm import SYMBOL, EmitOptions
 from polysci.lower.lowering import LoweredPrimitive, lower_problem
+from polysci.lower.mapped.algorithm import MappedGroups, work_of
+from polysci.lower.mapped.held import held_schedule, tiles_of
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.arrays import Array, round_up
 from polysci.ops.matmul import Matmul
+from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
@@ -27,6 +33,7 @@ from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, members_of
 from polysci.space.directives import Private, Stream
 from polysci.space.schedule import Schedule
+from polysci.target.microkernels import find
 
 Strides = dict[str, tuple[int, ...]]
 Spot = tuple[int, int]  # position of a stage, and inside one that is made of several
@@ -114,14 +121,18 @@ class LayerCode:
         UnsupportedError for a schedule that cannot.
         """
         schedule, problem = plain(schedule), layer.problem
+        strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
         if layer.stack and height:
             height, alone = 0, True
         if height:
-            rows, problem = placed.rows_of(layer.output), packed_before(problem)
-            schedule = by_rows(schedule, row_dim(layer, rows) if rows else "", height)
+            rows = placed.rows_of(layer.output)
+            row = row_dim(layer, rows) if rows else ""
+            if in_groups(schedule):
+                schedule = by_groups(problem, schedule, strides, row, height)
+                return cls(problem, schedule, strides, adds=False, fused=False)
+            schedule, problem = by_rows(schedule, row, height), packed_before(problem)
         elif alone:
             schedule = serial(schedule)
-        strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
         return cls(problem, schedule, strides, adds, bool(height))
 
     @property
@@ -169,8 +180,8 @@ def price_rows(
     """
     try:
         if not layer.stack:
-            rows = LayerCode.of(layer, placed, schedule, height).schedule
-            return predict(layer.problem, rows, True)
+            code = LayerCode.of(layer, placed, schedule, height)
+            return predict(layer.problem, code.schedule, True)
         one, count = predict(layer.problem, plain(schedule), False), len(layer.stack)
         return RowCode(1, count * one.seconds, count * one.least)
     except PolysciError as error:
@@ -193,6 +204,18 @@ def predict_rows(
     seconds = algorithm_of(schedule).predict_seconds(problem, context, schedule)
     least = 1e-9 * problem.flops / (context.peak * context.threads)
     return RowCode(step, seconds, least)
+
+
+def predict_tiles(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
+    """Return what is predicted of a schedule by which groups make rows; they make as many as asked.
+
+    Raises PolysciError where it has no code.
+    """
+    plan = MappedGroups().resolve(problem, schedule, 1)
+    work = work_of(plan, context.machine)
+    tile = HeldTile(work, context, plan.rows, plan.row_count, tiles_of(plan, 1), plan.packed_bytes)
+    least = 1e-9 * problem.flops / (context.machine.peak * context.target.cores)
+    return RowCode(1, work.seconds(context), least, tile)
 
 
 def packed_once(calls: Iterable[LayerCall]) -> list[LayerCall]:
@@ -291,6 +314,26 @@ def by_rows(schedule: Schedule, row: str, height: int) -> Schedule:
         if its not in rows or (its in below and (its != below[0] or step != unit))
     ]  # fmt: skip
     return schedule.with_nest((Loop(row, step), *inner))
+
+
+def in_groups(schedule: Schedule) -> bool:
+    """Return whether groups of work-items of a schedule's device run several stages together."""
+    return bool(kernels_of(find(schedule.kernel).isa, "f32"))
+
+
+def by_groups(
+    problem: Problem, schedule: Schedule, strides: Strides, row: str, height: int
+) -> Schedule:
+    """Return the schedule by which groups of the same device make ``height`` rows of a layer.
+
+    Raises UnsupportedError where it has none.
+    """
+    _, roles, own = model_of(problem)
+    inner = [dim.extent for dim in roles.by_role("m") if dim.name != row]
+    if row not in {dim.name for dim in roles.by_role("m")}:
+        raise UnsupportedError(f"{problem}: its rows are no rows of a product")
+    isa = find(schedule.kernel).isa
+    return held_schedule(roles, {**own, **strides}, isa, height * prod(inner))
 
 
 def plain(schedule: Schedule) -> Schedule:

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from polysci.cost.fusion import FusionCosts
+from polysci.cost.group_fusion import GroupFusionCosts
 from polysci.cost.networks import StageCosts
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.layers.model import LayeredModel
@@ -19,7 +20,13 @@ from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, has_groups, reproducible_schedule
-from polysci.lower.layer_calls import predict_rows, price_rows, refuse_code, refuse_schedule
+from polysci.lower.layer_calls import (
+    predict_rows,
+    predict_tiles,
+    price_rows,
+    refuse_code,
+    refuse_schedule,
+)
 from polysci.lower.registry import DEFAULT
 from polysci.network.code import Code, SizedProgram, code_of
 from polysci.network.options import CompileOptions, PlanOptions, Watch, machine_for
@@ -29,8 +36,9 @@ from polysci.program.control import BranchStage
 from polysci.program.passes import table
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
+from polysci.program.passes.group_fusion import GroupFuser
 from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, PassWatch, plain
-from polysci.program.passes.row_fusion import FusionVerdict, RowCode, Setting
+from polysci.program.passes.row_fusion import FusionVerdict, RowCode, RowFuser, Setting
 from polysci.program.passes.table import (
     AS_COSTS_SAY,
     PassChoices,
@@ -289,16 +297,20 @@ def setting_of(
     chosen: Mapping[str, Schedule], seconds: Mapping[str, float], options: PlanOptions
 ) -> Setting:
     """Return what row fusions depend on beside the program."""
-    costs = FusionCosts(options.rates, options.target, options.threads)
+    groups = has_groups(options.target)
+    costs = (GroupFusionCosts if groups else FusionCosts)(
+        options.rates, options.target, options.threads
+    )
 
     @cache
     def predict(problem: Problem, schedule: Schedule, by_rows: bool) -> RowCode:
         context = context_of(problem, options.threads, options.target, machine=options.rates)
+        if groups:
+            return predict_tiles(problem, schedule, context)
         return predict_rows(problem, schedule, by_rows, context)
 
-    price = partial(price_rows, predict=predict)
-    refusal = "groups of work-items compute one layer each" if has_groups(options.target) else ""
-    return Setting(chosen, seconds, costs, price, refuse_code, refusal)
+    price, fuser = partial(price_rows, predict=predict), GroupFuser if groups else RowFuser
+    return Setting(chosen, seconds, costs, price, refuse_code, fuser)
 
 
 STAGES: Final = plain("stages", "nodes become layers, loops and views", lower)

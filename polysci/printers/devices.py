@@ -24,6 +24,7 @@ from polysci.loop_ir.nodes import (
     LoopStatement,
     Member,
     Named,
+    Point,
     Team,
     Value,
     block,
@@ -127,6 +128,8 @@ def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModul
     def change(statement: LoopStatement) -> LoopStatement:
         if isinstance(statement, Invoke):
             return Invoke(statement.function, tuple(map(keep, statement.operands)))
+        if isinstance(statement, Point):
+            return Point(statement.buffer, keep(statement.address))  # type: ignore[arg-type]
         return statement
 
     parts = [

@@ -92,7 +92,7 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
     names += ["group_i8"] * words
     names += ["gaps", "swapped", "stencil", "group", "reading"] * (not whole)
-    names += last
+    names += [*["held"] * (not narrow), *last]
     texts = [header(name) for name in own if _exists(name)]
     of_warps = _of_warps(isa, "i8_" if words else "") if matrices else []
     return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]

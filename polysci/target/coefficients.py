@@ -333,6 +333,10 @@ _NETWORKS: Final = {
     "row_fusion_risk": Coefficient(
         "share", "of the time of a row fusion's layers that its loops may cost", 0.03, LOST
     ),
+    "launch_us": Coefficient(
+        "us", "from the end of a kernel of a device to the start of the next one that needs it",
+        1.0, "no machine: assumed",
+    ),
     "balanced_stack": Coefficient(
         "share", "of the time in which all threads multiply, if they share a stack of products",
         0.9, LOST,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from polysci.cost.fusion import FusionCosts
+from polysci.cost.group_fusion import GroupFusionCosts
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates, from_json
@@ -39,8 +40,8 @@ def set_coefficients(patch: pytest.MonkeyPatch, **values: float) -> None:
 def fuse_rows_everywhere(patch: pytest.MonkeyPatch) -> None:
     """Let no tensor have room in L2, and stages cost less the more of them run together."""
     patch.setattr(FusionCosts, "room", 1e-3)
-    for cost in ("together", "bound"):
-        patch.setattr(FusionCosts, cost, lambda costs, work: -(len(work.members) ** 2))
+    for costs, cost in product((FusionCosts, GroupFusionCosts), ("together", "bound")):
+        patch.setattr(costs, cost, lambda costs, work: -(len(work.members) ** 2))
 
 
 def assume_rates_of_all() -> None:

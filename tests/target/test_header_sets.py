@@ -136,6 +136,7 @@ def test_no_header_lies_idle() -> None:
             "activations",
             "group",
             "group_i8",
+            "held",
             "reading",
             "dot_narrow",
             "probe",

@@ -15,26 +15,35 @@ from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.index import (
+    TRUE,
     Comparison,
     Condition,
     Every,
+    Extreme,
     Index,
     Linear,
     Modulo,
     Product,
     Quotient,
+    Select,
     TableEntry,
     Variable,
     Within,
     as_index,
+    compare,
+    every,
     inside,
     number_in,
 )
 from polysci.loop_ir.nodes import (
     Address,
     Alternative,
+    Arithmetic,
+    Assign,
     Barrier,
     Block,
+    Compute,
+    Convert,
     Element,
     Fields,
     For,
@@ -43,6 +52,8 @@ from polysci.loop_ir.nodes import (
     Let,
     LoopStatement,
     Named,
+    RoutineResult,
+    Scoped,
     Store,
     Value,
 )
@@ -102,6 +113,11 @@ class _Walk:
             case Block(body):
                 for part in body:
                     self.run(part)
+            case Scoped(body):
+                outer = (self.names, self.arrays)
+                self.names, self.arrays = {**self.names}, {**self.arrays}
+                self.run(body)
+                self.names, self.arrays = outer
             case For():
                 self.loop(statement)
             case If(condition, then, otherwise):
@@ -124,6 +140,8 @@ class _Walk:
             case Store(str(buffer), at, value):
                 self.read(value)
                 self.note(buffer, self.index(at), writes=True)
+            case Let(_, value) | Assign(_, value):
+                self.read(value)
             case Invoke(function, operands) if function in ROUTINES:
                 ROUTINES[function](self, operands)
             case _:
@@ -131,12 +149,16 @@ class _Walk:
 
     def loop(self, loop: For) -> None:
         """Note the accesses of a loop, whose turns pass equally many barriers."""
-        values, waits = _values(loop), _barriers(loop.body)
+        waits = _barriers(loop.body)
+        values = _values(loop) if waits else _most_values(loop)
+        ends = [*_parts(loop.start, "max", ">="), *_parts(loop.end, "min", "<")]
+        bounds = [(operator, self.index(end)) for operator, end in ends]
         with self.turns(loop.variable, values, bool(waits)) as iterator:
             before = self.epoch
             if waits:
                 self.epoch = before + (iterator - values.start) // loop.step * waits
-            self.run(loop.body)
+            with self.under(every([compare(iterator, *bound) for bound in bounds])):
+                self.run(loop.body)
         self.epoch = before + len(values) * waits
 
     @contextmanager
@@ -177,9 +199,18 @@ class _Walk:
             case Element(str(buffer), at):
                 self.note(buffer, self.index(at))
             case Alternative(condition, then, otherwise):
+                self.read(condition)
                 with self.under(condition):
                     self.read(then)
                 self.read(otherwise)
+            case Compute(arguments=parts) | RoutineResult(arguments=parts):
+                for part in parts:
+                    self.read(part)
+            case Convert(value=part):
+                self.read(part)
+            case Arithmetic(left=left, right=right):
+                self.read(left)
+                self.read(right)
             case _:
                 pass
 
@@ -201,12 +232,19 @@ class _Walk:
             case Linear(terms, constant):
                 parts = (self.index(term) * factor for term, factor in terms)
                 return sum(parts, as_index(constant))
+            case Quotient(left, right, "ceil") if (number := number_in(right)) is not None:
+                return (self.index(left) + (number - 1)) // number
             case Quotient(left, right, _):
                 return self.index(left) // self.index(right)
             case Modulo(left, right):
                 return self.index(left) % self.index(right)
             case Product(left, right):
                 return self.index(left) * self.index(right)
+            case Select(condition, then, otherwise):
+                real = every([*self.conjuncts(condition)])
+                return Select(real, self.index(then), self.index(otherwise))
+            case Extreme(function, left, right):
+                return Extreme(function, self.index(left), self.index(right))
             case TableEntry(buffer, (place,)) if buffer in self.arrays:
                 iterator, element = self.arrays[buffer]
                 return _Walk({iterator: self.index(place)}).index(element)
@@ -222,11 +260,33 @@ def _values(loop: For) -> range:
     return range(start, end, loop.step)
 
 
+def _most_values(loop: For) -> range:
+    """Return the turns of a loop, or those that it has at most where its ends vary."""
+    starts = [number_in(part) for _, part in _parts(loop.start, "max", ">=")]
+    ends = [number_in(part) for _, part in _parts(loop.end, "min", "<")]
+    first = max((part for part in starts if part is not None), default=None)
+    last = min((part for part in ends if part is not None), default=None)
+    if first is None or last is None:
+        raise UnsupportedError(f"a loop over {loop.variable} whose turns vary")
+    step = loop.step if loop.start == as_index(first) else 1
+    return range(first, last, step)
+
+
+def _parts(bound: Index, function: str, operator: str) -> list[tuple[str, Index]]:
+    """Return the comparisons of an iterator that a bound, the most or the least of some, means."""
+    if isinstance(bound, Extreme) and bound.function == function:
+        parts = (bound.left, bound.right)
+        return [own for part in parts for own in _parts(part, function, operator)]
+    return [(operator, bound)]
+
+
 def _barriers(statement: LoopStatement) -> int:
     """Return the barriers that an item passes in a statement."""
     match statement:
         case Barrier():
             return 1
+        case Scoped(body):
+            return _barriers(body)
         case Block(body):
             return sum(map(_barriers, body))
         case If(_, then, otherwise):
@@ -238,7 +298,7 @@ def _barriers(statement: LoopStatement) -> int:
             return 0
 
 
-# What the routines of microkernels/group.h read and write.
+# What the routines of microkernels/group.h and held.h read and write.
 
 
 def _copy_across(walk: _Walk, operands: Sequence[Value]) -> None:
@@ -294,8 +354,58 @@ def _run_lines(walk: _Walk, operands: Sequence[Value], word: int = 1) -> None:
             walk.note(buffer, place + own * word, lanes * word)
 
 
+def _held_rows(walk: _Walk, operands: Sequence[Value]) -> None:
+    _, _, x, places, along, *_, depth, _, _ = operands
+    _held(walk, x, places, (along, depth), as_index(0))
+
+
+def _held_channels(walk: _Walk, operands: Sequence[Value]) -> None:
+    _, _, x, places, along, across, *_, depth, columns, apart = operands
+    vectors, lanes = (number_in(walk.names[f"t.{name}"]) or 0 for name in ("vecs", "lanes"))
+    step = number_in(across) if isinstance(across, Index) else None
+    assert step is not None and isinstance(columns, Index) and isinstance(apart, int)
+    with walk.turns("vector", range(vectors)) as vector, walk.turns("lane", range(lanes)) as lane:
+        column = vector * apart + lane
+        with walk.under(compare(column, "<", walk.index(columns))):
+            _held(walk, x, places, (along, depth), column * step)
+
+
+def _held(walk: _Walk, x: Value, places: Value, steps: tuple[Value, Value], moved: Index) -> None:
+    """Note the reads of rows of x, ``moved`` behind the places that the item keeps."""
+    height, (along, depth) = number_in(walk.names["t.rows"]) or 0, steps
+    step = number_in(along) if isinstance(along, Index) else None
+    assert isinstance(places, Named) and isinstance(depth, int) and step is not None
+    buffer, place = walk.at(x)
+    with walk.turns("row", range(height)) as row, walk.turns("step", range(depth)) as turn:
+        own = walk.index(TableEntry(places.name, (row,)))
+        real = own.condition if isinstance(own, Select) else TRUE
+        own = own.then if isinstance(own, Select) else own
+        with walk.under(real):
+            walk.note(buffer, place + own + turn * step + moved)
+
+
+def _keep_lines(walk: _Walk, operands: Sequence[Value]) -> None:
+    _, _, places, rows, columns, apart, y, _ = operands
+    numbers = [number_in(walk.names[f"t.{name}"]) for name in ("rows", "vecs", "lanes", "c_col")]
+    height, vectors, lanes, across = (it or 0 for it in numbers)
+    assert isinstance(places, Named) and isinstance(apart, int)
+    assert isinstance(rows, Index) and isinstance(columns, Index)
+    count, last = walk.index(rows), walk.index(columns)
+    buffer, first = walk.at(y)
+    with (
+        walk.turns("row", range(height)) as row,
+        walk.turns("vector", range(vectors)) as vector,
+        walk.turns("lane", range(lanes)) as lane,
+    ):
+        column = vector * apart + lane
+        with walk.under(every([compare(row, "<", count), compare(column, "<", last)])):
+            place = first + walk.index(TableEntry(places.name, (row,)))
+            walk.note(buffer, place + column * across, writes=True)
+
+
 ROUTINES: Final[Mapping[str, Callable[[_Walk, Sequence[Value]], None]]] = {
     "ps_copy_across": _copy_across, "ps_copy_along": _copy_along, "ps_run_lines": _run_lines,
+    "ps_held_rows": _held_rows, "ps_held_channels": _held_channels, "ps_keep_lines": _keep_lines,
     "ps_copy_word": _copy_word, "ps_copy_words": _copy_words,
     "ps_run_words": partial(_run_lines, word=WORD),
 }  # fmt: skip

@@ -465,24 +465,36 @@ class GroupNest:
 
     def ending(self, out: Affine) -> list[LoopStatement]:
         """Return the epilogue of the sums and their stores."""
-        plan, tile, i = self.plan, self.tile, Variable("i")
+        plan, tile = self.plan, self.tile
         own_row, own_column = tile.first()
         first, column = Variable("row") + own_row, Variable("column") + own_column
-        rows = (plan.row_count - first + (tile.rows_apart - 1)) // tile.rows_apart
+        rows = (self.rows_from(first) + (tile.rows_apart - 1)) // tile.rows_apart
         at = {**self.at((*plan.row_dims, *plan.batches)), plan.column.name: column}
-        place = linear(dict(out.terms), at, out.const)
-        own = first + i * tile.rows_apart
+        own, (end, y) = first + Variable("i") * tile.rows_apart, self.result
         operands = (
             Named("acc"), Named("t"), Named("y_at"), rows, plan.column.extent - column,
-            tile.vectors_apart,
-            Address(Named("y")), AddressOf("e"),
+            tile.vectors_apart, y, AddressOf("e"),
         )  # fmt: skip
         return [
             Declare(Buffer("y_at", "ps_place", as_index(tile.rows), Scope.STACK)),
-            loop("i", tile.rows, *_digits(plan.row_dims, own), Store("y_at", i, place)),
+            loop("i", tile.rows, *self.place_in_y(own, out, at)),
             Let("e", self.epilogue(at), "ps_epilogue"),
-            Invoke("ps_end_lines", operands),
+            Invoke(end, operands),
         ]
+
+    @property
+    def result(self) -> tuple[str, Address]:
+        """The routine that ends sums, and where it stores them."""
+        return "ps_end_lines", Address(Named("y"))
+
+    def rows_from(self, first: Index) -> Index:
+        """Return how many rows there are from one on."""
+        return self.plan.row_count - first
+
+    def place_in_y(self, row: Index, out: Affine, at: At) -> list[LoopStatement]:
+        """Return the definition of the place of row ``i`` of an item, which is ``row`` of all."""
+        place = linear(dict(out.terms), at, out.const)
+        return [*_digits(self.plan.row_dims, row), Store("y_at", Variable("i"), place)]
 
     def epilogue(self, at: At) -> Value:
         """Return what is done to sums: factors, bias, residual, and the function behind them."""

@@ -47,7 +47,10 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.layer_calls import LayerCall, Spot, packed_ahead
+from polysci.lower.mapped.held import HELD
+from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.group_fusion import GroupFusionLowering
 from polysci.lower.stages.loops import LoopLowering, Pointer
 from polysci.lower.stages.reduction_loops import lowering_of
 from polysci.lower.stages.row_fusion import RowFusionLowering
@@ -108,6 +111,7 @@ class StageLowering:
     tables: list[Table] = field(default_factory=list)
     conditions: int = 0  # that stages have read so far
     row_fusions: dict[int, RowFusionLowering] = field(default_factory=dict)
+    group_fusions: dict[int, GroupFusionLowering] = field(default_factory=dict)
     scratch: dict[str, tuple[int, Spot]] = field(default_factory=dict)  # bytes, who uses them
     barriers: Barriers = field(init=False)
 
@@ -127,8 +131,14 @@ class StageLowering:
         for at, stage in enumerate(program.stages):
             if isinstance(stage, RowFusion):
                 inner = {n: call for (spot, n), call in self.calls.items() if spot == at}
-                threads = 1 if self.shares.serial(at) else self.threads
-                fusion = RowFusionLowering(stage, self.placed, inner, threads, f"{self.name}_s{at}")
+                symbol, threads = f"{self.name}_s{at}", self.threads
+                if kernels_of(self.isa.name, "f32"):
+                    group = GroupFusionLowering(stage, self.placed, inner, symbol)
+                    self.group_fusions[at] = group
+                    self.pointers |= dict.fromkeys(stage.internal, Named(HELD))
+                    continue
+                threads = 1 if self.shares.serial(at) else threads
+                fusion = RowFusionLowering(stage, self.placed, inner, threads, symbol)
                 self.row_fusions[at] = fusion
                 self.scratch |= {name: (size, (at, 0)) for name, size in fusion.memory().items()}
         extra = {name: (size, spot[0]) for name, (size, spot) in self.scratch.items()}
@@ -207,6 +217,8 @@ class StageLowering:
                 return self.call_routine(stage)
             case LayerStage():
                 return self.call_layer(spot, stage)
+            case RowFusion() if spot[0] in self.group_fusions:
+                return self.group_fusion(spot[0], stage)
             case RowFusion():
                 return self.row_fusion(spot[0], stage)
             case BranchStage():
@@ -284,13 +296,16 @@ class StageLowering:
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
-        pointers, threads, fusion = self.pointers, self.threads, self.row_fusions.get(spot[0])
+        pointers, threads, rows = self.pointers, self.threads, ""
+        if isinstance(self.placed.program.stages[spot[0]], RowFusion):
+            made, threads = self.placed.rows_of(stage.outputs[0]), 1
+            rows = made.iterator if made else ""
+        fusion = self.row_fusions.get(spot[0])
         inside = fusion.local(spot[1]) if fusion else {}
-        if fusion:
-            pointers, threads = {**pointers, **{n: Named(at) for n, at in inside.items()}}, 1
+        pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
-            rows=fusion.made(spot[1]).iterator if fusion else "", inside=tuple(inside.values()),
+            rows=rows, inside=tuple(inside.values()),
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
         )  # fmt: skip
 
@@ -370,6 +385,19 @@ class StageLowering:
         self.tables.append(Table(table, "int64", (count, 3), values))
         return [TableEntry(table, (Variable("i"), as_index(operand))) for operand in range(3)]
 
+    def group_fusion(self, at: int, stage: RowFusion) -> Statements:
+        """Return the call of a function that launches a kernel of all members."""
+        fusion, members = self.group_fusions[at], dict[int, Block]()
+        for inside, member in enumerate(stage.members):
+            if isinstance(member, LoopStage):
+                lowering = self.loop_lowering((at, inside), member)
+                members[inside] = fusion.loop(inside, lowering)
+                self.functions += lowering.functions()[:-1]  # its tables
+            else:
+                members[inside] = fusion.layer(inside, self.operands((at, inside)))
+        self.functions.append(replace(fusion.function(members), comment=remark(stage.name)))
+        return [Invoke(fusion.symbol, (Named("m"),))]
+
     def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
         """Return the call of a primitive, once or once a copy."""
         call = self.calls[spot]
@@ -442,6 +470,10 @@ class StageLowering:
 
     def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
         """Return a call of a primitive; x, w and y are so many elements behind the first ones."""
+        return self.calls[spot].invoke("run", self.operands(spot, moved))
+
+    def operands(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> dict[str, Value]:
+        """Return the operands of a primitive's call by name."""
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.stored, source.precision.y.stored
@@ -479,7 +511,7 @@ class StageLowering:
             operands["workspace"] = Named("work")
         elif source.workspace:
             operands["workspace"] = self.scratch_address(spot, "workspace")
-        return call.invoke("run", operands)
+        return operands
 
     def scales(self, spot: Spot, layer: LayerStage) -> Fields:
         """Return the scales of a layer's results, as an array of one record."""

@@ -16,6 +16,7 @@ from math import prod
 from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
+from polysci.cost.group_fusion import HeldTile
 from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
@@ -40,6 +41,7 @@ class RowCode:
     step: int
     seconds: float
     least: float
+    tile: HeldTile | None = None  # of groups that hold rows
 
 
 class PriceRows(Protocol):
@@ -62,7 +64,7 @@ class RefuseCode(Protocol):
 class Setting:
     """Schedules and predicted seconds by problem, the machine, and which code there is.
 
-    ``refusal``: why no stages of the machine run together; empty where they may.
+    ``fuser`` makes row fusions for its kind of device.
     """
 
     schedules: Mapping[str, Schedule]
@@ -70,7 +72,7 @@ class Setting:
     costs: FusionCosts
     price_rows: PriceRows
     refuse_code: RefuseCode
-    refusal: str = ""
+    fuser: type[RowFuser]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    return _RowFuser(placed, setting, decided or {}).run()
+    return setting.fuser(placed, setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -182,7 +184,7 @@ def cheapest_divisions(
 
 
 @dataclass(slots=True)
-class _RowFuser:
+class RowFuser:
     """``refused``: why layers have no code that makes some rows at a time, by identity."""
 
     placed: PlacedProgram
@@ -195,8 +197,13 @@ class _RowFuser:
     groups: dict[tuple[str, ...], FusionGroup] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refusals = {name: its.refusal for name, its in self.decided.items() if its.refusal}
-        self.links = RowLinks(self.placed, refusals, self.setting.refusal)
+        self.links = self.links_without(
+            {name: its.refusal for name, its in self.decided.items() if its.refusal}
+        )
+
+    def links_without(self, refused: Mapping[str, str]) -> RowLinks:
+        """Return what may join stages; ``refused`` says why some tensors may not."""
+        return RowLinks(self.placed, refused)
 
     def run(self) -> FusionSpace:
         """Return the chains of the tensors that may stay inside, and all that was considered."""
@@ -297,24 +304,40 @@ class _RowFuser:
         if any(map(self.refuse_layer, layers)) or not self.turns(run, HEIGHTS[0]).in_step:
             return None
         costs, names = self.setting.costs, tuple(member.output for member in run[:-1])
-        height, work = HEIGHTS[0], self.work(run, HEIGHTS[0])
+        height, *others = self.heights(run)
+        work = self.work(run, height)
         pruned = not wanted and costs.bound(work) + costs.hurdle(work) >= work.alone
-        for other in () if pruned else HEIGHTS[1:]:
-            if any(isinstance(self.code(layer, other), str) for layer in layers):
-                continue
-            height, work = min(
-                (height, work), (other, self.work(run, other)),
-                key=lambda its: costs.together(its[1]),
-            )  # fmt: skip
+        for other in () if pruned else others:
+            if self.has_rows(run, other):
+                height, work = min(
+                    (height, work), (other, self.work(run, other)),
+                    key=lambda its: costs.together(its[1]),
+                )  # fmt: skip
         bound, together = costs.bound(work), costs.together(work)
         verdict = self.decided.get(names[0])
-        refusal = "" if wanted else self.refuse_cost(work)
+        refusal = self.refuse_room(work) or ("" if wanted else self.refuse_cost(work))
         refusal = refusal or self.keep_apart(run)
         self.groups[names] = FusionGroup(
             tuple(member.name for member in run), bound, together, work.alone,
             verdict.measured if verdict else None, refusal, pruned,
         )  # fmt: skip
         return None if refusal else (together + costs.hurdle(work), Run(start, end, height))
+
+    def heights(self, run: Sequence[Member]) -> Sequence[int]:
+        """Return the rows that layers of a run may make at a time.
+
+        The first ones bound what it takes with others.
+        """
+        return HEIGHTS
+
+    def has_rows(self, run: Sequence[Member], height: int) -> bool:
+        """Return whether all layers of a run have code that makes so many rows at a time."""
+        layers = (member for member in run if isinstance(member, LayerStage))
+        return not any(isinstance(self.code(layer, height), str) for layer in layers)
+
+    def refuse_room(self, work: FusedWork) -> str:
+        """Return why the rows that wait between members have no room; empty if they have."""
+        return ""
 
     def is_closed(self, run: Sequence[Member]) -> bool:
         """Return whether the last member's result alone leaves a run."""

@@ -1,0 +1,169 @@
+"""A row fusion as one kernel of groups: a group makes a block of rows of the last member.
+
+It makes the rows of each member in turn, with a barrier behind them: what the next one reads lies
+in the memory of the group. Elements of loops are shared out among its work-items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from polysci.loop_ir.index import Variable, Within, as_index, compare
+from polysci.loop_ir.microkernels import Unit
+from polysci.loop_ir.nodes import (
+    Barrier,
+    Block,
+    Buffer,
+    Declare,
+    For,
+    If,
+    Let,
+    LoopFunction,
+    LoopKind,
+    LoopStatement,
+    Point,
+    Scope,
+    Scoped,
+    Unused,
+    Value,
+    block,
+    loop,
+)
+from polysci.lower.layer_calls import LayerCall, strides_of
+from polysci.lower.lowering import unit_of
+from polysci.lower.mapped.algorithm import MappedGroups
+from polysci.lower.mapped.held import BLOCK, HELD, ITEMS, LINE, HeldNest, digits, start_of
+from polysci.lower.mapped.legality import check_groups
+from polysci.lower.stages.access import MemoryAccess
+from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.loops import MEMORY, LoopLowering
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.held_rows import HeldRows, held_bytes, hold_rows
+from polysci.program.passes.operands import row_dim
+from polysci.program.stages import RowFusion
+
+FIELDS = ("x", "packed", "y", "bias", "residual", "clamp")  # of layers, that kernels take
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFusionLowering:
+    """A row fusion on its way to loop IR; ``calls`` have the code of its layers."""
+
+    stage: RowFusion
+    placed: PlacedProgram
+    calls: Mapping[int, LayerCall]
+    symbol: str
+
+    @property
+    def rows(self) -> tuple[HeldRows, ...]:
+        """The rows of every member that a group makes."""
+        return hold_rows(self.placed, self.stage.members, self.stage.height)
+
+    @property
+    def held(self) -> dict[str, HeldRows]:
+        """Those of the tensors between members, by name."""
+        return dict(zip(self.stage.internal, self.rows, strict=False))
+
+    @property
+    def unit(self) -> Unit | None:
+        """The element types and vectors of its layers' microkernels, if it has layers."""
+        units = [unit_of(call.source.header_set) for call in self.calls.values()]
+        return units[0] if units else None
+
+    def layer(self, inside: int, operands: Mapping[str, Value]) -> Block:
+        """Return what an item does of a layer; ``operands`` are those of its code's call."""
+        call, made = self.calls[inside], self.rows[inside]
+        layer, strides = call.layer, strides_of(call.layer, self.placed)
+        plan = MappedGroups().resolve(layer.problem, call.schedule, 1)
+        plan = replace(plan, strides={**plan.strides, **strides})
+        places, source = self.placed.places, self.held.get(layer.x.tensor)
+        if source:
+            source = source.moved(layer.x.first(places[layer.x.tensor].strides))
+        made = made.moved(layer.y.first(places[layer.output].strides))
+        rows = self.placed.rows_of(layer.output)
+        assert rows is not None
+        nest = HeldNest(plan, row_dim(layer, rows), made, source)
+        return block(*self.pointers(inside, operands), *nest.statements())
+
+    def pointers(self, inside: int, operands: Mapping[str, Value]) -> Statements:
+        """Return the definitions of the operands of a layer; 0 for what the group holds."""
+        call, lines = self.calls[inside], Statements()
+        held = {"x": call.layer.x.tensor in self.held, "y": call.layer.output in self.held}
+        (run,) = (row for row in call.source.functions if row.role == "run")
+        for parameter in run.parameters:
+            if parameter.name in FIELDS:
+                assert isinstance(parameter, Buffer)
+                operand = 0 if held.get(parameter.name) else operands[parameter.name]
+                lines.append(Point(parameter, operand))  # type: ignore[arg-type]
+        return lines
+
+    def loop(self, inside: int, lowering: LoopLowering) -> Block:
+        """Return what an item does of a loop: every so-many-th element of the rows."""
+        made, rows = self.rows[inside], lowering.rows
+        others = [(name, extent) for name, extent in lowering.order if name != rows]
+        extents = [(rows, made.count), *others]
+        total, number = prod(extent for _, extent in extents), Variable("number")
+        self.keep(lowering, made)
+        defined = [
+            it for it in lowering.pointer_definitions()
+            if not isinstance(it, Unused) and not (isinstance(it, Point) and it.buffer.name == HELD)
+        ]  # fmt: skip
+        at = digits(extents, number)
+        line = at.pop(rows)
+        element: Statements = [
+            *(Let(name, digit) for name, digit in at.items()), *lowering.body([])
+        ]  # fmt: skip
+        if not made.inside:
+            element = [If(Within(Variable(rows), made.extent), block(*element))]
+        element = [Let(LINE.name, line), Let(rows, start_of(made) + LINE), *element]
+        if total % ITEMS:
+            element = [If(compare(number, "<", total), block(*element))]
+        first = Let("number", Variable("turn") * ITEMS + Variable("at"))
+        return block(*defined, loop("turn", -(-total // ITEMS), first, *element))
+
+    def keep(self, lowering: LoopLowering, made: HeldRows) -> None:
+        """Let a loop read and write rows that the group holds."""
+        for tensor in self.held:
+            if tensor in lowering.places:
+                lowering.buffers[lowering.places[tensor].buffer] = HELD
+        for load, access in lowering.accesses.items():
+            lowering.accesses[load] = self.held_access(load.tensor, access, lowering.rows, made)
+        lowering.outs = [
+            self.held_access(load.tensor, access, lowering.rows, made)
+            for load, access in zip(lowering.targets, lowering.outs, strict=True)
+        ]
+
+    def held_access(
+        self, tensor: str, access: MemoryAccess, rows: str, made: HeldRows
+    ) -> MemoryAccess:
+        """Return an access as one to the memory of the group, if that holds the tensor."""
+        held = self.held.get(tensor)
+        if held is None or held.place is None:
+            return access
+        terms = dict(access.terms)
+        step = terms.pop(rows, 0)
+        const = access.const + step * made.first - held.size * held.first + held.place
+        return replace(access, terms={**terms, LINE.name: step}, const=const)
+
+    def function(self, members: Mapping[int, Block]) -> LoopFunction:
+        """Return the function that launches all groups; ``members`` are what an item does.
+
+        Raises IllegalScheduleError where a barrier lacks.
+        """
+        item, rows = Statements(), self.rows
+        for inside in range(len(members)):
+            item += [*([Barrier()] if inside else []), Scoped(members[inside])]
+        elements = as_index(held_bytes(rows) // 4)
+        items = For("at", as_index(0), as_index(ITEMS), block(*item), kind=LoopKind.ITEMS)
+        turns: list[LoopStatement] = [
+            Declare(Buffer(HELD, "ps_shared", elements, Scope.LOCAL)),
+            items,
+        ]
+        blocks = as_index(rows[-1].blocks)
+        groups = For(BLOCK.name, as_index(0), blocks, block(*turns), kind=LoopKind.PARALLEL)
+        check_groups(groups)
+        return LoopFunction(
+            self.symbol, (MEMORY,), block(groups), attributes=("static",), unit=self.unit
+        )

@@ -1,0 +1,134 @@
+"""The rows that a group of work-items makes of each member of a row fusion, and where they lie.
+
+A group makes a block of rows of the last member, and of each other one the rows that those behind
+it read for them. Rows that two blocks share are made twice. They lie in the memory of the group
+from the member that makes them to the last one that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from polysci.errors import UnsupportedError
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.operands import Rows, RowWindow, rows_read
+from polysci.program.stages import LayerStage, LoopStage
+
+ALIGNED: Final = 4  # elements of f32, which items read and write at once
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows of a tensor that a group makes: ``count`` from ``step * block + first`` on, of all.
+
+    ``extent`` rows of ``size`` elements are the whole tensor; of others nothing is made. There are
+    ``blocks`` groups. ``place`` is that of the first row in the memory of the group; None where
+    rows lie in the tensor itself.
+    """
+
+    step: int
+    first: int
+    count: int
+    extent: int
+    size: int
+    blocks: int
+    place: int | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Return whether all of them are rows of the tensor, in every group."""
+        last = (self.blocks - 1) * self.step + self.first + self.count
+        return self.first >= 0 and last <= self.extent
+
+    @property
+    def elements(self) -> int:
+        """Elements of all of them."""
+        return self.count * self.size
+
+    def moved(self, elements: int) -> HeldRows:
+        """Return rows that begin so many elements further on in the memory of the group."""
+        return self if self.place is None else replace(self, place=self.place + elements)
+
+
+def hold_rows(
+    placed: PlacedProgram, members: Sequence[LayerStage | LoopStage], height: int
+) -> tuple[HeldRows, ...]:
+    """Return the rows of every member in blocks of ``height`` rows of the last one.
+
+    Raises UnsupportedError where members read rows of one tensor that do not move on together.
+    """
+    every = dict[int, HeldRows]()
+    rows = _rows(placed, members[-1].output)
+    height, blocks = min(height, rows.height), -(-rows.height // height)
+    last = len(members) - 1
+    every[last] = HeldRows(height, 0, height, rows.height, _size(rows), blocks)
+    for inside in reversed(range(last)):
+        name = members[inside].output
+        readers = [at for at in range(inside + 1, len(members)) if name in members[at].inputs]
+        rows = _rows(placed, name)
+        parts = [_read(placed, members[at], name, every[at]) for at in readers]
+        if len({step for step, _, _ in parts}) > 1:
+            raise UnsupportedError(f"{name}: its rows are read at several paces")
+        first, end = min(part[1] for part in parts), max(part[2] for part in parts)
+        every[inside] = HeldRows(
+            parts[0][0], first, end - first, rows.height, _size(rows), blocks
+        )  # fmt: skip
+    return _with_places(members, [every[inside] for inside in range(len(members))])
+
+
+def held_bytes(rows: Sequence[HeldRows]) -> int:
+    """Return the bytes of a group's memory that hold rows."""
+    return 4 * max((own.place + own.elements for own in rows if own.place is not None), default=0)
+
+
+def _read(
+    placed: PlacedProgram, reader: LayerStage | LoopStage, name: str, made: HeldRows
+) -> tuple[int, int, int]:
+    """Return what a member reads of a tensor: rows a block, the first one and the end."""
+    window = _window(placed, reader, name)
+    first = made.first * window.step + window.low
+    return made.step * window.step, first, first + (made.count - 1) * window.step + window.span
+
+
+def _window(placed: PlacedProgram, reader: LayerStage | LoopStage, name: str) -> RowWindow:
+    window = rows_read(reader, name, _rows(placed, name), _rows(placed, reader.output))
+    assert window is not None
+    return window
+
+
+def _rows(placed: PlacedProgram, name: str) -> Rows:
+    rows = placed.rows_of(name)
+    assert rows is not None
+    return rows
+
+
+def _size(rows: Rows) -> int:
+    return prod(rows.shape) // rows.height
+
+
+def _with_places(
+    members: Sequence[LayerStage | LoopStage], rows: Sequence[HeldRows]
+) -> tuple[HeldRows, ...]:
+    """Return rows at the first places that are free from when they are made until they are read."""
+    every = list[HeldRows]()
+    ends = [
+        max(
+            at for at, other in enumerate(members) if member.output in (*other.inputs, other.output)
+        )
+        for member in members
+    ]
+    for inside, own in enumerate(rows[:-1]):
+        taken = sorted(
+            (other.place, other.place + other.elements)
+            for other, end in zip(every, ends, strict=False)
+            if other.place is not None and end >= inside
+        )
+        place = 0
+        for start, end in taken:
+            if place + own.elements > start:
+                place = max(place, -(-end // ALIGNED) * ALIGNED)
+        every.append(replace(own, place=place))
+    return (*every, rows[-1])
