@@ -131,6 +131,7 @@ def test_a_barrier_that_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wrong
 
 
+@pytest.mark.exhaustive
 def test_rows_beyond_the_memory_of_a_group_are_refused(groups: Target) -> None:
     """Nothing runs together that no group has room for, and the reason says how much it takes."""
     nodes = [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b v", "y")]
