@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from polysci.frontends.onnx import reference
@@ -130,6 +131,7 @@ def test_a_barrier_that_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wrong
 
 
+@pytest.mark.exhaustive
 def test_rows_beyond_the_memory_of_a_group_are_refused(groups: Target) -> None:
     """Nothing runs together that no group has room for, and the reason says how much it takes."""
     nodes = [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b v", "y")]
@@ -157,3 +159,67 @@ def test_a_fused_kernel_spills_no_register(monkeypatch: pytest.MonkeyPatch) -> N
     rows = resources(network.runner.library.path)
     assert {row.spilled for row in rows} == {0}, [*map(str, rows)]
     assert max(row.shared for row in rows) >= 4 * 14 * 24
+
+
+ENDS = [node("MatMul", "x w", "a"), node("Abs", "a", "b")]
+SQUARE = {"w": integers((12, 12), 1)}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("nodes", "shape", "dtype", "inside", "tensor", "why"),
+    [
+        ([*ENDS, node("Transpose", "x", "t", perm=[1, 0]), node("Abs", "t", "u"),
+          node("MatMul", "u b", "y")], (12, 12), "f32", [("a",)], "u", "its weights are computed"),
+        ([*ENDS, node("Transpose", "b", "t", perm=[0, 2, 1]), node("MatMul", "b t", "y")],
+         (3, 12, 12), "f32", [], "b", "it is one of several products"),
+        ([*ENDS, node("MatMul", "b w", "c"), node("Add", "c x", "d"), node("Abs", "d", "e"),
+          node("MatMul", "e w", "y")], (40, 12), "f32", [("a", "b"), ("e",)], "d",
+         "the layer adds another tensor"),
+        ([*ENDS, node("MatMul", "b w", "y")], (40, 12), "bf16", [], "b",
+         "groups hold rows of float32, not bf16"),
+    ],
+    ids=["weights", "stack", "sums", "bf16"],
+)  # fmt: skip
+def test_what_groups_do_not_hold(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], dtype: str, inside: list[tuple[str, ...]],
+    tensor: str, why: str, groups: Target,
+) -> None:  # fmt: skip
+    """It is refused by a reason, and around it stages run together still."""
+    network = model(nodes, {"x": shape}, {"y": None}, SQUARE)
+    compiled = compile_network(network, CompileOptions("estimate", 2, dtype, target=groups))
+    stages = compiled.code.placed.program.stages
+    assert [its.internal for its in stages if isinstance(its, RowFusion)] == inside
+    reasons = {its.refusal for its in compiled.prepared.fusions if its.tensor == tensor}
+    assert why in reasons, compiled.prepared.fusions
+    x = integers(shape, 9)
+    expected = reference.run(read(network), {"x": x})["y"]
+    near = 0.0 if dtype == "f32" else 2e-2 * np.abs(expected).max()
+    assert np.abs(compiled({"x": x})["y"] - expected).max() <= near
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("nodes", "inside"),
+    [
+        ([node("MatMul", "x w", "a"), node("Sigmoid", "a", "b"), node("Mul", "a b", "c"),
+          node("MatMul", "c w", "y")], ("a", "c")),
+        ([node("MatMul", "x w", "a"), node("LayerNormalization", "a g h", "n"),
+          node("MatMul", "n w", "c"), node("Add", "c x", "y")], ("a", "n.mean", "n.scale", "n")),
+    ],
+    ids=["gate", "norm"],
+)  # fmt: skip
+def test_what_several_members_read(
+    nodes: list[onnx.NodeProto], inside: tuple[str, ...], groups: Target
+) -> None:
+    """Groups hold rows until the last of their readers is done."""
+    names = {name for it in nodes for name in it.input}
+    weights = {**SQUARE, "g": reals(12, seed=3), "h": reals(12, seed=4)}
+    own = {name: value for name, value in weights.items() if name in names}
+    network = model(nodes, {"x": (40, 12)}, {"y": None}, own)
+    compiled = compile_network(network, CompileOptions("estimate", 2, target=groups))
+    (stage,) = compiled.code.placed.program.stages
+    assert isinstance(stage, RowFusion) and stage.internal == inside
+    x = reals(40, 12, seed=9)
+    expected = reference.run(read(network), {"x": x})["y"]
+    assert np.allclose(compiled({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 
 from polysci.frontends.onnx import reference
+from polysci.lower.choice import has_groups
 from polysci.network.compiled import CompileOptions, Network, build_network
 from polysci.network.prepare import prepare_with
 from polysci.program.stages import RowFusion
@@ -27,6 +28,11 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
         [node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Abs", "c", "d"),
          node("MatMul", "d v", "e"), node("Neg", "e", "y")],
         (1, 40, 9), {**PRODUCTS, "b": integers((24,), 3)}, "a d e",
+    ),
+    "several readers": (
+        [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b s", "c"),
+         node("Max", "c a", "d"), node("MatMul", "d v", "y")],
+        (71, 9), {**PRODUCTS, "s": integers((24, 24), 4)}, "a b c d",
     ),
     "halo": (
         [node("Conv", "x w b", "a"), node("Relu", "a", "r"), node("Conv", "r v", "c", **PADDED),
@@ -63,11 +69,13 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
         "x.copy a r",
     ),
 }  # fmt: skip
+OF_RINGS = {"bottleneck": "x.copy r q"}  # where rings hold what a layer adds, too
 
 
 def fused(case: str, target: Target, threads: int) -> Network:
     """Return the network of a case, whose row fusions hold the tensors that they should."""
     nodes, shape, weights, inside = CASES[case]
+    inside = inside if has_groups(target) else OF_RINGS.get(case, inside)
     options = CompileOptions("estimate", threads, target=target)
     graph = read(model(nodes, {"x": shape}, {"y": None}, weights))
     network = build_network(prepare_with(graph, options), options.plan(), "fused")

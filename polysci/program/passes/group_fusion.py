@@ -57,9 +57,9 @@ class GroupLinks(RowLinks):
         if isinstance(member, LoopStage):
             over = (terms := terms_of(member)) > MOST_TERMS
             return f"a work-item reduces {MOST_TERMS} elements at most, not {terms}" * over
-        if member.stack or member.w:
+        if member.stack:
             return "it is one of several products"
-        computed = member.weights not in self.placed.program.constants
+        computed = member.w or member.weights not in self.placed.program.constants
         return "its weights are computed" if computed else ""
 
 
