@@ -28,7 +28,7 @@ import script
 
 from polysci.cli.layers import positive
 from polysci.cost import Context, warps
-from polysci.cost.groups import clock, filled
+from polysci.cost.groups import cache_rate, clock
 from polysci.errors import CheckError
 from polysci.loop_ir.interpreter import Interpreter
 from polysci.loop_ir.memory import At, InterpretedMemory, MemoryUser, Pointer
@@ -172,7 +172,7 @@ def seconds(counts: Counts, groups: int, context: Context) -> float:
     return max(
         2e-9 * counts.products * busiest / context.peak, clocks / clock(context),
         1e-9 * missed / context.machine.memory_all,
-        1e-9 * WORD * counts.fetched / (context.target.cores * filled(context)),
+        1e-9 * WORD * counts.fetched / (context.target.cores * cache_rate(context)),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from polysci.cost.estimate import Context
 from polysci.cost.fusion import FusedWork, FusionCosts
-from polysci.cost.groups import GroupWork, clock_of, filled_at
+from polysci.cost.groups import GroupWork, cache_rate_of, clock_of
 
 ELEMENT_INSTRUCTIONS: Final = 16  # of a warp, for a term of each of its items' elements
 # The wait for weights in a cache by that for an element of memory; assumed, on no machine measured.
@@ -69,7 +69,7 @@ class GroupFusionCosts(FusionCosts):
 
     def moving(self, size: int) -> float:
         """Return seconds that a tensor takes to the last cache, or to memory where it is larger."""
-        rate = self.target.cores * filled_at(self.target, self._clock)
+        rate = self.target.cores * cache_rate_of(self.target, self._clock)
         fits = size <= self.target.last_level.size
         return 1e-9 * size / (rate if fits else min(rate, self.machine.memory_all))
 

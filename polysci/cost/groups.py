@@ -167,7 +167,7 @@ class GroupWork:
         """
         missed = max(0, self.compulsory - context.target.last_level.size)
         moved = missed / context.machine.memory_all
-        read = self.fetched / (context.target.cores * filled(context))
+        read = self.fetched / (context.target.cores * cache_rate(context))
         return max(self.waves(context) * self.busy(context), 1e-9 * moved, 1e-9 * read)
 
     def seconds(self, context: Context) -> float:
@@ -192,7 +192,7 @@ class GroupWork:
         taken = turns * self.steps * max(together * step, alone)
         moved = self.compulsory / context.machine.memory_all
         copied = max(self.copied, SECTOR * self.sectors) * self.waves(context) * self.steps
-        read = copied / filled(context)
+        read = copied / cache_rate(context)
         return max(taken, self.bound(context), 1e-9 * moved, 1e-9 * read)
 
 
@@ -201,12 +201,12 @@ def _lines(size: int) -> float:
     return max(1.0, size / LINE)
 
 
-def filled(context: Context) -> float:
+def cache_rate(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
-    return filled_at(context.target, clock(context))
+    return cache_rate_of(context.target, clock(context))
 
 
-def filled_at(target: Target, clock: float) -> float:
+def cache_rate_of(target: Target, clock: float) -> float:
     """Return the same of a target with so many clocks a second."""
     return target.last_level.bandwidth or 1e-9 * FILLED * clock
 
@@ -215,7 +215,7 @@ def _near(context: Context) -> float:
     """Return the GB/s at which a compute unit reads its nearest cache: its own, or the last one."""
     first = context.target.first_level
     if first is context.target.last_level:
-        return filled(context)
+        return cache_rate(context)
     return first.bandwidth or 1e-9 * context.target.unit.front * clock(context)
 
 

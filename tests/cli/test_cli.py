@@ -27,6 +27,7 @@ FOREIGN = "avx2" if platform.machine() == "aarch64" else "neon"
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command",
     ["", *(module.__name__.rsplit(".", 1)[-1] for module in COMMANDS)],
@@ -88,6 +89,7 @@ def test_convolutions_of_a_list_in_another_direction() -> None:
         assert ran.returncode == 1 and "expected a convolution" in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_nest_in_c_is_a_layer(tmp_path: Path) -> None:
     path = tmp_path / "matmul.c"
     path.write_text(

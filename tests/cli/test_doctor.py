@@ -65,6 +65,7 @@ def test_whatever_is_bad_has_a_remedy(monkeypatch):
         assert check.ok or check.remedy
 
 
+@pytest.mark.exhaustive
 def test_tiles_that_the_kernel_withholds(monkeypatch):
     monkeypatch.setattr(
         host_module, "_cpuinfo", lambda _: ({"flags": " ".join(ISAS["amx"].features)}, 1)

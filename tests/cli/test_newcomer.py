@@ -90,6 +90,7 @@ def test_a_missing_compiler_is_said_once(command: str) -> None:
     assert (ran.stdout + ran.stderr).count("no such program") == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("uncapped")
 def test_one_foreign_instruction_set_by_either_option(tmp_path: Path) -> None:
     texts = []

@@ -86,6 +86,7 @@ def test_a_comparison_of_networks_fits() -> None:
     assert widest(narrow) <= 80 < widest(wide)
 
 
+@pytest.mark.exhaustive
 def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

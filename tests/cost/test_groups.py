@@ -129,6 +129,7 @@ def test_items_read_where_local_memory_gains_nothing(name: str, layout: str) -> 
     assert best.schedule.has(Copy)
 
 
+@pytest.mark.exhaustive
 def test_widths_are_those_of_the_machine() -> None:
     """Twice as many items in an instruction of the same rate, half as many instructions."""
     context = context_of("mm:512x512x512", "a100-108")

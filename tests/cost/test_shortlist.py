@@ -44,6 +44,7 @@ def test_the_first_choice_is_the_best_of_the_space(threads: int) -> None:
         assert costs == sorted(costs) and len({choice.schedule for choice in chosen}) == len(chosen)
 
 
+@pytest.mark.exhaustive
 def test_few_are_alike_but_for_the_steps() -> None:
     chosen = choices(CONTEXT, 20)
     shapes = Counter(

@@ -353,6 +353,7 @@ def test_a_network_without_records_is_an_error_that_says_what_makes_them(
     assert "no measurement" in line and "'polysci optimize" in line
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_was_done() -> None:
     code = """
 import sys

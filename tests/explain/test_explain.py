@@ -168,6 +168,7 @@ def test_the_lowest_roof_binds() -> None:
         assert roof.rate == pytest.approx(roof.intensity * (roof.bandwidth or 0))
 
 
+@pytest.mark.exhaustive
 def test_taps_in_the_padding_do_not_count_beside_a_peak() -> None:
     """A layer of which half is padding, timed at what its multiplications take at the peak."""
     problem = Conv2d(N=1, C=16, H=2, W=2, K=24, R=3, S=3, pad=1)
@@ -181,6 +182,7 @@ def test_taps_in_the_padding_do_not_count_beside_a_peak() -> None:
     assert members(found)["multiplied_flops"] == found.multiplied
 
 
+@pytest.mark.exhaustive
 def test_every_ranker_that_can_tell_has_a_view() -> None:
     found = explained()
     names = [view.ranker for view in found.views]

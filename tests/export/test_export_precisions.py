@@ -275,6 +275,7 @@ def test_a_python_package_computes_the_same(tmp_path: Path, site: Path, dtype: s
         assert found[name].dtype == array.dtype and np.array_equal(found[name], array), name
 
 
+@pytest.mark.exhaustive
 def test_a_python_package_of_whole_numbers_checks_arguments(tmp_path: Path, site: Path) -> None:
     export_python(layers("portable", dtype="u8:s8:u8")[3:4], tmp_path / "net")
     assert python(site, tmp_path / "net", "exported_whole.py") == "0"

@@ -79,6 +79,7 @@ def test_results_without_polysci_or_a_compiler(exported: Path, site: Path, tmp_p
     ] == []
 
 
+@pytest.mark.exhaustive
 def test_arguments_and_threads(exported: Path, site: Path) -> None:
     done = python(site, exported, (DATA / "exported_arguments.py").read_text())
     assert (done.returncode, done.stdout) == (0, "")
@@ -166,6 +167,7 @@ def test_never_loads_from_a_cache_that_another_can_replace(
     assert bool([*(home / "net").iterdir()]) is used
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("env", "reason"),
     [
@@ -203,6 +205,7 @@ def installed(out: Path) -> list[str]:
     return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
 
 
+@pytest.mark.exhaustive
 def test_package_can_be_installed(package: Path, site: Path, tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     wheels = tmp_path / "wheels"

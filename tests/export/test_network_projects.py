@@ -137,6 +137,7 @@ def test_results_of_the_example(network: Network, built: Path, tmp_path: Path) -
     assert done.returncode == 1 and "expected a file of 1024 bytes for x0" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_usage_in_the_header_compiles_and_runs(built: Path, tmp_path: Path) -> None:
     """As it stands there, beside what it refers to; also with another number of arguments."""
     made = model([node("Add", "x v", "y"), node("Relu", "x", "z")], {"x": (2, 3), "v": (3,)},

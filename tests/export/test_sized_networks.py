@@ -115,6 +115,7 @@ def test_entries_read_weights_that_were_packed_ahead(tmp_path: Path) -> None:
     assert "net_rows8_run" in (tmp_path / "net" / "net.h").read_text()
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     own = product(4)
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "y"), node("Abs", "a", "z")]

@@ -168,6 +168,7 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
                     assert bool(plan.parallel) == (threads > 1) or not plan.loops
 
 
+@pytest.mark.exhaustive
 def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -> None:
     context = fixed_context(WIDE)
     first = rank_schedules(WIDE, context, 8)
@@ -180,6 +181,7 @@ def test_choices_are_the_least_of_several_kinds_in_the_same_order_every_time() -
     assert [one.seconds for one in every] == sorted(one.seconds for one in every)
 
 
+@pytest.mark.exhaustive
 def test_filters_beyond_the_cache_are_prefetched() -> None:
     context = fixed_context(WIDE)
     assert all(plan.schedule.has(Ahead) for plan in rank_schedules(WIDE, context, 8))

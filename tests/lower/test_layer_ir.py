@@ -122,6 +122,7 @@ CASES |= {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_layers_are_exact(name: str) -> None:
     check(CASES[name].layer)

@@ -185,6 +185,7 @@ def test_every_subset_of_the_epilogue() -> None:
             assert np.allclose(run(move[0], wp, **options), expected, atol=1e-4), options
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 def test_a_nan_reaches_its_tile_and_no_other() -> None:
     problem = Conv2d(N=1, C=3, H=12, W=12, K=4, R=3, S=3, pad=1)

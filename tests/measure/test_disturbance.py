@@ -27,6 +27,7 @@ def first_processor() -> Iterator[None]:
     os.sched_setaffinity(0, allowed)
 
 
+@pytest.mark.exhaustive
 def test_waiting_for_a_processor_is_counted(first_processor: None) -> None:
     with busy(0, 0):
         before, end = Counters.now(), time.monotonic() + 0.3

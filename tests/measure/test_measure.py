@@ -160,6 +160,7 @@ def test_after_a_faulty_candidate_the_next_one_works(bench: Bench, fault: str) -
     bench.check(sound(), "naive")
 
 
+@pytest.mark.exhaustive
 def test_the_faulty_one_among_timed_candidates_is_named(bench: Bench) -> None:
     faulty = naive.compiled(SMALL, "bad", fault="segfault")
     with pytest.raises(CandidateError, match=r"bad in .* SIGSEGV") as caught:
@@ -178,6 +179,7 @@ def test_an_endless_loop_ends_at_the_time_limit() -> None:
         bench.check(sound(), "naive")
 
 
+@pytest.mark.exhaustive
 def test_a_killed_worker_costs_one_error(bench: Bench) -> None:
     bench.check(sound(), "naive")
     pid = bench.pid
@@ -188,6 +190,7 @@ def test_a_killed_worker_costs_one_error(bench: Bench) -> None:
     bench.check(sound(), "naive")
 
 
+@pytest.mark.exhaustive
 def test_modules_of_the_current_directory_do_not_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +229,7 @@ def test_ctrl_c_kills_the_worker_and_propagates() -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_sample_behind_another_of_the_same_needs_no_warm_up(bench: Bench) -> None:
     worker = Worker(Host())
     worker.prepare(str(SMALL), SMALL.layout, 0)

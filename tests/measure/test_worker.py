@@ -127,6 +127,7 @@ def test_a_library_without_the_symbol_or_with_odd_sizes_is_a_fault(worker: Child
     assert "ELF" in check(worker, Path(__file__))["fault"]
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_question_ends_the_worker(worker: Child) -> None:
     with pytest.raises(CheckError, match=r"(?s)exited with status 1.*expected one of prepare"):
         worker.ask({"op": "main"}, 60)
@@ -260,6 +261,7 @@ def test_symbols_must_be_identifiers() -> None:
             interface.declarations(symbol)
 
 
+@pytest.mark.exhaustive
 def test_run_by_hand_it_speaks_json_lines() -> None:
     questions = json.dumps({"op": "unload"}) + "\n"
     done = subprocess.run(COMMAND, input=questions, capture_output=True, text=True, check=True)

@@ -16,6 +16,7 @@ from tests.support.compiling import saved, tiny
 MODEL = "mlp:2x8x3 act=relu"
 
 
+@pytest.mark.exhaustive
 def test_one_value_or_keywords() -> None:
     options = CompileOptions("estimate", isa="portable", name="net")
     whole = polysci.compile_network(MODEL, options)

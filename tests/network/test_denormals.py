@@ -56,6 +56,7 @@ def test_a_run(tmp_path: Path, threads: int, caller: bool) -> None:
     assert modes(threads) == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_denormals_are_kept_on_request(tmp_path: Path, threads: int) -> None:
     net = network(tmp_path, threads, flush_denormals=False)

@@ -115,6 +115,7 @@ def test_self_tests_of_ties(dynamic: bool) -> None:
     assert np.isfinite(data.outputs[0]).all() and data.tolerance > 0
 
 
+@pytest.mark.exhaustive
 def test_self_tests_allow_roundings_of_another_compiler() -> None:
     nodes = [
         node("DynamicQuantizeLinear", "x", "q s z"), node("DequantizeLinear", "q s z", "d"),

@@ -130,6 +130,7 @@ def test_calls_convert_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert function(*arrays.values()).dtype == function(**arrays).dtype == np.uint16
 
 
+@pytest.mark.exhaustive
 def test_arrays_that_are_no_bf16_are_refused() -> None:
     function = compile_text(PRODUCT, {"M": 4, "K": 6, "N": 8})
     with pytest.raises(TypeError, match=r"A: expected dtype uint16 \(the bits of bf16; polysci"):
@@ -143,6 +144,7 @@ def test_arrays_of_another_library_s_bf16() -> None:
     assert np.array_equal(function(*ones), np.full((4, 8), 6, "f4"))
 
 
+@pytest.mark.exhaustive
 def test_pickled_functions() -> None:
     function = compile_text(PRODUCT, {"M": 9, "K": 18, "N": 27})
     arrays = draw(function)

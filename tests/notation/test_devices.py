@@ -106,6 +106,7 @@ def test_a_device_has_units_and_a_description(options: dict[str, object], why: s
         notation.compile(PRODUCT, SIZES, device="opencl:0", **options)
 
 
+@pytest.mark.exhaustive
 def test_the_host_is_a_device() -> None:
     function = notation.compile(PRODUCT, SIZES, level="estimate", threads=2, device="host")
     assert function.network.code.backend == "host" and function.network.threads == 2

@@ -118,6 +118,7 @@ CALLS: list[tuple[str, list[str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("equation", "dtypes", "options"), CALLS)
 def test_options_are_those_of_numpy(
     equation: str, dtypes: list[str], options: dict[str, Any]

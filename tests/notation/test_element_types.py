@@ -154,6 +154,7 @@ RULES: dict[str, float] = {
 }
 
 
+@pytest.mark.exhaustive
 def test_rules_for_numbers_out_of_range() -> None:
     for text, (dtype, *made) in zip(RULES, results([*RULES], arrays(0)), strict=True):
         for result in made:

@@ -93,6 +93,7 @@ def test_a_computed_subscript_outside_its_axis_is_an_error() -> None:
     assert result["B"].tolist() == [-1, 0, 1]
 
 
+@pytest.mark.exhaustive
 def test_real_subscripts_are_rounded_towards_zero() -> None:
     text = "def f(float(N) A, float(M) F) -> (B) { B(i) = A(F(i)) }"
     a, f = np.arange(4, dtype="f4"), np.array([-0.5, 1.9, 3.5], "f4")

@@ -50,6 +50,7 @@ def subscripts_of_reduction(
     return values
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statements", STATEMENTS)
 def test_reductions_stay_inside_what_they_read(statements: str) -> None:
     output = statements.partition("(")[0]

@@ -183,6 +183,7 @@ def test_code_is_right(text: str, dtype: str, threads: int, isa: str) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.exhaustive
 def test_packing_an_activation_is_predicted_and_needs_room(tmp_path: str) -> None:
     target = detect("portable")
     machine = assume_rates(target)
@@ -199,6 +200,7 @@ def test_packing_an_activation_is_predicted_and_needs_room(tmp_path: str) -> Non
     assert "primitive_pack_b(packed" in packs and "primitive_pack_b" not in reads
 
 
+@pytest.mark.exhaustive
 def test_a_primitive_takes_an_activation_as_it_lies(tmp_path: str) -> None:
     random, wisdom = np.random.default_rng(1), Wisdom(f"{tmp_path}/w")
     problem = Matmul(6, 11, 19)

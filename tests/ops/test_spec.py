@@ -64,12 +64,14 @@ def problems(draw: st.DrawFn) -> Conv2d:
     )
 
 
+@pytest.mark.exhaustive
 @given(problems())
 def test_round_trip(problem: Conv2d) -> None:
     assert Conv2d.parse(str(problem)) == problem
     assert str(parse_problem(str(problem), "nchw")) == str(problem)
 
 
+@pytest.mark.exhaustive
 @given(problems())
 def test_key_leaves_out_what_does_not_change_the_work(problem: Conv2d) -> None:
     assert problem.with_(name="other", multiplicity=7).key == problem.key

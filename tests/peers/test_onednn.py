@@ -192,6 +192,7 @@ def test_what_the_library_lacks_is_said() -> None:
         OneDNN().prepare(str(cropped), "nhwc", "f32", 1, 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("own", "passed"), [(None, "300000"), ("7", "7")])
 def test_threads_of_peers_wait_as_long_as_gnus(
     monkeypatch: pytest.MonkeyPatch, own: str | None, passed: str

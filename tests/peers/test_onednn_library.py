@@ -141,6 +141,7 @@ def test_a_library_beside_pytorchs_is_found_and_computes(
         problem.verify(found)
 
 
+@pytest.mark.exhaustive
 def test_the_newest_that_is_found_counts(
     torch_folder: Path, tmp_path: Path, fake: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,7 @@ def test_another_openmp_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     assert library._runtime(Path("/a/libdnnl.so"), named=False) == "libgomp.so.1"
 
 
+@pytest.mark.exhaustive
 def test_the_worker_refuses_before_any_layer(fake: Callable[..., Path]) -> None:
     with (
         LayerRival(PEERS["onednn"], library=str(fake(2))) as rival,

@@ -50,6 +50,7 @@ def test_a_sample_of_them() -> None:
     assert outside and all("elements of bfloat16" in one.reason for one in outside)
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_result_is_noticed() -> None:
     relu = model([node("Relu", "x", "y")], {"x": [3, 4, 5]}, {"y": None}).SerializeToString()
     x = reals(3, 4, 5)

@@ -91,6 +91,7 @@ def orders(draw: st.DrawFn, roles: Contraction) -> Schedule:
     return Schedule(tuple(loops), KERNEL)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(st.data())
 def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
@@ -98,6 +99,7 @@ def test_any_order_of_a_contraction_is_legal(data: st.DataObject) -> None:
     check(scop, roles, data.draw(orders(roles)))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(st.data())
 def test_the_time_of_a_point_is_its_place_in_the_loops(data: st.DataObject) -> None:

@@ -31,6 +31,7 @@ def test_c_has_other_words_in_cuda(text: str, expected: str) -> None:
     assert CUDA.translate(text) == expected
 
 
+@pytest.mark.exhaustive
 def test_a_layer_is_kernels_of_one_thread_a_block() -> None:
     source = emit(parse_problem(LAYER), parse("p* > brgemm_cuda4_f32_6x16"), threads=3)
     (step,) = read_launches(source.file)["primitive"].steps

@@ -110,6 +110,7 @@ def test_compile_takes_a_precision(dtype: str, layout: str) -> None:
     assert np.array_equal(prim(arrays.inputs["x"], wp, **options), arrays.plain)
 
 
+@pytest.mark.exhaustive
 def test_int8_is_a_name_for_u8_by_s8() -> None:
     prim = polysci.compile("mb1ic8ih4oc8kh1", "estimate", dtype="int8")
     assert prim.problem.dtype == "u8:s8:u8"
@@ -130,6 +131,7 @@ PLAN = "p q:4 > brgemm_portable_f32_4x8"
 FOREIGN = f"brgemm_{'avx2_f32_4x16' if detect().has('asimd') else 'neon_f32_4x8'}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", [PLAN, polysci.Schedule.parse(PLAN)])
 def test_compile_builds_the_schedule_of_another_tuner(
     schedule: str | polysci.Schedule, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +183,7 @@ def test_a_schedule_of_another_algorithm_or_above_the_cap_is_refused() -> None:
         polysci.compile("mb1ic8ih5oc8kh3ph1", schedule="p q > brgemm_avx2_f32_4x16", isa="portable")
 
 
+@pytest.mark.exhaustive
 def test_no_images_give_an_empty_result() -> None:
     problem = polysci.Conv2d(N=0, C=8, H=5, W=5, K=8, R=3, S=3)
     prim = polysci.compile(problem, "estimate")

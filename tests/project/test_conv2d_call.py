@@ -30,7 +30,7 @@ def integers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
 X, W = integers(2, 6, 5, 8), integers(4, 8, 3, 3, seed=1)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_everything_at_once(layout: str) -> None:
     w, bias, residual = integers(6, 4, 3, 2), integers(6), integers(2, 4, 3, 6)
@@ -68,6 +68,7 @@ def test_bf16_is_its_bits() -> None:
     assert y.dtype == np.uint16 and np.allclose(values(y, DTYPES["bf16"]), expected, rtol=2**-8)
 
 
+@pytest.mark.exhaustive
 def test_a_shape_is_compiled_once_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert conv2d(X, W).shape == (2, 4, 3, 4)
     monkeypatch.setattr(api, "compile", None)
@@ -92,6 +93,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     return arrays
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("x", "w"), [("float32", "float32"), ("uint8", "int8")])
 def test_weights_are_packed_again_only_where_a_byte_changed(
     packed: list[np.ndarray], x: str, w: str
@@ -148,6 +150,7 @@ def test_threads_call_it_at_once() -> None:
         assert all(np.array_equal(y, expected) for y in pool.map(lambda _: conv2d(X, W), range(40)))
 
 
+@pytest.mark.exhaustive
 def test_no_images() -> None:
     assert conv2d(X[:0], W).shape == (0, 4, 3, 4)
 

@@ -18,6 +18,7 @@ def compiled(problem: str) -> polysci.Result:
     return polysci.optimize(polysci.parse_problem(problem), "estimate", target=detect("portable"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["", LONG])
 def test_results_sources_primitives_and_weights(name: str) -> None:
     result = compiled(f'{TINY}n"{name}"' if name else TINY)

@@ -103,6 +103,7 @@ def test_a_read_only_cache(root):
     assert not Path(lines[0].split()[0]).exists()  # the private directory went with its process
 
 
+@pytest.mark.exhaustive
 def test_a_cache_that_cannot_be_created(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path / "file/cache"))
@@ -294,6 +295,7 @@ def test_a_precompiled_header_that_vanishes_costs_nothing(root):
     assert value(cache.build(fakecompiler.INTRINSICS + text(110), flags=PLAIN)) == 110
 
 
+@pytest.mark.exhaustive
 def test_a_killed_build_blocks_nobody(root, fake, tmp_path):
     fake(f'{fakecompiler.NO_HEADER}\n[ -e "{tmp_path}/slow" ] && sleep {NAP}')
     (tmp_path / "slow").write_text("")
@@ -321,6 +323,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_during_a_batch_ends_at_once_and_leaves_no_compiler(fake):
     fake(f"sleep {NAP}")
     with started(sys.executable, "-c", MANY) as batch:

@@ -133,6 +133,7 @@ assert library.lib.threads() == 2
 """
 
 
+@pytest.mark.exhaustive
 def test_a_child_of_fork_has_one_thread():
     if lacks_openmp(find_compiler()):
         pytest.skip("this compiler has no OpenMP")

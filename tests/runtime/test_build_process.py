@@ -254,6 +254,7 @@ def test_a_killed_parent_takes_its_child_along_even_from_a_loop_in_c(parent):
     assert soon(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.exhaustive
 def test_input_reaches_a_program_that_is_waited_for_twice():
     slow = "import sys, time; time.sleep(0.5)\nwhile time.process_time() < 0.5: pass\n"
     command = [sys.executable, "-S", "-c", f"{slow}print(len(sys.stdin.read()))"]

@@ -39,6 +39,7 @@ def result(primitive: polysci.Primitive, x: float, w: float) -> float:
     return float(primitive(inputs, primitive.pack_weights(weights)).max())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_layer(isa: str, threads: int, caller: bool) -> None:

@@ -120,7 +120,7 @@ def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", (*WARPS, *WARPS_OF_WORDS), ids=str)
 def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
-    ran = run_sanitized("address", *case)
+    ran = run_sanitized("address,undefined", *case)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
 
 

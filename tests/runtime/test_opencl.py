@@ -292,8 +292,3 @@ def test_code_that_a_device_refuses_costs_one_line() -> None:
     with pytest.raises(BuildError) as raised:
         OpenCL().build(text)
     assert len(str(raised.value).splitlines()) == 1
-
-
-def test_types_without_kernels_are_refused(target: Target) -> None:
-    with pytest.raises(PolysciError, match=r"^mb1.*opencl\d+: no kernels|^opencl\d+: no kernels"):
-        polysci.compile(LAYERS[0], "estimate", target=target, dtype="u8:s8:u8")

@@ -111,6 +111,7 @@ def small_network() -> onnx.ModelProto:
     return model(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 8)}, weights)
 
 
+@pytest.mark.exhaustive
 def test_a_network_runs_on_the_device(remote: RemoteBackend, target: Target) -> None:
     network = compile_network(small_network(), "estimate", target=target)
     evaluator = ReferenceEvaluator(small_network())

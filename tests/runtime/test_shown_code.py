@@ -15,6 +15,7 @@ from polysci.runtime.build.compiler import default_flags
 from tests.support.compiling import ISA, compiled, saved, tiny
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", ["direct", "winograd"])
 def test_a_primitive(algorithm: str) -> None:
     prim = polysci.compile("mb1ic16ih8oc16oh8kh3ph1", "estimate", isa=ISA, algorithm=algorithm)

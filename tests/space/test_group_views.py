@@ -151,7 +151,7 @@ def test_the_model_takes_the_kernel_without_wasted_lanes(isa: str) -> None:
             assert find(best.kernel).shifts == shifts, f"{layer.name}: {best}"
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_every_ranker_knows_what_to_do(ranker: str) -> None:
     if ranker == "learned":

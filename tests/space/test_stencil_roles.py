@@ -254,6 +254,7 @@ def test_the_model_takes_stencils_where_pixels_are_neighbours(isa: str, stride: 
     assert not any(find(choice.schedule.kernel).stencil for choice in choices(nhwc, 10))
 
 
+@pytest.mark.exhaustive
 def test_explanations_name_the_roles() -> None:
     scop, _, _ = model_of(DEPTHWISE)
     schedule = parse("n g p:4 > stencil_avx512_f32_4x32")

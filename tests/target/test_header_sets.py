@@ -171,7 +171,7 @@ def test_declarations_name_every_type(row: Precision) -> None:
     assert names == re.findall(r"(\w+)[,)]", text[text.index(" it(") :])
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("row", PRECISIONS.values(), ids=str)
 def test_the_interface_is_the_one_that_is_loaded(row: Precision) -> None:
     """Generated code binds to the declarations; the struct of scales is laid out as in C."""

@@ -32,6 +32,7 @@ machines = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @given(machines)
 def test_a_machine_reads_back_what_it_writes(machine: Machine) -> None:
     assert from_json(machine.to_json()) == machine

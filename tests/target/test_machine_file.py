@@ -244,6 +244,7 @@ def test_the_machines_of_the_experiments_are_valid(path: Path) -> None:
     assert parse(found.to_toml()) == found
 
 
+@pytest.mark.exhaustive
 def test_explain_shows_the_described_machine(described: Path) -> None:
     ran = polysci("explain", LAYER, "--json", "--machine", str(described))
     assert ran.returncode == 0, ran.stderr

@@ -49,6 +49,7 @@ def ranked(count: int) -> list[Candidate]:
     return choice.candidates(PROBLEM, context(), count)
 
 
+@pytest.mark.exhaustive
 def test_where_no_compiler_tells_the_order_stays() -> None:
     host = backend_named("host")
     assert refine(PROBLEM, context(), ranked(3), 1, host) == ranked(3)

@@ -97,7 +97,7 @@ class MappedGroups(Algorithm[MappedPlan]):
     def predict_held(
         self, problem: Problem, context: Context, schedule: Schedule, held: int
     ) -> float | None:
-        work = counted_work(self.resolve(problem, schedule, 1), context.machine)
+        work = count_work(self.resolve(problem, schedule, 1), context.machine)
         return replace(work, held=held).seconds(context)
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
@@ -121,7 +121,7 @@ class MappedGroups(Algorithm[MappedPlan]):
 
     def explain(self, request: ExplainRequest) -> MappedExplanation:
         plan, context = self.resolve(request.problem, request.schedule, 1), request.context
-        work = counted_work(plan, context.machine)
+        work = count_work(plan, context.machine)
         speed = work.speed * plan.word  # of its kernel
         machine = replace(context.machine, peak=context.machine.peak * speed)
         whole = replace(context, threads=context.target.cores, machine=machine)
@@ -149,7 +149,7 @@ def rank(context: Context, count: int | None = None) -> list[Candidate]:
 def predict(context: Context, schedule: Schedule) -> float:
     """Return the predicted seconds of a contraction by groups. Raises as ``resolve`` does."""
     plan = resolve(context.contraction, context.strides, schedule)
-    return counted_work(plan, context.machine).seconds(context)
+    return count_work(plan, context.machine).seconds(context)
 
 
 def lower(plan: MappedPlan, options: EmitOptions) -> LoweredPrimitive:
@@ -231,21 +231,21 @@ def _best(
     for least, _, plan in ordered:
         if len(best) >= count and best[count - 1].seconds <= least:
             break
-        own = Candidate(plan.schedule, counted_work(plan, context.machine).seconds(context))
+        own = Candidate(plan.schedule, count_work(plan, context.machine).seconds(context))
         insort(best, own, key=lambda it: (it.seconds, str(it.schedule)))
     return best[:count]
 
 
-def counted_work(plan: MappedPlan, machine: Machine) -> GroupWork:
+def count_work(plan: MappedPlan, machine: Machine) -> GroupWork:
     """Return the features of a plan, with the turns of memory of its warps where they copy."""
     work = work_of(plan, machine)
-    if not counted(plan):
+    if not counts_memory(plan):
         return work
     counts = counts_of(plan)
     return replace(work, fronts=counts.fronts, sectors=counts.sectors)
 
 
-def counted(plan: MappedPlan) -> bool:
+def counts_memory(plan: MappedPlan) -> bool:
     """Return whether turns of memory are counted: where items copy words, of f32."""
     words = (plan.contraction.a.bytes, plan.factor_bytes) == (4, 4)
     return plan.copy is not None and not plan.of_warps and words
@@ -324,7 +324,7 @@ class MappedExplanation:
 
     def _turns(self) -> str:
         """Return what a step takes of the memory of a group."""
-        if not counted(self.plan):
+        if not counts_memory(self.plan):
             return "not counted" if self.plan.copy else "none"
         counts = counts_of(self.plan)
         reads, writes = counts.conflicts

@@ -61,10 +61,10 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
+from polysci.lower.mapped.integers import integer_arguments, offsets
 from polysci.lower.mapped.legality import check_groups
 from polysci.lower.mapped.plan import Lines, MappedPlan
 from polysci.lower.mapped.tile import ItemTile, tile_of
-from polysci.lower.mapped.whole import integer_arguments, offsets
 from polysci.numerics.affine import Affine
 from polysci.numerics.dtypes import F32
 from polysci.polyhedral.contraction import Dim

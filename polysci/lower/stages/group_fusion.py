@@ -80,8 +80,8 @@ class GroupFusionLowering:
         plan = replace(plan, strides={**plan.strides, **strides})
         places, source = self.placed.places, self.held.get(layer.x.tensor)
         if source:
-            source = source.moved(layer.x.first(places[layer.x.tensor].strides))
-        made = made.moved(layer.y.first(places[layer.output].strides))
+            source = source.shift(layer.x.first(places[layer.x.tensor].strides))
+        made = made.shift(layer.y.first(places[layer.output].strides))
         rows = self.placed.rows_of(layer.output)
         assert rows is not None
         nest = HeldNest(plan, row_dim(layer, rows), made, source)

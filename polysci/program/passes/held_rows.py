@@ -48,7 +48,7 @@ class HeldRows:
         """Elements of all of them."""
         return self.count * self.size
 
-    def moved(self, elements: int) -> HeldRows:
+    def shift(self, elements: int) -> HeldRows:
         """Return rows that begin so many elements further on in the memory of the group."""
         return self if self.place is None else replace(self, place=self.place + elements)
 

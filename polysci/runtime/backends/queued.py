@@ -187,7 +187,7 @@ class QueuedNetwork:
         return cls(library, name, memory, constants, packed, literals)
 
     @classmethod
-    def compiled(cls, path: Path, name: str, refusal: str) -> QueuedNetwork:
+    def without_device(cls, path: Path, name: str, refusal: str) -> QueuedNetwork:
         """Return a network without a device; what runs it raises UnsupportedError."""
         text = path.read_text(encoding="utf-8")
         library = QueuedLibrary(path, NoDevice(refusal), read_launches(text), {})
@@ -343,7 +343,7 @@ class QueuedBackend(ABC):
         if isinstance(weights, Path):
             raise PolysciError(f"{weights}: a device reads no files")
         if self.refusal:
-            return QueuedNetwork.compiled(path, name, self.refusal)
+            return QueuedNetwork.without_device(path, name, self.refusal)
         return QueuedNetwork.load(self.load(path, declarations), name, weights)
 
     def restore(self, array: Array) -> Any:

@@ -33,6 +33,7 @@ ONNX: dict[str, tuple[dict[str, Any], list[list[int]], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ONNX)
 def test_as_onnx_defines_it(name: str) -> None:
     attributes, shapes, outputs = ONNX[name]
@@ -107,6 +108,7 @@ def test_attention_of_one_tensor(name: str) -> None:
     assert np.abs(y - scores(q, k, v, (1 - wide) * -10000)).max() < 5e-6
 
 
+@pytest.mark.exhaustive
 def test_attention_that_sees_no_later_keys() -> None:
     weights = {"w": W, "b": B}
     built = foreign("Attention", "x w b", {"x": X.shape}, weights, num_heads=2, unidirectional=1)

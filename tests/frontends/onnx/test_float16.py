@@ -55,6 +55,7 @@ def test_every_number_is_rounded_as_numpy_does() -> None:
     np.testing.assert_array_equal(results["y"], -wanted.astype(np.float32))
 
 
+@pytest.mark.exhaustive
 def test_weights_and_what_lies_between_are_f32() -> None:
     """1000 * 1000 exceeds float16; 2049 needs a digit more than it has."""
     x, w = float16_values(1, 3, 8, 8), float16_values(4, 3, 3, 3, seed=1)

@@ -39,6 +39,7 @@ def layer(channels: int = 3) -> onnx.ModelProto:
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", KEPT)
 def test_models_of_the_onnx_package(name: str) -> None:
     graph = load(LIGHT / f"light_{name}.onnx")

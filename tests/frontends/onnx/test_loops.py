@@ -63,6 +63,7 @@ def steps_of(network: Any) -> RepeatStage:
     return stage
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_constant_number_of_steps(threads: int) -> None:
     """A product, the number of the step, a product that is the same in all steps."""
@@ -80,7 +81,7 @@ def test_a_constant_number_of_steps(threads: int) -> None:
 COUNTS = [(50, 1e9), (50, 20.0), (6, -1e9)]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_data_ends_it(threads: int) -> None:
     """Results that are stacked are as many as there were steps."""

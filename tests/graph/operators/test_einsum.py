@@ -38,6 +38,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_as_numpy_has_it(name: str) -> None:
     equation, shapes, products = CASES[name]

@@ -116,7 +116,7 @@ def splits() -> list[OperatorCase]:
     ]  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rearranging(threads: int) -> None:
     cases = [*repeats(), *blocks(), *triangles(), *crops(), *columns(), *splits()]

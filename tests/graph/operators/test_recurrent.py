@@ -258,6 +258,7 @@ def test_weights_that_are_inputs_and_lengths_that_are_known() -> None:
     assert disagreement("LSTM", {}, arrays, fixed=NAMES[1:]) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("outputs", [("y_h",), ("y_c",), ("y",), ("y", "y_c")])
 def test_some_of_the_outputs(outputs: tuple[str, ...]) -> None:
     arrays = inputs_of("LSTM", 4, 2, 5, 6)

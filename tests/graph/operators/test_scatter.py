@@ -113,6 +113,7 @@ def test_sequences_written_into_caches() -> None:
     assert not faults(caches(), 24, 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_scattering(threads: int) -> None:
     assert not faults([*elements(), *vectors(), *unpools()], threads=threads)

@@ -164,6 +164,7 @@ def test_a_dropout_that_trains_stays() -> None:
     assert ops(simplify(graph)) == ["dropout"]
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_random_chains_compute_the_same(data: st.DataObject) -> None:

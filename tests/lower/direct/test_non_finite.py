@@ -111,6 +111,7 @@ def test_one_weight_reaches_only_results_of_its_filter(text: str) -> None:
             assert len(channels) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("m", [2, 4])
 def test_winograd_hands_it_to_whole_tiles(m: int) -> None:
     problem = parse_problem("mb1ic5ih11oc7kh3ph1")

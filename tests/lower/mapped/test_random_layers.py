@@ -54,6 +54,7 @@ def items(schedule: Schedule) -> int:
     return rows.step // own_rows.step * (columns.step // own_columns.step)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "seed",
     [

@@ -8,7 +8,7 @@ import pytest
 
 from polysci.cost import Context
 from polysci.lower import choice
-from polysci.lower.mapped.algorithm import counted_work, work_of
+from polysci.lower.mapped.algorithm import count_work, work_of
 from polysci.lower.mapped.plan import MappedPlan, form_of, resolve
 from polysci.lower.mapped.warp_counts import counts_of
 from polysci.ops import parse_problem
@@ -78,7 +78,7 @@ def test_counts_only_add_to_predictions() -> None:
     assert every == whole[:8] and len(whole) > 100
     for candidate in whole[::9]:
         plan = resolve(context.contraction, context.strides, candidate.schedule)
-        least, counted = work_of(plan, context.machine), counted_work(plan, context.machine)
+        least, counted = work_of(plan, context.machine), count_work(plan, context.machine)
         assert counted == replace(least, fronts=counted.fronts, sectors=counted.sectors)
         assert least.bound(context) <= least.seconds(context) <= counted.seconds(context)
         assert counted.seconds(context) == candidate.seconds

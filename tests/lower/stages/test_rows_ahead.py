@@ -44,6 +44,7 @@ def test_results_are_what_they_are_without(text: str) -> None:
     assert np.array_equal(function(x, at.astype(np.int32)), wanted)
 
 
+@pytest.mark.exhaustive
 def test_how_far_ahead() -> None:
     """4 KiB, 16 turns or one; no subscript behind the last one is read."""
     assert "ps_least(5 * i0 + r0 + 16, 44)" in loops(compiled(SUMS))

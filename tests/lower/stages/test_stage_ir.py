@@ -97,6 +97,7 @@ def agree(graph: Graph, threads: int, seed: int = 0) -> None:
         np.testing.assert_allclose(result, expected[name], rtol=1e-5, atol=1e-5 * scale)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_of_stage(name: str, threads: int) -> None:

@@ -47,7 +47,7 @@ STEP = model(
 )  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_old_values_are_read_before_they_are_replaced(threads: int) -> None:
     network = _step(STEP, {"w1": "w", "m1": "m"}, threads)

@@ -101,6 +101,7 @@ def test_what_stays_apart(case: str) -> None:
     np.testing.assert_array_equal(network(x)["c"], expected(x))
 
 
+@pytest.mark.exhaustive
 def test_a_stage_between_keeps_loops_apart() -> None:
     """The loop of c needs the product, which needs a: neither can move to the other."""
     weights = {"w": np.eye(70, dtype=np.float32)}

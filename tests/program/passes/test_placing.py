@@ -27,6 +27,7 @@ def agrees(
     return network
 
 
+@pytest.mark.exhaustive
 def test_stacks_that_are_views() -> None:
     """Attention: heads are an axis of the rows, until a transpose names them first."""
     heads = [node("Transpose", f"{name}", f"{name}t", perm=[0, 2, 1, 3]) for name in "qk"]

@@ -86,6 +86,7 @@ def test_loops_that_need_each_other_are_not_independent() -> None:
     assert independent_loops(program.with_stages((*twice, again, again))) == []
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_two_threads_would_slow_down_has_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

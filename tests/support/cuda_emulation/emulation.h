@@ -229,49 +229,45 @@ static inline float half_of(uint32_t pair, size_t at, bool bf16)
     return bf16 ? __int_as_float((int)((uint32_t)bits << 16)) : ps_half_value(bits);
 }
 
-/* Places of numbers in the registers of lanes: PTX ISA, fragments of mma.m16n8k16. */
+/* Sums of products of words in the registers of lanes, `each` numbers a word: PTX ISA, fragments of
+ * mma.m16n8k16 and mma.m16n8k32.  `add` takes a sum, the words of both factors, a place in them. */
+template <class Sums, class Add>
+void add_fragments(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, size_t each, Add add,
+                   int line)
+{
+    Given given{};
+    memcpy(given.a, a, sizeof given.a), memcpy(given.b, b, sizeof given.b);
+    const Fibre *warp = share(given, line);
+    const size_t lane = current % LANES, half = 4 * each;
+    const int turn = fibres[current].turn;
+    for (size_t i = 0; i < 2; ++i)
+        for (size_t j = 0; j < 2; ++j)
+            for (size_t k = 0; k < 2 * half; ++k) {
+                const Given &left = warp[lane / 4 * 4 + k % half / each].given[turn];
+                const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % half / each].given[turn];
+                add((i ? high : low)->lane[j], left.a[i + k / half * 2], right.b[k / half], k % each);
+            }
+}
+
 template <class Sums>
 void mma(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, const char *type, int line)
 {
     const bool bf16 = !strcmp(type, "bf16");
-    Given given{};
-    memcpy(given.a, a, sizeof given.a), memcpy(given.b, b, sizeof given.b);
-    const Fibre *warp = share(given, line);
-    const size_t lane = current % LANES;
-    const int turn = fibres[current].turn;
-    for (size_t i = 0; i < 2; ++i)
-        for (size_t j = 0; j < 2; ++j) {
-            float *sum = &(i ? high : low)->lane[j];
-            for (size_t k = 0; k < 16; ++k) {
-                const Given &left = warp[lane / 4 * 4 + k % 8 / 2].given[turn];
-                const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % 8 / 2].given[turn];
-                *sum += half_of(left.a[i + k / 8 * 2], k % 2, bf16) *
-                        half_of(right.b[k / 8], k % 2, bf16);
-            }
-        }
+    const auto add = [bf16](float &sum, uint32_t x, uint32_t y, size_t at) {
+        sum += half_of(x, at, bf16) * half_of(y, at, bf16);
+    };
+    add_fragments(low, high, a, b, 2, add, line);
 }
 
-/* The same of 8-bit numbers: fragments of mma.m16n8k32. */
 template <class Sums>
 void mma_words(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, bool is_signed, int line)
 {
-    Given given{};
-    memcpy(given.a, a, sizeof given.a), memcpy(given.b, b, sizeof given.b);
-    const Fibre *warp = share(given, line);
-    const size_t lane = current % LANES;
-    const int turn = fibres[current].turn;
-    for (size_t i = 0; i < 2; ++i)
-        for (size_t j = 0; j < 2; ++j) {
-            auto *sum = &(i ? high : low)->lane[j];
-            for (size_t k = 0; k < 32; ++k) {
-                const Given &left = warp[lane / 4 * 4 + k % 16 / 4].given[turn];
-                const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % 16 / 4].given[turn];
-                const uint32_t x = left.a[i + k / 16 * 2] >> 8 * (k % 4);
-                const int32_t factor = is_signed ? (int8_t)x : (uint8_t)x;
-                const int32_t own = factor * (int8_t)(right.b[k / 16] >> 8 * (k % 4));
-                *sum = (int32_t)((uint32_t)*sum + (uint32_t)own);
-            }
-        }
+    const auto add = [is_signed](int32_t &sum, uint32_t x, uint32_t y, size_t at) {
+        const uint32_t own = x >> 8 * at;
+        const int32_t factor = is_signed ? (int8_t)own : (uint8_t)own;
+        sum = (int32_t)((uint32_t)sum + (uint32_t)(factor * (int8_t)(y >> 8 * at)));
+    };
+    add_fragments(low, high, a, b, 4, add, line);
 }
 
 /* The four products of 8-bit numbers of two words: PTX ISA, dp4a. */
