@@ -8,7 +8,8 @@ ratio is the fastest peer's time over ours: above 1, polysci is faster.
   python experiments/networks.py --set images --algorithm auto --threads 1
   python experiments/networks.py lstm128_100 mlp_16_64_4 --threads 2 --save DIR
 
-Needs the extra `peers`: pip install 'polysci[peers]'.
+Needs the extra `peers`: pip install 'polysci[peers]'; the set transformers also PyTorch,
+transformers, timm and onnxscript.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import image_models
 import onnx
 import script
 import small_models
+import transformer_models
 
 from polysci.errors import CheckError, SpecError
 from polysci.lower import registry
@@ -37,7 +39,11 @@ from polysci.target.host import detect
 from polysci.text.tables import fit
 from polysci.tune import LEVELS
 
-SETS = {"images": image_models.MODELS, **small_models.SETS}
+SETS = {
+    "images": image_models.MODELS,
+    **small_models.SETS,
+    "transformers": transformer_models.MODELS,
+}
 PEERS = ("onnxruntime", "openvino")
 QUICK = ("gru64_1", "mlp_16_64_4")
 
@@ -46,7 +52,10 @@ def parser() -> Any:
     words = script.options(__doc__, sample=False)
     words.add_argument("networks", nargs="*", metavar="NAME", help="(all of the sets)")
     words.add_argument(
-        "--set", action="append", choices=[*SETS], help="images, recurrent or tiny (all)"
+        "--set",
+        action="append",
+        choices=[*SETS],
+        help="images, recurrent, tiny or transformers (all)",
     )
     words.add_argument(
         "--threads", type=int, action="append", metavar="N", help="several are possible (1 and 2)"
@@ -54,7 +63,12 @@ def parser() -> Any:
     words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
     words.add_argument("--algorithm", choices=registry.options(), default="direct", help="(direct)")
     words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
-    words.add_argument("--save", type=Path, metavar="DIR", help="keep the models as NAME.onnx")
+    words.add_argument(
+        "--save",
+        type=Path,
+        metavar="DIR",
+        help="keep the models there as NAME.onnx, and take those that it has",
+    )
     return words
 
 
@@ -117,7 +131,8 @@ def work(arguments: Namespace) -> bool:
         folder = arguments.save or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name, make in models.items():
-            onnx.save(make(), folder / f"{name}.onnx")
+            if not (folder / f"{name}.onnx").exists():
+                onnx.save(make(), folder / f"{name}.onnx")
         runs = [(name, n) for n in arguments.threads or (1, 2) for name in models]
         tasks = (compare(folder / f"{name}.onnx", n, peers, arguments) for name, n in runs)
         rows, complete = script.kept(tasks, "networks", len(runs))
