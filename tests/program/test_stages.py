@@ -41,7 +41,10 @@ from tests.support.onnxmodels import model, node, reals
 from tests.support.randomgraphs import models
 
 X, Y = {"x": [1, 8, 6, 6]}, {"y": None}
-W = {"w": reals(8, 8, 3, 3), "b": reals(8), "v": reals(8, 8, 3, 3, seed=1)}
+W = {
+    "w": reals(8, 8, 3, 3), "b": reals(8), "v": reals(8, 8, 3, 3, seed=1), "m": reals(6, 5),
+    "n": reals(5),
+}  # fmt: skip
 CONV = {"pads": [1, 1, 1, 1]}
 
 
@@ -102,6 +105,11 @@ FUSED = {  # nodes, stages that are left, what the last of them does
     "clamp": ([conv("c"), RELU], 1, "clamp"),
     "residual": ([conv("c"), conv("d", w="v"), node("Add", "c d", "s"), node("Relu", "s", "y")], 2,
                  "residual"),
+    "bias": ([node("MatMul", "x m", "c"), node("Add", "n c", "s"), node("Relu", "s", "y")], 1,
+             "bias"),
+    "bias and residual": (
+        [node("MatMul", "x m", "c"), node("MatMul", "x m", "d"), node("Add", "c n", "s"),
+         node("Add", "s d", "t"), node("Relu", "t", "y")], 2, "residual"),
     "chain": ([node("Tanh", "x", "a"), node("Sigmoid", "a", "c"), node("Mul", "c x", "y")], 1,
               "loop"),
     "prologue of a sum": ([node("Tanh", "x", "c"), node("ReduceMean", "c", "y")], 1, "loop"),

@@ -44,16 +44,23 @@ def softmax(build: Builder, node: Node) -> None:
     (x,), y, axes = node.inputs, node.outputs[0], _axes(build, node)
     most = _make_reduced(build, node, axes, "max", build.dtype(x))
     build.define(node, reduce(build, x, axes, "max", keep=True), most)
-    total = _make_reduced(build, node, axes, "sum", build.dtype(x))
-    largest = build.load(most, y)
-
-    def before(element: Expr) -> Expr:
-        return formula("exp(x - most)", x=element, most=largest)
-
-    build.define(node, reduce(build, x, axes, "add", keep=True, before=before), total)
-    text = "x - most - log(total)" if node.op == "log_softmax" else "exp(x - most) / total"
-    here, sums = build.load(x, y), build.load(total, y)
-    build.define(node, formula(text, x=here, most=largest, total=sums))
+    share, largest = _make_reduced(build, node, axes, "share", build.dtype(x)), build.load(most, y)
+    if node.op == "log_softmax":
+        sums = reduce(
+            build, x, axes, "add", keep=True,
+            before=lambda part: formula("exp(x - most)", x=part, most=largest),
+        )  # fmt: skip
+        build.define(node, formula("log(total)", total=sums), share)
+        text, own = "x - most - share", x
+    else:  # exponentials take longer than to write and read them again, as rows fit in a cache
+        shape = build.shape(x)
+        own = build.fresh(f"{y}.exp", shape, build.dtype(x))
+        build.define(node, formula("exp(x - most)", x=build.load(x, y), most=largest), own)
+        sums = reduce(build, own, axes, "add", keep=True)
+        build.define(node, formula("1 / total", total=sums), share)
+        text = "x * share"
+    here = build.load(own, y)
+    build.define(node, formula(text, x=here, most=largest, share=build.load(share, y)))
 
 
 def hardmax(build: Builder, node: Node) -> None:

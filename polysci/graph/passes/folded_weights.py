@@ -21,7 +21,7 @@ def fold_weights(graph: Graph) -> Graph:
         if node.op != AFFINE or maker.op not in WEIGHTED or weights is None:
             return None
         bias = graph.constant_value(maker.input(2)) if maker.input(2) else np.zeros(1)
-        if bias is None or (maker.op == "gemm" and not _plain(maker)):
+        if bias is None or (maker.op == "gemm" and not is_plain(maker)):
             return None
         if bias.size != 1 and bias.shape[-1:] != (bias.size,):
             return None  # no number a column
@@ -39,7 +39,7 @@ def fold_weights(graph: Graph) -> Graph:
     return merge_pairs(graph, merge)
 
 
-def _plain(gemm: Node) -> bool:
+def is_plain(gemm: Node) -> bool:
     """Return whether a Gemm adds its bias as it is."""
     return bool(gemm.attributes.get("alpha", 1.0) == gemm.attributes.get("beta", 1.0) == 1.0)
 

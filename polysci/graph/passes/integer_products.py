@@ -29,7 +29,7 @@ _OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _Linear:
+class Linear:
     """The real numbers that 8-bit ones stand for: ``(number - zero) * scale``."""
 
     scale: Array
@@ -54,7 +54,7 @@ class _Product:
     x: str
     scale: str
     zero: str
-    linear: _Linear | None
+    linear: Linear | None
     weights: Array
     weight_scales: Array
     bias: Array | None
@@ -98,7 +98,7 @@ class _ProductFinder:
         private = (name for name, nodes in rows if len(nodes) == 1 and name not in kept)
         return _ProductFinder(graph, graph.makers(), frozenset(private))
 
-    def product_before(self, name: str, y: _Linear) -> _Product | None:
+    def product_before(self, name: str, y: Linear) -> _Product | None:
         """The product that is quantised as y, behind bounds that 8 bits have anyway, and a bias."""
         node = self._maker(name)
         while node and (node.op in RESHAPES or self._is_idle(node, y)):
@@ -117,7 +117,7 @@ class _ProductFinder:
     def _maker(self, name: str) -> Node | None:
         return self.makers.get(name) if name in self.private else None
 
-    def _is_idle(self, node: Node, y: _Linear) -> bool:
+    def _is_idle(self, node: Node, y: Linear) -> bool:
         """Return whether a node bounds real numbers as 8 bits do."""
         if node.op != "clip":
             return node.op == "relu" and y.is_idle(0, inf)
@@ -126,16 +126,6 @@ class _ProductFinder:
             self.graph.constant_value(name) if name else np.array(none) for name, none in sides
         ]
         return y.is_idle(*(np.nan if bound is None else float(bound.item()) for bound in bounds))
-
-    def linear(self, node: Node) -> _Linear | None:
-        """The known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
-        numbers = node.inputs[0] if node.op == "dequantize" else node.outputs[0]
-        dtype, scale = self.graph.tensors[numbers].dtype, self.graph.constant_value(node.inputs[1])
-        zero = self.graph.constant_value(node.input(2)) if node.input(2) else np.zeros((), dtype)
-        if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
-            return None
-        whole = scale.size == zero.size == 1
-        return _Linear(scale.reshape(()), zero.reshape(())) if whole else None
 
     def product(self, node: Node | None) -> _Product | None:
         """A product that 8 bits hold: x of one scale, weights of one for each channel of y."""
@@ -151,7 +141,7 @@ class _ProductFinder:
         if weights is None or not fits or len(tensors[node.inputs[0]].shape) < 2 or scale.size != 1:
             return None
         product = _Product(
-            node, x.inputs[0], scale.name, x.input(2), self.linear(x), weights,
+            node, x.inputs[0], scale.name, x.input(2), linear_of(self.graph, x), weights,
             w.scale.reshape(-1), None,
         )  # fmt: skip
         if not node.input(2):
@@ -159,6 +149,17 @@ class _ProductFinder:
         bias = self.graph.constant_value(node.input(2))
         own = None if bias is None else _bias_of(bias, product.channels, 0)
         return None if own is None else replace(product, bias=own)
+
+
+def linear_of(graph: Graph, node: Node) -> Linear | None:
+    """Return the known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
+    numbers = node.inputs[0] if node.op == "dequantize" else node.outputs[0]
+    dtype, scale = graph.tensors[numbers].dtype, graph.constant_value(node.inputs[1])
+    zero = graph.constant_value(node.input(2)) if node.input(2) else np.zeros((), dtype)
+    if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
+        return None
+    whole = scale.size == zero.size == 1
+    return Linear(scale.reshape(()), zero.reshape(())) if whole else None
 
 
 def _is_plain(node: Node) -> bool:
@@ -193,7 +194,7 @@ def _bias_of(bias: Array, channels: int, behind: int) -> Array | None:
 
 def _end_in_bytes(finder: _ProductFinder, graph: GraphBuilder, node: Node) -> str:
     """A product in place of a QuantizeLinear of a real one."""
-    y = finder.linear(node) if node.op == "quantize" else None
+    y = linear_of(finder.graph, node) if node.op == "quantize" else None
     product = finder.product_before(node.inputs[0], y) if y else None
     if y is None or product is None or product.linear is None:
         return ""

@@ -12,12 +12,16 @@ from polysci.graph.passes.affine_pairs import merge_affine_pairs
 from polysci.graph.passes.copies import without_copies
 from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
+from polysci.graph.passes.idle_quantisations import remove_idle_quantisations
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
 from polysci.graph.passes.moved_constants import move_constants
+from polysci.graph.passes.scaled_products import scale_products
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
+    plain("idle quantisations", "numbers of 8 bits are moved as they are",
+          remove_idle_quantisations),
     plain("integer products", "dequantised factors multiply as 8-bit numbers",
           make_integer_products),
     plain("known zeros", "zeros of 8-bit factors leave the products", remove_known_zeros),
@@ -34,6 +38,8 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
     plain("affine pairs", "two x * a + b in a row become one", merge_affine_pairs),
     plain("folded weights", "x * a + b goes into the weights before it",
           fold_weights),
+    plain("scaled products", "weights are scaled, and not what is computed of their products",
+          scale_products),
 )  # fmt: skip
 
 

@@ -260,7 +260,12 @@ class _Placer:
             window = self.operand(Window(weights, stage.w_axes), stage, 1)
             weights = window.tensor
             steps = window.strides(self.values[weights].shape, self.place_of(weights).strides)
-        elif weights not in self.program.constants or stage.stack:
+        elif stage.stack:
+            if self.place_of(weights).dtype != self.kind(stage):
+                weights = self.plain(weights, self.kind(stage))
+            row, column = self.place_of(weights).strides[-2:]
+            steps = (column, row, 1, 1) if stage.w else (row, column, 1, 1)
+        elif weights not in self.program.constants:
             weights = self.plain(weights, self.kind(stage))
         if bias:
             bias = self.plain(

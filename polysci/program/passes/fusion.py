@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 
 from polysci.loop_ir.expressions import (
     Apply,
@@ -32,6 +32,7 @@ from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
 from polysci.program.passes.buffers import PlacedProgram, alike
+from polysci.program.passes.operands import operands_of
 from polysci.program.passes.relations import iterators, pointwise, reads_once, uses
 from polysci.program.passes.row import Fusion
 from polysci.program.stages import (
@@ -195,9 +196,12 @@ class _Fuser:
             layer = makers[0]
             shape = values[result.tensor].shape
             others = [load for load in terms if load is not result]
+            biases = [load for load in others if self.is_bias(layer, load)]
+            others = [load for load in others if load not in biases]
             refusal = self.alone(result.tensor, reader)
-            refusal = refusal or _cannot(layer, clamp, others, narrows=narrows)
-            if not refusal and not all(pointwise(load, domain, shape) for load in terms):
+            refusal = refusal or _cannot(layer, clamp, biases, others, narrows=narrows)
+            own = all(pointwise(load, domain, shape) for load in (result, *others))
+            if not refusal and not own:
                 refusal = "it reads other elements than those of its own place"
             if not refusal and any(o.tensor == result.tensor for o in others):
                 refusal = "it adds the result to itself"
@@ -210,12 +214,27 @@ class _Fuser:
                 layer, name=_joint_name(layer, reader),
                 problem=layer.problem.with_(dtype="bf16") if narrow else layer.problem,
                 y=replace(layer.y, tensor=reader.output),
+                bias=biases[0].tensor if biases else layer.bias,
                 residual=others[0].tensor if others else layer.residual,
                 clamp=clamp or layer.clamp,
             )  # fmt: skip
             self.put(position, changed, layer)
             return True
         return False
+
+    def is_bias(self, layer: LayerStage, load: Load) -> bool:
+        """Return whether a read tensor holds one number for each column of a layer's result."""
+        problem, values = layer.problem, self.program.values
+        _, _, y = operands_of(problem)
+        shape, axes = values[layer.output].shape, layer.y.axes[y.order[problem.bias_axis]]
+        columns = [axis(at) for at in axes if shape[at] > 1]
+        own = zip(load.index, values[load.tensor].shape, strict=True)
+        places = [index for index, size in own if size > 1]
+        return (
+            places == columns
+            and values[load.tensor].size == prod(shape[at] for at in axes)
+            and values[load.tensor].dtype == "float32"
+        )
 
     def refuse_layers(self, reader: LoopStage, reason: str) -> None:
         """Note why no layer whose results are read does what ``reader`` does."""
@@ -305,7 +324,10 @@ def _epilogue(expr: Expr) -> tuple[CLAMP | None, list[Load]] | None:
             return None
 
 
-def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load], *, narrows: bool) -> str:
+def _cannot(
+    layer: LayerStage, clamp: CLAMP | None, biases: list[Load], others: list[Load], *,
+    narrows: bool,
+) -> str:  # fmt: skip
     """Return why a layer cannot do it as well; ``narrows``: and round results to bf16."""
     if layer.scales or layer.problem.dtype not in ("f32", NARROWED):
         return "its results are rounded before"
@@ -313,8 +335,10 @@ def _cannot(layer: LayerStage, clamp: CLAMP | None, others: list[Load], *, narro
         return "it sums f32, and what is added would be rounded before"
     if layer.y.step or layer.y.start or (layer.stack and (clamp or not narrows)):
         return "it writes part of the tensor"
-    if others and (layer.residual or layer.clamp):
-        return "it adds or clamps something already"
+    if (others and layer.residual) or (biases and layer.bias):
+        return "it adds something already"
+    if (others or biases) and layer.clamp:
+        return "it clamps already"
     if clamp and layer.clamp:
         return "it clamps already"
     return ""

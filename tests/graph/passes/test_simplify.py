@@ -81,6 +81,29 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]] 
         [node("Flatten", "x", "a"), node("Gemm", "a w b", "g", alpha=2.0), node("Add", "g b", "y")],
         {"w": reals(196, 5), "b": reals(5)}, ["reshape", "gemm", AFFINE],
     ),
+    "a scale of queries": (
+        [node("MatMul", "x w", "a"), node("Add", "b a", "c"), node("Reshape", "c shape", "d"),
+         node("Transpose", "d", "e", perm=[2, 0, 1]), node("Mul", "e f", "y")],
+        {"w": reals(7, 6), "b": reals(6), "shape": np.array([4, 7, 6]),
+         "f": np.array(0.3, np.float32)}, ["matmul", "add", "reshape", "transpose"],
+    ),
+    "a scale of scores": (
+        [node("MatMul", "x w", "q"), node("MatMul", "x v", "k"),
+         node("Transpose", "k", "t", perm=[0, 1, 3, 2]), node("MatMul", "q t", "s"),
+         node("Div", "s f", "y")],
+        {"w": reals(7, 6), "v": reals(7, 6, seed=1), "f": np.array(3, np.float32)},
+        ["matmul", "matmul", "transpose", "matmul"],
+    ),
+    "a scale of fewer scores": (
+        [node("MatMul", "x w", "q"), node("Transpose", "q", "t", perm=[0, 1, 3, 2]),
+         node("MatMul", "q t", "s"), node("Mul", "s f", "y")],
+        {"w": reals(7, 8), "f": np.array(0.5, np.float32)},
+        ["matmul", "transpose", "matmul", AFFINE],
+    ),
+    "a scale of what others read": (
+        [node("MatMul", "x w", "a"), node("Mul", "a f", "b"), node("Add", "a b", "y")],
+        {"w": reals(7, 6), "f": np.array(0.5, np.float32)}, ["matmul", AFFINE, "add"],
+    ),
     "copies": (
         [node("Identity", "x", "a"), node("Dropout", "a", "b mask"), node("Relu", "b", "c"),
          node("Dropout", "c", "y")],

@@ -1,0 +1,87 @@
+"""The pass that puts a scale into the constant weights of what is scaled in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from polysci.graph.graph import AFFINE, Graph, Node, rebuild
+from polysci.graph.passes.affine_pairs import parts_of
+from polysci.graph.passes.folded_weights import is_plain
+from polysci.numerics.arrays import Array
+
+
+def scale_products(graph: Graph) -> Graph:
+    """Multiply weights by the number that scales results, behind moves, sums and products of these.
+
+    An attention then scales neither queries nor scores, but the weights that project the queries.
+    """
+    while scaled := _scale_one(graph):
+        graph = scaled
+    return graph
+
+
+def _scale_one(graph: Graph) -> Graph | None:
+    """Return the graph without the first AFFINE that is a number by which weights can be scaled."""
+    makers, readers = graph.makers(), graph.readers()
+    for node in graph.nodes:
+        if node.op != AFFINE or node.inputs[0] not in makers:
+            continue
+        (scale, *others), shift = (part.reshape(-1) for part in parts_of(graph, node))
+        if any(shift) or any(other != scale for other in others):
+            continue
+        scaling = _Scaling(graph, makers, readers, float(scale))
+        if scaling.scale(node.inputs[0]):
+            maker = makers[node.inputs[0]]
+            changed = scaling.nodes.get(maker.outputs[0], maker)
+            scaling.nodes[maker.outputs[0]] = replace(changed, outputs=node.outputs)
+            nodes = (scaling.nodes.get(it.outputs[0], it) for it in graph.nodes if it is not node)
+            return rebuild(graph, nodes, scaling.constants)
+    return None
+
+
+@dataclass(slots=True)
+class _Scaling:
+    """The nodes, by what they made, and the constants of a graph where a tensor is scaled."""
+
+    graph: Graph
+    makers: Mapping[str, Node]
+    readers: Mapping[str, list[Node]]
+    factor: float
+    nodes: dict[str, Node] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def scale(self, name: str) -> bool:
+        """Scale a tensor; return whether one reader and constant weights permit that."""
+        node, graph = self.makers.get(name), self.graph
+        outputs = {tensor.name for tensor in graph.outputs}
+        if node is None or name in outputs or len(self.readers[name]) > 1:
+            return False
+        constants = [at for at, part in enumerate(node.inputs) if part in graph.constants]
+        match node.op:
+            case "reshape" | "transpose":
+                return self.scale(node.inputs[0])
+            case "add" if len(constants) == 1:
+                return self.scale_constants(node, constants) and self.scale(
+                    node.inputs[1 - constants[0]]
+                )
+            case "matmul" if constants:
+                return self.scale_constants(node, constants[:1])
+            case "matmul" if node.inputs[0] != node.inputs[1]:
+                first = graph.tensors[node.inputs[0]]
+                return first.size <= graph.tensors[name].size and self.scale(first.name)
+            case "gemm" if is_plain(node) and constants == [*range(1, len(node.inputs))]:
+                return self.scale_constants(node, constants)
+        return False
+
+    def scale_constants(self, node: Node, places: list[int]) -> bool:
+        """Multiply inputs of a node that are constants."""
+        inputs = [*node.inputs]
+        for at in places:
+            value = self.graph.constants[inputs[at]]
+            inputs[at] = self.graph.part_name(node, f"scaled{at}")
+            self.constants[inputs[at]] = (value * np.float64(self.factor)).astype(np.float32)
+        self.nodes[node.outputs[0]] = replace(node, inputs=tuple(inputs))
+        return True
