@@ -52,7 +52,7 @@ def _replace(graph: Graph, makers: dict[str, Node], growing: GraphBuilder, node:
 
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float]:
-    """Return what a node multiplies by a known number, and that; NaN where it does something else."""
+    """Return what a node multiplies by a known number, and the number; else infinity."""
     sides: Sequence[tuple[int, int]] = ((0, 1), (1, 0))[: {"mul": 2, "div": 1}.get(node.op, 0)]
     for at, other in sides:
         value = graph.constant_value(node.inputs[other])

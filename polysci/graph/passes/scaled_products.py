@@ -12,27 +12,35 @@ from polysci.graph.passes.affine_pairs import parts_of
 from polysci.graph.passes.folded_weights import is_plain
 from polysci.numerics.arrays import Array
 
+MOVES = ("reshape", "transpose")
+
 
 def scale_products(graph: Graph) -> Graph:
     """Multiply weights by the number that scales results, behind moves, sums and products of these.
 
     An attention then scales neither queries nor scores, but the weights that project the queries.
     """
-    while scaled := _scale_one(graph):
+    while scaled := _scale_one(graph) or _delay_one(graph):
         graph = scaled
     return graph
+
+
+def scale_of(graph: Graph, node: Node | None) -> float | None:
+    """Return the number by which an AFFINE multiplies; None of any other node."""
+    if node is None or node.op != AFFINE:
+        return None
+    (scale, *others), shift = (part.reshape(-1) for part in parts_of(graph, node))
+    return None if any(shift) or any(other != scale for other in others) else float(scale)
 
 
 def _scale_one(graph: Graph) -> Graph | None:
     """Return the graph without the first AFFINE that is a number by which weights can be scaled."""
     makers, readers = graph.makers(), graph.readers()
     for node in graph.nodes:
-        if node.op != AFFINE or node.inputs[0] not in makers:
+        factor = scale_of(graph, node)
+        if factor is None or node.inputs[0] not in makers:
             continue
-        (scale, *others), shift = (part.reshape(-1) for part in parts_of(graph, node))
-        if any(shift) or any(other != scale for other in others):
-            continue
-        scaling = _Scaling(graph, makers, readers, float(scale))
+        scaling = _Scaling(graph, makers, readers, factor)
         if scaling.scale(node.inputs[0]):
             maker = makers[node.inputs[0]]
             changed = scaling.nodes.get(maker.outputs[0], maker)
@@ -40,6 +48,47 @@ def _scale_one(graph: Graph) -> Graph | None:
             nodes = (scaling.nodes.get(it.outputs[0], it) for it in graph.nodes if it is not node)
             return rebuild(graph, nodes, scaling.constants)
     return None
+
+
+def _delay_one(graph: Graph) -> Graph | None:
+    """Return the graph with the first scale of a factor behind the product, where that is less."""
+    makers, readers = graph.makers(), graph.readers()
+    kept = {tensor.name for tensor in graph.outputs}
+    for node in graph.nodes:
+        for name in node.inputs if node.op == "matmul" and node.inputs[0] != node.inputs[1] else ():
+            maker = makers.get(name)
+            while maker and len(readers[name]) == 1 and name not in kept and maker.op in MOVES:
+                name = maker.inputs[0]
+                maker = makers.get(name)
+            more = graph.tensors[name].size > graph.tensors[node.outputs[0]].size
+            free = len(readers[name]) == 1 and name not in kept
+            if maker is None or scale_of(graph, maker) is None or not more or not free:
+                continue
+            return _delay(graph, node, maker)
+    return None
+
+
+def _delay(graph: Graph, product: Node, affine: Node) -> Graph:
+    """Return the graph with an AFFINE behind a product, and not before it."""
+    whole, name = product.outputs[0], graph.part_name(product, "unscaled")
+    rank = len(graph.tensors[whole].shape)
+    count = graph.tensors[whole].shape[1] if rank > 1 else 1
+    parts = [graph.constants[part].reshape(-1)[:1] for part in affine.inputs[1:]]
+    names = [graph.part_name(product, part) for part in ("scale", "shift")]
+    constants = {own: np.repeat(part, count) for own, part in zip(names, parts, strict=True)}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        if node is affine:
+            continue
+        inputs = [affine.inputs[0] if it == affine.outputs[0] else it for it in node.inputs]
+        node = replace(node, inputs=tuple(inputs))
+        if whole not in node.outputs:
+            nodes.append(node)
+            continue
+        nodes.append(replace(node, outputs=(name,)))
+        nodes.append(replace(affine, inputs=(name, *names), outputs=(whole,)))
+    tensors = {**graph.tensors, name: replace(graph.tensors[whole], name=name)}
+    return rebuild(replace(graph, tensors=tensors), nodes, constants)
 
 
 @dataclass(slots=True)
@@ -61,8 +110,10 @@ class _Scaling:
             return False
         constants = [at for at, part in enumerate(node.inputs) if part in graph.constants]
         match node.op:
-            case "reshape" | "transpose":
+            case op if op in MOVES:
                 return self.scale(node.inputs[0])
+            case "affine":
+                return self.scale_constants(node, [1, 2])
             case "add" if len(constants) == 1:
                 return self.scale_constants(node, constants) and self.scale(
                     node.inputs[1 - constants[0]]
@@ -82,6 +133,6 @@ class _Scaling:
         for at in places:
             value = self.graph.constants[inputs[at]]
             inputs[at] = self.graph.part_name(node, f"scaled{at}")
-            self.constants[inputs[at]] = (value * np.float64(self.factor)).astype(np.float32)
+            self.constants[inputs[at]] = (value * np.float64(self.factor)).astype(value.dtype)
         self.nodes[node.outputs[0]] = replace(node, inputs=tuple(inputs))
         return True

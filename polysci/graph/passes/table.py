@@ -12,6 +12,7 @@ from polysci.graph.passes.affine_pairs import merge_affine_pairs
 from polysci.graph.passes.copies import without_copies
 from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
+from polysci.graph.passes.grouped_heads import group_heads
 from polysci.graph.passes.idle_quantisations import remove_idle_quantisations
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
@@ -40,6 +41,8 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
           fold_weights),
     plain("scaled products", "weights are scaled, and not what is computed of their products",
           scale_products),
+    plain("grouped heads", "rows that share an expanded matrix are multiplied together",
+          group_heads),
 )  # fmt: skip
 
 
