@@ -36,15 +36,20 @@ PS_INLINE float ps_f_fused(float x, float y, float z)
 PS_INLINE float ps_f_abs(float x) { return __builtin_fabsf(x); }
 PS_INLINE float ps_f_sqrt(float x) { return __builtin_sqrtf(x); }
 
-/* NaN where either is one, as maximum and minimum of NumPy. */
+/* NaN where either is one, as maximum and minimum of NumPy.  A number that the compiler knows is none:
+ * one comparison is left, and GCC's loops of quantisation take two fifths of the time. */
 PS_INLINE float ps_f_max(float x, float y)
 {
     const float most = x > y ? x : y; /* y where either is a NaN */
+    if (__builtin_constant_p(y) && y == y)
+        return !(x <= y) ? x : y;
     return x == x ? most : x;
 }
 PS_INLINE float ps_f_min(float x, float y)
 {
     const float least = x < y ? x : y;
+    if (__builtin_constant_p(y) && y == y)
+        return !(x >= y) ? x : y;
     return x == x ? least : x;
 }
 

@@ -33,8 +33,9 @@ typedef long ps_place;
 #define PS_SMALL static __device__ __forceinline__ __attribute__((unused))
 #define PS_INLINE PS_SMALL
 #define PS_CALL(activation, x, vecs) ((void)0)
-/* No compiler of a device takes hints of this kind. */
+/* No compiler of a device takes hints of this kind, or tells what it knows. */
 #define __builtin_prefetch(...) ((void)0)
+#define __builtin_constant_p(x) 0
 #define __builtin_memcpy memcpy
 #define __builtin_fabsf fabsf
 #define __builtin_fabs fabs

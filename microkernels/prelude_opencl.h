@@ -31,8 +31,9 @@ typedef long ps_place; /* in y, kept by a work-item */
 #define PS_SMALL static inline __attribute__((always_inline, unused))
 /* A function may exist once for the device's memory and once for a work-item's own. */
 #define PS_INLINE static inline __attribute__((always_inline, unused, overloadable))
-/* No compiler of a device takes hints of this kind. */
+/* No compiler of a device takes hints of this kind, or tells what it knows. */
 #define __builtin_prefetch(...) ((void)0)
+#define __builtin_constant_p(x) 0
 #define __builtin_fabsf fabs
 #define __builtin_sqrtf sqrt
 #define __builtin_rintf rint
