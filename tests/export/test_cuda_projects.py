@@ -13,8 +13,6 @@ import pytest
 import polysci
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c, export_python
-from polysci.export.device_host import layer_files
-from polysci.export.layers import project as project_of
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import stream_of
@@ -34,10 +32,11 @@ SKIPPED = 77, "skipped: there is no CUDA device\n"
 
 @pytest.fixture(scope="module")
 def layers() -> list[ExportedLayer]:
-    """Two layers of tiles of groups, the first one twice, and one of a work-item a tile."""
+    """A layer of tiles of groups, twice, one of a work-item a tile, and one of 8 bits."""
     (target,) = backend_named("cuda:sm_80").targets()
     texts = ("mb1ic6ih9oc20oh9kh3ph1", "mb1ic6ih9oc20oh9kh3ph1", "g8mb1ic8ih10oc8oh8kh3")
     problems = [parse_problem(text, "nhwc") for text in texts]
+    problems.append(parse_problem("mb1ic16ih5oc20oh5kh3ph1", "nhwc", "u8:s8:s8"))
     results = [polysci.optimize(it, "estimate", target=target) for it in problems]
     assert "@bx" in str(results[0].schedule)
     return [ExportedLayer(it.problem, it.schedule, backend=it.backend) for it in results]
@@ -68,7 +67,7 @@ def run_with(program: Path, **more: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_layers_pass_their_own_test(project: Path, cc: str) -> None:
-    assert run_with(selftest(project, cc)) == (0, "6 passed, 0 failed\n")
+    assert run_with(selftest(project, cc)) == (0, "8 passed, 0 failed\n")
 
 
 def test_without_a_device_the_test_says_so(project: Path) -> None:
@@ -82,7 +81,7 @@ def test_without_a_device_the_test_says_so(project: Path) -> None:
 def test_newer_devices_take_machine_code_or_ptx(project: Path, capability: str) -> None:
     """Code of sm_80 runs on sm_86; for sm_90 the driver compiles the text."""
     program = selftest(project)
-    assert run_with(program, CUDA_CAPABILITY=capability) == (0, "6 passed, 0 failed\n")
+    assert run_with(program, CUDA_CAPABILITY=capability) == (0, "8 passed, 0 failed\n")
 
 
 def test_code_that_the_driver_refuses_is_told(project: Path) -> None:
@@ -156,9 +155,9 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     nameless = ExportedLayer(layers[0].problem, layers[0].schedule)
     with pytest.raises(SpecError, match="layers of CUDA need backend='cuda:sm_80'"):
         export_c([nameless], tmp_path / "nameless")
-    whole = project_of(layers, "net")
-    with pytest.raises(UnsupportedError, match="layers of a device share their types, got cuda4"):
-        layer_files(replace(whole, units=whole.units * 2), {})
+    other = replace(layers[1], backend="cuda:sm_90")
+    with pytest.raises(UnsupportedError, match="one device a project, got cuda:sm_80, cuda:sm_90"):
+        export_c([layers[0], other], tmp_path / "two")
     with pytest.raises(UnsupportedError, match="is of a device; C is exported"):
         export_python(layers, tmp_path / "python")
     assert not any(tmp_path.iterdir())
