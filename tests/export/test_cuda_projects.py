@@ -18,7 +18,12 @@ from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import stream_of
 from tests.support.command import polysci as command
 from tests.support.cuda_driver import calls, note_project, variables, with_driver
-from tests.support.device_cases import integers, long_steps, two_layers
+from tests.support.device_cases import (
+    integers,
+    long_steps,
+    quantised_convolutions,
+    two_layers,
+)
 from tests.support.exported import WARNINGS, all_passed, run
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
@@ -226,6 +231,19 @@ def test_loops_of_launches_are_one_graph(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     note_project(out / "net")
     assert "for (int64_t step = 0; step < 4; step += 1) {" in (out / "net.c").read_text()
+    make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
+    assert make.returncode == 0, make.stderr
+    status, said = run_with(out / "selftest")
+    assert status == 0 and all_passed(said, 12), said
+
+
+@pytest.mark.exhaustive
+def test_networks_of_8_bits_pass_their_own_test(tmp_path: Path) -> None:
+    (tmp_path / "bytes.onnx").write_bytes(quantised_convolutions().SerializeToString())
+    out, words = tmp_path / "net", ("--device", "cuda:sm_80", "--name", "net", "-o")
+    ran = command("compile", tmp_path / "bytes.onnx", *words, out)
+    assert ran.returncode == 0, ran.stderr
+    note_project(out / "net")
     make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
     assert make.returncode == 0, make.stderr
     status, said = run_with(out / "selftest")

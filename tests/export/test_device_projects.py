@@ -24,6 +24,7 @@ from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
+from tests.support.device_cases import quantised_convolutions
 from tests.support.exported import WARNINGS, all_passed, run, run_usage
 from tests.support.networks import read
 from tests.support.onnxmodels import reals
@@ -350,3 +351,17 @@ def test_layers_of_several_types_share_a_text(target: Target, tmp_path: Path, is
     (tmp_path / "net" / "net.c").write_text(wrong)
     done = run(selftest(tmp_path / "net", "-O1"), cwd=tmp_path / "net")
     assert done.returncode == 1 and "FAILED layer_1 (bias, residual, clamp): y[" in done.stdout
+
+
+@pytest.mark.exhaustive
+def test_networks_of_8_bits_pass_their_own_test(target: Target, tmp_path: Path) -> None:
+    """Scales of results lie in the memory of literals, beside the bounds of floats."""
+    options = CompileOptions("estimate", target=target, name="net")
+    write_project(compile_network(quantised_convolutions(), options), tmp_path / "net")
+    text = (tmp_path / "net" / "net.c").read_text()
+    assert "{.whole = 117}" in text
+    done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=tmp_path / "net")
+    assert done.returncode == 0 and all_passed(done.stdout, 12), done.stdout
+    (tmp_path / "net" / "net.c").write_text(text.replace("{.whole = 117}", "{.whole = 17}"))
+    done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=tmp_path / "net")
+    assert done.returncode and "FAILED results differ from the reference" in done.stdout
