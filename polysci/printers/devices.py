@@ -33,6 +33,7 @@ from polysci.loop_ir.nodes import (
     map_statements,
     names_in,
 )
+from polysci.numerics.scalar_functions import REAL
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
@@ -157,7 +158,8 @@ def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModul
         literals.extend(_words_of(operand, tables))
         kept.update(names_in(operand) & tables.keys())
         place = Address(Member("m", "literals", pointed=True), as_index(at))
-        return Address(place, dtype=operand.dtype, const=True)
+        # A record has a name for each choice of headers: the callee's.
+        return Address(place, dtype=REAL if operand.dtype == REAL else "opaque", const=True)
 
     def change(statement: LoopStatement) -> LoopStatement:
         if isinstance(statement, Invoke):

@@ -57,7 +57,7 @@ def test_networks_compute_what_c_does(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(32))
 def test_random_networks_compute_what_c_does(seed: int, place: tuple[str, str]) -> None:
     made = random_model(seed, quantised=True)
     inputs = given(read(made))
