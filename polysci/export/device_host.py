@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from polysci.errors import UnsupportedError
 from polysci.export.files import MARK, fill_template
 from polysci.export.layers import Entry, Project
 from polysci.loop_ir.interface import Function, function
@@ -116,17 +115,8 @@ _KERNEL_FILES: Final = {"opencl": _opencl_files, "cuda": _cuda_files}
 
 
 def layer_files(whole: Project, values: Mapping[str, str]) -> dict[str, str]:
-    """Return header, host and kernels of layers.
-
-    Raises UnsupportedError for several types, and for those of 8 bits.
-    """
-    name, (unit, *others) = whole.name, whole.units
-    if others:
-        types = " and ".join(part.key for part in whole.units)
-        raise UnsupportedError(f"export: layers of a device share their types, got {types}")
-    if whole.entries[0].precision.integer:
-        own = whole.entries[0].precision
-        raise UnsupportedError(f"export: projects of a device have no layers of {own}")
+    """Return header, host and kernels of layers."""
+    name, (unit,) = whole.name, whole.units
     files, values = host_texts(assemble(unit.sources), whole.backend, {**values, "NETWORK": ""})
     rows = [_layer_row(whole, entry) for entry in whole.entries]
     layers = fill_template("device_layers.c", values, {"LAYERS": rows}).rstrip()
@@ -140,16 +130,21 @@ def layer_files(whole: Project, values: Mapping[str, str]) -> dict[str, str]:
 
 def _layer_row(whole: Project, entry: Entry) -> dict[str, str]:
     """Return what the host says of a layer."""
-    row = {"LAYER": entry.symbol, "CODE": entry.code, "BIAS_SIZE": str(_bias_bytes(entry))}
-    for key, role in (("PACK", "pack_weights"), ("RUN", "run")):
-        (declared,) = [it for it in layer_functions(whole, entry) if it.role == role]
-        row[f"{key}_PARAMETERS"] = parameter_lines(map(parameter, declared.parameters))
-    return row
-
-
-def _bias_bytes(entry: Entry) -> int:
-    problem = entry.layer.problem
-    return entry.precision.sum.bytes * problem.y_shape[problem.bias_axis]
+    types, problem = entry.precision, entry.layer.problem
+    channels = problem.y_shape[problem.bias_axis]
+    declared = {row.role: row for row in layer_functions(whole, entry)}
+    launch = launch_function(function("run", types), whole.name)
+    parameters = {
+        "PACK": declared["pack_weights"], "RUN": declared["run"], "LAUNCH": launch,
+    }  # fmt: skip
+    copied = f"\n    own.to = copy_scales(device, to, {channels});"
+    return {
+        "LAYER": entry.symbol, "CODE": entry.code, "BIAS_SIZE": str(types.sum.bytes * channels),
+        "ZERO": ", x_zero" * types.integer, "TO": " to," * types.scaled,
+        "OWN_TO": " own.to," * types.scaled, "COPY_TO": copied * types.scaled,
+        **{f"{key}_PARAMETERS": parameter_lines(map(parameter, row.parameters))
+           for key, row in parameters.items()},
+    }  # fmt: skip
 
 
 def layer_functions(whole: Project, entry: Entry) -> tuple[Function, ...]:
@@ -187,7 +182,7 @@ def network_files(code: Code, backend: str, *, flush: bool) -> dict[str, str]:
         "SIZES": size_constants([RunEntry(name, arguments)], name, sizes),
         "INPUT_COUNT": str(max(1, len(inputs))),
         "OUTPUT_COUNT": str(max(1, len(outputs))),
-        "LITERALS": "".join(f"{text(Constant(it))}, " for it in memory.literals),
+        "LITERALS": parameter_lines([*map(_literal, memory.literals), "{0}"]),
         "CALL": launch_call(f"{name}_run", [*own, *places]),
         "SOURCE": weights_source(code.values),
         "NETWORK": "yes",
@@ -210,6 +205,11 @@ def network_files(code: Code, backend: str, *, flush: bool) -> dict[str, str]:
 def _argument_row(kind: str, at: int, argument: RunArgument) -> dict[str, str]:
     word = argument.word
     return {"AT": str(at), "PLACE": f"{kind}[{at}]", "ARGUMENT": word, "WORD": word.upper()}
+
+
+def _literal(number: float) -> str:
+    """Return a number of 32 bits as C has it in memory."""
+    return f"{{.whole = {number}}}" if isinstance(number, int) else f"{{{text(Constant(number))}}}"
 
 
 def _bytes(argument: RunArgument) -> int:

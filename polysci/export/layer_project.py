@@ -18,7 +18,14 @@ from polysci.export.device_host import (
     layer_functions,
 )
 from polysci.export.files import LAYER_PROJECT, fill_template, title
-from polysci.export.layers import Entry, Project, ProjectFile, TunedProblem, project
+from polysci.export.layers import (
+    Entry,
+    Project,
+    ProjectFile,
+    TunedProblem,
+    file_key,
+    project,
+)
 from polysci.loop_ir.interface import Function, Role, function
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
@@ -389,7 +396,7 @@ def _code_rows(whole: Project, choice: bool) -> list[str]:
     rows: list[str] = []
     for at, entry in enumerate(whole.entries):
         if len(entry.sources) == 1:
-            rows.append(_code(at, numbers[entry.sources[0].key], "0", entry, entry.symbol))
+            rows.append(_code(at, numbers[file_key(entry.sources[0])], "0", entry, entry.symbol))
             continue
         rows.append(_code(at, 0, f"{entry.symbol}_isa", entry, entry.symbol))
         if entry.symbol == entry.code:

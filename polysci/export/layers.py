@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """Sources that go into one C file, those of one ``Source.key``."""
+    """Sources that go into one file, those of one ``file_key``."""
 
     key: str
     sources: tuple[Source, ...]
@@ -199,17 +199,17 @@ def check_languages(layers: Sequence[TunedProblem], *, alone: bool = False) -> N
 
     ``alone``: code of any device.
     """
-    kernels = {find(layer.schedule.kernel).isa: layer.schedule.kernel for layer in layers}
-    for name, kernel in kernels.items():
-        isa = isa_of(name)
-        if isa.language == "c":
+    names = [layer.schedule.kernel for layer in layers]
+    kernels = {isa_of(find(name).isa).language: name for name in names}
+    for language, kernel in kernels.items():
+        if language == "c":
             continue
-        if alone or isa.language not in DIALECTS:
+        if alone or language not in DIALECTS:
             raise UnsupportedError(f"export: {kernel} is of a device; C is exported")
-        if len(kernels) > 1:
-            raise UnsupportedError(
-                f"export: one device a project, got {', '.join(kernels.values())}"
-            )
+        backends = dict.fromkeys(layer.backend for layer in layers)
+        for several in (kernels.values(), backends):
+            if len(several) > 1:
+                raise UnsupportedError(f"export: one device a project, got {', '.join(several)}")
 
 
 def _entries(layers: Sequence[ExportedLayer], name: str, keys: Sequence[str]) -> list[Entry]:
@@ -248,10 +248,16 @@ def _emit_units(layer: ExportedLayer, plans: Sequence[Schedule], symbol: str) ->
     return tuple(sources.values())
 
 
+def file_key(source: Source) -> str:
+    """Return the word of the file that holds a source: one holds all kernels of a device."""
+    language = isa_of(source.isa).language
+    return source.key if language == "c" else language
+
+
 def _units(entries: Iterable[Entry]) -> tuple[ProjectFile, ...]:
     """Return all sources by unit, in the order in which units and sources first appear."""
     units: dict[str, dict[str, Source]] = {}
     for entry in entries:
         for source in entry.sources:
-            units.setdefault(source.key, {})[source.symbol] = source
+            units.setdefault(file_key(source), {})[source.symbol] = source
     return tuple(ProjectFile(key, tuple(sources.values())) for key, sources in units.items())

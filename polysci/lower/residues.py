@@ -423,9 +423,8 @@ def _parts(plan: ResiduePlan, options: EmitOptions, strides: Strides) -> list[_P
     parts, packed, workspace = list[_Part](), 0, 0
     inside = Team.OWN if plan.shared else options.team
     for number, (residue, schedule) in enumerate(zip(plan.classes, plan.schedules, strict=True)):
-        own = replace(
-            options, symbol=f"{options.symbol}_residue{number}", team=inside, by_rows=plan.shared
-        )
+        symbol = f"{options.symbol}_residue{number}"
+        own = replace(options, symbol=symbol, strides={}, team=inside, by_rows=plan.shared)
         threads = 1 if plan.shared else plan.threads
         source = _lower_part(residue, strides, schedule, threads, own)
         parts.append(_Part(source, residue.start(strides), packed, workspace))

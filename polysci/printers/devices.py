@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from polysci.errors import UnsupportedError
-from polysci.loop_ir.index import as_index
+from polysci.loop_ir.index import Linear, as_index
 from polysci.loop_ir.kernels import split
 from polysci.loop_ir.microkernels import Unit
 from polysci.loop_ir.nodes import (
@@ -16,6 +16,7 @@ from polysci.loop_ir.nodes import (
     Block,
     Buffer,
     Constant,
+    Declare,
     Fields,
     Invoke,
     Let,
@@ -25,11 +26,14 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
+    Table,
     Team,
     Value,
     block,
     map_statements,
+    names_in,
 )
+from polysci.numerics.scalar_functions import REAL
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
@@ -41,6 +45,7 @@ from polysci.printers.variants import Variants
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet
 
+_Types = tuple[int, str, str, str, bool]
 _MEMORY: Final = """\
 typedef struct {{
     char *arena;
@@ -57,13 +62,17 @@ def dialect_for(isa: str) -> Dialect:
 
 
 def print_file(
-    title: str, header_set: HeaderSet, beside: Sequence[str], module: LoopModule,
+    title: str, units: Sequence[HeaderSet], beside: Sequence[str], module: LoopModule,
     entries: Sequence[str],
 ) -> str:  # fmt: skip
-    """Return a device's code: the launches of ``entries`` in line 1, its title, its kernels."""
+    """Return a device's code: the launches of ``entries`` in line 1, its title, its kernels.
+
+    ``units`` are the headers that its code needs.
+    """
     kernels, launched = split(module, entries)
-    text = dialect_for(header_set.isa).translate(CPrinter(Team.GROUP).module(kernels))
-    code = arrange(device_headers(header_set, beside), text)
+    choices = _Choices.of(units, beside)
+    text = "\n".join(choices.text(replace(kernels, parts=(part,))) for part in kernels.parts)
+    code = arrange(choices.variants.headers, text)
     return f"{print_launches(launched)}\n/* {title} */\n{code}"
 
 
@@ -76,10 +85,7 @@ def print_network(
     ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs,
     first those of stages. Raises UnsupportedError for types without kernels.
     """
-    dialect, functions = dialect_for(units[0].isa), [*FUNCTION_HEADERS, *beside]
-    best_last = sorted(units, key=lambda unit: len(isa_of(unit.isa).chain))
-    choices = {_types_of(unit): unit for unit in best_last}
-    variants = Variants.of({it: device_headers(it, functions) for it in choices.values()})
+    choices = _Choices.of(units, [*FUNCTION_HEADERS, *beside])
     module, memory = _keep_literals(module, memory)
     stages = module.functions[f"{name}_stages"]
     run = _run_function(name, stages.body, memory)
@@ -91,39 +97,69 @@ def print_network(
         for part in sorted(kernels.parts, key=lambda part: isinstance(part, LoopFunction))
     )  # fmt: skip
     record = _MEMORY.format(inputs=max(1, memory.inputs), outputs=max(1, memory.outputs))
-    needed = [*variants.headers, *map(dialect.translate, (RINGS, record))]
-    printer, prototypes, texts = CPrinter(Team.GROUP), list[str](), list[str]()
-    for part in parts:
-        own = isinstance(part, LoopFunction) and part.unit
-        unit = choices[_types_of(own) if own else _types_of(units[0])]
-        text = dialect.translate(printer.module(replace(kernels, parts=(part,))))
-        texts.append(variants.rename(text, unit))
-        if isinstance(part, LoopFunction) and (line := head(part)).startswith("static"):
-            prototypes.append(variants.rename(dialect.translate(f"{line};\n"), unit))
+    needed = [*choices.variants.headers, *map(choices.dialect.translate, (RINGS, record))]
+    heads = (choices.head(part) for part in parts if isinstance(part, LoopFunction))
+    prototypes = [f"{line};\n" for line in heads if line.startswith("static")]
+    texts = (choices.text(replace(kernels, parts=(part,))) for part in parts)
     code = arrange(needed, "".join([*prototypes, "\n".join(texts)]))
     return f"{print_launches(launched)}\n{print_memory(memory)}\n{code}"
 
 
-def _types_of(unit: HeaderSet | Unit) -> tuple[int, str, str, str, bool]:
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """Headers for several choices of element types; code of no choice has those of ``first``."""
+
+    dialect: Dialect
+    first: HeaderSet
+    units: Mapping[_Types, HeaderSet]
+    variants: Variants
+
+    @classmethod
+    def of(cls, units: Sequence[HeaderSet], beside: Sequence[str]) -> _Choices:
+        """Take headers, those ``beside`` them for all; of those of the same types the best."""
+        best_last = sorted(units, key=lambda unit: len(isa_of(unit.isa).chain))
+        own = {_types_of(unit): unit for unit in best_last}
+        variants = Variants.of({unit: device_headers(unit, beside) for unit in own.values()})
+        return cls(dialect_for(units[0].isa), own[_types_of(units[0])], own, variants)
+
+    def text(self, module: LoopModule) -> str:
+        """Return a module of one part as text, by the names that its headers have."""
+        (part,) = module.parts
+        return self._rename(CPrinter(Team.GROUP).module(module), part)
+
+    def head(self, function: LoopFunction) -> str:
+        """Return the head of a function."""
+        return self._rename(head(function), function)
+
+    def _rename(self, text: str, part: LoopFunction | Table | Let | Declare) -> str:
+        own = part.unit if isinstance(part, LoopFunction) else None
+        unit = self.units[_types_of(own)] if own else self.first
+        return self.variants.rename(self.dialect.translate(text), unit)
+
+
+def _types_of(unit: HeaderSet | Unit) -> _Types:
     """Return what tells the code of a choice of headers from that of others."""
     lanes = unit.lanes if isinstance(unit, Unit) else isa_of(unit.isa).lanes_f32
     return lanes, unit.compute, unit.x, unit.y, unit.packed_copy
 
 
 def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModule, NetworkMemory]:
-    """Return functions whose calls take arrays of numbers from the memory of literals."""
-    literals = list[float]()
+    """Return functions whose calls take numbers and scales from the memory of literals.
+
+    Tables of scales are left out: they are there.
+    """
+    literals, kept = list[float | int](), set[str]()
+    tables = {part.name: part for part in module.parts if isinstance(part, Table)}
 
     def keep(operand: Value) -> Value:
         if not (isinstance(operand, Fields) and operand.array):
             return operand
         at = 4 * len(literals)
-        for _, part in operand.members:
-            if not isinstance(part, Constant):
-                raise UnsupportedError(f"no kernel takes {operand}")
-            literals.append(part.value)
+        literals.extend(_words_of(operand, tables))
+        kept.update(names_in(operand) & tables.keys())
         place = Address(Member("m", "literals", pointed=True), as_index(at))
-        return Address(place, dtype="float32", const=True)
+        # A record has a name for each choice of headers: the callee's.
+        return Address(place, dtype=REAL if operand.dtype == REAL else "opaque", const=True)
 
     def change(statement: LoopStatement) -> LoopStatement:
         if isinstance(statement, Invoke):
@@ -137,7 +173,29 @@ def _keep_literals(module: LoopModule, memory: NetworkMemory) -> tuple[LoopModul
         if isinstance(part, LoopFunction) else part
         for part in module.parts
     ]  # fmt: skip
+    parts = [part for part in parts if not (isinstance(part, Table) and part.name in kept)]
     return replace(module, parts=tuple(parts)), replace(memory, literals=tuple(literals))
+
+
+def _words_of(array: Fields, tables: Mapping[str, Table]) -> Iterator[float | int]:
+    """Yield the numbers of 32 bits of an array; of a record those of its table behind the others.
+
+    So is ``polysci_scales`` of devices. Raises UnsupportedError for what is no number.
+    """
+    behind = list[float | int]()
+    for _, part in array.members:
+        match part:
+            case Constant(value):
+                yield float(value)
+            case Fields(members):
+                yield from _words_of(Fields(members), tables)
+            case Named(name) if name in tables:
+                behind += tables[name].values
+            case Linear(terms=(), constant=number):
+                yield number
+            case _:
+                raise UnsupportedError(f"no kernel takes {array}")
+    yield from behind
 
 
 def _run_function(name: str, stages: Block, memory: NetworkMemory) -> LoopFunction:

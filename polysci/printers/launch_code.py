@@ -14,16 +14,18 @@ from polysci.text.templates import Rows
 _WIDTH = 98
 _JOINED = "\xa0"  # a space at which no line is broken
 _ON_DEVICE = ("packed", "workspace")
+NUMBERS = ("x_zero",)  # the parameters of layers that are no memory
 
 
 def launching(function: LaunchedFunction, device: str) -> str:
     """Return the C function ``launch_NAME`` that enqueues the kernels of a call.
 
-    It takes a pointer to ``device`` and the memory of every argument. Marks are left out: who runs
-    it notes no times.
+    It takes a pointer to ``device``, numbers and the memory of every other argument. Marks are left
+    out: who runs it notes no times.
     """
     used = {word for step in _all_launches(function.steps) for word in step.arguments}
-    words = "".join(f", buffer {word}" for word in function.parameters)
+    kinds = {word: "int64_t" if word in NUMBERS else "buffer" for word in function.parameters}
+    words = "".join(f", {kind} {word}" for word, kind in kinds.items())
     head = f"static void launch_{function.name}({device} *device{words})"
     lines = [*_wrapped(head, 0), "{"]
     lines += [f"    (void){word};" for word in function.parameters if word not in used]

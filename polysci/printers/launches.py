@@ -19,8 +19,9 @@ class NetworkMemory:
     """The memory of a network on a device, in bytes, and what fills it.
 
     ``constants`` are the places and sizes of arrays that stages read as they are; ``packed_by``
-    names a function for each of the arrays behind them, which packs it. ``literals`` are numbers
-    that calls of layers take from memory. ``apart``: no two tensors of the arena share memory.
+    names a function for each of the arrays behind them, which packs it. ``literals`` are floats and
+    integers, of 32 bits each, that calls of layers take from memory. ``apart``: no two tensors of
+    the arena share memory.
     """
 
     inputs: int
@@ -30,7 +31,7 @@ class NetworkMemory:
     packed_size: int
     constants: tuple[tuple[int, int], ...]
     packed_by: tuple[str, ...]
-    literals: tuple[float, ...] = ()
+    literals: tuple[float | int, ...] = ()
     apart: bool = False
 
     @property

@@ -27,6 +27,8 @@ class Variants:
     @classmethod
     def of(cls, choices: Mapping[HeaderSet, Sequence[str]]) -> Variants:
         """Return those of choices, whose headers each compile alone."""
+        if len(choices) == 1:
+            return cls(tuple(*choices.values()), frozenset())
         pieces = {
             unit: [piece for text in texts for piece in definitions(text)]
             for unit, texts in choices.items()

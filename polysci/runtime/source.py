@@ -46,17 +46,20 @@ class Source(LoweredPrimitive):
 
 
 def assemble(sources: Sequence[Source]) -> str:
-    """Return one C file of several primitives that share headers; line 1 is the first schedule."""
+    """Return one file of several primitives; line 1, or 2 of a device's, is the first schedule.
+
+    Those in C share headers.
+    """
     sets = list(dict.fromkeys(source.header_set for source in sources))
-    if len(sets) != 1:
-        raise SpecError(
-            f"one C file holds one ISA and one precision, not {', '.join(map(str, sets))}"
-        )
     beside = dict.fromkeys(name for source in sources for name in source.beside)
     if isa_of(sets[0].isa).language != "c":
         module = join(source.module for source in sources)
         symbols = [symbol for source in sources for symbol in source.symbols]
-        return devices.print_file(str(sources[0].schedule), sets[0], [*beside], module, symbols)
+        return devices.print_file(str(sources[0].schedule), sets, [*beside], module, symbols)
+    if len(sets) != 1:
+        raise SpecError(
+            f"one C file holds one ISA and one precision, not {', '.join(map(str, sets))}"
+        )
     texts = [source.text for source in sources]
     return print_file(str(sources[0].schedule), sets[0], tuple(beside), texts)
 

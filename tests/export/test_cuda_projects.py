@@ -13,14 +13,17 @@ import pytest
 import polysci
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export import ExportedLayer, export_c, export_python
-from polysci.export.device_host import layer_files
-from polysci.export.layers import project as project_of
 from polysci.ops import parse_problem
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import stream_of
 from tests.support.command import polysci as command
 from tests.support.cuda_driver import calls, note_project, variables, with_driver
-from tests.support.device_cases import integers, long_steps, two_layers
+from tests.support.device_cases import (
+    integers,
+    long_steps,
+    quantised_convolutions,
+    two_layers,
+)
 from tests.support.exported import WARNINGS, all_passed, run
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
@@ -34,10 +37,11 @@ SKIPPED = 77, "skipped: there is no CUDA device\n"
 
 @pytest.fixture(scope="module")
 def layers() -> list[ExportedLayer]:
-    """Two layers of tiles of groups, the first one twice, and one of a work-item a tile."""
+    """A layer of tiles of groups, twice, one of a work-item a tile, and one of 8 bits."""
     (target,) = backend_named("cuda:sm_80").targets()
     texts = ("mb1ic6ih9oc20oh9kh3ph1", "mb1ic6ih9oc20oh9kh3ph1", "g8mb1ic8ih10oc8oh8kh3")
     problems = [parse_problem(text, "nhwc") for text in texts]
+    problems.append(parse_problem("mb1ic16ih5oc20oh5kh3ph1", "nhwc", "u8:s8:s8"))
     results = [polysci.optimize(it, "estimate", target=target) for it in problems]
     assert "@bx" in str(results[0].schedule)
     return [ExportedLayer(it.problem, it.schedule, backend=it.backend) for it in results]
@@ -68,7 +72,7 @@ def run_with(program: Path, **more: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("cc", COMPILERS)
 def test_layers_pass_their_own_test(project: Path, cc: str) -> None:
-    assert run_with(selftest(project, cc)) == (0, "6 passed, 0 failed\n")
+    assert run_with(selftest(project, cc)) == (0, "8 passed, 0 failed\n")
 
 
 def test_without_a_device_the_test_says_so(project: Path) -> None:
@@ -82,7 +86,7 @@ def test_without_a_device_the_test_says_so(project: Path) -> None:
 def test_newer_devices_take_machine_code_or_ptx(project: Path, capability: str) -> None:
     """Code of sm_80 runs on sm_86; for sm_90 the driver compiles the text."""
     program = selftest(project)
-    assert run_with(program, CUDA_CAPABILITY=capability) == (0, "6 passed, 0 failed\n")
+    assert run_with(program, CUDA_CAPABILITY=capability) == (0, "8 passed, 0 failed\n")
 
 
 def test_code_that_the_driver_refuses_is_told(project: Path) -> None:
@@ -156,9 +160,9 @@ def test_what_is_no_project_of_a_device(layers: list[ExportedLayer], tmp_path: P
     nameless = ExportedLayer(layers[0].problem, layers[0].schedule)
     with pytest.raises(SpecError, match="layers of CUDA need backend='cuda:sm_80'"):
         export_c([nameless], tmp_path / "nameless")
-    whole = project_of(layers, "net")
-    with pytest.raises(UnsupportedError, match="layers of a device share their types, got cuda4"):
-        layer_files(replace(whole, units=whole.units * 2), {})
+    other = replace(layers[1], backend="cuda:sm_90")
+    with pytest.raises(UnsupportedError, match="one device a project, got cuda:sm_80, cuda:sm_90"):
+        export_c([layers[0], other], tmp_path / "two")
     with pytest.raises(UnsupportedError, match="is of a device; C is exported"):
         export_python(layers, tmp_path / "python")
     assert not any(tmp_path.iterdir())
@@ -227,6 +231,19 @@ def test_loops_of_launches_are_one_graph(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     note_project(out / "net")
     assert "for (int64_t step = 0; step < 4; step += 1) {" in (out / "net.c").read_text()
+    make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
+    assert make.returncode == 0, make.stderr
+    status, said = run_with(out / "selftest")
+    assert status == 0 and all_passed(said, 12), said
+
+
+@pytest.mark.exhaustive
+def test_networks_of_8_bits_pass_their_own_test(tmp_path: Path) -> None:
+    (tmp_path / "bytes.onnx").write_bytes(quantised_convolutions().SerializeToString())
+    out, words = tmp_path / "net", ("--device", "cuda:sm_80", "--name", "net", "-o")
+    ran = command("compile", tmp_path / "bytes.onnx", *words, out)
+    assert ran.returncode == 0, ran.stderr
+    note_project(out / "net")
     make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
     assert make.returncode == 0, make.stderr
     status, said = run_with(out / "selftest")

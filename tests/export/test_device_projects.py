@@ -21,10 +21,10 @@ from polysci.network.compiled import CompileOptions, Network, compile_network
 from polysci.ops import parse_problem
 from polysci.printers.launch_code import launching, string_lines
 from polysci.runtime.backends.opencl import OpenCL, devices
-from polysci.space.schedule import parse
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
+from tests.support.device_cases import quantised_convolutions
 from tests.support.exported import WARNINGS, all_passed, run, run_usage
 from tests.support.networks import read
 from tests.support.onnxmodels import reals
@@ -336,8 +336,32 @@ def test_outputs_that_a_run_also_reads(target: Target, tmp_path: Path) -> None:
     library.net_close(device)
 
 
-def test_layers_of_8_bits_are_refused(tmp_path: Path) -> None:
-    schedule = parse("p* k:8 > brgemm_opencl4_i16_5x8")
-    layer = ExportedLayer(parse_problem("mb1ic4ih5oc8oh5kh1", dtype="int8"), schedule)
-    with pytest.raises(UnsupportedError, match="of a device have no layers of u8:s8:u8"):
-        export_c([layer], tmp_path / "net")
+@pytest.mark.sampled
+@pytest.mark.parametrize("isa", ["opencl4", ""])
+def test_layers_of_several_types_share_a_text(target: Target, tmp_path: Path, isa: str) -> None:
+    """Zero points go into packed weights, scales lie behind the other numbers of results."""
+    own = replace(target, isa=DEVICE_ISAS[isa]) if isa else target
+    cases = (("nhwc", "u8:s8:s8"), ("nhwc", "f32"), ("nchw", "s8:s8:s32"), ("nhwc", "bf16"))
+    problems = [parse_problem("mb1ic8ih5oc20oh5kh3ph1", *case) for case in cases]
+    results = [polysci.optimize(problem, "estimate", target=own) for problem in problems]
+    export_c(results, tmp_path / "net")
+    done = run(selftest(tmp_path / "net"), cwd=tmp_path / "net")
+    assert (done.returncode, done.stdout) == (0, "8 passed, 0 failed\n")
+    wrong = (tmp_path / "net" / "net.c").read_text().replace(", x_zero);", ", x_zero + 1);")
+    (tmp_path / "net" / "net.c").write_text(wrong)
+    done = run(selftest(tmp_path / "net", "-O1"), cwd=tmp_path / "net")
+    assert done.returncode == 1 and "FAILED layer_1 (bias, residual, clamp): y[" in done.stdout
+
+
+@pytest.mark.exhaustive
+def test_networks_of_8_bits_pass_their_own_test(target: Target, tmp_path: Path) -> None:
+    """Scales of results lie in the memory of literals, beside the bounds of floats."""
+    options = CompileOptions("estimate", target=target, name="net")
+    write_project(compile_network(quantised_convolutions(), options), tmp_path / "net")
+    text = (tmp_path / "net" / "net.c").read_text()
+    assert "{.whole = 117}" in text
+    done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=tmp_path / "net")
+    assert done.returncode == 0 and all_passed(done.stdout, 12), done.stdout
+    (tmp_path / "net" / "net.c").write_text(text.replace("{.whole = 117}", "{.whole = 17}"))
+    done = run("make", "CFLAGS=-O1 -Werror", "check", cwd=tmp_path / "net")
+    assert done.returncode and "FAILED results differ from the reference" in done.stdout

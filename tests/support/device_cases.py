@@ -124,3 +124,53 @@ def recurrent(size: int = 8, batch: int = 2) -> onnx.ModelProto:
 def long_steps() -> onnx.ModelProto:
     """One whose steps are long enough for work-items to share them."""
     return recurrent(128, 16)
+
+
+def bytes_of(*shape: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+
+
+def quantised_convolutions() -> onnx.ModelProto:
+    """Three, a sum, pools, a join and one of floats; the first one's results have 8 bits."""
+    nodes = [
+        node("QuantizeLinear", "x sx zx", "q"), node("DequantizeLinear", "q sx zx", "dq"),
+        *(node("DequantizeLinear", f"w{at} s{at} z{at}", f"d{at}", axis=0) for at in (1, 2, 3)),
+        node("Conv", "dq d1", "c1", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", "c1 sx zx", "q1"), node("DequantizeLinear", "q1 sx zx", "dq1"),
+        node("Conv", "dq1 d2", "c2", pads=[1, 1, 1, 1]), node("Add", "c2 dq1", "sum"),
+        node("QuantizeLinear", "sum sy zy", "q2"), node("DequantizeLinear", "q2 sy zy", "dq2"),
+        node("MaxPool", "dq2", "m", kernel_shape=[2, 2], strides=[2, 2]),
+        node("AveragePool", "dq2", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Concat", "m p", "both", axis=1), node("QuantizeLinear", "both sy zy", "q3"),
+        node("DequantizeLinear", "q3 sy zy", "dq3"), node("Conv", "dq3 d3", "y"),
+        node("Conv", "y w4", "z"),
+    ]  # fmt: skip
+    weights = {
+        "sx": np.float32(0.05), "zx": np.uint8(117), "sy": np.float32(0.1),
+        "zy": np.uint8(130), "w4": reals(5, 9, 1, 1),
+    }  # fmt: skip
+    for at, shape in enumerate(((8, 3, 3, 3), (8, 8, 3, 3), (9, 16, 1, 1)), 1):
+        weights[f"w{at}"] = bytes_of(*shape, seed=at)
+        weights[f"s{at}"] = np.linspace(0.001, 0.02, shape[0], dtype=np.float32)
+        weights[f"z{at}"] = np.zeros(shape[0], np.int8)
+    return model(nodes, {"x": (1, 3, 6, 6)}, {"q2": None, "z": None}, weights)
+
+
+def quantised_products() -> onnx.ModelProto:
+    """Operators of integers, with scales and without, scales from data, computed weights."""
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("MatMulInteger", "q w z", "i"), node("Cast", "i", "f", to=1),
+        node("Mul", "f s", "r"), node("Tanh", "r", "t"),
+        node("QuantizeLinear", "t st zt", "qt"),
+        node("QLinearMatMul", "qt st zt w2 s2 z2 st zt", "q2"),
+        node("Transpose", "q2", "turned", perm=[1, 0]),
+        node("MatMulInteger", "q2 turned zt zt", "y"),
+        node("Reshape", "q2 shape", "image"), node("ConvInteger", "image w3 zt", "c"),
+    ]  # fmt: skip
+    weights = {
+        "w": bytes_of(9, 16, seed=1), "w2": bytes_of(16, 12, seed=2), "s2": np.float32(0.004),
+        "w3": bytes_of(4, 3, 2, 2, seed=3), "st": np.float32(0.01), "zt": np.uint8(128),
+        "z2": np.int8(0), "shape": np.array([-1, 3, 2, 2]),
+    }  # fmt: skip
+    return model(nodes, {"x": (5, 9)}, dict.fromkeys(("q2", "y", "c")), weights)

@@ -7,35 +7,51 @@ int @NAME@_reserve(@NAME@_device *device, size_t bytes, @NAME@_memory **memory)
 
 void @NAME@_release(@NAME@_device *device, @NAME@_memory *memory) { release(device, memory); }
 
-typedef void pack_launches(@NAME@_device *device, buffer w, buffer packed);
-typedef void run_launches(@NAME@_device *device, buffer x, buffer packed, buffer y, buffer bias,
-                          buffer residual, buffer clamp, buffer workspace);
+/* The arrays of a call on the device; null of none. */
+typedef struct {
+    buffer x, y, bias, residual, clamp@?SCALES@, to@/SCALES@;
+} arrays;
 
-/* Pack an array of so many bytes. */
-static int pack(@NAME@_device *device, pack_launches *launches, const void *w, size_t bytes,
-                buffer packed)
+static arrays copy_arrays(@NAME@_device *device, const void *x, size_t x_bytes, size_t y_bytes,
+                          const void *bias, size_t bias_bytes, const void *residual,
+                          const float *clamp)
 {
+    arrays own;
+    memset(&own, 0, sizeof own);
     device->fault = @UPPER@_OK;
-    buffer own = copy_in(device, w, bytes);
-    launches(device, own, packed);
-    release(device, own);
-    return device->fault;
+    own.x = copy_in(device, x, x_bytes), own.y = reserve(device, y_bytes);
+    own.bias = copy_in(device, bias, bias_bytes);
+    own.residual = copy_in(device, residual, y_bytes);
+    own.clamp = copy_in(device, clamp, 2 * sizeof *clamp);
+    return own;
 }
+@?SCALES@
 
-/* Copy arrays to the device, launch, copy y back. */
-static int run(@NAME@_device *device, run_launches *launches, const void *x, size_t x_bytes,
-               buffer packed, void *y, size_t y_bytes, const void *bias, size_t bias_bytes,
-               const void *residual, const float *clamp, buffer workspace)
+/* The scales of results: those of channels stand behind the other members. */
+static buffer copy_scales(@NAME@_device *device, const polysci_scales *to, size_t channels)
 {
-    device->fault = @UPPER@_OK;
-    buffer own_x = copy_in(device, x, x_bytes), own_y = reserve(device, y_bytes);
-    buffer own_bias = copy_in(device, bias, bias_bytes);
-    buffer own_residual = copy_in(device, residual, y_bytes);
-    buffer own_clamp = copy_in(device, clamp, 2 * sizeof *clamp);
-    launches(device, own_x, packed, own_y, own_bias, own_residual, own_clamp, workspace);
-    read_memory(device, own_y, y, y_bytes);
-    release(device, own_x), release(device, own_y), release(device, own_bias);
-    release(device, own_residual), release(device, own_clamp);
+    const struct {
+        float residual_scale;
+        int32_t residual_zero, y_zero;
+    } first = {to->residual_scale, to->residual_zero, to->y_zero};
+    buffer memory = reserve(device, sizeof first + channels * sizeof *to->scale);
+    if (memory) {
+        write_memory(device, memory, 0, &first, sizeof first);
+        write_memory(device, memory, sizeof first, to->scale, channels * sizeof *to->scale);
+    }
+    return memory;
+}
+@/SCALES@
+
+/* Copy y back, and release all. */
+static int finish(@NAME@_device *device, arrays own, void *y, size_t y_bytes)
+{
+    read_memory(device, own.y, y, y_bytes);
+    release(device, own.x), release(device, own.y), release(device, own.bias);
+    release(device, own.residual), release(device, own.clamp);
+@?SCALES@
+    release(device, own.to);
+@/SCALES@
     return device->fault;
 }
 
@@ -46,22 +62,26 @@ int64_t @LAYER@_workspace_size(void) { return @LAYER@_WORKSPACE_SIZE; }
 
 int @LAYER@_pack_weights(@PACK_PARAMETERS@)
 {
-    return pack(device, launch_@CODE@_pack_weights, w, @LAYER@_W_SIZE, packed);
+    device->fault = @UPPER@_OK;
+    buffer own = copy_in(device, w, @LAYER@_W_SIZE);
+    launch_@CODE@_pack_weights(device, own, packed@ZERO@);
+    release(device, own);
+    return device->fault;
 }
 
-int @LAYER@_launch(@NAME@_device *device, @NAME@_memory *x, @NAME@_memory *packed, @NAME@_memory *y,
-                   @NAME@_memory *bias, @NAME@_memory *residual, @NAME@_memory *clamp,
-                   @NAME@_memory *workspace)
+int @LAYER@_launch(@LAUNCH_PARAMETERS@)
 {
     device->fault = @UPPER@_OK;
-    launch_@CODE@(device, x, packed, y, bias, residual, clamp, workspace);
+    launch_@CODE@(device, x, packed, y, bias, residual, clamp,@TO@ workspace);
     return device->fault;
 }
 
 int @LAYER@(@RUN_PARAMETERS@)
 {
-    return run(device, launch_@CODE@, x, @LAYER@_X_SIZE, packed, y, @LAYER@_Y_SIZE,
-               bias, @BIAS_SIZE@, residual, clamp, workspace);
+    arrays own = copy_arrays(device, x, @LAYER@_X_SIZE, @LAYER@_Y_SIZE, bias, @BIAS_SIZE@,
+                             residual, clamp);@COPY_TO@
+    launch_@CODE@(device, own.x, packed, own.y, own.bias, own.residual, own.clamp,@OWN_TO@ workspace);
+    return finish(device, own, y, @LAYER@_Y_SIZE);
 }
 
 @/LAYERS@

@@ -5,9 +5,9 @@
  *
  *   LAYER_packed_size()      bytes of packed weights, in the memory of the device
  *   LAYER_workspace_size()   bytes of its memory that one call needs; may be 0
- *   LAYER_pack_weights(device, w, packed)   rearranges the weights; do it once, ahead
- *   LAYER(device, x, packed, y, bias, residual, clamp, workspace)   computes y
- *   LAYER_launch(device, x, packed, y, bias, residual, clamp, workspace)   the same of memory of the
+ *   LAYER_pack_weights(device, w, packed@X_ZERO@)   rearranges the weights; do it once, ahead
+ *   LAYER(device, x, packed, y, bias, residual, clamp,@TO@ workspace)   computes y
+ *   LAYER_launch(device, x, packed, y, bias, residual, clamp,@TO@ workspace)   the same of memory of the
  *     device, for one that was opened with a queue of the caller's: the kernels go into the queue,
  *     and the caller waits for their end
  *
@@ -19,6 +19,23 @@
  * packed and workspace are memory that @NAME@_reserve gives; workspace may be null where its size is 0.
  * y overlaps no other argument. LAYER reserves memory of the device for its arrays and copies them.
  * A device serves one thread at a time; several may be open. @DENORMALS@
+@?WHOLE@
+ *
+ * Where x holds u8 or s8, sums are those of (x - x_zero) * w, exact in s32 as long as they fit, and
+ * bias counts in their unit. x_zero, which x holds for zero and in the padding, goes into the packed
+ * weights. Results in s32 take the whole part of the limits in clamp.
+@/WHOLE@
+@?SCALES@
+ *
+ * Results in u8 and s8, in floats that are rounded after every operation, rint to even:
+ *
+ *   y = saturate(rint(min(max(sum * to->scale[k] + other, clamp[0]), clamp[1])) + to->y_zero)
+ *   other = (residual - to->residual_zero) * to->residual_scale, or 0 without residual
+ *
+ * where sum has the bias in it, scale holds one number a channel like bias, and to is never null.
+ * The limits in clamp count from y_zero: those of ReLU are 0 and INFINITY. What LAYER_launch takes
+ * for to is memory with residual_scale, residual_zero, y_zero and all of scale, 4 bytes each.
+@/SCALES@
  */
 #ifndef @UPPER@_H
 #define @UPPER@_H
@@ -36,7 +53,7 @@ typedef struct @MEMORY@ @NAME@_memory;
 int @NAME@_reserve(@NAME@_device *device, size_t bytes, @NAME@_memory **memory);
 void @NAME@_release(@NAME@_device *device, @NAME@_memory *memory);
 
-@LAYERS@
+@SCALES@@LAYERS@
 #ifdef __cplusplus
 }
 #endif

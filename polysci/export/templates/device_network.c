@@ -42,7 +42,10 @@ static const struct {
 };
 
 /* Numbers that kernels take from memory, behind them one that none takes. */
-static const float literals[] = {@LITERALS@0};
+static const union {
+    float real;
+    int32_t whole;
+} literals[] = {@LITERALS@};
 
 static void *room(size_t bytes) { return malloc(bytes ? bytes : 1); }
 

@@ -183,7 +183,7 @@ class QueuedNetwork:
         constants, packed = queue.copy_in(image), queue.buffer(memory.packed_size)
         for function, array in zip(memory.packed_by, weights[count:], strict=True):
             library.function(function)(queue.copy_in(array), packed)
-        literals = queue.copy_in(np.array(memory.literals, np.float32))
+        literals = queue.copy_in(words_of(memory.literals))
         return cls(library, name, memory, constants, packed, literals)
 
     @classmethod
@@ -248,6 +248,15 @@ class QueuedNetwork:
         """Return the marks of the context's last run, in seconds of its kernels."""
         assert len(context.marks) == stages + 1
         return context.marks
+
+
+def words_of(numbers: Sequence[float | int]) -> Array:
+    """Return floats and integers as words of 32 bits."""
+    words = np.array(numbers, np.float32)
+    for at, number in enumerate(numbers):
+        if isinstance(number, int):
+            words[at : at + 1].view(np.int32)[0] = number
+    return words
 
 
 def errors_in(log: str) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from polysci.errors import SpecError
+from polysci.lower.algorithm import EmitOptions
 from polysci.lower.residues import Residues
 from polysci.ops import parse_problem
+from polysci.ops.model import model_of
+from polysci.runtime.source import emit
 from polysci.space.schedule import parse
-from tests.support.interpreted_layers import InterpretedLayer, check
+from tests.support.interpreted_layers import SYMBOL, InterpretedLayer, check
 
 COPIED = "residues(2,2) nhw:16@by c:16@bx k:8 copy(A,B)x2+4 nhw:2@ty c:4@tx > fma_opencl4_f32_2x4"
 CASES = (
@@ -31,6 +36,20 @@ CASES = (
 def test_integers_are_exact(case: tuple[str, str, str]) -> None:
     text, layout, schedule = case
     check(InterpretedLayer.of(parse_problem(text, layout), parse(schedule)))
+
+
+def test_results_may_be_stored_otherwise() -> None:
+    """Pixels of a class are as far apart as the strides of the whole result say."""
+    text, layout, words = CASES[0]
+    problem, schedule = parse_problem(text, layout), parse(words)
+    n, h, w, c = problem.y_shape
+    array = model_of(problem)[1].out.array
+    source = emit(problem, schedule, 1, EmitOptions(SYMBOL, {array: (c * h * w, h * w, w, 1)}))
+    layer = InterpretedLayer.of(problem, schedule)
+    arrays = layer.arrays()
+    result = replace(layer, source=source, module=source.module).run(arrays)
+    expected = np.asarray(arrays.plain).transpose(0, 3, 1, 2)
+    assert np.array_equal(result.reshape(n, c, h, w), expected)
 
 
 def test_steps_fit_each_class() -> None:

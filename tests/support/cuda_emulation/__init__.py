@@ -126,7 +126,7 @@ class EmulatedStream:
 def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -> Path:
     """Return the library of CUDA C++, built at most once."""
     calls = "".join(f"EMU_KERNEL({name})\n" for name in kernels)
-    source = f'#include "{HEADER}"\n{_products(text)}{text}\n{calls}'
+    source = f'#include "{HEADER}"\n{_variants(text)}{text}\n{calls}'
     flags = [*FLAGS]
     if sanitizer:
         flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
@@ -139,13 +139,19 @@ def compile_kernels(text: str, kernels: Sequence[str], *, sanitizer: str = "") -
     return path
 
 
-def _products(text: str) -> str:
-    """The products of matrices by the names that they have in code of several types."""
-    ends = dict.fromkeys(re.findall(r"\bps_mma(_of_\w+)\(", text))
+def _variants(text: str) -> str:
+    """What the emulation stands for, by the names that it has in code of several types."""
     return "".join(
-        f"#define ps_mma{end}(low, high, a, b) "
-        f"emu::mma(low, high, a, b, PS_X_NAME{end}, __LINE__)\n"
-        for end in ends
+        f"#define {name}{end}{_renamed(meaning, end, text)}\n"
+        for name, meaning in re.findall(r"^#define (ps_\w+)(.*)$", HEADER.read_text(), re.MULTILINE)
+        for end in dict.fromkeys(re.findall(rf"\b{name}(_of_\w+)\(", text))
+    )
+
+
+def _renamed(meaning: str, end: str, text: str) -> str:
+    """The meaning of a macro by the names of macros in code of several types."""
+    return re.sub(
+        r"\bPS_\w+", lambda it: f"{it[0]}{end}" if f"{it[0]}{end}" in text else it[0], meaning
     )
 
 
