@@ -15,11 +15,14 @@ from polysci.graph.passes.folded_weights import fold_weights
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
 from polysci.graph.passes.moved_constants import move_constants
+from polysci.graph.passes.narrow_weights import keep_narrow_weights
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
     plain("integer products", "dequantised factors multiply as 8-bit numbers",
           make_integer_products),
+    plain("narrow weights", "dequantised weights stay narrow where they multiply f32",
+          keep_narrow_weights),
     plain("known zeros", "zeros of 8-bit factors leave the products", remove_known_zeros),
 )  # fmt: skip
 # They run until none of them changes the graph.
