@@ -422,23 +422,21 @@ def _narrow_product(call: Call) -> None:
     x = _as_f32(call, call.input(0))
     kind = call.reader.table.tensor(call.input(0)).dtype
     bias = _as_f32(call, call.input(5)) if call.input(5) else ""
-    if not whole:
-        dense = np.ascontiguousarray(decode_blocks(blocks)[:, :k].T.astype(np.float32))
-        product = call.make("MatMul", [x, _number(call, dense)])
-        y = call.make("Add", [product, bias]) if bias else product
-    else:
+    y = call.output(0) if kind == "float32" else call.reader.fresh(f"{call.title}/product")
+    if whole:
         array = call.constant("weights", blocks.view(np.uint8).reshape(n, -1))
-        y = call.reader.fresh(f"{call.title}/product")
         name = f"{'us'[zero is None]}{bits}x{block}"
-        node = Node(
-            NARROW_MATMUL, (x, array, *[bias] * bool(bias)), (y,), {"weights": name}, call.title
-        )  # fmt: skip
+        names = (x, array, *[bias] * bool(bias))
+        node = Node(NARROW_MATMUL, names, (y,), {"weights": name}, call.title)
         call.reader.append(node, {y: ("float32", (*call.shape(x)[:-1], n))})
-    if kind == "float32":
-        call.make("Identity", [y], call.output(0))
-        return
-    to = call.reader.table.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    call.make("Cast", [y], call.output(0), to=to)
+    else:
+        dense = np.ascontiguousarray(decode_blocks(blocks)[:, :k].T.astype(np.float32))
+        product = call.make("MatMul", [x, _number(call, dense)], "" if bias else y)
+        if bias:
+            call.make("Add", [product, bias], y)
+    if y != call.output(0):
+        to = call.reader.table.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        call.make("Cast", [y], call.output(0), to=to)
 
 
 def _zeros(zero: Array, bits: int, n: int, parts: int) -> Array:
