@@ -5,5 +5,6 @@ PS_INLINE ps_vec ps_nibble_u4(ps_int x, int k)
 }
 PS_INLINE ps_vec ps_nibble_s4(ps_int x, int k)
 {
-    return ps_to_real((x >> 4 * k & ps_int_splat(15) ^ ps_int_splat(8)) - ps_int_splat(8));
+    const ps_int eight = ps_int_splat(8);
+    return ps_to_real(((x >> 4 * k & ps_int_splat(15)) ^ eight) - eight);
 }
