@@ -17,6 +17,7 @@ typedef struct {
     int64_t c_outer, c_inner, c_col;
     int diagonal; /* A is a vector along the columns (depthwise), not a scalar */
     int shifts;   /* accumulators of each element of C: see grouped.h; 0 is one */
+    int block;    /* numbers of k in a step whose B has a scale: see blocks.h */
     int begun;    /* the accumulators began with offset and bias: see ps_begin_offset */
     int words;    /* of k in a step on tile registers, 1..16; 0 is 16 */
     int soon;     /* the step so many behind this one finds its A in L1; 0: no prefetch */

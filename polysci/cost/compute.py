@@ -72,6 +72,8 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
     )
     column, total, asked = nest.column.name, 0.0, 0 if packed else _lines_asked(nest, tile)
+    block = nest.contraction.a.block
+    decoded = machine.coefficient("decode") if block > 1 else 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):
@@ -80,16 +82,16 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
             wide = vecs * kernel.shifts
             rate = machine.of_kernel(name, rows, wide, kernel.compute)
             loads = rows + vecs + asked if asked else _load_slots(nest, rows, vecs)
-            slots = max(rows * vecs / rate, loads)
+            slots = max(rows * vecs / rate, loads) + decoded * vecs
             total += count * columns * slots * nest.lanes * 2.0 / (machine.peak * 1e9)
-    return total * around
+    return total * around * block
 
 
 def _lines_asked(nest: TrafficCounts, tile: RegisterTile) -> int:
     """Lines of x that a step of the reduction prefetches, where it reads x as it lies."""
     contraction, sizes = nest.contraction, dict(tile.sizes)
     depths = contraction.by_role("k")
-    if contraction.swapped or not depths:
+    if contraction.swapped or not depths or contraction.a.block > 1:
         return 0
     offset, item = (
         contraction.x.offset(nest.context.strides[contraction.x.array]),

@@ -42,7 +42,7 @@ def _bound_seconds(context: Context, kernel: Microkernel) -> float:
     operations = 2.0 * prod(d.extent for d in contraction.dims)
     rate = machine.peak * machine.fastest(kernel.compute)
     a, out = contraction.a, contraction.out
-    panels = float(prod(contraction.b.shape)) * compute.bytes
+    panels = float(prod(contraction.b.shape)) * contraction.packed_item(compute)
     moved = panels + float(prod(a.shape)) * a.bytes + float(prod(out.shape)) * out.bytes
     offset = a.offset(context.strides[a.array])
     copied = float(prod(a.shape)) * compute.bytes if reads_copy(contraction, offset, kernel) else 0

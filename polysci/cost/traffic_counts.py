@@ -302,7 +302,7 @@ class TrafficCounts:
 
     def panel_bytes(self, tile: Extents) -> Count:
         """Bytes of packed B that a tile reads: whole vectors of columns."""
-        total = np.full(1, float(self.compute.bytes))
+        total = np.full(1, float(self.contraction.packed_item(self.compute)))
         for name in self._dims_of[self.contraction.w.array]:
             if name == self.column.name:
                 total = total * np.ceil(tile[name] / self.lanes) * self.lanes

@@ -11,7 +11,7 @@ from polysci.errors import SpecError, UnsupportedError
 from polysci.explain import sizes_of
 from polysci.loop_ir.interface import Function
 from polysci.lower.algorithm import EmitOptions
-from polysci.numerics.dtypes import Precision
+from polysci.numerics.dtypes import Precision, precision_named
 from polysci.ops.problem import Problem
 from polysci.printers import interface
 from polysci.printers.dialect import DIALECTS, OPENCL
@@ -186,6 +186,12 @@ def project(planned: Sequence[TunedProblem], name: str) -> Project:
         for layer in planned
     ]
     check_languages(layers)
+    for problem in (layer.problem for layer in layers):
+        if precision_named(problem.dtype).w.block > 1:
+            raise UnsupportedError(
+                f"export: {problem}: layers of {problem.dtype} are not exported alone; networks "
+                "that hold them are"
+            )
     entries = _entries(layers, name, ())
     units = _units(entries)
     if len(units) > 1:

@@ -22,6 +22,7 @@ AFFINE = "affine"  # (x, scale, shift): x * scale + shift, a number a channel, w
 # An LSTM whose W and R are of 8 bits, with their scales as two more inputs: one for each direction,
 # or for each of its rows. Both factors of a product are rounded to 8 bits, as ONNX Runtime does.
 QUANTISED_LSTM = "quantized_lstm"
+NARROW_MATMUL = "narrow_matmul"
 # (x, dy) of a Conv, with its attributes: the gradient of its weights. Of a ConvTranspose (dy, x).
 CONV_WEIGHTS_GRADIENT = "conv_weights_gradient"
 # The gradient of x of a pool with its attributes: of (dy, x), or of dy alone.
@@ -75,13 +76,21 @@ class Node:
 class QuantisedConstant:
     """Whole numbers that stand for real ones, ``(numbers - zero) * scale``.
 
-    Scales and zeros are one, or one for each position along ``axis``.
+    Scales and zeros are one, one for each position along ``axis``, or, if ``block`` is not 0, one
+    for each block of so many along it, with as many axes as the numbers.
     """
 
     numbers: Array
     scale: Array
     zero: Array
     axis: int = 0
+    block: int = 0
+
+    @property
+    def transposed(self) -> QuantisedConstant:
+        """The transpose of a matrix."""
+        scale, zero = (part.T if part.ndim == 2 else part for part in (self.scale, self.zero))
+        return QuantisedConstant(self.numbers.T, scale, zero, 1 - self.axis % 2, self.block)
 
 
 class ConstantValues:

@@ -29,6 +29,7 @@ from polysci.numerics.scalar_functions import FUNCTIONS, apply_numpy
 Integers = NDArray[np.int64]
 Fields = Mapping[str, Any]  # a record
 _S16: Final = DType("s16", np.dtype("int16"), 2, integer=True)
+_BYTE: Final = DType("byte", np.dtype("uint8"), 1, integer=True)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Unit:
 
     ``compute`` is a row of COMPUTES; ``packed_copy`` as in ``HeaderSet``. ``flip`` is what kernels
     add to x as they read it, ``tiles`` says whether sums lie in registers that are configured.
-    ``matrices``: both factors are multiplied as x holds them.
+    ``matrices``: both factors are multiplied as x holds them. ``w``: how weights are decoded, as in
+    ``HeaderSet``.
     """
 
     lanes: int
@@ -48,6 +50,7 @@ class Unit:
     flip: int = 0
     tiles: bool = False
     matrices: bool = False
+    w: str = "f32"
 
     @cached_property
     def word(self) -> int:
@@ -62,6 +65,7 @@ class Unit:
         copied = self.packed_copy and self.compute in ("f32", "f16", "i16")
         b = {"bf16": DTYPES["bf16"], "i8": DTYPES["s8"]}.get(self.compute, wide)
         b = x if self.matrices and not sums.integer else b
+        b = {"f32": b, "bf16": DTYPES["bf16"]}.get(self.w, _BYTE)
         return {
             "ps_x": x, "ps_y": DTYPES[self.y], "ps_a": wide if copied else x, "ps_b": b,
             "ps_shared": b, "ps_rows": x, "ps_columns": b, "ps_bias": sums,

@@ -94,5 +94,5 @@ def unit_of(headers: HeaderSet) -> Unit:
         flip = (0 if signed else -0x80) if "neon" in isa.name else (0x80 if signed else 0)
     return Unit(
         isa.lanes_f32, headers.compute, headers.x, headers.y, headers.packed_copy, flip,
-        isa.tile_registers is not None, headers.compute in isa.matrices,
+        isa.tile_registers is not None, headers.compute in isa.matrices, headers.w,
     )  # fmt: skip

@@ -118,7 +118,10 @@ def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
 
 def weights_of(call: LayerCall, array: Array) -> Array:
     """Return the weights of a layer in the element type that it packs."""
-    array, kind = array.reshape(call.layer.problem.w_shape), call.source.precision.w
+    kind, shape = call.source.precision.w, call.layer.problem.w_shape
+    if kind.block > 1:  # a constant of their bytes
+        return np.ascontiguousarray(array).view(kind.numpy).reshape(shape)
+    array = array.reshape(shape)
     return array if array.dtype == kind.numpy else to_stored(array, kind)
 
 

@@ -74,17 +74,19 @@ class Reals:
             name: to_stored(
                 random.random(shape, np.float32) * np.float32(2) - np.float32(1), types[name]
             )
-            for name, shape in input_shapes(problem).items()
+            for name, shape in input_shapes(problem.dense).items()
         }
         x, w = (values(inputs[name], types[name]).astype(np.float64) for name in "xw")
-        problem, activation = without_activation(problem), problem.activation
+        narrow, activation = without_activation(problem), problem.activation
+        problem = narrow.dense
         sums = problem.reference(x, w)
         limit = float(np.std(sums)) or 1.0
         inputs["clamp"] = np.array([-limit, 2 * limit], np.float32)
         terms = (algorithm or algorithm_named(DEFAULT)).error_terms(problem, numbers, x, w)
         shape = bias_shape(problem)
         beta = problem.factors[1]
-        return cls(inputs, sums, terms.sizes, terms.roundings, shape, precision.y, activation, beta)
+        roundings = terms.roundings + narrow.terms - problem.terms
+        return cls(inputs, sums, terms.sizes, roundings, shape, precision.y, activation, beta)
 
     @classmethod
     def of_integers(cls, problem: Problem, exact: Arrays) -> "Reals":
@@ -94,7 +96,7 @@ class Reals:
             values(exact.inputs[name], dtype).astype(np.float64)
             for name, dtype in (("x", precision.x), ("w", precision.w))
         )
-        sums = without_activation(problem).reference(x, w)
+        sums = without_activation(problem).dense.reference(x, w)
         (alpha, beta), shape = problem.factors, bias_shape(problem)
         sizes: Doubles = np.zeros_like(sums)
         if alpha != 1:

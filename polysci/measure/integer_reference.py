@@ -50,14 +50,15 @@ class Arrays:
         if precision.integer:
             return _whole(problem, precision, random)
         top = exact.largest or largest_value(problem)
+        dense = problem.dense
         reals = {
             name: random.integers(-top, top + 1, shape, np.int8).astype(np.float32)
-            for name, shape in input_shapes(problem).items()
+            for name, shape in input_shapes(dense).items()
         }
         reals["w"] = exact_weights(reals["w"], exact)
-        sums = np.asarray(problem.reference(reals["x"], reals["w"]), np.float32)
+        sums = np.asarray(dense.reference(reals["x"], reals["w"]), np.float32)
         fused = np.asarray(
-            problem.reference(reals["x"], reals["w"], reals["bias"], reals["residual"]), np.float32
+            dense.reference(reals["x"], reals["w"], reals["bias"], reals["residual"]), np.float32
         )
         limit = max(1.0, float(np.rint(np.std(fused))))
         clamp = np.array([-limit, limit + 1], np.float32)

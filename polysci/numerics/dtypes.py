@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from polysci.border.arguments import check_type, describe
 from polysci.errors import SpecError
+from polysci.numerics.blocks import block_dtype, decode_blocks, encode_blocks
 from polysci.text.names import suggest
 
 
@@ -23,21 +24,23 @@ def array_type(dtype: str) -> np.dtype[Any]:
 class DType:
     """One element type.
 
-    NumPy has no bfloat16: ``numpy`` is then the integer type that holds its bits.
+    NumPy has no bfloat16: ``numpy`` is then the integer type that holds its bits. An element of
+    weights may be a ``block`` of several numbers: ``polysci.numerics.blocks`` says of which.
     """
 
     name: str
     numpy: np.dtype[Any]
     bytes: int
     integer: bool = False
+    block: int = 1
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def stored(self) -> str:
-        """The type of buffers of loop IR that hold elements; of bf16 their bits."""
-        return self.numpy.name
+        """The type of buffers of loop IR that hold elements: bits of bf16, bytes of blocks."""
+        return "uint8" if self.block > 1 else self.numpy.name
 
 
 _TYPES = (
@@ -48,7 +51,25 @@ _TYPES = (
     DType("u8", np.dtype("uint8"), 1, integer=True),
     DType("s32", np.dtype("int32"), 4, integer=True),
 )
-DTYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _TYPES})
+BLOCKS: Final = (16, 32, 64, 128, 256)  # numbers of k that may share a scale
+
+
+def _block_types() -> Iterator[DType]:
+    """Yield the types of blocks: ``s4x32`` is 32 numbers of 4 bits with a scale.
+
+    Unsigned ones, ``u4x32``, have a zero point as well.
+    """
+    for bits in (4, 8):
+        for sign in "su":
+            for block in BLOCKS:
+                numpy = block_dtype(bits, block, signed=sign == "s")
+                yield DType(f"{sign}{bits}x{block}", numpy, numpy.itemsize, block=block)
+
+
+BLOCK_TYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _block_types()})
+DTYPES: Mapping[str, DType] = MappingProxyType(
+    {row.name: row for row in (*_TYPES, *BLOCK_TYPES.values())}
+)
 F32 = DTYPES["f32"]
 
 
@@ -100,6 +121,13 @@ PRECISIONS: Mapping[str, Precision] = MappingProxyType(
         )
     }
 )
+# Narrow weights of f32 inputs; those of blocks are for products of matrices alone.
+WEIGHT_ONLY: Mapping[str, Precision] = MappingProxyType(
+    {
+        str(row): row
+        for row in (Precision(F32, w, F32) for w in (DTYPES["bf16"], *BLOCK_TYPES.values()))
+    }
+)
 ALIASES: Mapping[str, str] = MappingProxyType({"int8": "u8:s8:u8"})
 SPELLINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -112,13 +140,14 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
 
 def precision_named(name: str) -> Precision:
     """The precision of a name or alias, in any case. Raises SpecError listing those that exist."""
-    rows = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()}
+    rows = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()} | dict(WEIGHT_ONLY)
     other = {**ALIASES, **SPELLINGS}
     rows |= {**PRECISIONS, **{alias: PRECISIONS[full] for alias, full in other.items()}}
     try:
         return rows[name.lower()]
     except KeyError:
-        known = ", ".join([*PRECISIONS, *(f"{a} ({p})" for a, p in ALIASES.items())])
+        narrow = "f32:bf16:f32", "f32:s4x32:f32 (s4, u4, s8 or u8 in blocks of 16 to 256)"
+        known = ", ".join([*PRECISIONS, *narrow, *(f"{a} ({p})" for a, p in ALIASES.items())])
         hint = suggest(name, [*PRECISIONS, *ALIASES, *SPELLINGS])
         raise SpecError(f"dtype {name!r}: expected one of {known}{hint}") from None
 
@@ -198,7 +227,12 @@ def from_bf16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def to_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Values in the memory format of a type: rounded to the nearest, integers saturated."""
+    """Values in the memory format of a type: rounded to the nearest, integers saturated.
+
+    Blocks are those of the last axis.
+    """
+    if dtype.block > 1:
+        return encode_blocks(array, dtype.numpy)
     if dtype.name == "bf16":
         return to_bf16(array)
     if dtype.integer:
@@ -210,4 +244,6 @@ def to_stored(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]
 
 def values(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """Return the values of an array in the memory format of a type."""
+    if dtype.block > 1:
+        return decode_blocks(array)
     return from_bf16(array) if dtype.name == "bf16" else array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from polysci.border.guard import guard
-from polysci.errors import SpecError
+from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.nodes import LoopFunction
 from polysci.numerics.affine import Affine, count_inside
 from polysci.numerics.dtypes import precision_named
@@ -262,7 +262,13 @@ def _check_texts(family: ConvolutionFamily, texts: Mapping[str, object]) -> dict
     if checked["layout"] not in LAYOUTS:
         known = f"{', '.join(LAYOUTS)}{suggest(layout, LAYOUTS)}"
         raise SpecError(f"{family.name}: layout={layout!r} is none of {known}")
-    checked["dtype"] = str(precision_named(checked["dtype"]))
+    precision = precision_named(checked["dtype"])
+    if precision.w.block > 1:
+        raise UnsupportedError(
+            f"{family.name}: dtype={str(precision)!r}: blocks of weights are those of products: "
+            "linear:ROWSxINxOUT"
+        )
+    checked["dtype"] = str(precision)
     check_activation(family.name, checked["activation"], checked["dtype"])
     check_text(family.name, "name", checked["name"])
     return checked

@@ -73,6 +73,9 @@ class Matmul(Problem):
     with ``b`` B is stored N x K, as PyTorch's Linear has it. A call adds ``beta`` times its
     residual to the result, after the bias.
 
+    With a ``dtype`` whose w is blocks of several numbers along K (``f32:s4x32:f32``) B is constant,
+    stored N x K, and an element of w is a block of ``polysci.numerics.blocks``: N x (K / block).
+
     A primitive's x is A and its w is B; with ``constant="a"`` x is B and w is A, as w is what is
     packed, and so they are where O is transposed and no factor constant. A bias runs along the
     columns of the microkernel: along N, or M where w is A.
@@ -128,6 +131,22 @@ class Matmul(Problem):
                 "scales"
             )
         object.__setattr__(self, "dtype", str(precision))
+        if (block := precision.w.block) > 1:
+            self._check_blocks(block)
+
+    def _check_blocks(self, block: int) -> None:
+        """Raise UnsupportedError for products whose B cannot be blocks along K."""
+        if self.constant != "b" or "b" not in self.transposed or "a" in self.transposed:
+            raise UnsupportedError(
+                f"Matmul: dtype={self.dtype!r}: blocks of weights lie along K: constant='b' and "
+                f"transposed='b', in words '{LINEAR}:{self.M}x{self.K}x{self.N}'"
+            )
+        if self.batch is not None:
+            raise UnsupportedError(f"Matmul: dtype={self.dtype!r}: no batch of blocks of weights")
+        if self.K % block:
+            raise UnsupportedError(
+                f"Matmul: K={self.K}: expected a multiple of {block}, the block of {self.dtype}"
+            )
 
     def _check_factor(self, name: str, factor: object) -> None:
         """Raise TypeError or SpecError for what no result can be multiplied by."""
@@ -214,8 +233,18 @@ class Matmul(Problem):
 
     @property
     def terms(self) -> int:
-        """Products summed into one element of y."""
-        return self.K
+        """Products summed into one element of y; of blocks the zero point and scale round too."""
+        return self.K + 2 * (self._block > 1)
+
+    @property
+    def _block(self) -> int:
+        """Numbers of K that are an element of w."""
+        return precision_named(self.dtype).w.block
+
+    @property
+    def dense(self) -> Self:
+        """The product by weights of f32."""
+        return self.with_(dtype="f32") if self._block > 1 else self
 
     @property
     def w_kind(self) -> Kind:
@@ -245,6 +274,8 @@ class Matmul(Problem):
     @property
     def w_shape(self) -> Shape:
         """The shape of B as it is stored, or A (see above)."""
+        if self._block > 1:
+            return self.N, self.K // self._block
         return self._shape(self._letters[1])
 
     @property
@@ -275,16 +306,24 @@ class Matmul(Problem):
         return {"x": x, "w": w, "bias": "M" if self.w_is_a else "N", "y": o}
 
     def arrays(self) -> dict[str, tuple[Shape, Shape]]:
-        """Return the nest's arrays A, B and O: shape, and strides in elements."""
-        shapes = {operand.upper(): self._shape(operand) for operand in _AXES}
+        """Return the nest's arrays A, B and O: shape, and strides in elements, or in blocks."""
+        shapes = {operand.upper(): self._nest_shape(operand) for operand in _AXES}
         return {name: (shape, row_strides(shape)) for name, shape in shapes.items()}
+
+    def _nest_shape(self, operand: str) -> Shape:
+        """The shape of an operand in the nest, whose steps along K are blocks."""
+        block, shape = self._block, self._shape(operand)
+        if block == 1 or operand == "o":
+            return shape
+        return *shape[:-1], shape[-1] // block
 
     def nest(self) -> LoopFunction:
         """Return the textbook loop nest; the factor that is packed comes second."""
         batch = {} if self.batch is None else {"t": self.batch}
         loops = batch | {name: getattr(self, axis) for axis, name in _ITERATORS.items()}
+        loops["k"] //= self._block
         references = [
-            Reference(operand.upper(), self._shape(operand), tuple(map(iterator, names)))
+            Reference(operand.upper(), self._nest_shape(operand), tuple(map(iterator, names)))
             for operand in f"o{self._letters}"
             for names in [(*batch, *(_ITERATORS[axis] for axis in self.memory_axes(operand)))]
         ]

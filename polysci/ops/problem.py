@@ -16,6 +16,7 @@ from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
+from polysci.numerics.blocks import decode_blocks
 from polysci.numerics.dtypes import DType, precision_named, values
 from polysci.numerics.scalar_functions import apply_numpy
 from polysci.ops.textbook import scop_of
@@ -96,6 +97,11 @@ class Problem(Protocol):
         return 1.0, 1.0
 
     @property
+    def dense(self) -> Self:
+        """The problem with weights as numbers of f32, where these are blocks; else itself."""
+        return self
+
+    @property
     def x_shape(self) -> Shape: ...
 
     @property
@@ -166,6 +172,11 @@ class Problem(Protocol):
         Operands as the precision stores them are widened first: integers to int64, narrow reals to
         float64. Raises TypeError for what is no array of numbers, ValueError for another shape.
         """
+        if self.dense is not self:
+            check_type("w", w, np.ndarray)
+            if w.dtype != precision_named(self.dtype).w.numpy or w.shape != self.w_shape:
+                raise TypeError(f"w: expected {self.w_shape} blocks of {self.dtype}, got {w.dtype}")
+            return self.dense.reference(x, decode_blocks(w), bias, residual, clamp)
         arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
         for name, shape in input_shapes(self).items():
             if arrays[name] is not None or name in ("x", "w"):

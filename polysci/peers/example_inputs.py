@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from polysci.errors import UnsupportedError
 from polysci.measure.integer_reference import largest_value
 from polysci.numerics.dtypes import precision_named, to_stored, values
 from polysci.ops.problem import Problem, bias_shape
@@ -44,9 +45,12 @@ class ExampleInputs:
 def example_inputs(problem: Problem, dtype: str, seed: int) -> ExampleInputs:
     """Integers, small enough for sums to be exact in f32 in any order.
 
-    There are no zero points: one of x costs oneDNN time. Raises SpecError for an unknown precision.
+    There are no zero points: one of x costs oneDNN time. Raises SpecError for an unknown precision,
+    UnsupportedError for weights in blocks.
     """
     precision = precision_named(dtype)
+    if precision.w.block > 1:
+        raise UnsupportedError(f"{dtype}: no peer has layers by weights in blocks")
     random, top = np.random.default_rng(seed), largest_value(problem)
     most = min(127, max(1, _EXACT // (2 * problem.terms * top))) if precision.integer else top
     low, high = (0, 2 * most) if precision.x.name == "u8" else (-most, most)

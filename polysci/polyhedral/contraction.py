@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polysci.errors import UnsupportedError
 from polysci.numerics.affine import Affine, count_inside
-from polysci.numerics.dtypes import DTYPES, Precision
+from polysci.numerics.dtypes import DTYPES, ComputeType, Precision
 from polysci.polyhedral.scop import Access, Scop, Statement, bound_operations
 
 ROLES = ("m", "n", "k", "br", "batch")
@@ -36,17 +36,21 @@ Strides = Mapping[str, tuple[int, ...]]  # of every array, in elements
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One array of the contraction and the affine subscript of each of its axes."""
+    """One array of the contraction and the affine subscript of each of its axes.
+
+    An element is ``block`` numbers of a type: as many as share a scale of the other factor.
+    """
 
     array: str
     shape: tuple[int, ...]
     index: tuple[Affine, ...]
     dtype: str = "f32"
+    block: int = 1
 
     @property
     def bytes(self) -> int:
         """The size of one element in bytes."""
-        return DTYPES[self.dtype].bytes
+        return self.block * DTYPES[self.dtype].bytes
 
     def __str__(self) -> str:
         return self.array + "".join(f"[{subscript}]" for subscript in self.index)
@@ -166,6 +170,16 @@ class Contraction:
         """The factor that is packed into panels."""
         return self.a if self.swapped else self.b
 
+    @property
+    def weights(self) -> str:
+        """How kernels of f32 decode w: a row of DTYPES, of blocks without their size; or f32."""
+        narrow = self.a.dtype == "f32" and not self.swapped
+        return self.b.dtype.partition("x")[0] if narrow else "f32"
+
+    def packed_item(self, compute: ComputeType) -> int:
+        """Return the bytes of an element of packed w: as the kernel multiplies it, or as stored."""
+        return compute.bytes if self.weights == "f32" else self.b.bytes
+
     def by_role(self, role: str) -> tuple[Dim, ...]:
         return tuple(dim for dim in self.dims if dim.role == role)
 
@@ -185,7 +199,7 @@ class Contraction:
         """Return the same sums over arrays of these element types."""
         return replace(
             self,
-            a=replace(self.a, dtype=precision.x.name),
+            a=replace(self.a, dtype=precision.x.name, block=precision.w.block),
             b=replace(self.b, dtype=precision.w.name),
             out=replace(self.out, dtype=precision.y.name),
         )

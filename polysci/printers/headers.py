@@ -41,15 +41,22 @@ def headers(unit: HeaderSet) -> str:
     if isa.language != "c":
         return "\n".join(device_headers(unit))
     kind = "f32" if compute.converts else compute.name
-    narrow = {unit.compute, unit.x, unit.y} != {"f32"}
+    narrow = {unit.compute, unit.x, unit.y, unit.w} != {"f32"}
     chain = list(reversed(isa.chain))
     way = "boxed" if unit.packed_copy else "direct"
     names = ["prelude", *(["scalar"] if narrow else []), *(f"isa_{name}" for name in chain)]
     names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
-    names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
+    blocks = unit.w not in ("f32", "bf16")
+    if blocks:
+        fours = [f"nibbles_{name}" for name in isa.chain] if unit.w.endswith("4") else []
+        names += [*([_first(fours)] if fours else []), f"w_{unit.w}", "dot_blocks"]
+    elif unit.w != "f32":
+        names.append(f"dot_f32_{unit.w}")
+    else:
+        names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
-    names += ["brgemm", "sliding", "grouped", _end(unit)]
+    names += ["brgemm", *["blocks"] * blocks, "sliding", "grouped", _end(unit)]
     stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
     names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]

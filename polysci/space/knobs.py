@@ -58,6 +58,8 @@ def _packings(
     kernel: Microkernel,
 ) -> list[int]:
     """Return where A may be packed: nowhere, before all loops, inside each loop that moves A."""
+    if contraction.a.block > 1:
+        return [-1]  # few rows read x, and kernels read a block of it side by side
     if COMPUTES[kernel.compute].converts or kernel.stencil:
         return [-1]  # from a copy, another way to multiply needs no conversion
     if contraction.swapped:

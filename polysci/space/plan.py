@@ -133,8 +133,9 @@ class Plan:
         """The headers that its code needs."""
         contraction = self.contraction
         return header_set_of(
-            self.kernel, contraction.a.dtype, contraction.out.dtype, packed=self.box is not None
-        )
+            self.kernel, contraction.a.dtype, contraction.out.dtype, packed=self.box is not None,
+            w=contraction.weights,
+        )  # fmt: skip
 
     @property
     def paired(self) -> bool:
@@ -205,6 +206,16 @@ class Plan:
         return self.group_size * prod(self.panels[d.name] for d in self.groups)
 
     @property
+    def packed_item(self) -> int:
+        """Bytes of an element of packed w."""
+        return self.contraction.packed_item(self.compute)
+
+    @property
+    def blocked_weights(self) -> bool:
+        """Return whether elements of w are blocks of numbers with a scale."""
+        return self.contraction.a.block > 1
+
+    @property
     def packed_bytes(self) -> int:
         """Bytes that a call takes for B: panels that were packed ahead, or B as it lies."""
         w = self.contraction.w
@@ -214,7 +225,7 @@ class Plan:
     def panel_bytes(self) -> int:
         """Bytes of panels; behind those of integers stand the offsets and what x holds for 0."""
         tail = 4 * (self.offsets + 1) if self.precision.integer else 0
-        return self.offsets_at + tail if tail else self.compute.bytes * self.packed_size
+        return self.offsets_at + tail if tail else self.packed_item * self.packed_size
 
     @property
     def offsets_at(self) -> int:

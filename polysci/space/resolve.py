@@ -21,6 +21,7 @@ from polysci.space.stencil_roles import (
     stencil_roles,
     taps_of,
 )
+from polysci.target.isas import isa_of
 from polysci.target.microkernels import Microkernel, find
 
 
@@ -190,6 +191,10 @@ def check_compute(
     ``in_words``: its words lie in a copy of A, whatever its strides ``a`` are.
     """
     x, compute = contraction.a.dtype, COMPUTES[kernel.compute]
+    if contraction.weights != "f32" and isa_of(kernel.isa).language != "c":
+        raise UnsupportedError(
+            f"schedule {schedule}: {kernel} multiplies no weights of {contraction.b.dtype} by f32"
+        )
     if kernel.compute not in computes(x, kernel.family):
         expected = " or ".join(computes(x, kernel.family))
         raise UnsupportedError(

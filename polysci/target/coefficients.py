@@ -274,6 +274,7 @@ _SPEEDS: Final = {
         "FMAs", "under way at a time: two units with a latency of four cycles", 8.0, SHEETS,
         "probed", 1.0, 32.0,
     ),
+    "decode": Coefficient("FMAs", "decoding a vector of weights that lie in blocks", 0.7, ZEN4),
     "load_slot": Coefficient(
         "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
     ),

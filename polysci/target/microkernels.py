@@ -190,6 +190,7 @@ class HeaderSet:
     """The hand-written headers of a C file: ``avx512`` for f32, ``avx512vnni_i8_u8_s8``.
 
     ``packed_copy``: kernels read a converted copy of x, not x itself; true where both are the same.
+    ``w``: how f32 kernels decode narrow weights as they load them.
     """
 
     isa: str
@@ -197,19 +198,25 @@ class HeaderSet:
     x: str = "f32"
     y: str = "f32"
     packed_copy: bool = True
+    w: str = "f32"
 
     def __str__(self) -> str:
         if {self.compute, self.x, self.y} == {"f32"}:
-            return self.isa
+            return self.isa if self.w == "f32" else f"{self.isa}_{self.w}"
         return "_".join(
             [self.isa, self.compute, self.x, self.y, *([] if self.packed_copy else ["x"])]
         )
 
 
-def header_set_of(kernel: Microkernel, x: str, y: str, *, packed: bool) -> HeaderSet:
-    """Return the headers of a kernel for types of x and y; ``packed``: it reads a copy of A."""
+def header_set_of(
+    kernel: Microkernel, x: str, y: str, *, packed: bool, w: str = "f32"
+) -> HeaderSet:
+    """Return the headers of a kernel for types of x and y; ``packed``: it reads a copy of A.
+
+    ``w`` is what f32 kernels decode.
+    """
     narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes
     return HeaderSet(
         kernel.isa, kernel.compute, x, y,
-        packed_copy=not narrow or (packed and kernel.family == "brgemm"),
+        packed_copy=not narrow or (packed and kernel.family == "brgemm"), w=w,
     )  # fmt: skip

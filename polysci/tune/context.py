@@ -39,6 +39,8 @@ def context_of(
     _, roles, strides = model_of(problem)
     if not ways("brgemm", target.isa.name, roles.a.dtype):
         raise UnsupportedError(f"{target.isa}: no kernels for inputs of {roles.a.dtype}")
+    if target.isa.language != "c" and roles.weights != "f32":
+        raise UnsupportedError(f"{target.isa}: no kernels for weights of {roles.b.dtype} by f32")
     machine = machine or machine_of(target, progress, roles.a.dtype)
     return Context(roles, strides, target, machine, threads, weights=load_weights(target))
 

@@ -69,6 +69,13 @@ CASES = {
     "private parts": Case("mm:6x24x8", f"private(C) k:8* i:4 j:4 {F4}4x4", threads=3, team=True),
     # Products.
     "product": Case("mm:7x12x10", f"i:4 k:6 j:4 {F4}4x4"),
+    "bf16 weights": Case("mm:5x12x9 tb b=constant", f"i:4 j:4 {F4}4x4", dtype="f32:bf16:f32"),
+    **{
+        f"blocks of {w}": Case(
+            "mm:5x64x9 tb b=constant", f"i:4 k:2 j:4 {F4}4x4", dtype=f"f32:{w}:f32"
+        )
+        for w in ("s4x16", "u4x32", "s8x32", "u8x16")
+    },
     "packed in the call": Case("mm:2:7x12x10", f"t* i:4 j:4 {F4}4x4", threads=2),
     # Gradients.
     "data": Case("bwd_d mb1ic5ih6oc6kh3ph1", f"h c:4 {F4}6x4"),

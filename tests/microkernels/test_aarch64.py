@@ -285,6 +285,25 @@ def test_words_of_rows_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("weights", ["bf16", "s4x16", "u4x32", "s8x16", "u8x32"])
+def test_narrow_weights_are_exact(tmp_path: Path, weights: str) -> None:
+    loops = {"linear:5x64x11": "i:3 j:8", "linear:3x64x16": "k:1 j:8"}
+    layers = [
+        ExportedLayer(
+            parse_problem(words, dtype=f"f32:{weights}:f32"),
+            parse(f"{its} > brgemm_neon_f32_3x8"), 1,
+        )
+        for words, its in loops.items()
+    ]  # fmt: skip
+    flags = ("-D_GNU_SOURCE", "-O1", "-ffp-contract=off")
+    program = wholelayers.program(
+        layers, tmp_path, lambda out, sources: aarch64.build(out, sources, *flags)
+    )
+    done = aarch64.run(*program)
+    assert (done.returncode, done.stdout) == (0, "2 of 2 layers\n")
+
+
+@pytest.mark.exhaustive
 def test_another_result_is_noticed(whole: Whole, tmp_path: Path) -> None:
     program, data = whole["neondot", "u8:s8:u8"]
     wrong = bytearray(data.read_bytes())

@@ -33,6 +33,7 @@ from tests.support.judge import build
 ROOT = Path(__file__).parents[2]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 X86 = [name for name in ISAS if "avx" in name or name == "portable"]
+WEIGHTS = ("bf16", "s4", "u4", "s8", "u8")  # that f32 kernels decode
 LAYER = Conv2d(N=1, C=6, H=5, W=5, K=9, R=3, S=3, pad=1)
 
 
@@ -46,6 +47,7 @@ def units() -> list[HeaderSet]:
         for kernel in way[:1]
         for packed in (True, False)
     }
+    found |= {HeaderSet(isa, w=w) for isa in ("portable", "avx2", "avx512") for w in WEIGHTS}
     return sorted(found, key=str)
 
 
@@ -94,6 +96,7 @@ def few_units() -> list[HeaderSet]:
     found = []
     for unit in units():
         parts = {(unit.isa, unit.compute, unit.packed_copy), (unit.isa, unit.x), (unit.isa, unit.y)}
+        parts.add((unit.isa, unit.w))
         if not parts <= seen:
             found.append(unit)
             seen |= parts

@@ -20,8 +20,10 @@ from polysci.frontends.onnx.reader import (
     expansion_by,
     operator_name,
 )
-from polysci.graph.graph import QUANTISED_LSTM
+from polysci.graph.graph import NARROW_MATMUL, QUANTISED_LSTM, Node
 from polysci.numerics.arrays import Array
+from polysci.numerics.blocks import block_dtype, blocks_of_bytes, decode_blocks
+from polysci.numerics.dtypes import BLOCKS
 
 MASKED = -10000.0  # what is added where a mask is 0, if the node does not say
 
@@ -391,8 +393,65 @@ def _embed(call: Call) -> None:
     _layer_norm(call, total, call.input(5), call.input(6), call.attribute("epsilon", 1e-12))
 
 
+def _narrow_product(call: Call) -> None:
+    """Expand ``MatMulNBits``: f32 rows by weights of 4 or 8 bits in blocks of K, and a bias.
+
+    ``accuracy_level`` allows other arithmetic, which this has no use for. Where K is no whole
+    number of blocks, or blocks have another size than ``BLOCKS``, weights are unpacked.
+    """
+    if call.input(4):
+        raise ExpansionError("the input g_idx: an order of K")
+    bits, block = (int(call.attribute(name, default)) for name, default in
+                   (("bits", 4), ("block_size", 0)))  # fmt: skip
+    k, n = (int(call.attribute(name, 0)) for name in "KN")
+    if bits not in (4, 8) or block < 1:
+        raise ExpansionError(f"weights of {bits} bits in blocks of {block}: expected 4 or 8 bits")
+    parts = -(-k // block)
+    packed, scale = _constant(call, 1), _constant(call, 2).astype(np.float32)
+    sizes = packed.size * 8, scale.size
+    if packed.dtype != np.uint8 or sizes != (n * parts * block * bits, n * parts):
+        raise ExpansionError(
+            f"weights {list(packed.shape)} of {packed.dtype} and {scale.size} scales for "
+            f"{n} x {k} of {bits} bits in blocks of {block}"
+        )
+    zero = None if not call.input(3) else _zeros(_constant(call, 3), bits, n, parts)
+    whole = k % block == 0 and block in BLOCKS
+    dtype = block_dtype(bits, block, signed=zero is None)
+    heads = scale.reshape(n, parts), zero
+    blocks = blocks_of_bytes(dtype, packed.reshape(n, parts, -1), *heads)
+    x = _as_f32(call, call.input(0))
+    kind = call.reader.table.tensor(call.input(0)).dtype
+    bias = _as_f32(call, call.input(5)) if call.input(5) else ""
+    y = call.output(0) if kind == "float32" else call.reader.fresh(f"{call.title}/product")
+    if whole:
+        array = call.constant("weights", blocks.view(np.uint8).reshape(n, -1))
+        name = f"{'us'[zero is None]}{bits}x{block}"
+        names = (x, array, *[bias] * bool(bias))
+        node = Node(NARROW_MATMUL, names, (y,), {"weights": name}, call.title)
+        call.reader.append(node, {y: ("float32", (*call.shape(x)[:-1], n))})
+    else:
+        dense = np.ascontiguousarray(decode_blocks(blocks)[:, :k].T.astype(np.float32))
+        product = call.make("MatMul", [x, _number(call, dense)], "" if bias else y)
+        if bias:
+            call.make("Add", [product, bias], y)
+    if y != call.output(0):
+        to = call.reader.table.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        call.make("Cast", [y], call.output(0), to=to)
+
+
+def _zeros(zero: Array, bits: int, n: int, parts: int) -> Array:
+    """Return the zero point of each block; whole ones of 4 bits share bytes, row by row."""
+    if zero.dtype != np.uint8:
+        return zero.astype(np.float32).reshape(n, parts)
+    if bits == 4:
+        rows = zero.reshape(n, -1)
+        zero = np.stack((rows & 15, rows >> 4), -1).reshape(n, -1)[:, :parts]
+    return zero.reshape(n, parts).astype(np.float32)
+
+
 _MICROSOFT: Mapping[str, Callable[[Call], None]] = MappingProxyType(
     {
+        "MatMulNBits": _narrow_product,
         "FusedConv": _fused_conv,
         "FusedGemm": _fused_gemm,
         "FusedMatMul": _fused_matmul,

@@ -135,8 +135,10 @@ class Reader:
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
                     self.table.learn(name, value)
-            if node.op == "dequantize" and not node.attributes.get("block_size"):
+            if node.op == "dequantize":
                 self._note_numbers(node)
+            elif node.op == "transpose" and node.inputs[0] in self.dequantised:
+                self._note_transpose(node)
             return
         if self._expand(proto, node, last=True):
             return
@@ -161,8 +163,14 @@ class Reader:
         numbers, scale, *zero = (self.table.values[name] for name in node.inputs if name)
         self.dequantised[node.outputs[0]] = QuantisedConstant(
             numbers, scale, zero[0] if zero else np.zeros(1, numbers.dtype),
-            node.attributes.get("axis", 1),
+            node.attributes.get("axis", 1), node.attributes.get("block_size", 0),
         )  # fmt: skip
+
+    def _note_transpose(self, node: Node) -> None:
+        """Note the numbers of a matrix that is transposed."""
+        known = self.dequantised[node.inputs[0]]
+        if known.numbers.ndim == 2 and node.attributes.get("perm", [1, 0]) == [1, 0]:
+            self.dequantised[node.outputs[0]] = known.transposed
 
     def _infer_dynamic(self, proto: Any, node: Node) -> Types:
         """Infer types of results, some of whose axes are as long as data decides."""

@@ -12,6 +12,7 @@ from polysci.graph.operators import (
     fourier,
     indexing,
     loops,
+    narrow_products,
     normalisation,
     pooling,
     products,
@@ -44,6 +45,7 @@ _FAMILIES = (
     elements,
     convolution,
     quantised,
+    narrow_products,
     recurrent,
     recurrent_gradient,
 )

@@ -80,7 +80,7 @@ def make_integer_products(graph: Graph) -> Graph:
             return graph
         graph = rewrite_nodes(graph, partial(end, _ProductFinder.of(graph)))
         graph = rebuild(graph, graph.nodes)
-    return replace(graph, dequantised=MappingProxyType({}))
+    return graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,8 @@ def _whole_weights(node: Node, w: QuantisedConstant) -> Array | None:
     axis = 0 if node.op == "conv" or turned else 1
     ranks = (3, 4) if node.op == "conv" else (2,)
     if weights.dtype.name not in BYTES or weights.ndim not in ranks or not weights.size:
+        return None
+    if w.block:
         return None
     if w.scale.size > 1 and w.axis % weights.ndim != axis:
         return None

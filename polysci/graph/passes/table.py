@@ -17,6 +17,7 @@ from polysci.graph.passes.idle_quantisations import remove_idle_quantisations
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
 from polysci.graph.passes.moved_constants import move_constants
+from polysci.graph.passes.narrow_weights import keep_narrow_weights
 from polysci.graph.passes.scaled_products import scale_products
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
@@ -25,6 +26,8 @@ FIRST_PASSES: Final[tuple[Pass, ...]] = (
           remove_idle_quantisations),
     plain("integer products", "dequantised factors multiply as 8-bit numbers",
           make_integer_products),
+    plain("narrow weights", "dequantised weights stay narrow where they multiply f32",
+          keep_narrow_weights),
     plain("known zeros", "zeros of 8-bit factors leave the products", remove_known_zeros),
 )  # fmt: skip
 # They run until none of them changes the graph.

@@ -130,6 +130,10 @@ class Direct(Algorithm[LegalSchedule]):
     def lower(self, plan: LegalSchedule, options: EmitOptions) -> LoweredPrimitive:
         contraction, schedule = plan.contraction, plan.schedule
         strides = {**plan.strides, **options.strides}
+        a, block = contraction.a.array, contraction.a.block
+        if block > 1:  # calls count numbers of x, the model blocks of them
+            (rows, _), stored = plan.strides[a], options.strides.get(a)
+            strides[a] = (stored[0] if stored else block * rows, block)
         return lower_nest(contraction, strides, schedule, plan.threads, options)
 
     def error_terms(

@@ -188,6 +188,8 @@ class _Panels:
     def panel(self) -> list[LoopStatement]:
         """Return a column panel's width in elements, and what writes a block of its reduction."""
         plan, word = self.plan, self.plan.compute.vnni_factor
+        if plan.blocked_weights:
+            return self._by_blocks()
         if copy := vector_copy(plan, self.strides):
             return self._by_vectors(copy)
         body: LoopStatement = self._append()
@@ -221,6 +223,19 @@ class _Panels:
         operands = (Named(to), Address(Named("w"), start), self.offset.coef(along), deep, width)
         body = block(Invoke(copy, (*operands, real)), Advance(to, whole * width))
         return [*self._sizes(), self._tap_loops(taps, body)]
+
+    def _by_blocks(self) -> list[LoopStatement]:
+        """Return the statements of ``panel`` where elements of w are blocks of numbers."""
+        plan, to, item = self.plan, self.target.name, self.plan.packed_item
+        column, width, blocks = iterator(plan.panel_dim), Variable("width"), Variable("i")
+        depth = iterator(plan.depth) + blocks if plan.depth else blocks
+        place, _ = self._weight(column - self.origin, depth, ())
+        start = Address(Named("w"), item * place)
+        apart, block = item * self.offset.coef(plan.panel_dim), plan.contraction.a.block
+        real = plan.extent(plan.panel_dim) - column
+        pack = Invoke("ps_pack_block", (Named(to), start, apart, block, width, real))
+        count = Variable("deep") if plan.depth else as_index(1)
+        return [*self._sizes(), loop("i", count, pack, Advance(to, item * width))]
 
     def _append(self) -> Append:
         """Return the statement that writes the weight of column j and step i, or 0."""
@@ -378,6 +393,7 @@ def columns_at_a_time(plan: Plan, strides: tuple[int, ...], team: Team) -> tuple
         or plan.contraction.packs_b
         or plan.contraction.swapped
         or plan.precision.integer
+        or plan.blocked_weights
     )
     if refused or plan.groups or plan.merged > 1 or shift_of(plan.contraction) or offset.const:
         return None

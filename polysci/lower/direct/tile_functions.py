@@ -55,9 +55,10 @@ def _operands(plan: Plan) -> list[LoopStatement]:
     packed, x = (Member("g", name, pointed=True) for name in ("packed", "a"))
     places = Variable("a"), Variable("b")
     if not plan.contraction.swapped:
+        item = plan.packed_item if plan.blocked_weights else 1  # blocks are of so many bytes
         return [
             _factor("A", "ps_a", Address(x, places[0], "ps_a", const=True)),
-            _factor("B", "ps_b", Address(packed, places[1])),
+            _factor("B", "ps_b", Address(packed, item * places[1])),
         ]
     return [
         _factor("A", "ps_b", Address(packed, places[0])),
@@ -160,7 +161,7 @@ def _parameters(plan: Plan, parts: Sequence[TilePart]) -> tuple[ScalarParameter,
 def _steps_ahead(tile: Tile) -> int:
     """Return how many steps ahead the rows of x are asked for."""
     plan, item, x = tile.plan, tile.plan.contraction.x.bytes, tile.plan.coef["x"]
-    if not plan.depth:
+    if not plan.depth or plan.blocked_weights:
         return 0
     rows = [(tile.size(dim), item * x[dim]) for dim in plan.rows]
     ahead = RowsAhead.of(plan.kernel, rows, item * x[plan.depth], tile.depth)
@@ -235,6 +236,8 @@ def _shape(tile: Tile) -> dict[str, int]:
     }
     if plan.kernel.shifts > 1:
         fields["shifts"] = plan.kernel.shifts
+    if plan.blocked_weights:
+        fields["block"] = plan.contraction.a.block
     if _begins_with_offset(plan):
         fields["begun"] = 1
     registers = plan.kernel.tile_registers

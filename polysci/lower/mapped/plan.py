@@ -464,6 +464,8 @@ def misfit(
 ) -> str:
     """Return what keeps a kernel from taking the steps of a schedule; empty where nothing does."""
     word = COMPUTES[kernel.compute].vnni_factor
+    if contraction.weights != "f32":
+        return f"{kernel} multiplies no weights of {contraction.b.dtype} by f32"
     if kernel.items == 1 and copy.swizzle:
         return f"{copy}: lines of {kernel.family} are in order"
     if kernel.items == 1 and DTYPES[contraction.a.dtype].integer != (word > 1):

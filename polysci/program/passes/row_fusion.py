@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
-from polysci.numerics.dtypes import array_type, precision_named
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.row import Fusion, FusionGroup
@@ -495,7 +495,7 @@ def _us(seconds: float) -> str:
 
 def _weights(problem: Problem) -> int:
     """Return the bytes of a layer's weights."""
-    return prod(problem.w_shape) * array_type(precision_named(problem.dtype).w.stored).itemsize
+    return prod(problem.w_shape) * precision_named(problem.dtype).w.bytes
 
 
 def _layers(chains: Iterable[Chain]) -> Iterator[tuple[LayerStage, int]]:

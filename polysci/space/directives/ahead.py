@@ -30,7 +30,7 @@ from polysci.loop_ir.index import (
 from polysci.loop_ir.nodes import Comment, Let
 from polysci.numerics.arrays import LINE, round_up
 from polysci.numerics.dtypes import COMPUTES
-from polysci.polyhedral.contraction import Contraction, columns_of
+from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.space.directives.directive import Directive, Place, TilePart
 from polysci.space.directives.swap import has_window, run_rows
 from polysci.target.coefficients import prior_of
@@ -55,6 +55,11 @@ class Ahead(Directive):
     place = Place.LAST
     sentence = "The next panel of B is prefetched meanwhile."
     features = ("prefetches", "late_prefetches")
+
+    def refusal(
+        self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
+    ) -> str:
+        return "ahead(B): steps of blocks of weights prefetch nothing" * (contraction.a.block > 1)
 
     def resolve(self, plan: Plan) -> Plan:
         if plan.contraction.swapped:  # calls prefetch pixels themselves
@@ -180,7 +185,8 @@ class Panels:
         inside = {dim.name: np.full(len(steps), dim.extent) for dim in contraction.dims}
         of_b = [dim.name for dim in contraction.dims if contraction.b.uses(dim.name)]
         calls = moved = reuse = np.ones(len(steps), dtype=np.int64)
-        size = np.full(len(steps), compute.bytes * prod(map(contraction.extent, of_b)))
+        item = contraction.packed_item(compute)
+        size = np.full(len(steps), item * prod(map(contraction.extent, of_b)))
         for position, dim in enumerate(dims):
             trips = -(-inside[dim] // steps[:, position])
             step = np.minimum(inside[dim], steps[:, position])
@@ -191,7 +197,7 @@ class Panels:
                 calls, reuse = calls * trips, np.where(size <= l2, reuse * trips, reuse)
             inside[dim] = step
         column = inside[columns_of(contraction).name]
-        lines = -(-column * compute.vnni_factor * compute.bytes // LINE)
+        lines = -(-column * compute.vnni_factor * item // LINE)
         rows = prod((inside[d.name] for d in contraction.by_role("m")), start=np.ones_like(size))
         return cls(size, np.where(moved > 1, calls, 0), lines, reuse, rows)
 
@@ -235,7 +241,9 @@ def follow_in_cache(
 ) -> NDArray[np.bool_]:
     """Return which schedules take ``ahead(B)``: B exceeds L2, which has room for two panels."""
     panels = panels_beyond(contraction, kernel, dims, steps, l2)
-    return np.zeros(len(steps), dtype=np.bool_) if panels is None else panels.follow(l2)
+    if panels is None or contraction.a.block > 1:
+        return np.zeros(len(steps), dtype=np.bool_)
+    return panels.follow(l2)
 
 
 def _check_pixels(contraction: Contraction, schedule: Schedule) -> None:
@@ -268,7 +276,7 @@ def ahead_may_pay(contraction: Contraction, l2: float) -> bool:
 
 def _panels_part(tile: Tile, reuse: PanelReuse) -> TilePart:
     """Return what a tile function adds: lines a step, and the distance at which they lie."""
-    item, call = tile.plan.compute.bytes, Variable("call")
+    item, call = tile.plan.packed_item, Variable("call")
     lines = -(-tile.step * tile.plan.compute.vnni_factor * item // LINE)
     count, first, end = share_lines(lines, reuse.calls)
     when: list[Condition] = [Flag("panel")]
@@ -321,7 +329,7 @@ def _behind(tile: Tile, origin: Mapping[str, Index]) -> Index:
     if plan.contraction.packs_b:
         return as_index(0)
     strides = {dim: -stride for dim, stride in tile.panel_strides().items()}
-    return linear(strides, origin, round_up(plan.packed_bytes) // plan.compute.bytes)
+    return linear(strides, origin, round_up(plan.packed_bytes) // plan.packed_item)
 
 
 def _returns(

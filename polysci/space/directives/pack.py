@@ -103,7 +103,7 @@ class Pack(Directive):
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
     ) -> str:
         if self.operand == "A":
-            return ""
+            return "pack(A): x is read by blocks where it lies" * (contraction.a.block > 1)
         why = _parts_refusal(contraction, strides[contraction.b.array], schedule, kernel)
         return f"cannot pack parts of B: {why}" if why else ""
 
