@@ -118,6 +118,15 @@ def copies_of(plan: MappedPlan) -> int:
     return a // nest.vectors + b // nest.vectors_of_b
 
 
+def places_held(plan: MappedPlan) -> int:
+    """Return the places that an item keeps of elements which it copies one by one.
+
+    Those of chunks are few.
+    """
+    nest = GroupNest(plan)
+    return nest.row_share * (1 + len(plan.guarded)) if nest.vectors == 1 else 0
+
+
 @dataclass(frozen=True, slots=True)
 class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
