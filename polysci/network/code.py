@@ -58,8 +58,8 @@ class Code:
     """The C of a network: texts by file name, its weights, memory and the code of every stage.
 
     ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
-    ``backend`` is that of the device, ``module`` the loop IR of stages and layers. ``entry`` is the
-    symbol of the program in a library of several, whose first the others of these are of.
+    ``backend`` is that of the device, ``module`` the loop IR of stages and layers. Where a library
+    has several programs, ``entry`` is the symbol of the one that runs, ``calls`` are the first's.
     """
 
     name: str
