@@ -24,8 +24,9 @@ def compile_rows(device: str | None) -> SizedNetwork:
 
 @pytest.mark.parametrize(
     "device",
-    [None, *(pytest.param(it, marks=pytest.mark.exhaustive) for it in DEVICES[1:]), DEVICES[0]],
-)
+    [pytest.param(it, marks=[pytest.mark.exhaustive] * (it != DEVICES[0]))
+     for it in (None, *DEVICES)],
+)  # fmt: skip
 def test_entries_compute_what_networks_of_one_size_do(device: str | None) -> None:
     with at_hand(device or DEVICES[0]):
         whole = compile_rows(device)
@@ -42,6 +43,7 @@ def test_entries_compute_what_networks_of_one_size_do(device: str | None) -> Non
             assert np.array_equal(out[alone.outputs[0].name], whole(x))
 
 
+@pytest.mark.exhaustive
 def test_weights_are_packed_once(opencl: str) -> None:
     """A library of both sizes holds no more of them than one of a single size."""
     whole = compile_rows(opencl).entry(rows=8)
@@ -97,6 +99,7 @@ def test_what_has_no_entry_is_told() -> None:
         polysci.compile_network(LAYERS, "estimate", dims={"rows": [3, 8]})
 
 
+@pytest.mark.exhaustive
 def test_entries_outlive_the_others() -> None:
     entry = compile_rows(None).entry(rows=3)
     gc.collect()
