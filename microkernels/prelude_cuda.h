@@ -44,6 +44,9 @@ typedef long ps_place;
 #define __builtin_fmaf __fmaf_rn
 #define __builtin_fmodf fmodf
 #define __builtin_copysignf copysignf
+#define __builtin_roundf roundf
+#define __builtin_floorf floorf
+#define __builtin_ceilf ceilf
 #define __builtin_inff() INFINITY
 #define __builtin_nanf(text) NAN
 

@@ -24,6 +24,9 @@ typedef long ps_place; /* in y, kept by a work-item */
 #define INT32_MAX INT_MAX
 #define INT64_MIN LONG_MIN
 #define INT64_MAX LONG_MAX
+#ifndef cl_khr_fp64
+#define PS_NO_DOUBLE
+#endif
 #define PS_UNROLL _Pragma("unroll")
 #define PS_KERNEL
 #define PS_LOOP
@@ -39,6 +42,10 @@ typedef long ps_place; /* in y, kept by a work-item */
 #define __builtin_rintf rint
 #define __builtin_fmaf fma
 #define __builtin_copysignf copysign
+#define __builtin_fabs fabs
+#define __builtin_roundf round
+#define __builtin_floorf floor
+#define __builtin_ceilf ceil
 #define sqrtf sqrt
 
 /* Integers, for any caller; they are divided by numbers above 0. */

@@ -11,20 +11,21 @@ PS_SCALAR int64_t ps_key(const void *x, int kind, int64_t at)
     switch (kind) {
     case 0: {
         const float value = ((const float *)x)[at];
-        int32_t half = 0;
+        const int32_t half = (int32_t)ps_bits_of(value);
         if (value != value)
             return INT64_MAX;
-        __builtin_memcpy(&half, &value, sizeof half);
         bits = half < 0 ? half ^ INT32_MAX : half;
         return value == 0.0f ? 0 : bits;
     }
+#ifndef PS_NO_DOUBLE
     case 1: {
         const double value = ((const double *)x)[at];
         if (value != value)
             return INT64_MAX;
-        __builtin_memcpy(&bits, &value, sizeof bits);
+        bits = (int64_t)ps_wide_bits_of(value);
         return value == 0.0 ? 0 : bits < 0 ? bits ^ INT64_MAX : bits;
     }
+#endif
     case 2: return ((const int8_t *)x)[at];
     case 3: return ((const int16_t *)x)[at];
     case 4: return ((const int32_t *)x)[at];
@@ -46,17 +47,24 @@ PS_SCALAR int ps_precedes(ps_ranked x, ps_ranked y)
     return x.key == y.key ? x.place < y.place : x.key > y.key;
 }
 
+/* Keys of neighbours along an axis. */
+typedef struct {
+    int64_t key[32];
+} ps_keys;
+
 /* The keys of `count` elements of x from `first` on, `step` apart; `flip` is -1 where the smallest
  * element comes first, else 0. */
-PS_SCALAR void ps_keys(int64_t *keys, const void *x, int kind, int64_t first, int64_t step,
-                       int64_t count, int64_t flip)
+PS_INLINE ps_keys ps_keys_of(const void *x, int kind, int64_t first, int64_t step, int64_t count,
+                             int64_t flip)
 {
+    _Alignas(64) ps_keys keys;
     if (kind == 0 && step == 1) /* one type at a time becomes a loop of vectors */
         for (int64_t i = 0; i < count; ++i)
-            keys[i] = ps_key(x, 0, first + i) ^ flip;
+            keys.key[i] = ps_key(x, 0, first + i) ^ flip;
     else
         for (int64_t i = 0; i < count; ++i)
-            keys[i] = ps_key(x, kind, first + i * step) ^ flip;
+            keys.key[i] = ps_key(x, kind, first + i * step) ^ flip;
+    return keys;
 }
 
 /* Moves an element down from the root of a heap of `count`, below those that come after it. */
@@ -90,25 +98,23 @@ static PS_KERNEL __attribute__((unused)) void ps_top(int64_t item, int64_t *y, c
                                                      int kind, int64_t size, int64_t inner,
                                                      int64_t k, int largest)
 {
-    enum { BLOCK = 32 };
-    _Alignas(64) int64_t keys[BLOCK];
     const int64_t first = item / inner * size * inner + item % inner, flip = largest ? 0 : -1;
     const float *floats = kind == 0 && inner == 1 ? (const float *)x + first : 0;
     ps_ranked *heap = (ps_ranked *)y + item * k;
     for (int64_t i = 0, count; i < size; i += count) {
-        count = ps_least(BLOCK, i < k ? k - i : size - i);
+        count = ps_least(32, i < k ? k - i : size - i);
         if (i >= k && floats &&
             !ps_any_before(floats + i, count, floats[heap[0].place], largest))
             continue;
-        ps_keys(keys, x, kind, first + i * inner, inner, count, flip);
+        _Alignas(64) const ps_keys keys = ps_keys_of(x, kind, first + i * inner, inner, count, flip);
         if (i >= k) {
             for (int64_t j = 0; j < count; ++j)
-                if (keys[j] > heap[0].key) /* of equal ones the element in the heap comes first */
-                    ps_sink(heap, 0, k, (ps_ranked){keys[j], i + j});
+                if (keys.key[j] > heap[0].key) /* of equal ones that in the heap comes first */
+                    ps_sink(heap, 0, k, (ps_ranked){keys.key[j], i + j});
             continue;
         }
         for (int64_t j = 0; j < count; ++j)
-            heap[i + j] = (ps_ranked){keys[j], i + j};
+            heap[i + j] = (ps_ranked){keys.key[j], i + j};
         for (int64_t root = k / 2; i + count == k && root-- > 0;)
             ps_sink(heap, root, k, heap[root]);
     }
@@ -226,11 +232,14 @@ PS_SCALAR void ps_max_roi_pool(int64_t item, float *y, const float *x, const flo
         y[item * rows * columns + cell] = most;
     }
 }
+
+#ifndef PS_NO_DOUBLE
 /* A matrix of n rows by elimination: 0 below the diagonal, and of the same determinant. */
 PS_SCALAR void ps_triangle(int64_t item, double *y, const double *x, int64_t n)
 {
     y += item * n * n, x += item * n * n;
-    __builtin_memcpy(y, x, n * n * sizeof *y);
+    for (int64_t i = 0; i < n * n; ++i)
+        y[i] = x[i];
     for (int64_t at = 0; at < n; ++at) {
         int64_t largest = at;
         for (int64_t row = at + 1; row < n; ++row)
@@ -248,9 +257,10 @@ PS_SCALAR void ps_triangle(int64_t item, double *y, const double *x, int64_t n)
         }
     }
 }
+#endif
 
 /* y: how many of `size` truth values hold, the places of those, and 0 for each of the others. */
-PS_SCALAR void ps_places(int64_t item, int64_t *y, const unsigned char *x, int64_t size)
+PS_SCALAR void ps_places(int64_t item, int64_t *y, const uint8_t *x, int64_t size)
 {
     int64_t count = 0;
     (void)item;

@@ -11,6 +11,12 @@ PS_SMALL float ps_float_of(uint32_t bits)
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
+PS_SMALL uint64_t ps_wide_bits_of(double x)
+{
+    uint64_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 PS_SMALL float ps_bf16_value(uint16_t x) { return ps_float_of((uint32_t)x << 16); }
 /* To the nearest, ties to even; a NaN becomes a quiet one. */
 PS_SMALL uint16_t ps_bf16_of(float x)

@@ -15,20 +15,21 @@ PS_INLINE void ps_run_warp_words(ps_acc *acc, ps_tile t, const ps_rows *a, const
     a += row * a_line, b += column * b_line;
     PS_UNROLL
     for (int k = 0; k < depth; k += 2 * PS_CHUNK) {
-        uint32_t av[4][4], bv[8][2]; /* of up to 64 rows and columns */
+        uint32_t av[4][4], bv[2][2]; /* of up to 64 rows, and 16 columns at a time */
         const int a_at = ps_chunk_at(row, k / PS_CHUNK + later, a_chunks);
         const int b_at = ps_chunk_at(column, k / PS_CHUNK + half, b_chunks);
         PS_UNROLL
         for (int i = 0; i < t.rows / 2; ++i)
             ps_load_matrices(av[i], a + 16 * i * a_line + a_at * PS_CHUNK);
         PS_UNROLL
-        for (int j = 0; j < t.vecs; j += 2)
-            ps_load_matrices(bv[j], b + 8 * j * b_line + b_at * PS_CHUNK);
-        PS_UNROLL
-        for (int i = 0; i < t.rows / 2; ++i) {
+        for (int j = 0; j < t.vecs; j += 2) {
+            ps_load_matrices(bv[0], b + 8 * j * b_line + b_at * PS_CHUNK);
             PS_UNROLL
-            for (int j = 0; j < t.vecs; ++j)
-                ps_mma_words(acc + 2 * i * t.vecs + j, acc + (2 * i + 1) * t.vecs + j, av[i], bv[j]);
+            for (int i = 0; i < t.rows / 2; ++i) {
+                ps_acc *low = acc + 2 * i * t.vecs + j, *high = low + t.vecs;
+                ps_mma_words(low, high, av[i], bv[0]);
+                ps_mma_words(low + 1, high + 1, av[i], bv[1]);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from polysci.frontends import layers
     from polysci.network.compiled import Network, compile_network
     from polysci.network.options import CompileOptions
+    from polysci.network.sizes import SizedNetwork, compile_sizes
     from polysci.notation.einsum import einsum
     from polysci.numerics.dtypes import PRECISIONS, from_bf16, to_bf16
     from polysci.numerics.quantization import Scales
@@ -57,11 +58,13 @@ __all__ = [
     "Scales",
     "Schedule",
     "SearchOptions",
+    "SizedNetwork",
     "Target",
     "TunerOptions",
     "Wisdom",
     "compile",
     "compile_network",
+    "compile_sizes",
     "conv2d",
     "detect",
     "einsum",
@@ -100,10 +103,12 @@ _HOMES = MappingProxyType(
         "Scales": "polysci.numerics.quantization",
         "SearchOptions": "polysci.tune",
         "Schedule": "polysci.space.schedule",
+        "SizedNetwork": "polysci.network.sizes",
         "Target": "polysci.target.target",
         "Wisdom": "polysci.tune.wisdom",
         "compile": "polysci.api",
         "compile_network": "polysci.network.compiled",
+        "compile_sizes": "polysci.network.sizes",
         "conv2d": "polysci.api",
         "detect": "polysci.target.host",
         "einsum": "polysci.notation.einsum",

@@ -19,7 +19,7 @@ from polysci.errors import SpecError, UnsupportedError
 
 if TYPE_CHECKING:
     from polysci.graph.graph import Graph
-    from polysci.network.compiled import Network
+    from polysci.network.compiled import Network, PlannedNetwork
     from polysci.network.prepare import Model
     from polysci.ops.problem import Problem
     from polysci.peers import Peer
@@ -201,9 +201,7 @@ def run(arguments: argparse.Namespace) -> int:
     tuner_of(arguments)
     peers = _peers(arguments)
     if bindings.several_sizes(arguments):
-        return output.write_sizes(
-            arguments, lambda dims: _compile(arguments, _graph(arguments, dims))
-        )
+        return output.write_sizes(arguments, lambda dims: _compile_size(arguments, dims))
     if arguments.show is not None and arguments.show not in shared.FORMS:
         return _show_passes(arguments)
     graph = _graph(arguments, bindings.dims_of(arguments))
@@ -234,6 +232,14 @@ def network_of(arguments: argparse.Namespace) -> Network:
     """Return the compiled network of a command's MODEL. Raises SpecError for wrong options."""
     bindings.check_bindings(arguments)
     return _compile(arguments, _graph(arguments, bindings.dims_of(arguments)))
+
+
+def _compile_size(arguments: argparse.Namespace, dims: Mapping[str, int]) -> PlannedNetwork:
+    """Return a network for one choice of sizes: planned alone for a device that is not here."""
+    graph = _graph(arguments, dims)
+    if shared.device_of(arguments) and (chosen := targets.targets_of(arguments)):
+        return targets.plan_for(chosen[0], arguments, graph)
+    return _compile(arguments, graph)
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:

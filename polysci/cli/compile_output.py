@@ -15,7 +15,7 @@ from polysci.errors import SpecError
 from polysci.text.tables import bytes_text, fit, paragraph, shorten, time_text
 
 if TYPE_CHECKING:
-    from polysci.network.compiled import Network
+    from polysci.network.compiled import Network, PlannedNetwork
     from polysci.network.debug import CheckedTensor
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
@@ -88,10 +88,11 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
 
 
 def write_sizes(
-    arguments: argparse.Namespace, compile_for: Callable[[Mapping[str, int]], Network]
+    arguments: argparse.Namespace, compile_for: Callable[[Mapping[str, int]], PlannedNetwork]
 ) -> int:
     """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
-    from polysci.export.network_project import join_sizes, write_project
+    from polysci.export.network_project import write_project
+    from polysci.network.sizes import join_sizes
 
     if not arguments.out:
         dims_of(arguments)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polysci.export.candidates import SearchTarget
     from polysci.farm import Farm, FarmMachine
     from polysci.graph.graph import Graph
+    from polysci.network.compiled import PlannedNetwork
     from polysci.network.options import CompileOptions, PlanOptions
     from polysci.network.prepare import PreparedNetwork
 
@@ -116,6 +117,19 @@ def refuse_tuner(arguments: argparse.Namespace) -> None:
             "--tuner: it times the whole network, which runs here and is one; leave it out where "
             "code is written for other CPUs, or for several kinds"
         )
+
+
+def plan_for(target: SearchTarget, arguments: argparse.Namespace, graph: Graph) -> PlannedNetwork:
+    """Return a network for a target, which runs nothing here. Raises SpecError for a tuner."""
+    from polysci.network.compiled import plan_network
+    from polysci.network.prepare import prepare_with
+
+    refuse_tuner(arguments)
+    options = target_options(target, arguments)
+    return plan_network(
+        prepare_with(graph, options), options.plan(), title_of(arguments),
+        time_limit=arguments.time_limit,
+    )  # fmt: skip
 
 
 def write_for(targets: Sequence[SearchTarget], arguments: argparse.Namespace, graph: Graph) -> int:

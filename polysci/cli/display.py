@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polysci.tune import Progress
 
 _LAST = 8  # finished layers that stay in sight
+PATIENCE = 2.0  # seconds of a layer before a plain line says what is being compiled
 
 
 class Display:
@@ -33,6 +34,7 @@ class Display:
         self._live: Live | None = None
         self._lines: deque[str] = deque(maxlen=_LAST)
         self._calibrating = False
+        self._begun, self._patience = self.start, PATIENCE
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -75,6 +77,8 @@ class Display:
 
                 say(describe_calibration(precision_named(problem.dtype).x.name))
             self._calibrating = step.stage == "calibrating"
+            if step.stage == "compiling" and step.total > 1:
+                self._tell(problem, step)
             return
         share = f" {step.done}/{step.total}" if step.total > 1 else ""
         spent = time.monotonic() - self.start
@@ -82,6 +86,15 @@ class Display:
             f"layer {self.finished + 1}/{self.layers} {title(problem)}: "
             f"{step.stage}{share}, {spent:.0f} s"
         )
+
+    def _tell(self, problem: Problem, step: Progress) -> None:
+        """Say in a plain line what a layer is at, each time after twice as many seconds."""
+        spent = time.monotonic() - self._begun
+        if spent >= self._patience:
+            self._patience = 2 * spent
+            say(
+                f"{title(problem)}: {step.stage} {step.done} of {step.total} at most, {spent:.0f} s"
+            )
 
     def note(self, text: str) -> None:
         """Show ``text`` between or after the layers."""
@@ -93,6 +106,7 @@ class Display:
     def done(self, line: str) -> None:
         """One layer is finished: show ``line``."""
         self.finished += 1
+        self._begun, self._patience = time.monotonic(), PATIENCE
         self._lines.append(line)
         if self._live is None:
             say(f"[{self.finished}/{self.layers}] {line}")

@@ -13,6 +13,8 @@ from polysci.cost.estimate import Context
 from polysci.cost.warps import SECTOR
 from polysci.target.target import ComputeUnit, Target
 
+GROUPS: Final = 2  # that registers of a compute unit have room for, whatever kernel it is
+NAMED: Final = 255  # registers of an item at most: CUDA C++ Programming Guide
 OWN_REGISTERS: Final = 40  # of a work-item beside sums and factors: addresses and counters
 PLACE_REGISTERS: Final = 4  # of a row that an item reads itself: where it lies, and on which axes
 COPY_INSTRUCTIONS: Final = 8  # of a warp, for what each of its items copies at once
@@ -108,6 +110,13 @@ class GroupWork:
         """Registers of an item: sums, factors, and what finds their places."""
         places = PLACE_REGISTERS * self.rows if self.reads else 0
         return OWN_REGISTERS + self.sums + self.factors + places
+
+    def spills(self, unit: ComputeUnit, registers: int) -> bool:
+        """Return whether items that need so many registers get fewer of them from a compiler.
+
+        That has room for GROUPS of them (PS_GROUP in microkernels/prelude_cuda.h).
+        """
+        return registers > min(unit.registers // (GROUPS * self.items), NAMED)
 
     def warps(self, unit: ComputeUnit) -> int:
         """Return the warps of a group: its items, as many as take an instruction together."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from polysci.export.files import MARK, fill_template
 from polysci.export.layers import Entry, Project
 from polysci.loop_ir.interface import Function, function
 from polysci.loop_ir.nodes import Constant
-from polysci.network.code import Code, arguments_of
+from polysci.network.code import Code
 from polysci.printers.c_values import parameter, text
 from polysci.printers.interface import KEEP_FLAG, declare
 from polysci.printers.launch_code import (
@@ -23,7 +23,7 @@ from polysci.printers.launch_code import (
     string_lines,
 )
 from polysci.printers.launches import kernels_in, read_launches, read_network
-from polysci.printers.network import RunArgument, RunEntry, size_constants, weights_source
+from polysci.printers.network import RunEntry, size_constants, weights_source
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import Cuda
 from polysci.runtime.backends.opencl import FLUSH, OPTIONS
@@ -160,51 +160,65 @@ def declare_launch(whole: Project, entry: Entry) -> str:
     return declare([run], f"{entry.symbol}_launch")
 
 
-def network_files(code: Code, backend: str, *, flush: bool) -> dict[str, str]:
-    """Return header, host and kernels of a network; ``flush``: denormals may count as 0."""
-    name, program = code.name, code.placed.program
+def network_files(code: Code, entries: Sequence[RunEntry], *, flush: bool) -> dict[str, str]:
+    """Return header, host and kernels of a network; ``flush``: denormals may count as 0.
+
+    ``entries`` are those of its programs.
+    """
+    name, program, kind = code.name, code.placed.program, _kind(code.backend)
     (kernels,) = code.files.values()
-    memory, arguments = read_network(kernels), arguments_of(program)
-    inputs = [_argument_row("in", at, it) for at, it in enumerate(arguments[: memory.inputs])]
-    outputs = [_argument_row("out", at, it) for at, it in enumerate(arguments[memory.inputs :])]
+    memory, rows = read_network(kernels), _argument_rows(entries, name)
+    inputs, outputs = rows[: len(program.arguments)], rows[len(program.arguments) :]
     # What a run replaces it also reads.
     replaced = [row for row, its in zip(outputs, program.outputs, strict=True)
                 if its in program.in_place]  # fmt: skip
     raw = [str(array.nbytes) for _, array in code.weights_file.parts[len(memory.constants) :]]
     sizes = {
-        "CONTEXT": memory.arena + sum(_bytes(argument) for argument in arguments),
+        "CONTEXT": memory.arena + sum(map(max, zip(*map(_bytes, entries), strict=True))),
         "MODEL": memory.constants_size + memory.packed_size + 4 * len(memory.literals),
     }
     own = ["context->arena", "model->constants", "model->packed", "model->literals"]
-    places = [f"context->{row['PLACE']}" for row in (*inputs, *outputs)]
+    places = [f"context->{row['PLACE']}" for row in rows]
+    calls = [launch_call(f"{entry.symbol}_run", [*own, *places]) for entry in entries]
     values = {
         **code.values,
-        "SIZES": size_constants([RunEntry(name, arguments)], name, sizes),
+        **_run_values(entries, name),
+        "SIZES": size_constants(entries, name, sizes),
         "INPUT_COUNT": str(max(1, len(inputs))),
         "OUTPUT_COUNT": str(max(1, len(outputs))),
         "LITERALS": parameter_lines([*map(_literal, memory.literals), "{0}"]),
-        "CALL": launch_call(f"{name}_run", [*own, *places]),
         "SOURCE": weights_source(code.values),
         "NETWORK": "yes",
-        "GRAPHS": "yes" * (_kind(backend) == "cuda"),
+        "GRAPHS": "yes" * (kind == "cuda"),
     }
-    files, values = host_texts(kernels, backend, values, flush=flush)
-    rows = {
+    files, values = host_texts(kernels, code.backend, values, flush=flush)
+    tables = {
         "PARTS": [{"AT": str(at), "BYTES": str(size)} for at, size in memory.constants],
         "LAYERS": [{"BYTES": size, "PACK": function}
                    for size, function in zip(raw, memory.packed_by, strict=True)],
+        "CALLS": [{"AT": str(at), "CALL": call} for at, call in enumerate(calls)],
         "INPUTS": inputs, "OUTPUTS": outputs, "COPIED": [*inputs, *replaced],
     }  # fmt: skip
     return {
         f"{name}.h": fill_template("device_network.h", values),
-        f"{name}.c": fill_template("device_network.c", values, rows),
+        f"{name}.c": fill_template("device_network.c", values, tables),
         **files,
     }
 
 
-def _argument_row(kind: str, at: int, argument: RunArgument) -> dict[str, str]:
-    word = argument.word
-    return {"AT": str(at), "PLACE": f"{kind}[{at}]", "ARGUMENT": word, "WORD": word.upper()}
+def _argument_rows(entries: Sequence[RunEntry], name: str) -> list[dict[str, str]]:
+    """Return what the host says of inputs, then outputs: names, bytes of a run and of a context."""
+    rows, count = list[dict[str, str]](), {"x": 0, "y": 0}
+    for at, argument in enumerate(entries[0].arguments):
+        letter, word = argument.word[0], argument.word
+        kind, number = {"x": "in", "y": "out"}[letter], str(count[letter])
+        size = room = f"{name}_{word}_SIZE".upper()
+        if entries[0].sizes:
+            size, room = f"bytes[entry][{at}]", str(max(own[at] for own in map(_bytes, entries)))
+        rows.append({"AT": number, "PLACE": f"{kind}[{number}]", "ARGUMENT": word,
+                     "SIZE": size, "ROOM": room})  # fmt: skip
+        count[letter] += 1
+    return rows
 
 
 def _literal(number: float) -> str:
@@ -212,5 +226,38 @@ def _literal(number: float) -> str:
     return f"{{.whole = {number}}}" if isinstance(number, int) else f"{{{text(Constant(number))}}}"
 
 
-def _bytes(argument: RunArgument) -> int:
-    return argument.sizes()[f"{argument.word.upper()}_SIZE"]
+def _bytes(entry: RunEntry) -> list[int]:
+    """Return the bytes of each argument of an entry."""
+    return [own.sizes()[f"{own.word.upper()}_SIZE"] for own in entry.arguments]
+
+
+def _run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
+    """Return what templates say of the functions that run a network on a device."""
+    first, context = entries[0], f"{name}_context *context"
+    parameters = ", ".join([context, *(own.parameter for own in first.arguments)])
+    values = {"ENTRY_COUNT": str(len(entries)), "SEVERAL": "yes" * bool(first.sizes), "TABLE": ""}
+    if not first.sizes:
+        head = f"int {name}_run({parameters})"
+        run = {"RUN_HEAD": head, "RUN_DECLARED": f"{head};", "ENTRIES": "", "ENTRY": "0"}
+        return {**values, **run}
+    words = [own.word for own in first.arguments]
+    heads = [f"int {entry.symbol}_run({parameters})" for entry in entries]
+    bodies = [f"{head}\n{{\n    return run_entry({', '.join(['context', str(at), *words])});\n}}\n"
+              for at, head in enumerate(heads)]  # fmt: skip
+    sizes = (f"int64_t {word}" for word in first.sizes)
+    dispatcher = f"int {name}_run({', '.join([context, *sizes, parameters.partition(', ')[2]])})"
+    chosen = "".join(
+        f"    if ({entry.condition})\n        return {entry.symbol}_run("
+        f"{', '.join(['context', *words])});\n" for entry in entries
+    )  # fmt: skip
+    bodies.append(f"{dispatcher}\n{{\n{chosen}    return {name.upper()}_NO_SIZE;\n}}\n")
+    counts = ["{" + ", ".join(map(str, _bytes(entry))) + "}" for entry in entries]
+    return {
+        **values,
+        "TABLE": ", ".join(counts),
+        "ARGUMENT_COUNT": str(len(words)),
+        "RUN_HEAD": f"static int run_entry({parameters.replace(context, f'{context}, int entry')})",
+        "RUN_DECLARED": "\n".join([*(f"{head};" for head in heads), f"{dispatcher};"]),
+        "ENTRIES": "\n" + "\n".join(bodies).rstrip(),
+        "ENTRY": "entry",
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -28,17 +28,10 @@ from polysci.export.isa_choice import IsaChoice
 from polysci.export.selftest_data import SelftestData, make_selftest_data
 from polysci.lower.weights_file import Chunk, digest_of, packed_pieces, pieces_of
 from polysci.network.build import runner_of
-from polysci.network.code import (
-    Code,
-    SizedProgram,
-    arguments_of,
-    code_of,
-    describe_size,
-    use_packed_weights,
-)
+from polysci.network.code import Code, arguments_of, describe_size, use_packed_weights
 from polysci.network.compiled import Network, PlannedNetwork
-from polysci.network.prepare import shares_of
 from polysci.network.runner import Runner, TensorPort
+from polysci.network.sizes import SizedNetworks, only_size
 from polysci.numerics.arrays import LINE
 from polysci.printers.network import OPENMP, RunEntry, print_stages, size_constants
 from polysci.text import names
@@ -54,71 +47,10 @@ _TYPES = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SizedNetworks:
-    """A network for several sizes: ``whole`` has the code of a library of all of them.
-
-    ``networks`` are those that ``programs`` are of, in order.
-    """
-
-    whole: PlannedNetwork
-    programs: tuple[SizedProgram, ...]
-    networks: tuple[PlannedNetwork, ...]
-
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def several(self) -> bool:
-        """True if runs are told the sizes."""
-        return bool(self.programs[0].sizes)
-
-    @property
-    def on_device(self) -> bool:
-        """True if a host launches its code on a device."""
-        return self.whole.code.isa.language != "c"
-
-
-def only_size(network: PlannedNetwork) -> SizedNetworks:
-    """Return a network alone: its runs take no sizes."""
-    program = SizedProgram(network.prepared.placed, network.schedules)
-    return SizedNetworks(network, (program,), (network,))
-
-
 def _check_language(network: PlannedNetwork) -> None:
     """Raise UnsupportedError for the code of a device."""
     if network.code.isa.language != "c":
         raise UnsupportedError(f"export: {network.name} is code of {network.code.isa}, not C")
-
-
-def join_sizes(
-    networks: Sequence[tuple[Mapping[str, int], PlannedNetwork]], name: str, pool: str = OPENMP
-) -> SizedNetworks:
-    """Return one library called ``name`` of networks, each for certain sizes.
-
-    Its entries share kernels and packed weights. Raises SpecError for networks of other options, or
-    whose sizes have other names or are equal, UnsupportedError where their arguments differ in
-    number or type.
-    """
-    first, options = networks[0][1], networks[0][1].options
-    size_rows = [tuple(sizes.items()) for sizes, _ in networks]
-    if len({*size_rows}) < len(size_rows) or len({tuple(sizes) for sizes, _ in networks}) > 1:
-        raise SpecError(f"{name}: expected other sizes of the same names for each entry")
-    if any(network.options != options for _, network in networks):
-        raise SpecError(f"{name}: expected entries that were compiled with the same options")
-    programs = tuple(
-        SizedProgram(
-            network.prepared.placed, network.schedules,
-            shares_of(network.prepared.program, options, pool), sizes,
-        )
-        for sizes, network in networks
-    )  # fmt: skip
-    code = code_of(
-        programs, name, options.target.isa, options.threads,
-        flush_denormals=options.flush_denormals, pool=pool,
-    )  # fmt: skip
-    return SizedNetworks(replace(first, code=code), programs, tuple(own for _, own in networks))
 
 
 def write_project(
@@ -173,7 +105,7 @@ def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSour
     """Return the sources of a network. Raises SpecError for weights that cannot be packed here."""
     code, first = network.whole.code, network.networks[0]
     if network.on_device:
-        return _device_sources(network.whole, packed)
+        return _device_sources(network, packed)
     runs = all(isinstance(own, Network) for own in network.networks)
     if packed and not runs:
         raise SpecError(f"{network.name}: weights are packed ahead by code that runs here")
@@ -187,13 +119,13 @@ def network_sources(network: SizedNetworks, packed: bool = False) -> NetworkSour
     return NetworkSources(files, lambda: _packed_weights(runner), True, features)
 
 
-def _device_sources(network: PlannedNetwork, packed: bool) -> NetworkSources:
+def _device_sources(network: SizedNetworks, packed: bool) -> NetworkSources:
     """Return the sources of a network of a device, which packs weights itself."""
     if packed:
         raise SpecError(f"{network.name}: a device packs its weights itself")
-    backend = network.options.target.backend
-    files = network_files(network.code, backend, flush=network.options.flush_denormals)
-    return NetworkSources(files, network.code.weights_file.pieces, False, "")
+    code, entries = network.whole.code, [own.entry(network.name) for own in network.programs]
+    files = network_files(code, entries, flush=network.whole.options.flush_denormals)
+    return NetworkSources(files, code.weights_file.pieces, False, "")
 
 
 def _packed_weights(runner: Runner) -> Iterable[Chunk]:
@@ -305,8 +237,10 @@ def program_values(whole: SizedNetworks) -> dict[str, str]:
              else f"    {call};\n"]  # fmt: skip
     if several:
         sizes = [", ".join(map(str, program.sizes.values())) for program in whole.programs]
-        calls = [f"    if (entry == {at})\n        {whole.name}_run(context, {size}{called});\n"
-                 for at, size in enumerate(sizes)]  # fmt: skip
+        runs = [f"{whole.name}_run(context, {size}{called})" for size in sizes]
+        calls = [f"    if (entry == {at} && {run})\n        puts({whole.name}_why());\n"
+                 if whole.on_device else f"    if (entry == {at})\n        {run};\n"
+                 for at, run in enumerate(runs)]  # fmt: skip
     return {
         **tables,
         "INPUTS": str(len(first.inputs)),

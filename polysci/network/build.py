@@ -53,7 +53,9 @@ def load_runner(code: Code, path: Path) -> Runner:
     """Return the library of a network, loaded with its weights."""
     inputs, outputs = ports(code)
     weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
-    return Runner(path, code.name, code.declarations, weights, inputs, outputs, code.backend)
+    return Runner(
+        path, code.name, code.declarations, weights, inputs, outputs, code.backend, code.entry
+    )
 
 
 def store(code: Code, library: Path, folder: Path) -> None:
@@ -67,7 +69,7 @@ def signature_of(code: Code) -> dict[str, Any]:
     inputs, outputs = ([asdict(port) for port in its] for its in ports(code))
     return {
         "name": code.name, "declarations": code.declarations, "backend": code.backend,
-        "inputs": inputs, "outputs": outputs,
+        "inputs": inputs, "outputs": outputs, "entry": code.entry,
     }  # fmt: skip
 
 

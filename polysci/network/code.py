@@ -40,7 +40,7 @@ from polysci.printers.network import (
 from polysci.program.passes.arena import Arena
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
-from polysci.program.stages import Program, RoutineStage
+from polysci.program.stages import Program
 from polysci.runtime.source import Source, assemble
 from polysci.space.schedule import Schedule
 from polysci.target.isa import Isa
@@ -58,7 +58,8 @@ class Code:
     """The C of a network: texts by file name, its weights, memory and the code of every stage.
 
     ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
-    ``backend`` is that of the device, ``module`` the loop IR of stages and layers.
+    ``backend`` is that of the device, ``module`` the loop IR of stages and layers. Where a library
+    has several programs, ``entry`` is the symbol of the one that runs, ``calls`` are the first's.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Code:
     calls: Mapping[Spot, LayerCall]
     pool: str = OPENMP
     backend: str = HOST
+    entry: str = ""
     module: LoopModule = field(default=LoopModule(()), compare=False, repr=False)
 
 
@@ -187,17 +189,17 @@ def code_of(
         )
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
-    arena = max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
-    sources = _sources_of(calls)
+    arena = _largest_arena(lowerings)
     values = _memory_values(entries, name, arena, weights_file) | run_values(entries, name)
     values["SIZE"] = describe_size(programs)
     if isa.language != "c":
-        return _device_code(name, isa, lowerings, sources, weights_file, values)
+        return _device_code(name, isa, lowerings, calls, weights_file, entries, values)
+    sources = _sources_of(calls)
     stages = _stages_of(lowerings, packing_of(weights_file, calls), pool, threads, timed=timed)
     values |= {
         **stages.values(entries, name),
         **denormal_values(flush=flush_denormals),
-        **library_declarations(name, values["PARAMETERS"], apart=apart, timed=timed),
+        **library_declarations(entries, name, apart=apart, timed=timed),
         **tuning,
         "EMBEDDED": "",
         "DECLARATIONS": _declare(sources),
@@ -217,35 +219,35 @@ def _sources_of(calls: Iterable[LayerCall]) -> list[Source]:
 
 
 def _device_code(
-    name: str, isa: Isa, lowerings: Sequence[StageLowering], layers: Sequence[Source],
-    weights: WeightsFile, values: Mapping[str, str],
+    name: str, isa: Isa, lowerings: Sequence[StageLowering], calls: Sequence[LayerCall],
+    weights: WeightsFile, entries: Sequence[RunEntry], values: Mapping[str, str],
 ) -> Code:  # fmt: skip
     """Return the code of a network in the language of a device that has a queue."""
-    lowering, *others = lowerings
-    if others:
-        raise UnsupportedError(f"{isa}: code of a device has one size of each input, not several")
-    program, constants = (
-        lowering.placed.program,
-        zip(weights.constants, weights.parts, strict=False),
-    )
-    if routine := next((part for part in program.stages if isinstance(part, RoutineStage)), None):
-        raise UnsupportedError(f"{isa}: no kernel of {routine.routine}, which {routine.name} calls")
-    packing = packing_by_layer(lowering.calls.values())
+    first, layers, packing = lowerings[0], _sources_of(calls), packing_by_layer(calls)
+    program, arena = first.placed.program, _largest_arena(lowerings)
+    constants = zip(weights.constants, weights.parts, strict=False)
     memory = NetworkMemory(
-        len(program.arguments), len(program.outputs), lowering.arena.size, weights.constants_size,
+        len(program.arguments), len(program.outputs), arena.size, weights.constants_size,
         weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
-        tuple(packing.functions), apart=lowering.apart,
+        tuple(packing.functions), apart=first.apart,
     )  # fmt: skip
-    module = join([_stages_module(lowering), packing, *(layer.module for layer in layers)])
+    stages = map(_stages_module, lowerings)
+    module = join([*stages, packing, *(layer.module for layer in layers)])
     units = dict.fromkeys([HeaderSet(isa.name), *(layer.header_set for layer in layers)])
     beside = dict.fromkeys(header for layer in layers for header in layer.beside)
-    text = devices.print_network(name, [*units], [*beside], module, memory)
-    declarations = library_declarations(name, values["PARAMETERS"], apart=False, timed=False)
+    symbols = [lowering.name for lowering in lowerings]
+    text = devices.print_network(symbols, [*units], [*beside], module, memory)
+    declarations = library_declarations(entries, name, apart=False, timed=False)
     file = f"{name}{devices.dialect_for(isa.name).suffix}"
     return Code(
-        name, isa, {file: text}, values, declarations["CDEF"], weights, lowering.arena,
-        lowering.placed, lowering.calls, module=module,
+        name, isa, {file: text}, values, declarations["CDEF"], weights, arena,
+        first.placed, first.calls, module=module,
     )  # fmt: skip
+
+
+def _largest_arena(lowerings: Iterable[StageLowering]) -> Arena:
+    """Return the memory that serves the tensors of each of the programs."""
+    return max((lowering.arena for lowering in lowerings), key=lambda arena: arena.size)
 
 
 def use_packed_weights(code: Code, data: memoryview) -> dict[str, str]:

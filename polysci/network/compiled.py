@@ -369,7 +369,7 @@ def compile_network(
         else graph_of(model, options.dims, options.values, external=options.external)
     )  # fmt: skip
     plan, name = options.plan(), options.name
-    title = _title_of(model) if name is None else names.project(name)
+    title = title_of(model) if name is None else names.project(name)
     measures = LEVELS[options.level].measured != 0
     looks_up = measures or options.level == "wisdom-only"
     if not (looks_up or options.tuner is not None or options.watch):
@@ -389,7 +389,7 @@ def compile_network(
     )  # fmt: skip
 
 
-def _title_of(model: object) -> str:
+def title_of(model: object) -> str:
     """Return the name in which files and symbols begin."""
     return names.project(front_end_of(model).title(model))
 

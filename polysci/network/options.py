@@ -123,6 +123,10 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for option, kinds in _TYPES.items():
             check_type(option, getattr(self, option), *kinds)
+        for name, size in (self.dims or {}).items():
+            if isinstance(size, Sequence):
+                raise SpecError(f"dims: {name!r:.100}: one size, got {size!r:.100}; compile_sizes "
+                                "takes several")  # fmt: skip
         check_texts("flags", self.flags)
         check_callable("watch", self.watch)
         check_callable("progress", self.progress)

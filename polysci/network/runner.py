@@ -25,7 +25,7 @@ from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import DTYPES, array_type, to_bf16
 from polysci.program.stages import GUESSED, ValueRange
 from polysci.runtime.arguments import check_array, view_bits
-from polysci.runtime.backend import Argument, DeviceLibrary
+from polysci.runtime.backend import Argument, DeviceLibrary, DeviceNetwork
 from polysci.runtime.backends import backend_named
 from polysci.target.target import HOST
 
@@ -103,7 +103,8 @@ class PortAccess:
 class Runner:
     """A loaded library of a network: checked calls, one context for each that is under way.
 
-    ``weights`` are their file, or its arrays one by one.
+    ``weights`` are their file, or its arrays one by one; ``entry`` is the symbol of the program
+    that it runs, in a library of several.
     """
 
     def __init__(
@@ -115,13 +116,21 @@ class Runner:
         inputs: Sequence[TensorPort],
         outputs: Sequence[TensorPort],
         backend: str = HOST,
+        entry: str = "",
     ) -> None:
-        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self.network = backend_named(backend).load_network(library, name, declarations, weights)
-        self.library, self._run = self.network.library, self.network.run
-        self._copy_out = self.library.copy_out
-        self.model_bytes, self.context_bytes = self.network.model_bytes, self.network.context_bytes
+        self.name = name
+        network = backend_named(backend).load_network(library, name, declarations, weights)
+        self.library, self._copy_out = network.library, network.library.copy_out
+        self.model_bytes, self.context_bytes = network.model_bytes, network.context_bytes
         self._idle: list[Any] = []
+        self._take(network.entry(entry) if entry else network, inputs, outputs)
+
+    def _take(
+        self, network: DeviceNetwork, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort]
+    ) -> None:
+        """Run a program of the library, of these inputs and outputs."""
+        self.network, self._run = network, network.run
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._inputs, self._outputs = (
             [PortAccess.of(self.library, port) for port in ports]
             for ports in (self.inputs, self.outputs)
@@ -130,6 +139,14 @@ class Runner:
         self._dynamic = any(port.dynamic_dim for port in self.outputs)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
+
+    def entry(
+        self, symbol: str, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort]
+    ) -> Runner:
+        """Return the runner of another program of the library: weights and contexts are shared."""
+        other = copy(self)
+        other._take(self.network.entry(symbol), inputs, outputs)
+        return other
 
     def packed_weights(self) -> memoryview:
         """Return constants and packed weights as the library reads them, valid with it."""
@@ -407,7 +424,7 @@ def restore_runner(
     )
     return Runner(
         library, signature["name"], signature["declarations"], weights, inputs, outputs,
-        signature.get("backend", HOST),
+        signature.get("backend", HOST), signature.get("entry", ""),
     )  # fmt: skip
 
 

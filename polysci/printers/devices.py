@@ -38,7 +38,7 @@ from polysci.printers.c import CPrinter
 from polysci.printers.c_values import head
 from polysci.printers.definitions import arrange
 from polysci.printers.dialect import Dialect, dialect_of
-from polysci.printers.headers import FUNCTION_HEADERS, device_headers
+from polysci.printers.headers import FUNCTION_HEADERS, ROUTINES, device_headers
 from polysci.printers.launches import NetworkMemory, print_launches, print_memory
 from polysci.printers.network import RINGS
 from polysci.printers.variants import Variants
@@ -77,20 +77,22 @@ def print_file(
 
 
 def print_network(
-    name: str, units: Sequence[HeaderSet], beside: Sequence[str], module: LoopModule,
+    symbols: Sequence[str], units: Sequence[HeaderSet], beside: Sequence[str], module: LoopModule,
     memory: NetworkMemory,
 ) -> str:  # fmt: skip
     """Return a device's code: launches and memory of a network in two lines, its kernels.
 
-    ``NAME_stages`` of ``module`` runs all stages. ``units`` are the headers that its code needs,
-    first those of stages. Raises UnsupportedError for types without kernels.
+    ``SYMBOL_stages`` of ``module`` runs all stages of one of its programs. ``units`` are the
+    headers that its code needs, first those of stages. Raises UnsupportedError for types without
+    kernels.
     """
-    choices = _Choices.of(units, [*FUNCTION_HEADERS, *beside])
+    choices = _Choices.of(units, [*FUNCTION_HEADERS, ROUTINES, *beside])
     module, memory = _keep_literals(module, memory)
-    stages = module.functions[f"{name}_stages"]
-    run = _run_function(name, stages.body, memory)
-    whole = replace(module, parts=(run, *(part for part in module.parts if part is not stages)))
-    kernels, launched = split(whole, [run.name, *memory.packed_by])
+    stages = {symbol: module.functions[f"{symbol}_stages"] for symbol in symbols}
+    runs = [_run_function(symbol, own.body, memory) for symbol, own in stages.items()]
+    others = (part for part in module.parts if part not in stages.values())
+    whole = replace(module, parts=(*runs, *others))
+    kernels, launched = split(whole, [*(run.name for run in runs), *memory.packed_by])
     parts = tuple(
         replace(part, attributes=("static",))
         if isinstance(part, LoopFunction) and not part.attributes else part

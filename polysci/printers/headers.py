@@ -30,6 +30,7 @@ FUNCTION_HEADERS: Final = (  # what the texts of scalar functions call
     *("functions", "functions_exponential", "functions_trigonometric", "functions_exact"),
     "functions_whole",
 )
+ROUTINES: Final = "routines"  # the header of what a stage of a network calls for each of its items
 LAST_HEADERS: Final = ("winograd_in", "winograd_items", "winograd_out", "winograd_back_items")
 _FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
 
@@ -77,9 +78,8 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     beside = tuple(dict.fromkeys(beside))
     last = [name for name in beside if name in LAST_HEADERS]
     first = [name for name in beside if name not in LAST_HEADERS]
-    if other := next(
-        (name for name in first if name not in (*FUNCTION_HEADERS, "activations")), None
-    ):
+    known = (*FUNCTION_HEADERS, ROUTINES, "activations")
+    if other := next((name for name in first if name not in known), None):
         raise UnsupportedError(f"{isa}: no kernels with {other}.h, which the schedule needs")
     narrow = {unit.compute, unit.x, unit.y} != {"f32"}
     whole = DTYPES[unit.x].integer or DTYPES[unit.y].integer

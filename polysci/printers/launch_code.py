@@ -36,7 +36,7 @@ def launching(function: LaunchedFunction, device: str) -> str:
 
 def launch_call(name: str, arguments: Sequence[str]) -> str:
     """Return the call of a function that ``launching`` prints."""
-    return "\n".join(_wrapped(f"launch_{name}(device, {', '.join(arguments)});", 1))
+    return "\n".join(_wrapped(f"launch_{name}(device, {', '.join(arguments)});", 2))
 
 
 def kernel_rows(functions: Iterable[LaunchedFunction]) -> Rows:

@@ -16,7 +16,7 @@ from polysci.printers import openmp
 from polysci.printers.c import CPrinter
 from polysci.printers.c_values import c_type
 from polysci.printers.definitions import trim
-from polysci.printers.headers import FUNCTION_HEADERS, target_lines
+from polysci.printers.headers import FUNCTION_HEADERS, ROUTINES, target_lines
 from polysci.printers.interface import SCALES, TEAM
 from polysci.target.isa import Isa
 from polysci.target.microkernels import header
@@ -147,6 +147,7 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
         "ARGUMENTS": ", ".join([*map(str, first.sizes.values()), arguments]),
         "TENSORS": "\n".join("\n".join([f" * {entry.key}:", *(x.row for x in entry.arguments)])
                              for entry in entries),
+        "KNOWN": ", ".join(entry.key for entry in entries),
         "RUN_HEAD": f"static void run_entry({context}int entry, {parameters})",
         "RUN_DECLARED": _fill("sizes.h", declared).rstrip(),
         "ENTRIES": "\n" + "\n".join(bodies),
@@ -314,7 +315,7 @@ def code_values(isa: Isa, values: Mapping[str, str]) -> dict[str, str]:
 def headers_for(isa: Isa, code: str) -> str:
     """Return vector types and functions that C text of an instruction set uses."""
     names = ["prelude", "scalar", *(f"isa_{name}" for name in reversed(isa.chain))]
-    texts = [header(name) for name in (*names, *FUNCTION_HEADERS, "routines")]
+    texts = [header(name) for name in (*names, *FUNCTION_HEADERS, ROUTINES)]
     return trim([target_lines(isa), *texts], code)
 
 
@@ -336,7 +337,9 @@ def denormal_values(*, flush: bool) -> dict[str, str]:
     return {"DENORMALS": "Denormal numbers are kept.", "KEEP": keep}
 
 
-def library_declarations(name: str, parameters: str, *, apart: bool, timed: bool) -> dict[str, str]:
+def library_declarations(
+    entries: Sequence[RunEntry], name: str, *, apart: bool, timed: bool
+) -> dict[str, str]:
     """Return the declarations that cffi takes, and functions for the project itself.
 
     ``apart``: one gives the memory of tensors; ``timed``: one gives the times of a run.
@@ -346,7 +349,11 @@ def library_declarations(name: str, parameters: str, *, apart: bool, timed: bool
         f"double *{name}_times({name}_context *context)": "context->times" * timed,
     }
     shown = {head: value for head, value in inside.items() if value}
-    public = _fill("declarations.h", {"NAME": name, "PARAMETERS": parameters})
+    parameters = ", ".join(argument.parameter for argument in entries[0].arguments)
+    heads = [f"void {it.symbol}_run({name}_context *context, {parameters});" for it in entries]
+    if words := ", ".join(f"int64_t {word}" for word in entries[0].sizes):
+        heads.append(f"int {name}_run({name}_context *context, {words}, {parameters});")
+    public = _fill("declarations.h", {"NAME": name, "RUNS": "\n".join(heads)})
     return {
         "CDEF": public + "".join(f"{head};\n" for head in shown),
         "DEBUG": "".join(f"\n{head} {{ return {value}; }}\n" for head, value in shown.items()),

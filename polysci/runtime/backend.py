@@ -88,6 +88,12 @@ class DeviceNetwork(Protocol):
         ``stream`` is its handle; a device without queues has the network itself.
         """
 
+    def entry(self, symbol: str) -> DeviceNetwork:
+        """Return the network whose runs are of another program of the library.
+
+        Weights are the same; ``SYMBOL_run`` takes the contexts of all programs.
+        """
+
     def context(self) -> Argument:
         """Return memory for the tensors of one run at a time. Raises MemoryError."""
 

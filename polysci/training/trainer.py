@@ -18,7 +18,7 @@ from polysci.border.files import open_stored, replace_file
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.export.files import NETWORK_PROJECT, ExportKind, fill_template
-from polysci.export.network_project import network_sources, only_size, project_files
+from polysci.export.network_project import network_sources, project_files
 from polysci.export.selftest_data import (
     SelftestData,
     as_stored,
@@ -37,6 +37,7 @@ from polysci.network.compiled import Network, compile_network
 from polysci.network.options import CompileOptions
 from polysci.network.resident import ResidentTensors
 from polysci.network.runner import TensorPort, check_inputs, inputs_of
+from polysci.network.sizes import only_size
 from polysci.numerics import arrays as aligned
 from polysci.numerics.arrays import Array, round_up
 from polysci.numerics.dtypes import array_type

@@ -224,6 +224,18 @@ def test_networks_pass_their_own_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_entries_for_several_sizes_are_graphs_of_their_own(tmp_path: Path) -> None:
+    out, words = tmp_path / "net", ("--device", "cuda:sm_80", "--name", "net", "-o")
+    ran = command("compile", "mlp:1x24x40x16 act=relu", "--dim", "rows=3,8", *words, out)
+    assert ran.returncode == 0, ran.stderr
+    note_project(out / "net")
+    make = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "selftest", cwd=out)
+    assert make.returncode == 0, make.stderr
+    status, said = run_with(out / "selftest")
+    assert status == 0 and all_passed(said, 17), said
+
+
+@pytest.mark.exhaustive
 def test_loops_of_launches_are_one_graph(tmp_path: Path) -> None:
     (tmp_path / "steps.onnx").write_bytes(long_steps().SerializeToString())
     out, words = tmp_path / "net", ("--device", "cuda:sm_80", "--name", "net", "-o")

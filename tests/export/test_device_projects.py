@@ -18,12 +18,14 @@ from polysci.export.device_host import network_files
 from polysci.export.network_project import check_project, write_project
 from polysci.loop_ir.kernels import Launch, LaunchedFunction, LaunchLoop, Mark
 from polysci.network.compiled import CompileOptions, Network, compile_network
+from polysci.network.sizes import only_size
 from polysci.ops import parse_problem
 from polysci.printers.launch_code import launching, string_lines
 from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Target
 from tests.program.passes.test_in_place import STEP
+from tests.support.command import done
 from tests.support.device_cases import quantised_convolutions
 from tests.support.exported import WARNINGS, all_passed, run, run_usage
 from tests.support.networks import read
@@ -187,6 +189,21 @@ def test_the_same_network_gives_the_same_bytes(
 
 
 @pytest.mark.exhaustive
+def test_entries_for_several_sizes_pass_their_own_test(tmp_path: Path) -> None:
+    """Each is checked, by itself and in two threads; so is what has no entry."""
+    out, words = tmp_path / "net", ("--level", "estimate", "--name", "net", "--embed")
+    done("compile", "mlp:1x24x40x16 act=relu", "--dim", "rows=3,8", "--device", "opencl:0", *words,
+         "-o", str(out))  # fmt: skip
+    assert "NET_NO_SIZE" in (out / "net.h").read_text()
+    for cc in COMPILERS:
+        checked = run(selftest(out, *[f"-I{out}", out / "net_weights.c"], cc=cc), cwd=out)
+        assert checked.returncode == 0 and all_passed(checked.stdout, 20), checked.stdout
+    built = run("make", "CC=gcc", "CFLAGS=-O1 -Werror", "all", "example", cwd=out)
+    assert built.returncode == 0 and run("./example", cwd=out).stdout.count("y0[") == 5
+    assert run_usage(out, "net", tmp_path, "-ldl") == ""
+
+
+@pytest.mark.exhaustive
 def test_a_wrong_constant_is_found(whole: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(whole, tmp_path / "net"))
     text = (copy / "net.cl").read_text()
@@ -311,7 +328,8 @@ def test_a_queue_and_memory_of_the_caller(
 def test_outputs_that_a_run_also_reads(target: Target, tmp_path: Path) -> None:
     graph = replace(read(STEP), in_place={"m1": "m", "w1": "w"})
     network = compile_network(graph, CompileOptions("estimate", target=target, name="net"))
-    for path, text in network_files(network.code, "opencl:0", flush=True).items():
+    (program,) = only_size(network).programs
+    for path, text in network_files(network.code, [program.entry("net")], flush=True).items():
         (tmp_path / path).write_text(text)
     weights = b"".join(network.code.weights_file.pieces())
     done = run(COMPILERS[0], *STRICT, "-shared", "-fPIC", "net.c", "-o", "net.so", "-ldl",

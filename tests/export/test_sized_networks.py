@@ -9,8 +9,9 @@ import pytest
 
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
-from polysci.export.network_project import join_sizes, write_project
+from polysci.export.network_project import write_project
 from polysci.network.compiled import Network
+from polysci.network.sizes import join_sizes
 from tests.support.command import done, polysci
 from tests.support.exported import all_passed, run
 from tests.support.networks import network_of, read

@@ -129,7 +129,7 @@ def test_a_graph_is_kept_by_its_addresses() -> None:
     kernels = calls("cuLaunchKernel") - launches
     assert kernels % 2 == 0 and kernels > 0
     before = alive()
-    del context.recording
+    context.recordings.clear()
     gc.collect()
     assert alive()[0] == before[0] - 1
 

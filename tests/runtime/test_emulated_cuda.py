@@ -118,9 +118,10 @@ def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) 
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("case", (*WARPS, *WARPS_OF_WORDS), ids=str)
-def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...]) -> None:
-    ran = run_sanitized("address,undefined", *case)
+def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...], sanitizer: str) -> None:
+    ran = run_sanitized(sanitizer, *case)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
 
 
@@ -146,6 +147,12 @@ def test_faults_in_tiles_of_warps_are_found(fault: tuple[str, str]) -> None:
 def test_layers_are_clean_under_sanitizers(text: str, layout: str, sanitizer: str) -> None:
     ran = run_sanitized(sanitizer, text, layout)
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_race_of_warps_is_found() -> None:
+    ran = run_sanitized("thread", *WARPS[0], "PS_BARRIER();", ";")
+    assert ran.returncode and "ThreadSanitizer: data race" in ran.stderr, ran.stderr
 
 
 @pytest.mark.parametrize(

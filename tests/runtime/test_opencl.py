@@ -35,7 +35,7 @@ from tests.support.device_cases import (
     recurrent,
     two_layers,
 )
-from tests.support.onnxmodels import model, node, reals
+from tests.support.onnxmodels import reals
 
 pytest.importorskip("pyopencl", reason="OpenCL: pyopencl is not installed")
 if not devices():
@@ -248,13 +248,6 @@ def test_a_package_holds_no_code_of_a_device(target: Target, tmp_path: Path) -> 
         with pytest.raises(UnsupportedError, match="is code of opencl"):
             write(network, tmp_path / "out")
     assert not any(tmp_path.iterdir())
-
-
-def test_a_network_with_a_routine_is_refused(target: Target) -> None:
-    sorted_ = model([node("TopK", "x k", "y i")], {"x": (1, 9)}, {"y": (1, 3), "i": (1, 3)},
-                    {"k": np.int64([3])})  # fmt: skip
-    with pytest.raises(UnsupportedError, match="no kernel of ps_top, which top_k TopK of y i"):
-        compile_network(sorted_, CompileOptions("estimate", target=target))
 
 
 # A kernel whose work-items share memory: groups, elements of that memory.

@@ -5,7 +5,14 @@ from random import Random
 
 from polysci.cost import Context
 from polysci.lower import choice
-from polysci.lower.mapped.plan import FAMILY, deep_dims, form_of, kernels_of, longest_step
+from polysci.lower.mapped.plan import (
+    FAMILY,
+    deep_dims,
+    form_of,
+    kernel_family,
+    kernels_of,
+    longest_step,
+)
 from polysci.lower.registry import algorithm_of
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import Arrays
@@ -86,12 +93,12 @@ def listed_cases(network: str) -> list[Problem]:
 
 
 def drawn_schedule(problem: Problem, target: Target, seed: int) -> Schedule:
-    """A random tile of groups, else one of the model's first schedules.
+    """A random tile of groups that copy, else one of the model's first schedules.
 
     Raises UnsupportedError where there is none.
     """
     random, (_, roles, strides) = Random(seed), model_of(problem)
-    if not choice.takes_groups(problem, target):
+    if not choice.takes_groups(problem, target) or kernel_family(roles) != FAMILY:
         context = Context(roles, strides, target, assume_rates(target), THREADS)
         return random.choice(choice.candidates(problem, context, RANKED)[:RANKED]).schedule
     kernel = random.choice(kernels_of(target.isa.name, roles.a.dtype, (FAMILY,)))

@@ -17,6 +17,7 @@ import pytest
 from polysci import notation
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.runner import Runner
+from polysci.printers import devices as printer
 from tests.support.any_device import DEVICES, at_hand
 from tests.support.cuda_driver import calls, with_driver
 from tests.support.cuda_emulation import COMPILER, NAME
@@ -139,14 +140,27 @@ def test_an_architecture_runs_no_module() -> None:
         optimize(perceptron(), torch.randn(4, 6), "estimate", device="cuda:sm_80")
 
 
-def test_without_kernels_a_part_is_left_to_pytorch(opencl: str) -> None:
-    class Sorted(nn.Sequential):
-        def forward(self, x: Any) -> Any:
-            return torch.sort(super().forward(x))[0]
+class Sorted(nn.Sequential):
+    def forward(self, x: Any) -> Any:
+        return torch.sort(super().forward(x))[0]
 
+
+def test_what_is_sorted_stays_on_the_device(opencl: str) -> None:
     module, x = Sorted(nn.Linear(6, 8)).eval(), torch.randn(4, 6)
     optimized = optimize(module, x, "estimate", device=opencl)
-    assert "no kernel of ps_top" in str(optimized.report)
+    assert torch.allclose(optimized(x), module(x), atol=1e-6)
+
+
+def test_without_kernels_a_part_is_left_to_pytorch(
+    opencl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> str:
+        raise UnsupportedError("no kernel of it")
+
+    monkeypatch.setattr(printer, "print_network", refuse)
+    module, x = nn.Sequential(nn.Linear(6, 8)).eval(), torch.randn(4, 6)
+    optimized = optimize(module, x, "estimate", device=opencl)
+    assert "no kernel of it" in str(optimized.report)
     assert torch.equal(optimized(x), module(x))
 
 

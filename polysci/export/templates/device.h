@@ -3,6 +3,9 @@ enum {
     @UPPER@_NO_DEVICE = 1, /* no driver, or no device of this number */
     @UPPER@_NO_BUILD = 2,  /* the driver refuses the kernels */
     @UPPER@_NO_MEMORY = 3, /* of the device, or of this process */
+@?SEVERAL@
+    @UPPER@_NO_SIZE = 5,   /* no entry for the sizes: nothing was done */
+@/SEVERAL@
     @UPPER@_FAILED = 4     /* another error of @LANGUAGE@'s */
 };
 

@@ -8,12 +8,14 @@ struct @NAME@_model {
     buffer constants, packed, literals;
 };
 
+enum { ENTRIES = @ENTRY_COUNT@ }; /* programs */
+
 struct @NAME@_context {
     @NAME@_device own; /* the model's, with kernels of its own */
     const @NAME@_model *model;
     buffer arena, in[@INPUT_COUNT@], out[@OUTPUT_COUNT@];
 @?GRAPHS@
-    recording run;
+    recording runs[ENTRIES];
 @/GRAPHS@
 };
 
@@ -133,6 +135,25 @@ void @NAME@_unload(@NAME@_model *model)
     free(model);
 }
 
+@?SEVERAL@
+/* Bytes of inputs and outputs, by program. */
+static const size_t bytes[ENTRIES][@ARGUMENT_COUNT@] = {@TABLE@};
+
+@/SEVERAL@
+/* Launch all stages of a program. */
+static void launch_stages(@NAME@_context *context, int entry)
+{
+    @NAME@_device *device = &context->own;
+    const @NAME@_model *model = context->model;
+    switch (entry) {
+@*CALLS@
+    case @AT@:
+@CALL@
+        break;
+@/CALLS@
+    }
+}
+
 @NAME@_context *@NAME@_new(const @NAME@_model *model)
 {
     @NAME@_context *context = calloc(1, sizeof *context);
@@ -150,15 +171,17 @@ void @NAME@_unload(@NAME@_model *model)
 @/GRAPHS@
     context->arena = reserve(device, ARENA);
 @*INPUTS@
-    context->in[@AT@] = reserve(device, @UPPER@_@WORD@_SIZE);
+    context->in[@AT@] = reserve(device, @ROOM@);
 @/INPUTS@
 @*OUTPUTS@
-    context->out[@AT@] = reserve(device, @UPPER@_@WORD@_SIZE);
+    context->out[@AT@] = reserve(device, @ROOM@);
 @/OUTPUTS@
 @?GRAPHS@
-    begin_recording(device);
-@CALL@
-    context->run = end_recording(device, model->device->own.stream);
+    for (int entry = 0; entry < ENTRIES; ++entry) {
+        begin_recording(device);
+        launch_stages(context, entry);
+        context->runs[entry] = end_recording(device, model->device->own.stream);
+    }
 @/GRAPHS@
     if (device->fault) {
         @NAME@_free(context);
@@ -173,7 +196,8 @@ void @NAME@_free(@NAME@_context *context)
         return;
     @NAME@_device *device = &context->own;
 @?GRAPHS@
-    release_recording(device, context->run);
+    for (int entry = 0; entry < ENTRIES; ++entry)
+        release_recording(device, context->runs[entry]);
 @/GRAPHS@
 @!GRAPHS@
     release_kernels(device);
@@ -190,24 +214,22 @@ size_t @NAME@_model_size(void) { return @UPPER@_MODEL_SIZE; }
 size_t @NAME@_context_size(void) { return @UPPER@_CONTEXT_SIZE; }
 int @NAME@_supported(void) { return devices_here() > 0; }
 
-int @NAME@_run(@NAME@_context *context, @PARAMETERS@)
+@RUN_HEAD@
 {
     @NAME@_device *device = &context->own;
-@!GRAPHS@
-    const @NAME@_model *model = context->model;
-@/GRAPHS@
     device->fault = @UPPER@_OK;
 @*COPIED@
-    write_memory(device, context->@PLACE@, 0, @ARGUMENT@, @UPPER@_@WORD@_SIZE);
+    write_memory(device, context->@PLACE@, 0, @ARGUMENT@, @SIZE@);
 @/COPIED@
 @?GRAPHS@
-    play(device, context->run);
+    play(device, context->runs[@ENTRY@]);
 @/GRAPHS@
 @!GRAPHS@
-@CALL@
+    launch_stages(context, @ENTRY@);
 @/GRAPHS@
 @*OUTPUTS@
-    read_memory(device, context->out[@AT@], @ARGUMENT@, @UPPER@_@WORD@_SIZE);
+    read_memory(device, context->out[@AT@], @ARGUMENT@, @SIZE@);
 @/OUTPUTS@
     return device->fault;
 }
+@ENTRIES@

@@ -50,8 +50,9 @@ typedef struct @NAME@_context @NAME@_context; /* memory of one run at a time */
 /* Null where memory is short. */
 @NAME@_context *@NAME@_new(const @NAME@_model *model);
 
-/* @UPPER@_OK or why it failed; then outputs hold nothing of use. */
-int @NAME@_run(@NAME@_context *context, @PARAMETERS@);
+/* @UPPER@_OK or why it failed; then outputs hold nothing of use.@?SEVERAL@ The last one runs the entry for
+ * the sizes, if there is one; the entries are @KNOWN@.@/SEVERAL@ */
+@RUN_DECLARED@
 
 void @NAME@_free(@NAME@_context *context);
 void @NAME@_unload(@NAME@_model *model);

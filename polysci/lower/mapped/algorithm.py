@@ -23,7 +23,7 @@ from polysci.lower.algorithm import (
 )
 from polysci.lower.direct.algorithm import Direct
 from polysci.lower.lowering import LoweredPrimitive
-from polysci.lower.mapped.nest import GroupNest, copies_of, lower_mapped
+from polysci.lower.mapped.nest import GroupNest, copies_of, lower_mapped, places_held
 from polysci.lower.mapped.plan import (
     FAMILY,
     MappedPlan,
@@ -140,10 +140,17 @@ def rank(context: Context, count: int | None = None) -> list[Candidate]:
     for schedule in _space(context):
         plan = resolve(context.contraction, context.strides, schedule)
         work = work_of(plan, context.machine)
-        if work.resident(context):
-            every.append((work.seconds(context), str(schedule), plan))
-    every.sort(key=lambda own: own[:2])
+        surely = work.sums + places_held(plan)
+        if work.resident(context) and not work.spills(context.target.unit, surely):
+            every.append((*_order(work, context, schedule), plan))
+    every.sort(key=lambda own: own[:-1])
     return _best(every, context, len(every) if count is None else count)
+
+
+def _order(work: GroupWork, context: Context, schedule: Schedule) -> tuple[float, bool, str]:
+    """Return what schedules are sorted by: seconds, then whether registers may spill, then text."""
+    spills = work.spills(context.target.unit, work.registers)
+    return work.seconds(context), spills, str(schedule)
 
 
 def predict(context: Context, schedule: Schedule) -> float:
@@ -220,20 +227,20 @@ def _tiles(
 
 
 def _best(
-    ordered: Sequence[tuple[float, str, MappedPlan]], context: Context, count: int
+    ordered: Sequence[tuple[float, bool, str, MappedPlan]], context: Context, count: int
 ) -> list[Candidate]:
     """Return the ``count`` candidates of least time, of plans in the order of their least times.
 
     What counts a plan's turns of memory takes milliseconds and adds to its time: it ends where no
     other plan can be among the first.
     """
-    best = list[Candidate]()
-    for least, _, plan in ordered:
-        if len(best) >= count and best[count - 1].seconds <= least:
+    best = list[tuple[float, bool, str, Schedule]]()
+    for least, _, _, plan in ordered:
+        if len(best) >= count and best[count - 1][0] <= least:
             break
-        own = Candidate(plan.schedule, count_work(plan, context.machine).seconds(context))
-        insort(best, own, key=lambda it: (it.seconds, str(it.schedule)))
-    return best[:count]
+        work = count_work(plan, context.machine)
+        insort(best, (*_order(work, context, plan.schedule), plan.schedule), key=lambda it: it[:3])
+    return [Candidate(schedule, seconds) for seconds, _, _, schedule in best[:count]]
 
 
 def count_work(plan: MappedPlan, machine: Machine) -> GroupWork:
@@ -273,6 +280,7 @@ def _work_of_warps(plan: MappedPlan, work: GroupWork, machine: Machine) -> Group
     """Return the features of a plan whose warps multiply matrices."""
     beside, copies = plan.kernel.rows + plan.kernel.cols, copies_of(plan)
     held = 0 if plan.copies_async else -(-copies // plan.items) * HELD
+    held += places_held(plan)
     return replace(
         work, factors=beside // 4 + held, fronts_each=beside / CHUNKS / chunk_of(plan.kernel),
         copies=copies,

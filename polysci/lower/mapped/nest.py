@@ -118,6 +118,15 @@ def copies_of(plan: MappedPlan) -> int:
     return a // nest.vectors + b // nest.vectors_of_b
 
 
+def places_held(plan: MappedPlan) -> int:
+    """Return the places that an item keeps of elements which it copies one by one.
+
+    Those of chunks are few.
+    """
+    nest = GroupNest(plan)
+    return nest.row_share * (1 + len(plan.guarded)) if nest.vectors == 1 else 0
+
+
 @dataclass(frozen=True, slots=True)
 class GroupNest:
     """The statements of a plan: of its groups, and of a work-item, which is number ``at``."""
@@ -237,9 +246,18 @@ class GroupNest:
         """Return the definitions of row and step of the item's element, or vector, ``i`` of A."""
         plan, number = self.plan, self.number
         if not self.steps_touch:
-            return [Let("own", number % plan.rows), Let("step", number // plan.rows)]
+            return self.share(number % plan.rows, number // plan.rows)
         deep = plan.depth // self.vectors
-        return [Let("own", number // deep), Let("step", number % deep * self.vectors)]
+        return self.share(number // deep, number % deep * self.vectors)
+
+    def share(self, own: Index, step: Index) -> list[LoopStatement]:
+        """Return the definitions of the line and step that an item copies.
+
+        Items whose copies run beside the sums have few registers left.
+        """
+        few = self.plan.copies_async and prod(self.plan.contraction.b.shape) <= MOST_NARROW
+        kind = NARROW if few else INTEGER
+        return [Let("own", own, kind), Let("step", step, kind)]
 
     def kind_of_place(self, name: str) -> str:
         """Return the type of a row's places in x, or along one of its axes."""
@@ -307,12 +325,12 @@ class GroupNest:
         """Return the copy of a step's part of B."""
         plan, number, vectors = self.plan, self.number, self.vectors_of_b
         wide, offset = plan.columns // vectors, self._weight()
-        own = [Let("own", number % wide * vectors), Let("step", number // wide * plan.word)]
+        own = self.share(number % wide * vectors, number // wide * plan.word)
         if plan.by_columns:
             deep = plan.depth // vectors
-            own = [Let("own", number // deep), Let("step", number % deep * vectors)]
+            own = self.share(number // deep, number % deep * vectors)
         elif vectors == 1 and offset.coef(plan.column.name) != 1:
-            own = [Let("step", number % plan.depth), Let("own", number // plan.depth)]
+            own = self.share(number // plan.depth, number % plan.depth)
         column = Variable("column") + Variable("own")
         at = {**self.at((*plan.batches, *plan.around, *plan.deep)), plan.column.name: column}
         place = linear(dict(offset.terms), at, offset.const)

@@ -5,7 +5,7 @@ typedef struct @NAME@_context @NAME@_context;
 @NAME@_model *@NAME@_load_parts(const void *const *parts, const char **why);
 const void *@NAME@_model_data(const @NAME@_model *model);
 @NAME@_context *@NAME@_new(const @NAME@_model *model);
-void @NAME@_run(@NAME@_context *context, @PARAMETERS@);
+@RUNS@
 void @NAME@_free(@NAME@_context *context);
 void @NAME@_unload(@NAME@_model *model);
 size_t @NAME@_model_size(void);

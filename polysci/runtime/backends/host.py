@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,16 +109,26 @@ class HostNetwork:
 
     def __init__(self, library: Library, name: str, model: Any) -> None:
         self.library, self._name, self._model = library, name, model
-        self.run = self._function("run")
         self.model_bytes = int(self._function("model_size")())
         self.context_bytes = int(self._function("context_size")())
         self._new, self._free = self._function("new"), self._function("free")
-        ffi = library.ffi
+        self._bind(name)
+
+    def _bind(self, symbol: str) -> None:
+        """Take the runs of a program."""
+        ffi = self.library.ffi
+        self.run = getattr(self.library.lib, f"{symbol}_run")
         operands = len(ffi.typeof(self.run).args) - 1
         self.run_at = ffi.cast(f"void (*)(void *{', uintptr_t' * operands})", self.run)
 
     def _function(self, name: str) -> Any:
         return getattr(self.library.lib, f"{self._name}_{name}")
+
+    def entry(self, symbol: str) -> HostNetwork:
+        """Return the network with the runs of a program of the library."""
+        other = copy(self)
+        other._bind(symbol)
+        return other
 
     def on(self, stream: int) -> HostNetwork:
         """Return the network itself: threads have no queue."""

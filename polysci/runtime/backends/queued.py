@@ -152,19 +152,22 @@ class QueuedLibrary:
 
 @dataclass(slots=True)
 class QueuedContext:
-    """The tensors of one run at a time, and the marks of the last one."""
+    """The tensors of one run at a time, the marks of the last one, recordings by function."""
 
     arena: Any
     marks: list[float] = field(default_factory=list)
-    recording: Any = None
+    recordings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueuedNetwork:
-    """A network that a device has loaded: constants and packed weights in one buffer each."""
+    """A network that a device has loaded: constants and packed weights in one buffer each.
+
+    ``symbol`` is that of the program that it runs.
+    """
 
     library: QueuedLibrary
-    name: str
+    symbol: str
     memory: NetworkMemory
     constants: Any
     packed: Any
@@ -208,6 +211,10 @@ class QueuedNetwork:
         """Return ``run``, which takes addresses as well; None where the device has none."""
         return self.run if self.library.queue.addressed else None
 
+    def entry(self, symbol: str) -> QueuedNetwork:
+        """Return the network with the runs of a program of the library."""
+        return replace(self, symbol=symbol)
+
     def on(self, stream: int) -> QueuedNetwork:
         """Return the network with its runs on a queue of the caller's."""
         return replace(self, library=replace(self.library, queue=self.library.queue.on(stream)))
@@ -219,13 +226,13 @@ class QueuedNetwork:
     def run(self, context: QueuedContext, *arguments: Any) -> None:
         """Launch all stages on inputs and outputs, and wait for their end."""
         buffers = (context.arena, self.constants, self.packed, self.literals, *arguments)
-        library, name = self.library, f"{self.name}_run"
+        library, name = self.library, f"{self.symbol}_run"
         function = library.functions[name]
         if any(isinstance(step, Mark) for step in function.steps):
             context.marks = library.launch(name, buffers)
             return
-        context.recording = library.queue.replay(
-            library.kernels, function, buffers, context.recording
+        context.recordings[name] = library.queue.replay(
+            library.kernels, function, buffers, context.recordings.get(name)
         )
 
     def packed_weights(self) -> memoryview:

@@ -1,4 +1,4 @@
-"""Check a layer: SANITIZER LAYER LAYOUT [OLD NEW | TYPES SCHEDULE], NEW for OLD in the code.
+"""Check a layer: SANITIZER LAYER LAYOUT [TYPES SCHEDULE] [OLD NEW], NEW for OLD in the code.
 
 Or a row fusion: SANITIZER fused CASE [OLD NEW].
 """
@@ -32,8 +32,9 @@ def check_fused(case: str, backend: EmulatedCuda) -> None:
 
 
 sanitizer, text, layout, *rest = sys.argv[1:]
-of_schedule = len(rest) == 2 and " > " in rest[1]
-fault = ("", "") if of_schedule or not rest else (rest[0], rest[1])
+of_schedule = len(rest) > 1 and " > " in rest[1]
+faults = rest[2:] if of_schedule else rest
+fault = (faults[0], faults[1]) if faults else ("", "")
 with emulated(sanitizer=sanitizer, fault=fault) as backend:
     if text == "fused":
         check_fused(layout, backend)

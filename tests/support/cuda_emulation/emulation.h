@@ -193,8 +193,10 @@ static inline void wait(int line, Wait kind = BARRIER)
 static inline const Fibre *share(const Given &given, int line)
 {
     Fibre &fibre = fibres[current];
+    EMU_OWN_BEGIN();
     fibre.turn ^= 1;
     fibre.given[fibre.turn] = given;
+    EMU_OWN_END();
     wait(line, WARP);
     return &fibres[current / LANES * LANES];
 }
@@ -214,6 +216,7 @@ void load_matrices(uint32_t *to, const Element *row, bool columns, int line)
     const Fibre *warp = share(given, line);
     const size_t lane = current % LANES, major = lane / 4, minor = lane % 4 * 2;
     const int turn = fibres[current].turn;
+    EMU_OWN_BEGIN();
     for (size_t m = 0; m < 4; ++m) {
         uint32_t pair[2];
         for (size_t e = 0; e < 2; ++e)
@@ -221,6 +224,7 @@ void load_matrices(uint32_t *to, const Element *row, bool columns, int line)
                               : warp[8 * m + major].given[turn].row[minor + e];
         to[m] = pair[0] | pair[1] << 16;
     }
+    EMU_OWN_END();
 }
 
 static inline float half_of(uint32_t pair, size_t at, bool bf16)
@@ -240,6 +244,7 @@ void add_fragments(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, 
     const Fibre *warp = share(given, line);
     const size_t lane = current % LANES, half = 4 * each;
     const int turn = fibres[current].turn;
+    EMU_OWN_BEGIN();
     for (size_t i = 0; i < 2; ++i)
         for (size_t j = 0; j < 2; ++j)
             for (size_t k = 0; k < 2 * half; ++k) {
@@ -247,6 +252,7 @@ void add_fragments(Sums *low, Sums *high, const uint32_t *a, const uint32_t *b, 
                 const Given &right = warp[(lane % 4 * 2 + j) * 4 + k % half / each].given[turn];
                 add((i ? high : low)->lane[j], left.a[i + k / half * 2], right.b[k / half], k % each);
             }
+    EMU_OWN_END();
 }
 
 template <class Sums>
