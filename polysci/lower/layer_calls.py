@@ -117,19 +117,19 @@ class LayerCode:
     ) -> Self:  # fmt: skip
         """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
-        In a row fusion it makes ``height`` rows at a time; of a stack whole products. Raises
+        In a row fusion it makes ``height`` rows at a time; of a stack those of one product. Raises
         UnsupportedError for a schedule that cannot.
         """
         schedule, problem = plain(schedule), layer.problem
         strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
-        if layer.stack and height:
-            height, alone = 0, True
         if height:
             rows = placed.rows_of(layer.output)
             row = row_dim(layer, rows) if rows else ""
             if in_groups(schedule):
                 schedule = by_groups(problem, schedule, strides, row, height)
                 return cls(problem, schedule, strides, adds=False, fused=False)
+            extents = {dim.name: dim.extent for dim in model_of(problem)[1].dims}
+            height = min(height, extents.get(row, height))
             schedule, problem = by_rows(schedule, row, height), packed_before(problem)
         elif alone:
             schedule = serial(schedule)
@@ -172,38 +172,31 @@ def refuse_code(
 
 def price_rows(
     layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int,
-    predict: Callable[[Problem, Schedule, bool], RowCode],
+    predict: Callable[[Problem, Schedule], RowCode],
 ) -> RowCode | str:  # fmt: skip
     """Return what is predicted of a layer's code that makes ``height`` rows at a time.
 
     Or why there is no such code. ``predict`` is ``predict_rows`` in some context.
     """
     try:
-        if not layer.stack:
-            code = LayerCode.of(layer, placed, schedule, height)
-            return predict(layer.problem, code.schedule, True)
-        one, count = predict(layer.problem, plain(schedule), False), len(layer.stack)
-        return RowCode(1, count * one.seconds, count * one.least)
+        code, count = LayerCode.of(layer, placed, schedule, height), max(1, len(layer.stack))
+        one = predict(layer.problem, code.schedule)
+        return replace(one, seconds=count * one.seconds, least=count * one.least)
     except PolysciError as error:
         return str(error)
 
 
-def predict_rows(
-    problem: Problem, schedule: Schedule, by_rows: bool, context: Context
-) -> RowCode:  # fmt: skip
-    """Return what is predicted of a schedule; if it goes by rows, of one whose rows threads share.
+def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
+    """Return what is predicted of a schedule that goes by rows, which threads share.
 
     Raises PolysciError where it has no code.
     """
-    step = 1
-    if by_rows:
-        outer, *inner = schedule.nest
-        assert isinstance(outer, Loop)
-        step = outer.step
-        schedule = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
-    seconds = algorithm_of(schedule).predict_seconds(problem, context, schedule)
+    outer, *inner = schedule.nest
+    assert isinstance(outer, Loop)
+    shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+    seconds = algorithm_of(schedule).predict_seconds(problem, context, shared)
     least = 1e-9 * problem.flops / (context.peak * context.threads)
-    return RowCode(step, seconds, least)
+    return RowCode(outer.step, seconds, least)
 
 
 def predict_tiles(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
@@ -313,7 +306,8 @@ def by_rows(schedule: Schedule, row: str, height: int) -> Schedule:
         its for its in steps
         if its not in rows or (its in below and (its != below[0] or step != unit))
     ]  # fmt: skip
-    return schedule.with_nest((Loop(row, step), *inner))
+    tiles = [] if below or step == unit else [Loop(row, unit)]
+    return schedule.with_nest((Loop(row, step), *inner, *tiles))
 
 
 def in_groups(schedule: Schedule) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Final, Self
+from math import prod
+from typing import Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
@@ -16,8 +17,6 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
 from polysci.program.stages import LayerStage, LoopStage, Window
-
-MATRIX: Final = 2  # the last axes of a stack of matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +52,49 @@ def operands_of(problem: Problem) -> tuple[StoredOperand, StoredOperand, StoredO
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A tensor as rows: its extents, and the axis of rows, the slowest one."""
+    """A tensor as rows: its extents, and the slowest axes, whose places the rows are, in order."""
 
     shape: tuple[int, ...]
-    axis: int
+    axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], strides: Sequence[int]) -> Self | None:
-        """Return the rows of a tensor with these strides; None for a single element."""
+    def of(cls, shape: tuple[int, ...], strides: Sequence[int], count: int = 0) -> Self | None:
+        """Return so many rows of a tensor with these strides; 0: those of its slowest axis.
+
+        None for a single element, and where no slowest axes have so many places.
+        """
+        ways = cls.every(shape, strides)
+        return next((its for its in ways if count in (0, its.height)), None)
+
+    @classmethod
+    def every(cls, shape: tuple[int, ...], strides: Sequence[int]) -> Iterator[Self]:
+        """Yield a tensor as rows of its slowest axis, and of more while these run on in memory."""
         real = [at for at, extent in enumerate(shape) if extent > 1]
-        return cls(shape, max(real, key=lambda at: strides[at])) if real else None
+        real.sort(key=lambda at: -strides[at])
+        for count, inner in enumerate(real):
+            if count and strides[real[count - 1]] != strides[inner] * shape[inner]:
+                return
+            yield cls(shape, tuple(real[: count + 1]))
 
     @property
     def height(self) -> int:
         """The number of rows."""
-        return self.shape[self.axis]
+        return prod(self.shape[at] for at in self.axes)
 
     @property
-    def iterator(self) -> str:
-        """The iterator over rows of loops that make the tensor."""
-        return f"i{self.axis}"
+    def steps(self) -> tuple[int, ...]:
+        """Rows from one place to the next along each axis."""
+        extents = [self.shape[at] for at in self.axes]
+        return tuple(prod(extents[at + 1 :]) for at in range(len(extents)))
+
+    @property
+    def iterators(self) -> tuple[str, ...]:
+        """The iterators over rows of loops that make the tensor, the outermost first."""
+        return tuple(f"i{at}" for at in self.axes)
+
+    def within(self, axes: int) -> Self:
+        """Return the rows of one place of all axes of rows but so many of the innermost ones."""
+        return replace(self, axes=self.axes[len(self.axes) - axes :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +148,7 @@ def row_window(
 def row_dim(layer: LayerStage, rows: Rows) -> str:
     """Return the loop over the rows of a layer's result; empty where none walks them one by one."""
     _, roles, _ = model_of(layer.problem)
-    at = _axis_of(layer.y, rows)
+    at = _axis_of(layer.y, rows.within(1) if layer.stack else rows)
     subscript = None if at is None else roles.out.index[at]
     if subscript is None or subscript.const or [coef for _, coef in subscript.terms] != [1]:
         return ""
@@ -135,8 +157,8 @@ def row_dim(layer: LayerStage, rows: Rows) -> str:
 
 def _axis_of(window: Window, rows: Rows) -> int | None:
     """Return the axis of a problem that is the rows of a tensor, and nothing else."""
-    real = [[at for at in axes if rows.shape[at] > 1] for axes in window.axes]
-    return real.index([rows.axis]) if [rows.axis] in real else None
+    real = [tuple(at for at in axes if rows.shape[at] > 1) for axes in window.axes]
+    return real.index(rows.axes) if rows.axes in real else None
 
 
 def rows_read(
@@ -160,30 +182,38 @@ def _layer_windows(
 ) -> Iterator[RowWindow | None]:
     """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
     if layer.x.tensor == tensor:
-        rows = _stack_rows if layer.stack else _layer_rows
-        yield rows(layer, source, result)
+        yield (
+            _stack_rows(layer, source, result)
+            if layer.stack
+            else _layer_rows(layer, source, result)
+        )
     if layer.residual == tensor:
         yield RowWindow(1, 0, 0, source.height) if source == result else None
     if tensor in (layer.weights, layer.bias):
         yield None
 
 
-def products_of_rows(layer: LayerStage, result: Rows) -> int:
-    """Return how many products of a stack make a row of its result; 0 if they take no turns."""
-    count, over = divmod(len(layer.stack), result.height)
-    inner = result.axis < len(result.shape) - MATRIX
-    in_turns = not over and inner and all(
-        places[result.axis] == at // count for at, places in enumerate(layer.stack)
-    )  # fmt: skip
-    return count if in_turns else 0
+def product_rows(layer: LayerStage, result: Rows) -> int:
+    """Return how many rows each product of a stack makes; 0 where they do not lie in its order."""
+    if not is_in_order(layer, result):
+        return 0
+    return result.shape[result.axes[-1]]
+
+
+def is_in_order(layer: LayerStage, rows: Rows) -> bool:
+    """Return whether rows are those of all products of a stack, one behind the other."""
+    outer = range(len(layer.stack[0]))
+    return rows.axes[:-1] == tuple(at for at in outer if rows.shape[at] > 1)
 
 
 def _stack_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
-    """Return a row for each row where both are matrices of a stack, as many; else None."""
-    behind = len(source.shape) - source.axis
-    same = behind == len(result.shape) - result.axis and source.height == result.height
-    matrices = behind > MATRIX and products_of_rows(layer, result) > 0
-    return RowWindow(1, 0, 0, source.height) if same and matrices else None
+    """Return a row for each row where both are those of the same matrices; else None."""
+    same = [source.shape[at] for at in source.axes] == [result.shape[at] for at in result.axes]
+    if not (same and is_in_order(layer, source) and is_in_order(layer, result)):
+        return None
+    window = _layer_rows(layer, source.within(1), result)
+    plain = window is not None and (window.step, window.low, window.high) == (1, 0, 0)
+    return RowWindow(1, 0, 0, source.height) if plain else None
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
@@ -197,14 +227,35 @@ def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | No
 
 
 def _loop_rows(load: Load, around: Reduce | None, source: Rows, result: Rows) -> RowWindow | None:
-    """Return the window of one read; None unless isl finds every read inside it."""
-    at, row = load.index[source.axis], result.iterator
-    if not isinstance(at, Affine):
+    """Return the window of one read; None unless isl finds every read inside it.
+
+    Rows of several axes count on: the last of an image comes before the first of the next one.
+    """
+    at = _row_read(load, source)
+    if at is None:
         return None
-    window = row_window(at, row, dict(around.over) if around else {}, source.height)
+    *_, row = result.iterators
+    places = dict(zip(result.iterators, result.steps, strict=True))
+    if any(at.coef(name) != at.coef(row) * rows for name, rows in places.items()):
+        return None
+    alone = replace(at, terms=tuple(it for it in at.terms if it[0] == row or it[0] not in places))
+    window = row_window(alone, row, dict(around.over) if around else {}, source.height)
     if window is None:
         return None
-    low = Affine(((row, window.step),), window.low)
-    domain, extent = iterators(result.shape), window.high - window.low + 1
-    inside = reads_within(load, domain, around, axis=source.axis, low=low, extent=extent)
+    low = Affine(tuple((it, window.step * rows) for it, rows in places.items()), window.low)
+    domain, along = iterators(result.shape), dict(zip(source.axes, source.steps, strict=True))
+    inside = reads_within(load, domain, around, along=along, low=low, extent=window.span)
     return window if inside else None
+
+
+def _row_read(load: Load, source: Rows) -> Affine | None:
+    """Return the row of a tensor that is read; None where data or a table says which."""
+    terms, const = dict[str, int](), 0
+    for axis, rows in zip(source.axes, source.steps, strict=True):
+        at = load.index[axis]
+        if not isinstance(at, Affine):
+            return None
+        const += at.const * rows
+        for name, coef in at.terms:
+            terms[name] = terms.get(name, 0) + coef * rows
+    return Affine(tuple(terms.items()), const)

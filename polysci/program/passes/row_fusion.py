@@ -17,17 +17,20 @@ from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
+from polysci.loop_ir.expressions import reductions
 from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.operands import product_rows
 from polysci.program.passes.row import Fusion, FusionGroup
+from polysci.program.passes.row_counts import count_rows
 from polysci.program.passes.row_links import Member, RowLinks
 from polysci.program.passes.row_turns import RowTurns, read_names, reads_among, rows_of_loops
 from polysci.program.stages import LayerStage, LoopStage, RowFusion
 from polysci.space.schedule import Schedule
 
 LONGEST: Final = 8  # members of a row fusion
-HEIGHTS: Final = (1, 2, 4, 8, 16)  # rows that its layers make at a time
+HEIGHTS: Final = (1, 2, 4, 8, 16, 32, 64)  # rows that its layers make at a time
 RIVALS: Final = 3  # divisions of a chain that are worth to be timed
 
 
@@ -162,7 +165,7 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    return setting.fuser(placed, setting, decided or {}).run()
+    return setting.fuser(count_rows(placed), setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -404,7 +407,7 @@ class RowFuser:
             values[name].bytes for name in (member.output, *member.inputs) if name in values
             and (places[name].buffer if name in places else name) not in without
         )  # fmt: skip
-        return self.setting.costs.loop(values[member.output].size, sizes)
+        return self.setting.costs.loop(values[member.output].size * terms_of(member), sizes)
 
     def shared(self, run: Sequence[Member]) -> list[str]:
         """Return the buffers around a run of which several members read a window of rows.
@@ -476,17 +479,25 @@ class RowFuser:
         assert isinstance(code, RowCode)
         names = [name for name in (*self.links.read(member), member.output) if name in kept]
         moved = sum(self.setting.costs.moving(values[name].bytes) for name in names)
+        products = max(1, len(member.stack))
+        turns = products * -(-rows.height // (products * code.step))
         return MemberWork(
-            alone, code.seconds, moved, code.least, repeated, _weights(member.problem),
-            -(-rows.height // code.step),
-        )  # fmt: skip
+            alone, code.seconds, moved, code.least, repeated, _weights(member.problem), turns
+        )
 
     def step(self, member: Member, height: int) -> int:
         """Return the rows that a member makes at a time."""
         if isinstance(member, LoopStage):
             return rows_of_loops(self.placed, member)
-        code = self.code(member, height)
-        return code.step if isinstance(code, RowCode) else 1
+        code, rows = self.code(member, height), self.placed.rows_of(member.output)
+        if isinstance(code, str) or rows is None:
+            return 1
+        return min(code.step, product_rows(member, rows)) if member.stack else code.step
+
+
+def terms_of(stage: LoopStage) -> int:
+    """Return how many elements are reduced to one of a loop's."""
+    return prod(size for it in reductions(stage.expr)[:1] for _, size in it.over)
 
 
 def _us(seconds: float) -> str:

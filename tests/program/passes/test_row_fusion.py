@@ -349,7 +349,7 @@ def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
 )
 def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
     """A window that moves on with the rows, or nothing."""
-    source, result = Rows((1, 4, 11, 11), 2), Rows((1, 4, 5, 5), 2)
+    source, result = Rows((1, 4, 11, 11), (2,)), Rows((1, 4, 5, 5), (2,))
     assert rows_read(loops(row, (Guard(row, 11),)), "t", source, result) == expected
 
 
