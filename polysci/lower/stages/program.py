@@ -370,21 +370,20 @@ class StageLowering:
     def call_member(self, spot: Spot, member: LayerStage) -> tuple[Statements, LoopStatement]:
         """Return what packs weights before a row fusion, and the call that makes some rows.
 
-        Those of a stack are of one product, whose weights each thread packs with the first ones.
+        They are of one product of a stack, whose weights each thread packs with the first ones, or
+        of one image of a batch.
         """
         call, fusion = self.calls[spot], self.row_fusions[spot[0]]
-        if not member.copies:
+        if not call.layer.copies:
             return self.pack_weights(spot, call, ZERO), self.call_primitive(spot)
-        moved, part = self.moved(spot, member), fusion.part(spot[1])
+        moved, part = self.moved(spot, call.layer), fusion.part(spot[1])
         product, own = Variable("i"), Member(ring_of(spot[1]), "product")
-        pack = block(*self.pack_weights(spot, call, moved[1]), Assign(own, product))
         rows = [Variable(name) - part * product for name in ("first", "last")]
-        return [], block(
-            Let("i", divide(Variable("first"), part)),
-            Let("packed", own),
-            If(compare(Variable("packed"), "!=", product), pack),
-            self.call_primitive(spot, moved, rows),
-        )
+        turn: Statements = [Let("i", divide(Variable("first"), part))]
+        if packing := self.pack_weights(spot, call, moved[1]):
+            pack = block(*packing, Assign(own, product))
+            turn += [Let("packed", own), If(compare(Variable("packed"), "!=", product), pack)]
+        return [], block(*turn, self.call_primitive(spot, moved, rows))
 
     def moved(self, spot: Spot, stage: LayerStage) -> list[TableEntry]:
         """Return how far the operands of product ``i`` of a stack lie behind those of the first."""
@@ -513,8 +512,8 @@ class StageLowering:
             operands["bias"] = self.address(layer.bias, source.precision.sum.stored, first)
         if layer.residual:
             place = self.places(layer.residual)
-            first = place.first + layer.y.first(place.strides)
-            operands["residual"] = self.address(layer.residual, y_kind, first)
+            own_first = place.first + layer.y.first(place.strides) + y_moved
+            operands["residual"] = self.address(layer.residual, y_kind, own_first)
         if layer.clamp:
             bounds = tuple(("", Constant(bound, REAL)) for bound in layer.clamp)
             operands["clamp"] = Fields(bounds, REAL, array=True)

@@ -56,7 +56,7 @@ from polysci.lower.stages.loops import MEMORY, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, product_rows
+from polysci.program.passes.operands import Rows, part_height
 from polysci.program.passes.row_turns import (
     RowTurns,
     buffers_read,
@@ -119,11 +119,9 @@ class RowFusionLowering:
         return min(self.part(inside), self.calls[inside].schedule.loops[0].step)
 
     def part(self, inside: int) -> int:
-        """Rows between borders that no turn of a member crosses: those of a product of a stack."""
+        """Rows between borders that no turn of a member crosses."""
         member, made = self.stage.members[inside], self.made(inside)
-        if isinstance(member, LayerStage) and member.stack:
-            return product_rows(member, made)
-        return made.height
+        return part_height(member, made) if isinstance(member, LayerStage) else made.height
 
     def turns_before(self, inside: int, row: Index) -> Index:
         """Return how many turns of a member make all rows before one."""

@@ -13,6 +13,7 @@ from typing import Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
+from polysci.ops.convolutions import Convolution
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
@@ -92,10 +93,6 @@ class Rows:
         """The iterators over rows of loops that make the tensor, the outermost first."""
         return tuple(f"i{at}" for at in self.axes)
 
-    def within(self, axes: int) -> Self:
-        """Return the rows of one place of all axes of rows but so many of the innermost ones."""
-        return replace(self, axes=self.axes[len(self.axes) - axes :])
-
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
@@ -148,7 +145,8 @@ def row_window(
 def row_dim(layer: LayerStage, rows: Rows) -> str:
     """Return the loop over the rows of a layer's result; empty where none walks them one by one."""
     _, roles, _ = model_of(layer.problem)
-    at = _axis_of(layer.y, rows.within(1) if layer.stack else rows)
+    part = rows_of_part(layer, layer.y, rows)
+    at = None if layer.stack and not part else _axis_of(layer.y, part or rows)
     subscript = None if at is None else roles.out.index[at]
     if subscript is None or subscript.const or [coef for _, coef in subscript.terms] != [1]:
         return ""
@@ -182,48 +180,60 @@ def _layer_windows(
 ) -> Iterator[RowWindow | None]:
     """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
     if layer.x.tensor == tensor:
-        yield (
-            _stack_rows(layer, source, result)
-            if layer.stack
-            else _layer_rows(layer, source, result)
-        )
+        yield _layer_rows(layer, source, result)
     if layer.residual == tensor:
         yield RowWindow(1, 0, 0, source.height) if source == result else None
     if tensor in (layer.weights, layer.bias):
         yield None
 
 
-def product_rows(layer: LayerStage, result: Rows) -> int:
-    """Return how many rows each product of a stack makes; 0 where they do not lie in its order."""
-    if not is_in_order(layer, result):
-        return 0
-    return result.shape[result.axes[-1]]
+def part_axes(layer: LayerStage, window: Window, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of x or y along which the parts of a layer lie.
+
+    Parts are the products of a stack, or the images of a batch.
+    """
+    axes: Sequence[int] = ()
+    if layer.stack:
+        axes = range(len(layer.stack[0]))
+    elif isinstance(layer.problem, Convolution) and layer.problem.batched:
+        axes = window.axes[0]
+    return tuple(at for at in axes if shape[at] > 1)
 
 
-def is_in_order(layer: LayerStage, rows: Rows) -> bool:
-    """Return whether rows are those of all products of a stack, one behind the other."""
-    outer = range(len(layer.stack[0]))
-    return rows.axes[:-1] == tuple(at for at in outer if rows.shape[at] > 1)
+def rows_of_part(layer: LayerStage, window: Window, rows: Rows) -> Rows | None:
+    """Return the rows of x or y in one part of a layer.
+
+    None where they are not those of all parts, one part behind the other.
+    """
+    outer = part_axes(layer, window, rows.shape)
+    inner = rows.axes[len(outer) :]
+    whole = bool(outer or layer.stack) and bool(inner) and rows.axes == (*outer, *inner)
+    return replace(rows, axes=inner) if whole else None
 
 
-def _stack_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
-    """Return a row for each row where both are those of the same matrices; else None."""
-    same = [source.shape[at] for at in source.axes] == [result.shape[at] for at in result.axes]
-    if not (same and is_in_order(layer, source) and is_in_order(layer, result)):
-        return None
-    window = _layer_rows(layer, source.within(1), result)
-    plain = window is not None and (window.step, window.low, window.high) == (1, 0, 0)
-    return RowWindow(1, 0, 0, source.height) if plain else None
+def part_height(layer: LayerStage, result: Rows) -> int:
+    """Return how many rows of a layer's result no border between two of its parts divides."""
+    part = rows_of_part(layer, layer.y, result)
+    return part.height if part else result.height
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
     """Return the rows of x that a row of a layer's result reads; None where these are no window."""
     _, roles, _ = model_of(layer.problem)
-    at, row = _axis_of(layer.x, source), row_dim(layer, result)
-    if at is None or not row:
+    own, made = rows_of_part(layer, layer.x, source), rows_of_part(layer, layer.y, result)
+    at, row = _axis_of(layer.x, own or source), row_dim(layer, result)
+    if at is None or not row or (own is None) != (made is None):
         return None
     extents = {dim.name: dim.extent for dim in roles.dims}
-    return row_window(roles.a.index[at], row, extents, roles.a.shape[at])
+    window = row_window(roles.a.index[at], row, extents, source.height)
+    if window and own and made:
+        outer = [
+            [rows.shape[axis] for axis in rows.axes[: -len(part.axes)]]
+            for rows, part in ((source, own), (result, made))
+        ]
+        runs_on = outer[0] == outer[1] and own.height == window.step * made.height
+        return window if runs_on else None
+    return window
 
 
 def _loop_rows(load: Load, around: Reduce | None, source: Rows, result: Rows) -> RowWindow | None:

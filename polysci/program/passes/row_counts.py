@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, product_rows, row_dim, rows_read
+from polysci.program.passes.operands import Rows, row_dim, rows_read
 from polysci.program.stages import LayerStage, LoopStage
 
 
@@ -61,9 +61,12 @@ class _RowCounter:
         return Rows.of(shape, place.strides, count)
 
     def count_layer(self, layer: LayerStage) -> None:
-        """Take the most rows that a layer makes."""
+        """Take the most rows that a layer makes out of rows of what it reads."""
         for rows in [*self.ways(layer.output)]:
-            if row_dim(layer, rows) and (not layer.stack or product_rows(layer, rows)):
+            reads = (
+                rows_read(layer, layer.x.tensor, its, rows) for its in self.ways(layer.x.tensor)
+            )
+            if row_dim(layer, rows) and (layer.stack or any(reads)):
                 self.count(layer.output, rows)
 
     def count_result(self, loop: LoopStage) -> None:

@@ -21,7 +21,7 @@ from polysci.loop_ir.expressions import reductions
 from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import product_rows
+from polysci.program.passes.operands import part_height
 from polysci.program.passes.row import Fusion, FusionGroup
 from polysci.program.passes.row_counts import count_rows
 from polysci.program.passes.row_links import Member, RowLinks
@@ -479,8 +479,8 @@ class RowFuser:
         assert isinstance(code, RowCode)
         names = [name for name in (*self.links.read(member), member.output) if name in kept]
         moved = sum(self.setting.costs.moving(values[name].bytes) for name in names)
-        products = max(1, len(member.stack))
-        turns = products * -(-rows.height // (products * code.step))
+        part = part_height(member, rows)
+        turns = rows.height // part * -(-part // code.step)
         return MemberWork(
             alone, code.seconds, moved, code.least, repeated, _weights(member.problem), turns
         )
@@ -492,7 +492,7 @@ class RowFuser:
         code, rows = self.code(member, height), self.placed.rows_of(member.output)
         if isinstance(code, str) or rows is None:
             return 1
-        return min(code.step, product_rows(member, rows)) if member.stack else code.step
+        return min(code.step, part_height(member, rows))
 
 
 def terms_of(stage: LoopStage) -> int:

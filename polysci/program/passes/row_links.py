@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, RowWindow, product_rows
+from polysci.program.passes.operands import Rows, RowWindow, row_dim
 from polysci.program.passes.row import Fusion
 from polysci.program.passes.row_turns import buffers_read, window_of
 from polysci.program.stages import LayerStage, LoopStage, Stage
@@ -146,4 +146,4 @@ class RowLinks:
 
 def makes_rows(layer: LayerStage, rows: Rows) -> bool:
     """Return whether a layer can make rows of its result in turns."""
-    return not layer.stack or product_rows(layer, rows) > 0
+    return not layer.stack or bool(row_dim(layer, rows))
