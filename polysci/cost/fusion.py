@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.cost.networks import rate_of
+from polysci.cost.networks import StageCosts, rate_of
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 
@@ -81,6 +81,15 @@ class FusionCosts:
         """
         computed = 1e-9 * self.machine.coefficient("function_ns") * size / self.threads
         return max(computed, sum(map(self.moving, sizes)))
+
+    def stack(self, seconds: float, count: int) -> float:
+        """Return seconds of so many products, each of which takes so long by itself.
+
+        Threads that all are busy then take whole products.
+        """
+        costs = StageCosts(self.machine, self.target)
+        evenly = costs.shares_evenly(count, self.threads)
+        return seconds * (-(-count // self.threads) if evenly else count)
 
     def bound(self, work: FusedWork) -> float:
         """Return the seconds below which no code of the members together can be."""

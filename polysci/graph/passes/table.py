@@ -14,6 +14,7 @@ from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
+from polysci.graph.passes.late_division import divide_late
 from polysci.graph.passes.moved_constants import move_constants
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
@@ -34,6 +35,7 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
     plain("affine pairs", "two x * a + b in a row become one", merge_affine_pairs),
     plain("folded weights", "x * a + b goes into the weights before it",
           fold_weights),
+    plain("late division", "softmax divides what it is multiplied to", divide_late),
 )  # fmt: skip
 
 

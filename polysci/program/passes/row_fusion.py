@@ -397,7 +397,8 @@ class RowFuser:
     def alone(self, member: Member) -> float:
         """Return the predicted seconds of a stage by itself."""
         if isinstance(member, LayerStage):
-            return self.setting.seconds[member.problem.key] * max(1, len(member.stack))
+            seconds, count = self.setting.seconds[member.problem.key], len(member.stack)
+            return self.setting.costs.stack(seconds, count) if count else seconds
         return self.loop(member, ())
 
     def loop(self, member: LoopStage, without: Collection[str]) -> float:

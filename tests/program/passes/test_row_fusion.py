@@ -273,21 +273,21 @@ SEVERAL_READERS = {
     "softmax": (
         [node("MatMul", "x m", "a"), node("Softmax", "a", "b", axis=-1),
          node("MatMul", "b n", "y")],
-        [1, 37, 8], MATRICES, 4,
+        [1, 37, 8], MATRICES, 5,
     ),
     "attention": (
         [*(node("MatMul", f"x {name}", f"x{name}") for name in "qkv"),
          node("Transpose", "xk", "kt", perm=[0, 2, 1]), node("MatMul", "xq kt", "s"),
          node("Mul", "s third", "t"), node("Softmax", "t", "a", axis=-1),
          node("MatMul", "a xv", "z"), node("MatMul", "z o", "p"), node("Add", "p x", "y")],
-        [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 7,
+        [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 8,
     ),
     "causal heads": (
         heads("causal"), [2, 37, 8],
-        {**SQUARES, **HEADS, "causal": np.where(np.tri(37), 0, -1e9).astype(np.float32)}, 6,
+        {**SQUARES, **HEADS, "causal": np.where(np.tri(37), 0, -1e9).astype(np.float32)}, 7,
     ),
-    "heads": (heads(), [1, 37, 8], {**SQUARES, **HEADS}, 5),
-    "heads of images": (heads(), [2, 37, 8], {**SQUARES, **HEADS}, 5),
+    "heads": (heads(), [1, 37, 8], {**SQUARES, **HEADS}, 6),
+    "heads of images": (heads(), [2, 37, 8], {**SQUARES, **HEADS}, 6),
 }  # fmt: skip
 
 
@@ -331,7 +331,8 @@ def test_rows_of_heads(
     placed = network.code.placed
     stages = [its for its in placed.program.stages if isinstance(its, RowFusion)]
     assert sum(len(its.internal) for its in stages) == inside
-    assert [placed.rows_of(name).height for name in ("m", "s", "a", "z")] == [2 * 2 * 37] * 4
+    rows = [placed.rows_of(name) for its in stages for name in its.internal]
+    assert sum(its is not None and its.height == 2 * 2 * 37 for its in rows) == 6
     assert not any(isinstance(its, RowFusion) for its in apart.code.placed.program.stages)
     x = reals(*shape, seed=9)
     np.testing.assert_array_equal(network(x), apart(x))
