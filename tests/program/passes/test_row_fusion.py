@@ -280,7 +280,7 @@ SEVERAL_READERS = {
          node("Transpose", "xk", "kt", perm=[0, 2, 1]), node("MatMul", "xq kt", "s"),
          node("Mul", "s third", "t"), node("Softmax", "t", "a", axis=-1),
          node("MatMul", "a xv", "z"), node("MatMul", "z o", "p"), node("Add", "p x", "y")],
-        [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 8,
+        [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 7,
     ),
     "causal heads": (
         heads("causal"), [2, 37, 8],
