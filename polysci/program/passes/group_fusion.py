@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from polysci.cost.fusion import FusedWork, MemberWork
 from polysci.cost.group_fusion import GroupFusionCosts, GroupLaunch
@@ -60,6 +60,8 @@ class GroupLinks(RowLinks):
 @dataclass(slots=True)
 class GroupFuser(RowFuser):
     """Row fusions whose members take turns in a group, for a block of rows of the last one."""
+
+    takes_parts: ClassVar[bool] = False
 
     @property
     def costs(self) -> GroupFusionCosts:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
@@ -165,7 +165,8 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    return setting.fuser(count_rows(placed), setting, decided or {}).run()
+    counted = count_rows(placed, parts=setting.fuser.takes_parts)
+    return setting.fuser(counted, setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -188,8 +189,12 @@ def cheapest_divisions(
 
 @dataclass(slots=True)
 class RowFuser:
-    """``refused``: why layers have no code that makes some rows at a time, by identity."""
+    """``refused``: why layers have no code that makes some rows at a time, by identity.
 
+    ``takes_parts``: layers make some rows of an image of a batch, or of a product of a stack.
+    """
+
+    takes_parts: ClassVar[bool] = True
     placed: PlacedProgram
     setting: Setting
     decided: Mapping[str, FusionVerdict]
