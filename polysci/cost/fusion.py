@@ -2,14 +2,15 @@
 
 Apart, each stage writes its result and others read it, from a cache that has room for it or
 from memory. Together, rows wait in the cache of a core, which must hold the weights of all layers
-beside them; where threads meet, rows are computed twice.
+beside them: if it has not that much room, layers take as long as the way of their weights, or as
+their products if these take longer. Where threads meet, rows are computed twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polysci.cost.networks import rate_of
+from polysci.cost.networks import StageCosts, rate_of
 from polysci.target.machine import Machine
 from polysci.target.target import Target
 
@@ -74,9 +75,21 @@ class FusionCosts:
         return 1e-9 * beyond * size / rate_of(self.machine, self.target, size, self.threads)
 
     def loop(self, size: int, sizes: tuple[int, ...]) -> float:
-        """Return seconds of loops over so many elements that move tensors of these ``sizes``."""
+        """Return seconds of loops that compute or reduce so many elements.
+
+        They move tensors of these ``sizes``.
+        """
         computed = 1e-9 * self.machine.coefficient("function_ns") * size / self.threads
         return max(computed, sum(map(self.moving, sizes)))
+
+    def stack(self, seconds: float, count: int) -> float:
+        """Return seconds of so many products, each of which takes so long by itself.
+
+        Threads that all are busy then take whole products.
+        """
+        costs = StageCosts(self.machine, self.target)
+        evenly = costs.shares_evenly(count, self.threads)
+        return seconds * (-(-count // self.threads) if evenly else count)
 
     def bound(self, work: FusedWork) -> float:
         """Return the seconds below which no code of the members together can be."""
@@ -89,12 +102,13 @@ class FusionCosts:
 
     def together(self, work: FusedWork) -> float:
         """Return the predicted seconds of the members, some rows at a time."""
-        computed = sum(member.together * (1 + member.repeated) for member in work.members)
         weights = sum(member.weights for member in work.members)
-        again = 0.0
-        if weights + work.rings > self.room:
-            rate = rate_of(self.machine, self.target, weights, self.threads)
-            again = sum(1e-9 * member.weights * member.turns / rate for member in work.members)
+        rate = rate_of(self.machine, self.target, weights, self.threads)
+        from_l2 = weights + work.rings <= self.room
         stays = min(1.0, max(0.0, 2 - work.rings / self.room))  # of the rows that wait
-        saved = stays * sum(member.moved for member in work.members)
-        return max(self.bound(work), computed + again - saved)
+        seconds = 0.0
+        for member in work.members:
+            again = 0.0 if from_l2 else 1e-9 * member.weights * member.turns / rate
+            own = max(member.together - stays * member.moved, again)
+            seconds += own + member.together * member.repeated
+        return max(self.bound(work), seconds)

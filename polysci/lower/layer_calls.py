@@ -26,7 +26,7 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import operands_of, row_dim
+from polysci.program.passes.operands import operands_of, row_dim, rows_of_part
 from polysci.program.passes.row_fusion import RowCode
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.weights_ahead import keeps_weights
@@ -92,7 +92,7 @@ def calls_of(
         fixed = layer.weights in placed.program.constants and not layer.stack
         shared = several > 1 and bool(code.schedule.parallel)
         at = layers.place(layer, source, constants[layer.weights]) if fixed else None
-        own = replace(layer, problem=code.problem)
+        own = replace(layer, problem=code.problem, copies=code.copies)
         calls[spot] = LayerCall(own, source, code.schedule, at, shared)
     return calls
 
@@ -101,7 +101,8 @@ def calls_of(
 class LayerCode:
     """All that the code of a layer depends on in its program; passes ask ``refuse_code`` first.
 
-    ``fused``: it computes some rows at a time, in one thread.
+    ``fused``: it computes some rows at a time, in one thread. ``copies`` say where its parts lie,
+    as those of ``LayerStage`` do; there the images of a batch are parts, too.
     """
 
     problem: Problem
@@ -109,6 +110,7 @@ class LayerCode:
     strides: Strides
     adds: bool
     fused: bool
+    copies: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def of(
@@ -117,23 +119,27 @@ class LayerCode:
     ) -> Self:  # fmt: skip
         """Take a layer under its schedule; ``alone``: one of several threads calls it.
 
-        In a row fusion it makes ``height`` rows at a time; of a stack whole products. Raises
-        UnsupportedError for a schedule that cannot.
+        In a row fusion it makes ``height`` rows at a time, of one product of a stack or one image.
+        Raises UnsupportedError for a schedule that cannot.
         """
         schedule, problem = plain(schedule), layer.problem
         strides, adds = strides_of(layer, placed), adds_to_y(layer, placed)
-        if layer.stack and height:
-            height, alone = 0, True
+        copies = layer.copies
         if height:
             rows = placed.rows_of(layer.output)
             row = row_dim(layer, rows) if rows else ""
             if in_groups(schedule):
                 schedule = by_groups(problem, schedule, strides, row, height)
                 return cls(problem, schedule, strides, adds=False, fused=False)
+            if rows and not layer.stack and rows_of_part(layer, layer.y, rows):
+                schedule, problem = of_one_image(schedule, problem)
+                copies = image_copies(layer, placed)
+            extents = {dim.name: dim.extent for dim in model_of(problem)[1].dims}
+            height = min(height, extents.get(row, height))
             schedule, problem = by_rows(schedule, row, height), packed_before(problem)
         elif alone:
             schedule = serial(schedule)
-        return cls(problem, schedule, strides, adds, bool(height))
+        return cls(problem, schedule, strides, adds, bool(height), copies)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -172,38 +178,31 @@ def refuse_code(
 
 def price_rows(
     layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int,
-    predict: Callable[[Problem, Schedule, bool], RowCode],
+    predict: Callable[[Problem, Schedule], RowCode],
 ) -> RowCode | str:  # fmt: skip
     """Return what is predicted of a layer's code that makes ``height`` rows at a time.
 
     Or why there is no such code. ``predict`` is ``predict_rows`` in some context.
     """
     try:
-        if not layer.stack:
-            code = LayerCode.of(layer, placed, schedule, height)
-            return predict(layer.problem, code.schedule, True)
-        one, count = predict(layer.problem, plain(schedule), False), len(layer.stack)
-        return RowCode(1, count * one.seconds, count * one.least)
+        code = LayerCode.of(layer, placed, schedule, height)
+        one, count = predict(code.problem, code.schedule), max(1, len(code.copies))
+        return replace(one, seconds=count * one.seconds, least=count * one.least)
     except PolysciError as error:
         return str(error)
 
 
-def predict_rows(
-    problem: Problem, schedule: Schedule, by_rows: bool, context: Context
-) -> RowCode:  # fmt: skip
-    """Return what is predicted of a schedule; if it goes by rows, of one whose rows threads share.
+def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
+    """Return what is predicted of a schedule that goes by rows, which threads share.
 
     Raises PolysciError where it has no code.
     """
-    step = 1
-    if by_rows:
-        outer, *inner = schedule.nest
-        assert isinstance(outer, Loop)
-        step = outer.step
-        schedule = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
-    seconds = algorithm_of(schedule).predict_seconds(problem, context, schedule)
+    outer, *inner = schedule.nest
+    assert isinstance(outer, Loop)
+    shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
+    seconds = algorithm_of(schedule).predict_seconds(problem, context, shared)
     least = 1e-9 * problem.flops / (context.peak * context.threads)
-    return RowCode(step, seconds, least)
+    return RowCode(outer.step, seconds, least)
 
 
 def predict_tiles(problem: Problem, schedule: Schedule, context: Context) -> RowCode:
@@ -313,7 +312,26 @@ def by_rows(schedule: Schedule, row: str, height: int) -> Schedule:
         its for its in steps
         if its not in rows or (its in below and (its != below[0] or step != unit))
     ]  # fmt: skip
-    return schedule.with_nest((Loop(row, step), *inner))
+    tiles = [] if below or step == unit else [Loop(row, unit)]
+    return schedule.with_nest((Loop(row, step), *inner, *tiles))
+
+
+def of_one_image(schedule: Schedule, problem: Problem) -> tuple[Schedule, Problem]:
+    """Return a schedule and a problem with a batch for one image of it."""
+    batch = model_of(problem)[1].out.index[0].terms[0][0]
+    nest = [step for step in schedule.nest if not (isinstance(step, Loop) and step.dim == batch)]
+    return schedule.with_nest(tuple(nest)), problem.with_batch(1)
+
+
+def image_copies(layer: LayerStage, placed: PlacedProgram) -> tuple[tuple[int, int, int], ...]:
+    """Return how many elements x, weights and y of each image lie behind those of the first one."""
+    values, places = placed.program.values, placed.places
+    steps = (
+        window.strides(values[window.tensor].shape, places[window.tensor].strides)
+        for window in (layer.x, layer.y)
+    )
+    x, y = (strides[0] if strides else 0 for strides in steps)
+    return tuple((x * image, 0, y * image) for image in range(layer.problem.x_shape[0]))
 
 
 def in_groups(schedule: Schedule) -> bool:

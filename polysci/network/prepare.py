@@ -303,11 +303,11 @@ def setting_of(
     )
 
     @cache
-    def predict(problem: Problem, schedule: Schedule, by_rows: bool) -> RowCode:
+    def predict(problem: Problem, schedule: Schedule) -> RowCode:
         context = context_of(problem, options.threads, options.target, machine=options.rates)
         if groups:
             return predict_tiles(problem, schedule, context)
-        return predict_rows(problem, schedule, by_rows, context)
+        return predict_rows(problem, schedule, context)
 
     price, fuser = partial(price_rows, predict=predict), GroupFuser if groups else RowFuser
     return Setting(chosen, seconds, costs, price, refuse_code, fuser)

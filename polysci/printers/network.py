@@ -28,10 +28,11 @@ OPENMP: Final = "openmp"
 TEAM_MEMBER: Final = "m->team"  # in stages, of a team that is no region of OpenMP's
 MEMORY: Final = Buffer("m", "ps_memory", const=True)  # the parameter of stages
 RINGS: Final = """\
-/* Rows of a tensor between two members of a band: those from `base` to `done` are there. */
+/* Rows that a member makes of a tensor: those from `base` to `done` are there, `product` is that of
+ * a stack whose weights are packed. */
 typedef struct {
     char *at;
-    int64_t base, done;
+    int64_t base, done, product;
 } ps_ring;
 """
 _FLUSHED: Final = """\

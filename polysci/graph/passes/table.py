@@ -16,6 +16,7 @@ from polysci.graph.passes.grouped_heads import group_heads
 from polysci.graph.passes.idle_quantisations import remove_idle_quantisations
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
+from polysci.graph.passes.late_division import divide_late
 from polysci.graph.passes.moved_constants import move_constants
 from polysci.graph.passes.narrow_weights import keep_narrow_weights
 from polysci.graph.passes.scaled_products import scale_products
@@ -46,6 +47,7 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
           scale_products),
     plain("grouped heads", "rows that share an expanded matrix are multiplied together",
           group_heads),
+    plain("late division", "softmax divides what it is multiplied to", divide_late),
 )  # fmt: skip
 
 

@@ -6,9 +6,10 @@ in the memory of the group. Elements of loops are shared out among its work-item
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from polysci.loop_ir.index import Variable, Within, as_index, compare
 from polysci.loop_ir.microkernels import Unit
@@ -45,6 +46,7 @@ from polysci.program.passes.operands import row_dim
 from polysci.program.stages import RowFusion
 
 FIELDS = ("x", "packed", "y", "bias", "residual", "clamp")  # of layers, that kernels take
+ROW: Final = Variable("row")  # of a tensor, that an item makes a part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,9 @@ class GroupFusionLowering:
 
     def loop(self, inside: int, lowering: LoopLowering) -> Block:
         """Return what an item does of a loop: every so-many-th element of the rows."""
-        made, rows = self.rows[inside], lowering.rows
-        others = [(name, extent) for name, extent in lowering.order if name != rows]
-        extents = [(rows, made.count), *others]
+        made = self.rows[inside]
+        others = [(name, extent) for name, extent in lowering.order if name not in lowering.rows]
+        extents = [(ROW.name, made.count), *others]
         total, number = prod(extent for _, extent in extents), Variable("number")
         self.keep(lowering, made)
         defined = [
@@ -111,13 +113,14 @@ class GroupFusionLowering:
             if not isinstance(it, Unused) and not (isinstance(it, Point) and it.buffer.name == HELD)
         ]  # fmt: skip
         at = digits(extents, number)
-        line = at.pop(rows)
+        line = at.pop(ROW.name)
+        at |= digits([(name, lowering.extents[name]) for name in lowering.rows], ROW)
         element: Statements = [
             *(Let(name, digit) for name, digit in at.items()), *lowering.body([])
         ]  # fmt: skip
         if not made.inside:
-            element = [If(Within(Variable(rows), made.extent), block(*element))]
-        element = [Let(LINE.name, line), Let(rows, start_of(made) + LINE), *element]
+            element = [If(Within(ROW, made.extent), block(*element))]
+        element = [Let(LINE.name, line), Let(ROW.name, start_of(made) + LINE), *element]
         if total % ITEMS:
             element = [If(compare(number, "<", total), block(*element))]
         first = Let("number", Variable("turn") * ITEMS + Variable("at"))
@@ -136,14 +139,14 @@ class GroupFusionLowering:
         ]
 
     def held_access(
-        self, tensor: str, access: MemoryAccess, rows: str, made: HeldRows
+        self, tensor: str, access: MemoryAccess, rows: Sequence[str], made: HeldRows
     ) -> MemoryAccess:
         """Return an access as one to the memory of the group, if that holds the tensor."""
         held = self.held.get(tensor)
         if held is None or held.place is None:
             return access
-        terms = dict(access.terms)
-        step = terms.pop(rows, 0)
+        terms = {name: step for name, step in access.terms.items() if name not in rows}
+        step = access.terms.get(rows[-1], 0)
         const = access.const + step * made.first - held.size * held.first + held.place
         return replace(access, terms={**terms, LINE.name: step}, const=const)
 

@@ -31,8 +31,11 @@ from polysci.loop_ir.index import (
     Variable,
     Within,
     as_index,
+    ceil_divide,
+    divide,
     every,
     least,
+    most,
 )
 from polysci.loop_ir.nodes import (
     Address,
@@ -110,7 +113,7 @@ class LoopLowering:
     pointers: Mapping[str, Pointer]  # by buffer
     threads: int
     extents: dict[str, int]
-    rows: str = ""  # the iterator that runs from `first` to `last` alone
+    rows: tuple[str, ...] = ()  # iterators that count rows, of which it makes `first` to `last`
     inside: tuple[str, ...] = ()  # pointers to tensors of a row fusion, which it gets
     steps: bool = False  # of one step of a loop around it
     dtypes: Mapping[str, str] = field(init=False)
@@ -160,6 +163,11 @@ class LoopLowering:
         """Return the name of the buffer of an element."""
         return self.buffers[self.places[load.tensor].buffer]
 
+    def is_inside(self, tensor: str) -> bool:
+        """Return whether other members of a row fusion have just made the rows that it reads."""
+        pointer = self.pointers[self.places[tensor].buffer]
+        return isinstance(pointer, Named) and pointer.name in self.inside
+
     def item_bytes(self, tensor: str) -> int:
         return array_type(self.dtypes[tensor]).itemsize
 
@@ -202,11 +210,16 @@ class LoopLowering:
         return name
 
     def merge(self) -> None:
-        """Merge neighbouring loops that walk all tensors as one."""
-        fixed = self.fixed | self.idle | ({self.rows} if self.rows else set())
-        order = self.outer_first([name for name in self.extents if name not in fixed])
+        """Merge neighbouring loops that walk all tensors as one; those over rows by themselves."""
+        others = [name for name in self.extents if name not in self.rows]
+        for names in (self.rows, others):
+            self.merge_loops([name for name in names if name not in self.fixed | self.idle])
+        self.rows = tuple(name for name in self.rows if name not in self.idle)
+
+    def merge_loops(self, names: Sequence[str]) -> None:
+        """Merge neighbours among some loops that walk all tensors as one."""
         accesses = [*self.outs, *self.accesses.values()]
-        for outer, inner in pairwise(order):
+        for outer, inner in pairwise(self.outer_first(names)):
             size = self.extents[inner]
             if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in accesses):
                 self.extents[inner] = size * self.extents[outer]
@@ -231,9 +244,21 @@ class LoopLowering:
         self, name: str, end: IndexLike, body: Statements, start: IndexLike = 0, step: int = 1,
         kind: LoopKind = LoopKind.SERIAL, *, simd: bool = False,
     ) -> LoopStatement:  # fmt: skip
-        if name == self.rows:
-            start, end = Variable("first"), Variable("last")
+        if name in self.rows:
+            start, end = self.row_bounds(name)
         return For(name, as_index(start), as_index(end), block(*body), step, kind, simd)
+
+    def row_bounds(self, name: str) -> tuple[Index, Index]:
+        """Return where a loop over rows begins and ends, inside those around it."""
+        at = self.rows.index(name)
+        inner = prod(self.extents[other] for other in self.rows[at + 1 :])
+        start, end = divide(Variable("first"), inner), ceil_divide(Variable("last"), inner)
+        if not at:
+            return start, end
+        before = as_index(0)
+        for outer, following in pairwise(self.rows[: at + 1]):
+            before = (before + Variable(outer)) * self.extents[following]
+        return most(0, start - before), least(self.extents[name], end - before)
 
     def nest(self, names: Sequence[str], body: Statements, *, simd: bool = False) -> Statements:
         """Return loops over iterators, the first one outermost; ``simd``: the last a vector's."""

@@ -21,6 +21,7 @@ from polysci.loop_ir.index import (
 )
 from polysci.loop_ir.nodes import (
     Address,
+    Assign,
     Barrier,
     Block,
     Break,
@@ -32,6 +33,7 @@ from polysci.loop_ir.nodes import (
     For,
     If,
     Invoke,
+    Let,
     LoopFunction,
     LoopKind,
     LoopStatement,
@@ -53,13 +55,12 @@ from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.group_fusion import GroupFusionLowering
 from polysci.lower.stages.loops import LoopLowering, Pointer
 from polysci.lower.stages.reduction_loops import lowering_of
-from polysci.lower.stages.row_fusion import RowFusionLowering
+from polysci.lower.stages.row_fusion import RowFusionLowering, ring_of
 from polysci.numerics.arrays import round_up
 from polysci.numerics.scalar_functions import REAL
 from polysci.program.control import BREAK, ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
-from polysci.program.passes.operands import products_of_rows
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import (
     JointLoops,
@@ -296,10 +297,10 @@ class StageLowering:
             shape = stage.extents
         extents = {f"i{number}": size for number, size in enumerate(shape)}
         places = {name: self.placed.places[name] for name in (*stage.outputs, *stage.inputs)}
-        pointers, threads, rows = self.pointers, self.threads, ""
+        pointers, threads, rows = self.pointers, self.threads, tuple[str, ...]()
         if isinstance(self.placed.program.stages[spot[0]], RowFusion):
             made, threads = self.placed.rows_of(stage.outputs[0]), 1
-            rows = made.iterator if made else ""
+            rows = made.iterators if made else ()
         fusion = self.row_fusions.get(spot[0])
         inside = fusion.local(spot[1]) if fusion else {}
         pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
@@ -369,14 +370,20 @@ class StageLowering:
     def call_member(self, spot: Spot, member: LayerStage) -> tuple[Statements, LoopStatement]:
         """Return what packs weights before a row fusion, and the call that makes some rows.
 
-        Of a stack it makes a product after the other, and packs their weights.
+        They are of one product of a stack, whose weights each thread packs with the first ones, or
+        of one image of a batch.
         """
         call, fusion = self.calls[spot], self.row_fusions[spot[0]]
-        if not member.copies:
+        if not call.layer.copies:
             return self.pack_weights(spot, call, ZERO), self.call_primitive(spot)
-        moved, count = self.moved(spot, member), products_of_rows(member, fusion.made(spot[1]))
-        turn = [*self.pack_weights(spot, call, moved[1]), self.call_primitive(spot, moved)]
-        return [], loop("i", count * Variable("last"), *turn, start=count * Variable("first"))
+        moved, part = self.moved(spot, call.layer), fusion.part(spot[1])
+        product, own = Variable("i"), Member(ring_of(spot[1]), "product")
+        rows = [Variable(name) - part * product for name in ("first", "last")]
+        turn: Statements = [Let("i", divide(Variable("first"), part))]
+        if packing := self.pack_weights(spot, call, moved[1]):
+            pack = block(*packing, Assign(own, product))
+            turn += [Let("packed", own), If(compare(Variable("packed"), "!=", product), pack)]
+        return [], block(*turn, self.call_primitive(spot, moved, rows))
 
     def moved(self, spot: Spot, stage: LayerStage) -> list[TableEntry]:
         """Return how far the operands of product ``i`` of a stack lie behind those of the first."""
@@ -460,7 +467,7 @@ class StageLowering:
     def scratch_address(self, spot: Spot, use: str) -> Address:
         """Return the address of memory of a layer's own, or of a thread's."""
         if self.packs_inside(spot):
-            at = self.row_fusions[spot[0]].packed_at if use == "packed" else 0
+            at = self.row_fusions[spot[0]].packed_at(spot[1]) if use == "packed" else 0
             return Address(Named("work"), as_index(at))
         name = scratch_name(spot, use)
         offset = as_index(self.arena.offsets[name])
@@ -468,12 +475,19 @@ class StageLowering:
             offset += self.scratch[name][0] // self.threads * Variable("thread")
         return Address(ARENA, offset)
 
-    def call_primitive(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> Invoke:
-        """Return a call of a primitive; x, w and y are so many elements behind the first ones."""
-        return self.calls[spot].invoke("run", self.operands(spot, moved))
+    def call_primitive(
+        self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0),
+        rows: Sequence[Index] = (Variable("first"), Variable("last")),
+    ) -> Invoke:  # fmt: skip
+        """Return a call of a primitive; x, w and y are so many elements behind the first ones.
+
+        ``rows``: the first one that it makes in a row fusion, and their end.
+        """
+        operands = self.operands(spot, moved) | dict(zip(("first", "last"), rows, strict=True))
+        return self.calls[spot].invoke("run", operands)
 
     def operands(self, spot: Spot, moved: Sequence[IndexLike] = (0, 0, 0)) -> dict[str, Value]:
-        """Return the operands of a primitive's call by name."""
+        """Return the operands of a primitive's call by name, but for rows."""
         call, (x_moved, w_moved, y_moved) = self.calls[spot], moved
         layer, source = call.layer, call.source
         x_kind, y_kind = source.precision.x.stored, source.precision.y.stored
@@ -491,8 +505,6 @@ class StageLowering:
             "packed": Address(packed, dtype="opaque", const=True),
             "y": self.address(layer.y.tensor, y_kind, y_first, const=False),
             **dict.fromkeys(("bias", "residual", "clamp", "workspace"), 0),
-            "first": Variable("first"),
-            "last": Variable("last"),
             "team": Member("m", "team", pointed=True),
         }
         if layer.bias:
@@ -500,8 +512,8 @@ class StageLowering:
             operands["bias"] = self.address(layer.bias, source.precision.sum.stored, first)
         if layer.residual:
             place = self.places(layer.residual)
-            first = place.first + layer.y.first(place.strides)
-            operands["residual"] = self.address(layer.residual, y_kind, first)
+            own_first = place.first + layer.y.first(place.strides) + y_moved
+            operands["residual"] = self.address(layer.residual, y_kind, own_first)
         if layer.clamp:
             bounds = tuple(("", Constant(bound, REAL)) for bound in layer.clamp)
             operands["clamp"] = Fields(bounds, REAL, array=True)

@@ -81,7 +81,7 @@ class ReductionLowering(LoopLowering):
 
     def by_columns(self, inner: str) -> bool:
         """Return whether neighbouring results are reduced side by side in a vector."""
-        if inner == self.rows:
+        if inner in self.rows:
             return False
         steps = {access.terms.get(inner, 0) for access in self.bodies}
         least = 4 if steps <= {0, 1} else PAIRS if self.in_pairs(inner) else inf
@@ -209,7 +209,10 @@ class ReductionLowering(LoopLowering):
         """Return whether the elements that are read come from beyond L2."""
         turns = prod(self.extents.values()) * prod(size for _, size in reduction.over)
         reduced = {name for name, _ in reduction.over}
-        read = {load.tensor for load, it in self.accesses.items() if reduced & {*it.terms}}
+        read = {
+            load.tensor for load, it in self.accesses.items()
+            if reduced & {*it.terms} and not self.is_inside(load.tensor)
+        }  # fmt: skip
         return turns * sum(self.item_bytes(tensor) for tensor in read) >= prior_of("streamed_sum")
 
     def ahead(self, reduction: Reduce, last: str, count: int) -> Statements:

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Final
 
-from polysci.loop_ir.index import Index, IndexLike, Variable, as_index, compare, divide, least, most
+from polysci.loop_ir.index import (
+    Index,
+    IndexLike,
+    Variable,
+    as_index,
+    ceil_divide,
+    compare,
+    divide,
+    floor_divide,
+    least,
+    most,
+    remainder,
+)
 from polysci.loop_ir.nodes import (
     Address,
     Assign,
@@ -44,7 +56,7 @@ from polysci.lower.stages.loops import MEMORY, Pointer
 from polysci.numerics import arrays
 from polysci.numerics.arrays import round_up
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows
+from polysci.program.passes.operands import Rows, part_height
 from polysci.program.passes.row_turns import (
     RowTurns,
     buffers_read,
@@ -52,7 +64,7 @@ from polysci.program.passes.row_turns import (
     rows_of_loops,
     window_of,
 )
-from polysci.program.stages import LoopStage, RowFusion
+from polysci.program.stages import LayerStage, LoopStage, RowFusion
 
 RING = 64 << 10  # bytes that a ring may have beyond what it needs, so that it seldom moves
 _STATIC: Final = ("static",)
@@ -104,7 +116,28 @@ class RowFusionLowering:
         member = self.stage.members[inside]
         if isinstance(member, LoopStage):
             return rows_of_loops(self.placed, member)
-        return 1 if member.stack else self.calls[inside].schedule.loops[0].step
+        return min(self.part(inside), self.calls[inside].schedule.loops[0].step)
+
+    def part(self, inside: int) -> int:
+        """Rows between borders that no turn of a member crosses."""
+        member, made = self.stage.members[inside], self.made(inside)
+        return part_height(member, made) if isinstance(member, LayerStage) else made.height
+
+    def turns_before(self, inside: int, row: Index) -> Index:
+        """Return how many turns of a member make all rows before one."""
+        part, step = self.part(inside), self.step(inside)
+        if part % step == 0 or part == self.height(inside):
+            return ceil_divide(row, step)
+        whole = floor_divide(row, part)
+        return whole * -(-part // step) + ceil_divide(row - whole * part, step)
+
+    def first_row(self, inside: int, turn: Index) -> Index:
+        """Return the first row that a turn of a member makes."""
+        part, step = self.part(inside), self.step(inside)
+        if part % step == 0 or part == self.height(inside):
+            return turn * step
+        turns = -(-part // step)
+        return divide(turn, turns) * part + remainder(turn, turns) * step
 
     def row_bytes(self, inside: int) -> int:
         value = self.placed.program.values[self.stage.members[inside].output]
@@ -119,19 +152,19 @@ class RowFusionLowering:
         size = self.capacity(inside) * self.row_bytes(inside)
         return round_up(size) + arrays.ALIGNMENT
 
-    @property
-    def packed_at(self) -> int:
-        """The bytes of packed copies, for a thread; behind them lie weights that it packs."""
+    def packed_at(self, inside: int) -> int:
+        """Return where the weights lie that a thread packs for a member, behind packed copies."""
+        before = [
+            round_up(call.source.packed) for at, call in self.calls.items()
+            if at < inside and call.packs and call.layer.copies
+        ]  # fmt: skip
         most = max((call.source.workspace for call in self.calls.values()), default=0)
-        return round_up(most)
+        return round_up(most) + sum(before)
 
     @property
     def work_bytes(self) -> int:
         """The bytes that a thread needs besides rings."""
-        packed = [
-            call.source.packed for call in self.calls.values() if call.packs and call.layer.copies
-        ]
-        return self.packed_at + round_up(max(packed, default=0))
+        return self.packed_at(len(self.stage.members))
 
     def memory(self) -> dict[str, int]:
         """Return the bytes of rings and of packed copies, by their names in the arena."""
@@ -148,7 +181,7 @@ class RowFusionLowering:
         return {
             name: Before(Member(ring, "at"), Member(ring, "base"), self.row_bytes(inside))
             for inside, name in enumerate(self.stage.internal)
-            for ring in [_ring(inside)]
+            for ring in [ring_of(inside)]
         }
 
     def local(self, inside: int) -> dict[str, str]:
@@ -170,26 +203,29 @@ class RowFusionLowering:
     def member_function(self, inside: int) -> LoopFunction:
         """Return a function that makes the rows of an internal tensor up to one."""
         rows = self.make_rows(inside, Variable("start"), Variable("upto"), self.make_room(inside))
-        body = block(Unused(("m", "work")), Let("start", Member(_ring(inside), "done")), rows)
+        body = block(Unused(("m", "work")), Let("start", Member(ring_of(inside), "done")), rows)
         return LoopFunction(f"{self.symbol}_rows{inside}", _PARAMETERS, body, attributes=_STATIC)
 
     def make_rows(self, inside: int, start: Index, end: Index, room: Statements) -> For:
         """Return the turns of a member, which make its rows from one on up to another one."""
-        step, first = self.step(inside), Variable("first")
+        first, part, step = Variable("first"), self.part(inside), self.step(inside)
+        start, end = (self.turns_before(inside, row) for row in (start, end))
+        border = (divide(first, part) + 1) * part if part < self.height(inside) else part
         turn = block(
-            Let("last", least(first + step, self.height(inside))),
+            Let("first", self.first_row(inside, Variable("turn"))),
+            Let("last", least(first + step, border)),
             *self.make_input_rows(inside),
             *room,
             self.calls_to[inside],
-            Assign(Member(_ring(inside), "done"), Variable("last")),
+            Assign(Member(ring_of(inside), "done"), Variable("last")),
         )
-        return For("first", start, end, turn, step)
+        return For("turn", start, end, turn)
 
     def make_room(self, inside: int) -> Statements:
         """Return the move of rows that are still needed to the beginning of a ring that is full."""
         if self.capacity(inside) == self.height(inside):
             return []
-        ring, size = _ring(inside), self.row_bytes(inside)
+        ring, size = ring_of(inside), self.row_bytes(inside)
         keep, base, done = Variable("keep"), Variable("base"), Variable("first")
         needed: list[IndexLike] = [
             most(0, its.window.step * Variable(f"done{its.reader}") + its.window.low)
@@ -199,7 +235,7 @@ class RowFusionLowering:
         count = Convert("size", (done - keep) * size)
         move = block(
             *(
-                Let(f"done{its.reader}", Member(_ring(its.reader), "done"))
+                Let(f"done{its.reader}", Member(ring_of(its.reader), "done"))
                 for its in self.turns.readers(inside)
             ),
             Let("keep", reduce(least, [done, *needed])),
@@ -222,14 +258,17 @@ class RowFusionLowering:
 
     def fusion_function(self, offsets: Mapping[str, int]) -> LoopFunction:
         """Return the function of the last member, whose rows the threads share."""
-        step = self.step(self.last)
-        blocks, thread = -(-self.height(self.last) // step), Variable("thread")
+        part, thread = self.part(self.last), Variable("thread")
+        turns = self.height(self.last) // part * -(-part // self.step(self.last))
         arena = Member("m", "arena", pointed=True)
         work: Address | int = 0
         if self.work_bytes:
             work = Address(arena, offsets[f"{self.symbol} work"] + self.work_bytes * thread)
-        start, end = (divide(blocks * at, self.threads) * step for at in (thread, thread + 1))
-        turns = loop(
+        start, end = (
+            self.first_row(self.last, divide(turns * at, self.threads))
+            for at in (thread, thread + 1)
+        )
+        shares = loop(
             "thread", self.threads,
             *self.begin(start),
             Declare(
@@ -240,8 +279,8 @@ class RowFusionLowering:
             self.make_rows(self.last, Variable(f"begin{self.last}"), end, []),
         )  # fmt: skip
         if self.threads > 1:
-            turns = replace(turns, kind=LoopKind.PARALLEL)
-        return LoopFunction(self.symbol, _PARAMETERS[:1], block(turns), attributes=_STATIC)
+            shares = replace(shares, kind=LoopKind.PARALLEL)
+        return LoopFunction(self.symbol, _PARAMETERS[:1], block(shares), attributes=_STATIC)
 
     def begin(self, start: Index) -> list[Let]:
         """Return the definitions of the first row that a thread makes of each member."""
@@ -251,8 +290,9 @@ class RowFusionLowering:
                 its.window.step * Variable(f"begin{its.reader}") + its.window.low
                 for its in self.turns.readers(maker)
             ]
-            step = self.step(maker)
-            first.append(Let(f"begin{maker}", divide(most(0, reduce(least, rows)), step) * step))
+            row = most(0, reduce(least, rows))
+            turn = self.turns_before(maker, row + 1) - 1
+            first.append(Let(f"begin{maker}", self.first_row(maker, turn)))
         return first
 
     def rings(self, offsets: Mapping[str, int]) -> tuple[Fields, ...]:
@@ -264,12 +304,12 @@ class RowFusionLowering:
             for inside in range(self.last)
         ]  # fmt: skip
         return tuple(
-            Fields((("at", at), ("base", begin), ("done", begin)))
+            Fields((("at", at), ("base", begin), ("done", begin), ("product", as_index(-1))))
             for inside, at in enumerate((*memory, 0))
             for begin in [Variable(f"begin{inside}")]
         )
 
 
-def _ring(inside: int) -> Element:
-    """Return the record of the ring of a member's rows."""
+def ring_of(inside: int) -> Element:
+    """Return the record of the ring of a member's rows, in functions of members."""
     return Element("r", as_index(inside))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,10 +50,15 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True)
 class PlacedProgram:
-    """A program of layers, loops and row fusions, and where every tensor lies."""
+    """A program of layers, loops and row fusions, and where every tensor lies.
+
+    ``row_counts``, by buffer: as how many rows it counts in row fusions, if not as those of its
+    slowest axis.
+    """
 
     program: Program
     places: Mapping[str, BufferPlace]
+    row_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def buffers_of(self, names: Iterable[str]) -> set[str]:
         """The buffers that hold tensors by these names; constants lie in none."""
@@ -65,8 +71,10 @@ class PlacedProgram:
         return bool(written & self.buffers_of(second.inputs) or (written | read) & own)
 
     def rows_of(self, name: str) -> Rows | None:
-        """Return a tensor as rows where it lies; None for a single element."""
-        return Rows.of(self.program.values[name].shape, self.places[name].strides)
+        """Return a tensor as rows where it lies; None where it has no such rows."""
+        place = self.places[name]
+        count = self.row_counts.get(place.buffer, 0)
+        return Rows.of(self.program.values[name].shape, place.strides, count)
 
     def lines(self) -> Iterator[str]:
         """Return the lines of the program, and where tensors lie that are part of others."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Final
+from typing import ClassVar, Final
 
 from polysci.cost.fusion import FusedWork, MemberWork
 from polysci.cost.group_fusion import GroupFusionCosts, GroupLaunch
-from polysci.loop_ir.expressions import loads, reductions
+from polysci.loop_ir.expressions import loads
 from polysci.numerics.affine import Affine
 from polysci.program.passes.held_rows import HeldRows, held_bytes, hold_rows
-from polysci.program.passes.row_fusion import HEIGHTS, RowCode, RowFuser
+from polysci.program.passes.row_fusion import HEIGHTS, RowCode, RowFuser, terms_of
 from polysci.program.passes.row_links import Member, RowLinks
 from polysci.program.passes.row_turns import read_names
 from polysci.program.stages import LayerStage, LoopStage, RowFusion, Stage
@@ -20,11 +19,6 @@ from polysci.text.tables import bytes_text
 
 MORE_HEIGHTS: Final = (*HEIGHTS, 32, 64, 128)  # of rows that groups make
 MOST_TERMS: Final = 4096  # of an element, all of which one work-item takes
-
-
-def terms_of(stage: LoopStage) -> int:
-    """Return how many elements are reduced to one of a loop's."""
-    return prod(size for it in reductions(stage.expr)[:1] for _, size in it.over)
 
 
 @dataclass(slots=True)
@@ -66,6 +60,8 @@ class GroupLinks(RowLinks):
 @dataclass(slots=True)
 class GroupFuser(RowFuser):
     """Row fusions whose members take turns in a group, for a block of rows of the last one."""
+
+    takes_parts: ClassVar[bool] = False
 
     @property
     def costs(self) -> GroupFusionCosts:

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Final, Self
+from math import prod
+from typing import Self
 
 from polysci.loop_ir.expressions import Load, Reduce
 from polysci.numerics.affine import Affine
+from polysci.ops.convolutions import Convolution
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.program.passes.relations import iterators, reads_within, uses
 from polysci.program.stages import LayerStage, LoopStage, Window
-
-MATRIX: Final = 2  # the last axes of a stack of matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +53,45 @@ def operands_of(problem: Problem) -> tuple[StoredOperand, StoredOperand, StoredO
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A tensor as rows: its extents, and the axis of rows, the slowest one."""
+    """A tensor as rows: its extents, and the slowest axes, whose places the rows are, in order."""
 
     shape: tuple[int, ...]
-    axis: int
+    axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], strides: Sequence[int]) -> Self | None:
-        """Return the rows of a tensor with these strides; None for a single element."""
+    def of(cls, shape: tuple[int, ...], strides: Sequence[int], count: int = 0) -> Self | None:
+        """Return so many rows of a tensor with these strides; 0: those of its slowest axis.
+
+        None for a single element, and where no slowest axes have so many places.
+        """
+        ways = cls.every(shape, strides)
+        return next((its for its in ways if count in (0, its.height)), None)
+
+    @classmethod
+    def every(cls, shape: tuple[int, ...], strides: Sequence[int]) -> Iterator[Self]:
+        """Yield a tensor as rows of its slowest axis, and of more while these run on in memory."""
         real = [at for at, extent in enumerate(shape) if extent > 1]
-        return cls(shape, max(real, key=lambda at: strides[at])) if real else None
+        real.sort(key=lambda at: -strides[at])
+        for count, inner in enumerate(real):
+            if count and strides[real[count - 1]] != strides[inner] * shape[inner]:
+                return
+            yield cls(shape, tuple(real[: count + 1]))
 
     @property
     def height(self) -> int:
         """The number of rows."""
-        return self.shape[self.axis]
+        return prod(self.shape[at] for at in self.axes)
 
     @property
-    def iterator(self) -> str:
-        """The iterator over rows of loops that make the tensor."""
-        return f"i{self.axis}"
+    def steps(self) -> tuple[int, ...]:
+        """Rows from one place to the next along each axis."""
+        extents = [self.shape[at] for at in self.axes]
+        return tuple(prod(extents[at + 1 :]) for at in range(len(extents)))
+
+    @property
+    def iterators(self) -> tuple[str, ...]:
+        """The iterators over rows of loops that make the tensor, the outermost first."""
+        return tuple(f"i{at}" for at in self.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +145,8 @@ def row_window(
 def row_dim(layer: LayerStage, rows: Rows) -> str:
     """Return the loop over the rows of a layer's result; empty where none walks them one by one."""
     _, roles, _ = model_of(layer.problem)
-    at = _axis_of(layer.y, rows)
+    part = rows_of_part(layer, layer.y, rows)
+    at = None if layer.stack and not part else _axis_of(layer.y, part or rows)
     subscript = None if at is None else roles.out.index[at]
     if subscript is None or subscript.const or [coef for _, coef in subscript.terms] != [1]:
         return ""
@@ -135,8 +155,8 @@ def row_dim(layer: LayerStage, rows: Rows) -> str:
 
 def _axis_of(window: Window, rows: Rows) -> int | None:
     """Return the axis of a problem that is the rows of a tensor, and nothing else."""
-    real = [[at for at in axes if rows.shape[at] > 1] for axes in window.axes]
-    return real.index([rows.axis]) if [rows.axis] in real else None
+    real = [tuple(at for at in axes if rows.shape[at] > 1) for axes in window.axes]
+    return real.index(rows.axes) if rows.axes in real else None
 
 
 def rows_read(
@@ -160,51 +180,92 @@ def _layer_windows(
 ) -> Iterator[RowWindow | None]:
     """Yield the rows that a layer reads of a tensor that it multiplies, adds, or both."""
     if layer.x.tensor == tensor:
-        rows = _stack_rows if layer.stack else _layer_rows
-        yield rows(layer, source, result)
+        yield _layer_rows(layer, source, result)
     if layer.residual == tensor:
         yield RowWindow(1, 0, 0, source.height) if source == result else None
     if tensor in (layer.weights, layer.bias):
         yield None
 
 
-def products_of_rows(layer: LayerStage, result: Rows) -> int:
-    """Return how many products of a stack make a row of its result; 0 if they take no turns."""
-    count, over = divmod(len(layer.stack), result.height)
-    inner = result.axis < len(result.shape) - MATRIX
-    in_turns = not over and inner and all(
-        places[result.axis] == at // count for at, places in enumerate(layer.stack)
-    )  # fmt: skip
-    return count if in_turns else 0
+def part_axes(layer: LayerStage, window: Window, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of x or y along which the parts of a layer lie.
+
+    Parts are the products of a stack, or the images of a batch.
+    """
+    axes: Sequence[int] = ()
+    if layer.stack:
+        axes = range(len(layer.stack[0]))
+    elif isinstance(layer.problem, Convolution) and layer.problem.batched:
+        axes = window.axes[0]
+    return tuple(at for at in axes if shape[at] > 1)
 
 
-def _stack_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
-    """Return a row for each row where both are matrices of a stack, as many; else None."""
-    behind = len(source.shape) - source.axis
-    same = behind == len(result.shape) - result.axis and source.height == result.height
-    matrices = behind > MATRIX and products_of_rows(layer, result) > 0
-    return RowWindow(1, 0, 0, source.height) if same and matrices else None
+def rows_of_part(layer: LayerStage, window: Window, rows: Rows) -> Rows | None:
+    """Return the rows of x or y in one part of a layer.
+
+    None where they are not those of all parts, one part behind the other.
+    """
+    outer = part_axes(layer, window, rows.shape)
+    inner = rows.axes[len(outer) :]
+    whole = bool(outer or layer.stack) and bool(inner) and rows.axes == (*outer, *inner)
+    return replace(rows, axes=inner) if whole else None
+
+
+def part_height(layer: LayerStage, result: Rows) -> int:
+    """Return how many rows of a layer's result no border between two of its parts divides."""
+    part = rows_of_part(layer, layer.y, result)
+    return part.height if part else result.height
 
 
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
     """Return the rows of x that a row of a layer's result reads; None where these are no window."""
     _, roles, _ = model_of(layer.problem)
-    at, row = _axis_of(layer.x, source), row_dim(layer, result)
-    if at is None or not row:
+    own, made = rows_of_part(layer, layer.x, source), rows_of_part(layer, layer.y, result)
+    at, row = _axis_of(layer.x, own or source), row_dim(layer, result)
+    if at is None or not row or (own is None) != (made is None):
         return None
     extents = {dim.name: dim.extent for dim in roles.dims}
-    return row_window(roles.a.index[at], row, extents, roles.a.shape[at])
+    window = row_window(roles.a.index[at], row, extents, source.height)
+    if window and own and made:
+        outer = [
+            [rows.shape[axis] for axis in rows.axes[: -len(part.axes)]]
+            for rows, part in ((source, own), (result, made))
+        ]
+        runs_on = outer[0] == outer[1] and own.height == window.step * made.height
+        return window if runs_on else None
+    return window
 
 
 def _loop_rows(load: Load, around: Reduce | None, source: Rows, result: Rows) -> RowWindow | None:
-    """Return the window of one read; None unless isl finds every read inside it."""
-    at, row = load.index[source.axis], result.iterator
-    if not isinstance(at, Affine):
+    """Return the window of one read; None unless isl finds every read inside it.
+
+    Rows of several axes count on: the last of an image comes before the first of the next one.
+    """
+    at = _row_read(load, source)
+    if at is None:
         return None
-    window = row_window(at, row, dict(around.over) if around else {}, source.height)
+    *_, row = result.iterators
+    places = dict(zip(result.iterators, result.steps, strict=True))
+    if any(at.coef(name) != at.coef(row) * rows for name, rows in places.items()):
+        return None
+    alone = replace(at, terms=tuple(it for it in at.terms if it[0] == row or it[0] not in places))
+    window = row_window(alone, row, dict(around.over) if around else {}, source.height)
     if window is None:
         return None
-    low = Affine(((row, window.step),), window.low)
-    domain, extent = iterators(result.shape), window.high - window.low + 1
-    inside = reads_within(load, domain, around, axis=source.axis, low=low, extent=extent)
+    low = Affine(tuple((it, window.step * rows) for it, rows in places.items()), window.low)
+    domain, along = iterators(result.shape), dict(zip(source.axes, source.steps, strict=True))
+    inside = reads_within(load, domain, around, along=along, low=low, extent=window.span)
     return window if inside else None
+
+
+def _row_read(load: Load, source: Rows) -> Affine | None:
+    """Return the row of a tensor that is read; None where data or a table says which."""
+    terms, const = dict[str, int](), 0
+    for axis, rows in zip(source.axes, source.steps, strict=True):
+        at = load.index[axis]
+        if not isinstance(at, Affine):
+            return None
+        const += at.const * rows
+        for name, coef in at.terms:
+            terms[name] = terms.get(name, 0) + coef * rows
+    return Affine(tuple(terms.items()), const)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import islpy as isl
@@ -86,13 +86,18 @@ def reads_once(load: Load, domain: Extents, around: Reduce | None) -> bool:
 
 
 def reads_within(
-    load: Load, domain: Extents, around: Reduce | None, *, axis: int, low: Affine, extent: int
-) -> bool:
-    """Return whether every read lies, along an axis, in the ``extent`` elements from ``low`` on."""
+    load: Load, domain: Extents, around: Reduce | None, *, along: Mapping[int, int], low: Affine,
+    extent: int,
+) -> bool:  # fmt: skip
+    """Return whether every read lies in the ``extent`` places from ``low`` on.
+
+    ``along``: the axes that count for a place, and how many places lie between two of each.
+    """
     reads = of_load(load, domain, around)
     if reads is None:
         return False
     names = ", ".join(name for name, _ in (*domain, *(around.over if around else ())))
     elements = ", ".join(f"h{number}" for number in range(len(load.index)))
-    window = isl.Map(f"{{ [{names}] -> [{elements}] : {low} <= h{axis} < {low} + {extent} }}")
+    place = Affine(tuple((f"h{axis}", size) for axis, size in along.items()))
+    window = isl.Map(f"{{ [{names}] -> [{elements}] : {low} <= {place} < {low} + {extent} }}")
     return bool(reads.is_subset(window))

@@ -13,21 +13,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
-from polysci.numerics.dtypes import precision_named
+from polysci.loop_ir.expressions import reductions
+from polysci.numerics.dtypes import array_type, precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.operands import part_height
 from polysci.program.passes.row import Fusion, FusionGroup
+from polysci.program.passes.row_counts import count_rows
 from polysci.program.passes.row_links import Member, RowLinks
 from polysci.program.passes.row_turns import RowTurns, read_names, reads_among, rows_of_loops
 from polysci.program.stages import LayerStage, LoopStage, RowFusion
 from polysci.space.schedule import Schedule
 
 LONGEST: Final = 8  # members of a row fusion
-HEIGHTS: Final = (1, 2, 4, 8, 16)  # rows that its layers make at a time
+HEIGHTS: Final = (1, 2, 4, 8, 16, 32, 64)  # rows that its layers make at a time
 RIVALS: Final = 3  # divisions of a chain that are worth to be timed
 
 
@@ -162,7 +165,8 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    return setting.fuser(placed, setting, decided or {}).run()
+    counted = count_rows(placed, parts=setting.fuser.takes_parts)
+    return setting.fuser(counted, setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -185,8 +189,12 @@ def cheapest_divisions(
 
 @dataclass(slots=True)
 class RowFuser:
-    """``refused``: why layers have no code that makes some rows at a time, by identity."""
+    """``refused``: why layers have no code that makes some rows at a time, by identity.
 
+    ``takes_parts``: layers make some rows of an image of a batch, or of a product of a stack.
+    """
+
+    takes_parts: ClassVar[bool] = True
     placed: PlacedProgram
     setting: Setting
     decided: Mapping[str, FusionVerdict]
@@ -394,7 +402,8 @@ class RowFuser:
     def alone(self, member: Member) -> float:
         """Return the predicted seconds of a stage by itself."""
         if isinstance(member, LayerStage):
-            return self.setting.seconds[member.problem.key] * max(1, len(member.stack))
+            seconds, count = self.setting.seconds[member.problem.key], len(member.stack)
+            return self.setting.costs.stack(seconds, count) if count else seconds
         return self.loop(member, ())
 
     def loop(self, member: LoopStage, without: Collection[str]) -> float:
@@ -404,7 +413,7 @@ class RowFuser:
             values[name].bytes for name in (member.output, *member.inputs) if name in values
             and (places[name].buffer if name in places else name) not in without
         )  # fmt: skip
-        return self.setting.costs.loop(values[member.output].size, sizes)
+        return self.setting.costs.loop(values[member.output].size * terms_of(member), sizes)
 
     def shared(self, run: Sequence[Member]) -> list[str]:
         """Return the buffers around a run of which several members read a window of rows.
@@ -476,17 +485,25 @@ class RowFuser:
         assert isinstance(code, RowCode)
         names = [name for name in (*self.links.read(member), member.output) if name in kept]
         moved = sum(self.setting.costs.moving(values[name].bytes) for name in names)
+        part = part_height(member, rows)
+        turns = rows.height // part * -(-part // code.step)
         return MemberWork(
-            alone, code.seconds, moved, code.least, repeated, _weights(member.problem),
-            -(-rows.height // code.step),
-        )  # fmt: skip
+            alone, code.seconds, moved, code.least, repeated, _weights(member.problem), turns
+        )
 
     def step(self, member: Member, height: int) -> int:
         """Return the rows that a member makes at a time."""
         if isinstance(member, LoopStage):
             return rows_of_loops(self.placed, member)
-        code = self.code(member, height)
-        return code.step if isinstance(code, RowCode) else 1
+        code, rows = self.code(member, height), self.placed.rows_of(member.output)
+        if isinstance(code, str) or rows is None:
+            return 1
+        return min(code.step, part_height(member, rows))
+
+
+def terms_of(stage: LoopStage) -> int:
+    """Return how many elements are reduced to one of a loop's."""
+    return prod(size for it in reductions(stage.expr)[:1] for _, size in it.over)
 
 
 def _us(seconds: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, RowWindow, products_of_rows
+from polysci.program.passes.operands import Rows, RowWindow, row_dim
 from polysci.program.passes.row import Fusion
 from polysci.program.passes.row_turns import buffers_read, window_of
 from polysci.program.stages import LayerStage, LoopStage, Stage
@@ -84,7 +84,7 @@ class RowLinks:
         rows, place = self.placed.rows_of(name), self.placed.places[name]
         if rows is None:
             return "it has no rows"
-        whole = place.strides[rows.axis] * rows.height == prod(rows.shape)
+        whole = place.strides[rows.axes[-1]] * rows.height == prod(rows.shape)
         if place.buffer != name or place.first or place.step or not whole:
             return "it is part of another tensor"
         if isinstance(maker, LayerStage) and (maker.y.step or not makes_rows(maker, rows)):
@@ -146,4 +146,4 @@ class RowLinks:
 
 def makes_rows(layer: LayerStage, rows: Rows) -> bool:
     """Return whether a layer can make rows of its result in turns."""
-    return not layer.stack or products_of_rows(layer, rows) > 0
+    return not layer.stack or bool(row_dim(layer, rows))

@@ -164,13 +164,13 @@ def same_rows(placed: PlacedProgram, name: str) -> Rows | None:
     whole = placed.rows_of(place.buffer)
     if rows is None or whole is None or place.step or min(place.strides) < 0:
         return None
-    row = placed.places[place.buffer].strides[whole.axis]
+    row = placed.places[place.buffer].strides[whole.axes[-1]]
     width = sum(
         (extent - 1) * stride
         for at, (extent, stride) in enumerate(zip(shape, place.strides, strict=True))
-        if at != rows.axis
+        if at not in rows.axes
     )
-    same = rows.height == whole.height and place.strides[rows.axis] == row
+    same = rows.height == whole.height and place.strides[rows.axes[-1]] == row
     return rows if same and place.first + width < row else None
 
 
@@ -195,7 +195,12 @@ def reads_among(
 
 
 def rows_of_loops(placed: PlacedProgram, stage: LoopStage) -> int:
-    """Return the rows that a loop makes at a time."""
-    rows, value = placed.rows_of(stage.output), placed.program.values[stage.output]
-    assert rows is not None
-    return max(1, min(rows.height, TURN * rows.height // value.bytes))
+    """Return the rows that a loop makes at a time: few where it reads long ones for each."""
+    made = placed.rows_of(stage.output)
+    assert made is not None
+    read = [
+        name for name in stage.inputs if name in placed.places
+        for rows in [placed.rows_of(name)] if rows and rows.height == made.height
+    ]  # fmt: skip
+    size = max(placed.program.values[name].bytes for name in (stage.output, *read))
+    return max(1, min(made.height, TURN * made.height // size))

@@ -19,6 +19,7 @@ from polysci.lower.layer_calls import by_rows
 from polysci.lower.stages import row_fusion as row_fusion_stages
 from polysci.network import compiled, prepare, tuning
 from polysci.numerics.affine import Affine
+from polysci.program.passes import row_fusion
 from polysci.program.passes.operands import Rows, RowWindow, rows_read
 from polysci.program.passes.row_fusion import (
     RIVALS,
@@ -171,6 +172,23 @@ OTHER_ROWS = {
          node("Conv", "g v", "y", pads=[1, 1, 1, 1])],
         [5, 8, 6, 6], IMAGE, 2,
     ),
+    "rows of images": (
+        [node("Conv", "x w", "a"), node("Gelu", "a", "g"),
+         node("Conv", "g v", "b", pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", "b", "r"),
+         node("MaxPool", "r", "p", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+         node("Conv", "p w", "c"), node("Add", "c c", "y")],
+        [3, 8, 20, 12], IMAGE, 5,
+    ),
+    "rows that do not run on": (
+        [node("Conv", "x w", "a"), node("Gelu", "a", "g"), node("Conv", "g v", "b"),
+         node("Gelu", "b", "y")],
+        [3, 8, 9, 9], IMAGE, 2,
+    ),
+    "tokens of sequences": (
+        [node("MatMul", "x w", "a"), node("Gelu", "a", "g"), node("MatMul", "g v", "b"),
+         node("LayerNormalization", "b scale", "y", axis=-1)],
+        [3, 25, 8], {"w": reals(8, 24, seed=1), "v": reals(24, 8, seed=2), "scale": reals(8)}, 3,
+    ),
     "tokens": (
         [node("MatMul", "x w", "a"), node("Gelu", "a", "g"), node("MatMul", "g v", "b"),
          node("LayerNormalization", "b scale", "y", axis=-1)],
@@ -208,7 +226,7 @@ FILTERS = {
 }  # fmt: skip
 
 
-def heads() -> list[Any]:
+def heads(mask: str = "") -> list[Any]:
     """Attention of two heads."""
     split = [
         part for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3]))
@@ -217,7 +235,8 @@ def heads() -> list[Any]:
                      node("Transpose", f"y{name}", f"z{name}", perm=perm))
     ]  # fmt: skip
     return [
-        *split, node("MatMul", "zq zk", "s"), node("Softmax", "s", "a", axis=-1),
+        *split, node("MatMul", "zq zk", "m" if mask else "s"),
+        *([node("Add", f"m {mask}", "s")] if mask else []), node("Softmax", "s", "a", axis=-1),
         node("MatMul", "a zv", "z"), node("Transpose", "z", "t", perm=[0, 2, 1, 3]),
         node("Reshape", "t whole", "p"), node("MatMul", "p o", "y"),
     ]  # fmt: skip
@@ -254,7 +273,7 @@ SEVERAL_READERS = {
     "softmax": (
         [node("MatMul", "x m", "a"), node("Softmax", "a", "b", axis=-1),
          node("MatMul", "b n", "y")],
-        [1, 37, 8], MATRICES, 4,
+        [1, 37, 8], MATRICES, 5,
     ),
     "attention": (
         [*(node("MatMul", f"x {name}", f"x{name}") for name in "qkv"),
@@ -263,8 +282,12 @@ SEVERAL_READERS = {
          node("MatMul", "a xv", "z"), node("MatMul", "z o", "p"), node("Add", "p x", "y")],
         [1, 37, 8], {**SQUARES, "third": np.float32(1 / 3)}, 7,
     ),
-    "heads": (heads(), [1, 37, 8], {**SQUARES, **HEADS}, 5),
-    "heads of images": (heads(), [2, 37, 8], {**SQUARES, **HEADS}, 5),
+    "causal heads": (
+        heads("causal"), [2, 37, 8],
+        {**SQUARES, **HEADS, "causal": np.where(np.tri(37), 0, -1e9).astype(np.float32)}, 7,
+    ),
+    "heads": (heads(), [1, 37, 8], {**SQUARES, **HEADS}, 6),
+    "heads of images": (heads(), [2, 37, 8], {**SQUARES, **HEADS}, 6),
 }  # fmt: skip
 
 
@@ -290,10 +313,29 @@ def test_a_tensor_that_several_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run_by_rows(SEVERAL_READERS["branches"], 3, tmp_path, monkeypatch)
 
 
-@pytest.mark.exhaustive
-def test_products_of_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every thread packs what the head that it computes multiplies by."""
-    run_by_rows(SEVERAL_READERS["heads"], 3, tmp_path, monkeypatch)
+@pytest.mark.sampled
+@pytest.mark.parametrize("threads", [2, 1])
+@pytest.mark.parametrize("height", [16, 1, 64])
+def test_rows_of_heads(
+    height: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns of 37 rows a head, of any height, give the bits that stages by themselves give."""
+    assume_all_rates(tmp_path / "cache", monkeypatch)
+    nodes, shape, weights, inside = SEVERAL_READERS["causal heads"]
+    graph = read(model(nodes, {"x": shape}, {"y": None}, weights))
+    apart = network_of(graph, threads)
+    fuse_rows_everywhere(monkeypatch)
+    monkeypatch.setattr(row_fusion_stages, "RING", 0)
+    monkeypatch.setattr(row_fusion, "HEIGHTS", (height,))
+    network = network_of(graph, threads)
+    placed = network.code.placed
+    stages = [its for its in placed.program.stages if isinstance(its, RowFusion)]
+    assert sum(len(its.internal) for its in stages) == inside
+    rows = [placed.rows_of(name) for its in stages for name in its.internal]
+    assert sum(its is not None and its.height == 2 * 2 * 37 for its in rows) == 6
+    assert not any(isinstance(its, RowFusion) for its in apart.code.placed.program.stages)
+    x = reals(*shape, seed=9)
+    np.testing.assert_array_equal(network(x), apart(x))
 
 
 @pytest.mark.exhaustive
@@ -349,7 +391,7 @@ def loops(row: Affine, guards: tuple[Guard, ...] = ()) -> LoopStage:
 )
 def test_rows_read(row: Affine, expected: RowWindow | None) -> None:
     """A window that moves on with the rows, or nothing."""
-    source, result = Rows((1, 4, 11, 11), 2), Rows((1, 4, 5, 5), 2)
+    source, result = Rows((1, 4, 11, 11), (2,)), Rows((1, 4, 5, 5), (2,))
     assert rows_read(loops(row, (Guard(row, 11),)), "t", source, result) == expected
 
 

@@ -15,20 +15,25 @@ class Simulation:
 
     turns: RowTurns
     done: list[int]
+    parts: list[int]  # rows of each between borders that no turn crosses
     begin: list[int] = field(init=False)
     most: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         for maker in reversed(range(self.turns.last)):
             first = min(it.window.first(self.done[it.reader]) for it in self.turns.readers(maker))
-            step = self.turns.steps[maker]
-            self.done[maker] = max(0, first) // step * step
+            step, part = self.turns.steps[maker], self.parts[maker]
+            border = max(0, first) // part * part
+            self.done[maker] = border + (max(0, first) - border) // step * step
         self.begin, self.most = [*self.done], [0] * self.turns.last
 
     def make(self, member: int, upto: int) -> None:
         """Make rows of a member, those before that it reads first."""
         while self.done[member] < upto:
-            last = min(self.done[member] + self.turns.steps[member], self.turns.heights[member])
+            border = (self.done[member] // self.parts[member] + 1) * self.parts[member]
+            last = min(
+                self.done[member] + self.turns.steps[member], border, self.turns.heights[member]
+            )
             for read in self.turns.inputs(member):
                 self.make(read.maker, min(read.window.extent, read.window.upto(last)))
             if member < self.turns.last:
@@ -75,8 +80,9 @@ def test_rows_that_wait_have_room(seed: int) -> None:
         held = turns.held()
         height, step = turns.heights[-1], turns.steps[-1]
         starts = [*range(0, height, step)]
+        parts = [int(random.choice([3, 7, one])) for one in turns.heights[:-1]] + [height]
         for start in {0, int(random.choice(starts)), starts[-1]}:
-            run = Simulation(turns, [*[0] * turns.last, start])
+            run = Simulation(turns, [*[0] * turns.last, start], parts)
             run.make(turns.last, height)
             assert all(a <= b for a, b in zip(run.most, held, strict=True)), (turns, start)
 

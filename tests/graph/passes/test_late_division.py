@@ -1,0 +1,44 @@
+"""Products by a softmax are divided behind the product, where nobody else reads the softmax."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polysci.frontends.onnx import reference
+from polysci.graph.passes.table import simplify
+from tests.support.networks import read
+from tests.support.onnxmodels import model, node, reals
+
+SOFTMAX, PRODUCT = node("Softmax", "x", "a", axis=-1), node("MatMul", "a w", "y")
+
+
+@pytest.mark.parametrize("shape", [[3, 5], [2, 4, 3, 5]])
+def test_the_product_is_divided(shape: list[int]) -> None:
+    """One exponential an element, and a quotient an element of the result; sums may overflow."""
+    graph = read(model([SOFTMAX, PRODUCT], {"x": shape}, {"y": None}, {"w": reals(5, 2)}))
+    changed = simplify(graph)
+    operators = [its.op for its in changed.nodes]
+    assert operators == ["reduce_max", "sub", "exp", "reduce_sum", "matmul", "div"]
+    assert changed.tensors["y"].shape == (*shape[:-1], 2)
+    x = {"x": 300 * reals(*shape, seed=3)}
+    expected, found = (reference.run(its, x)["y"] for its in (graph, changed))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=20 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ([SOFTMAX, PRODUCT], {"y": None, "a": None}),
+        ([SOFTMAX, PRODUCT, node("Neg", "a", "z")], {"y": None, "z": None}),
+        ([node("Softmax", "x", "a", axis=0), PRODUCT], {"y": None}),
+        ([SOFTMAX, node("MatMul", "a v", "y")], {"y": None}),
+        ([SOFTMAX, node("MatMul", "w a", "y")], {"y": None}),
+        ([SOFTMAX, node("MatMul", "a a", "y")], {"y": None}),
+        ([node("LogSoftmax", "x", "a", axis=-1), PRODUCT], {"y": None}),
+    ],
+)
+def test_softmax_stays(nodes: list[Any], outputs: dict[str, None]) -> None:
+    """Where another stage reads it, along another axis, and where its rows are not summed."""
+    graph = simplify(read(model(nodes, {"x": [5, 5]}, outputs, {"w": reals(5, 5), "v": reals(5)})))
+    assert graph.nodes[0].op.endswith("softmax")
