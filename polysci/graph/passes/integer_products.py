@@ -29,7 +29,7 @@ _OPERATORS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearScale:
     """The real numbers that 8-bit ones stand for: ``(number - zero) * scale``."""
 
     scale: Array
@@ -54,7 +54,7 @@ class _Product:
     x: str
     scale: str
     zero: str
-    linear: Linear | None
+    linear: LinearScale | None
     weights: Array
     weight_scales: Array
     bias: Array | None
@@ -98,7 +98,7 @@ class _ProductFinder:
         private = (name for name, nodes in rows if len(nodes) == 1 and name not in kept)
         return _ProductFinder(graph, graph.makers(), frozenset(private))
 
-    def product_before(self, name: str, y: Linear) -> _Product | None:
+    def product_before(self, name: str, y: LinearScale) -> _Product | None:
         """The product that is quantised as y, behind bounds that 8 bits have anyway, and a bias."""
         node = self._maker(name)
         while node and (node.op in RESHAPES or self._is_idle(node, y)):
@@ -117,7 +117,7 @@ class _ProductFinder:
     def _maker(self, name: str) -> Node | None:
         return self.makers.get(name) if name in self.private else None
 
-    def _is_idle(self, node: Node, y: Linear) -> bool:
+    def _is_idle(self, node: Node, y: LinearScale) -> bool:
         """Return whether a node bounds real numbers as 8 bits do."""
         if node.op != "clip":
             return node.op == "relu" and y.is_idle(0, inf)
@@ -151,7 +151,7 @@ class _ProductFinder:
         return None if own is None else replace(product, bias=own)
 
 
-def linear_of(graph: Graph, node: Node) -> Linear | None:
+def linear_of(graph: Graph, node: Node) -> LinearScale | None:
     """Return the known scale and zero of a whole tensor of 8 bits that a node reads or makes."""
     numbers = node.inputs[0] if node.op == "dequantize" else node.outputs[0]
     dtype, scale = graph.tensors[numbers].dtype, graph.constant_value(node.inputs[1])
@@ -159,7 +159,7 @@ def linear_of(graph: Graph, node: Node) -> Linear | None:
     if scale is None or zero is None or dtype not in BYTES or scale.dtype != np.float32:
         return None
     whole = scale.size == zero.size == 1
-    return Linear(scale.reshape(()), zero.reshape(())) if whole else None
+    return LinearScale(scale.reshape(()), zero.reshape(())) if whole else None
 
 
 def _is_plain(node: Node) -> bool:

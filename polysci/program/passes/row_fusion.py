@@ -18,7 +18,7 @@ from typing import ClassVar, Final, Protocol
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
 from polysci.loop_ir.expressions import reductions
-from polysci.numerics.dtypes import array_type, precision_named
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import part_height
