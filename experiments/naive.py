@@ -86,7 +86,7 @@ def naive_timer(
     """
     backend = backend_of(device)
     module = LoopModule((naive_kernel(problem),))
-    text = print_file("naive", HeaderSet(device.isa.name), (), module, ["naive"])
+    text = print_file("naive", [HeaderSet(device.isa.name)], (), module, ["naive"])
     library = backend.load(backend.build(text, symbols=["naive"]), "")
     run, y = library.function("naive"), np.zeros(problem.y_shape, np.float32)
     arguments = [library.copy_in("float32")(array) for array in (y, x, w)]
