@@ -339,8 +339,8 @@ PS_SCALAR void ps_suppress(int64_t item, int64_t *y, const float *boxes, const f
 }
 
 /* y: how many boxes all `lists` hold; image, class and place of each; then 0. */
-PS_SCALAR void ps_rows(int64_t item, int64_t *y, const int64_t *lists, int64_t pairs,
-                       int64_t classes, int64_t total, int64_t most)
+PS_SCALAR void ps_box_rows(int64_t item, int64_t *y, const int64_t *lists, int64_t pairs,
+                           int64_t classes, int64_t total, int64_t most)
 {
     int64_t count = 0;
     (void)item;

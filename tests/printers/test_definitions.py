@@ -135,3 +135,16 @@ def test_the_entry_of_a_layer_is_near_the_top(name: str) -> None:
     source = source_of(name)
     head = source.file[: source.file.index(f"\nint {name}(", source.file.index(f"/* {name}: "))]
     assert head.count("\n") < 150
+
+
+def test_routines_have_names_of_their_own() -> None:
+    """A device's file holds routines beside all other headers."""
+    own = (MICROKERNELS / "routines.h").read_text(encoding="utf-8")
+    names = re.findall(r"^PS_\w+ [\w *]+?\b(ps_\w+)\(", own, re.MULTILINE)
+    assert names
+    for path in sorted(MICROKERNELS.glob("*.h")):
+        if path.name != "routines.h":
+            text = path.read_text(encoding="utf-8")
+            types = re.findall(r"^(?:typedef .*|} )\b(ps_\w+);", text, re.MULTILINE)
+            functions = re.findall(r"^PS_\w+ [\w *]+?\b(ps_\w+)\(", text, re.MULTILINE)
+            assert not {*names} & {*types, *functions}, path

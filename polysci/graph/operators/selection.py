@@ -170,7 +170,7 @@ def non_max_suppression(build: Builder, node: Node) -> None:
     )
     rows = build.fresh(f"{selected}.rows", (1 + 3 * pairs * most,), "int64")
     build.stages.append(
-        RoutineStage(str(node), rows, (lists,), "ps_rows", 1, (pairs, classes, total, most))
+        RoutineStage(str(node), rows, (lists,), "ps_box_rows", 1, (pairs, classes, total, most))
     )
     build.define(node, Load(rows, (combine({"i0": 3, "i1": 1}, 1),)), selected)
     build.define(node, Load(rows, (constant(0),)), count)
