@@ -126,7 +126,7 @@ static PS_KERNEL __attribute__((unused)) void ps_top(int64_t item, int64_t *y, c
 }
 
 /* The nearest number from low to high; low for a NaN. */
-PS_SCALAR float ps_inside(float x, float low, float high)
+PS_SCALAR float ps_limit(float x, float low, float high)
 {
     return x > low ? x < high ? x : high : low;
 }
@@ -142,8 +142,8 @@ PS_SCALAR ps_quad ps_around(int64_t height, int64_t width, float row, float colu
 {
     const int inside = row >= -1.0f && row <= (float)height && column >= -1.0f &&
                        column <= (float)width;
-    row = ps_inside(row, 0.0f, (float)(height - 1));
-    column = ps_inside(column, 0.0f, (float)(width - 1));
+    row = ps_limit(row, 0.0f, (float)(height - 1));
+    column = ps_limit(column, 0.0f, (float)(width - 1));
     const int64_t top = (int64_t)row, left = (int64_t)column;
     const int64_t low = top + (top + 1 < height), right = left + (left + 1 < width);
     const float down = row - (float)top, across = column - (float)left;
@@ -157,7 +157,7 @@ PS_SCALAR ps_quad ps_around(int64_t height, int64_t width, float row, float colu
  * 0; 4096 at most, so that no data takes forever. */
 PS_SCALAR int64_t ps_points(int64_t samples, float cell)
 {
-    return samples > 0 ? samples : (int64_t)ps_inside(__builtin_ceilf(cell), 0.0f, 4096.0f);
+    return samples > 0 ? samples : (int64_t)ps_limit(__builtin_ceilf(cell), 0.0f, 4096.0f);
 }
 
 /* A cell of a region (left, top, right, bottom) of image `batch`, of rows x columns cells, in all
@@ -202,7 +202,7 @@ PS_SCALAR void ps_roi_align(int64_t item, float *y, const float *x, const float 
 /* First pixel, or the one behind the last, of a cell that begins or ends at `at`. */
 PS_SCALAR int64_t ps_edge(float at, float start, int64_t extent)
 {
-    return (int64_t)ps_inside(at + start, 0.0f, (float)extent);
+    return (int64_t)ps_limit(at + start, 0.0f, (float)extent);
 }
 
 /* A channel of a region (image, left, top, right, bottom) in rows x columns cells: the largest
@@ -212,7 +212,7 @@ PS_SCALAR void ps_max_roi_pool(int64_t item, float *y, const float *x, const flo
                                int64_t rows, int64_t columns, float scale)
 {
     const float *roi = rois + item / channels * 5;
-    const int64_t image = (int64_t)ps_inside(roi[0], 0.0f, (float)(images - 1));
+    const int64_t image = (int64_t)ps_limit(roi[0], 0.0f, (float)(images - 1));
     const float *plane = x + (image * channels + item % channels) * height * width;
     const float left = __builtin_roundf(roi[1] * scale), top = __builtin_roundf(roi[2] * scale);
     const float wide = __builtin_roundf(roi[3] * scale) - left + 1.0f;

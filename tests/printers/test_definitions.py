@@ -10,7 +10,7 @@ from polysci.printers.headers import headers
 from polysci.target.microkernels import HeaderSet
 from tests.lower.direct.test_codegen import SCHEDULES, source_of
 
-MICROKERNELS = Path(__file__).parents[3] / "microkernels"
+MICROKERNELS = Path(__file__).parents[2] / "microkernels"
 HEADER = """\
 /* Of everything. */
 #include <stdint.h>
@@ -106,7 +106,8 @@ def test_compiler_flags_stay_with_the_text() -> None:
 
 
 def test_no_file_includes_string_h() -> None:
-    for path in sorted(MICROKERNELS.glob("*.h")):
+    """Those of devices, which have none, define what others take from the compiler."""
+    for path in {*MICROKERNELS.glob("*.h")} - {*MICROKERNELS.glob("prelude_*.h")}:
         text = path.read_text(encoding="utf-8")
         assert "string.h" not in text, path
         assert not re.search(r"(?<!__builtin_)\bmem(cpy|set|move)\b", text), path
@@ -137,14 +138,13 @@ def test_the_entry_of_a_layer_is_near_the_top(name: str) -> None:
     assert head.count("\n") < 150
 
 
-def test_routines_have_names_of_their_own() -> None:
+def test_no_routine_has_the_name_of_a_type() -> None:
     """A device's file holds routines beside all other headers."""
     own = (MICROKERNELS / "routines.h").read_text(encoding="utf-8")
     names = re.findall(r"^PS_\w+ [\w *]+?\b(ps_\w+)\(", own, re.MULTILINE)
-    assert names
+    assert "ps_box_rows" in names
     for path in sorted(MICROKERNELS.glob("*.h")):
         if path.name != "routines.h":
             text = path.read_text(encoding="utf-8")
             types = re.findall(r"^(?:typedef .*|} )\b(ps_\w+);", text, re.MULTILINE)
-            functions = re.findall(r"^PS_\w+ [\w *]+?\b(ps_\w+)\(", text, re.MULTILINE)
-            assert not {*names} & {*types, *functions}, path
+            assert not {*names} & {*types}, path

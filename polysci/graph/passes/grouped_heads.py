@@ -47,11 +47,11 @@ def _replace(graph: Graph, makers: dict[str, Node], growing: GraphBuilder, node:
         maker = makers.get(maker.inputs[0])
     if maker is None or maker.op != "expand":
         return ""
-    axes = _expanded(growing.shape(maker.inputs[0]), growing.shape(maker.outputs[0]))
+    axes = _axes_of(growing.shape(maker.inputs[0]), growing.shape(maker.outputs[0]))
     for move in reversed(moves):
         axes = axes and (
             [axes[at] for at in move.attributes["perm"]] if move.op == "transpose"
-            else _reshaped([*chain(*axes)], growing.shape(move.outputs[0]))
+            else _regroup([*chain(*axes)], growing.shape(move.outputs[0]))
         )  # fmt: skip
     shape, out = growing.shape(node.inputs[0]), growing.shape(node.outputs[0])
     if not axes or shape[:-MATRIX] != growing.shape(node.inputs[1])[:-MATRIX]:
@@ -63,7 +63,7 @@ def _replace(graph: Graph, makers: dict[str, Node], growing: GraphBuilder, node:
     return _product(growing, node, maker.inputs[0], (stack, rows, columns), (shape, out))
 
 
-def _expanded(source: Sequence[int], target: Sequence[int]) -> list[Axis]:
+def _axes_of(source: Sequence[int], target: Sequence[int]) -> list[Axis]:
     """Return the axes of an expanded tensor; none where it has more axes than its source."""
     pairs = zip(source, target, strict=False)
     return [
@@ -71,7 +71,7 @@ def _expanded(source: Sequence[int], target: Sequence[int]) -> list[Axis]:
     ] if len(source) == len(target) else []  # fmt: skip
 
 
-def _reshaped(atoms: Sequence[_Atom], shape: Sequence[int]) -> list[Axis]:
+def _regroup(atoms: Sequence[_Atom], shape: Sequence[int]) -> list[Axis]:
     """Return axes of a shape out of whole atoms; none where one would be divided."""
     rest, axes = [*atoms], list[Axis]()
     for extent in shape:
