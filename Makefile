@@ -1,7 +1,8 @@
 # make resnet50: optimise ResNet-50's convolutions on this machine.  make test: run the tests.
 # make test-all: what make test leaves out, and a part of the tests on imitated lesser CPUs;
 # with SHARE=0/12 a twelfth of what is left out.
-# make test-torch: the tests of make test that need PyTorch, which it installs, with torchao.
+# make test-torch: the tests of make test that need PyTorch, which it installs, with torchao and
+# transformers.
 # make docs: build the documentation in docs/_build/html; warnings are errors.
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal --durations=10
@@ -44,7 +45,7 @@ test-torch: .venv/installed-dev .venv/installed-torch
 	$(INSTALL) '.[dev]' && touch $@
 
 .venv/installed-torch: pyproject.toml | tools
-	$(INSTALL) '.[torch]' torchao==0.18.0 && touch $@
+	$(INSTALL) '.[torch]' torchao==0.18.0 transformers==4.57.1 && touch $@
 
 docs: .venv/installed-docs
 	.venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html

@@ -25,6 +25,7 @@ from polysci.network.compiled import Network, compile_network
 from polysci.network.options import check_device
 from polysci.network.prepare import DTYPES
 from polysci.target.target import HOST
+from polysci.torch.caches import has_cache, register_caches
 from polysci.torch.compiled_part import CompiledPart, ModuleReport, PartReport
 from polysci.torch.devices import ON_HOST, TensorDevice, find_device
 from polysci.torch.fallback import EAGER, leave, reason_of, with_rest
@@ -59,6 +60,7 @@ def capture(
         known.add(id(x))
         return x.detach() if again or _is_marked(x) else x
 
+    register_caches()
     args, kwargs = pytree.tree_map_only(torch.Tensor, separate, (args, dict(kwargs)))
     return torch.export.export(_twin(module), args, kwargs, dynamic_shapes=dynamic_shapes)
 
@@ -223,6 +225,8 @@ def compile_module(
 ) -> Variant:
     """Compile a module for these very sizes; leave to eager what cannot be exported or compiled."""
     name = type(module).__name__
+    if has_cache((args, kwargs)):
+        return _eager("it writes to a cache of keys and values that is an input")
     try:
         exported = capture(module, args, kwargs)
     except Exception as error:  # of many kinds, for what torch.export does not take

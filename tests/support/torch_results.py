@@ -15,12 +15,14 @@ def leaves(value: Any) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(value))
 
 
-def compare(module: Any, other: Any, *inputs: Any) -> None:
+def compare(module: Any, other: Any, *inputs: Any, **words: Any) -> None:
     """As near to f64 as eager is, up to ``FACTOR``; integers are the same."""
-    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    wide, wide_words = torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, (inputs, words)
+    )
     with torch.no_grad():
-        made, eager = leaves(other(*inputs)), leaves(module(*inputs))
-        exact = leaves(copy.deepcopy(module).double()(*wide))
+        made, eager = leaves(other(*inputs, **words)), leaves(module(*inputs, **words))
+        exact = leaves(copy.deepcopy(module).double()(*wide, **wide_words))
     assert len(made) == len(eager)
     for own, theirs, wanted in zip(made, eager, exact, strict=True):
         assert own.dtype == theirs.dtype and own.shape == theirs.shape

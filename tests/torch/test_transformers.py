@@ -1,0 +1,63 @@
+"""Models of the package `transformers` compute what eager does, with the outputs they return."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("onnx")
+from polysci.torch import optimize  # noqa: E402
+from tests.support.torch_results import compare  # noqa: E402
+from tests.support.transformers_models import CASES  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
+# What torch.export cannot capture, and where the module says so.
+REFUSED = {
+    "MixtralForCausalLM": "data-dependent", "Qwen2MoeForCausalLM": "data-dependent",
+    "Mamba2ForCausalLM": "data-dependent",
+}  # fmt: skip
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in REFUSED])
+def test_models_are_one_part_that_computes_what_eager_does(name: str) -> None:
+    module, inputs = CASES[name].module(), CASES[name].example()
+    optimized = optimize(module, (), "estimate", example_words=inputs, threads=1)
+    assert len(optimized.report.parts) == 1, optimized.report
+    compare(module, optimized, **inputs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_captured_is_left_to_pytorch(name: str) -> None:
+    module, inputs = CASES[name].module(), CASES[name].example()
+    optimized = optimize(module, (), "estimate", example_words=inputs, threads=1)
+    assert REFUSED[name] in str(optimized.report)
+    compare(module, optimized, **inputs)
+
+
+def test_a_decoder_returns_its_cache() -> None:
+    """The cache is of the same class, and eager goes on with it."""
+    case = CASES["LlamaForCausalLM"]
+    module, ids = case.module(), case.example()["input_ids"]
+    optimized = optimize(module, (), "estimate", example_words={"input_ids": ids}, threads=1)
+    assert len(optimized.report.parts) == 1
+    with torch.no_grad():
+        eager, own = module(ids), optimized(input_ids=ids)
+        assert type(own) is type(eager)
+        assert type(own.past_key_values) is type(eager.past_key_values)
+        following = [
+            module(ids[:, :1], past_key_values=result.past_key_values).logits
+            for result in (eager, own)
+        ]
+    assert own.past_key_values.get_seq_length() == ids.shape[1] + 1
+    torch.testing.assert_close(following[1], following[0])
+
+
+def test_a_cache_that_is_an_input_is_written_by_pytorch() -> None:
+    case = CASES["LlamaForCausalLM"]
+    module, ids = case.module(), case.example()["input_ids"]
+    words: dict[str, Any] = {"input_ids": ids, "past_key_values": transformers.DynamicCache()}
+    optimized = optimize(module, (), "estimate", example_words=words, threads=1)
+    assert "a cache of keys and values that is an input" in str(optimized.report)
