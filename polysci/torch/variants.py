@@ -231,7 +231,8 @@ def compile_module(
         exported = capture(module, args, kwargs)
     except Exception as error:  # of many kinds, for what torch.export does not take
         text = " ".join(str(error).split())
-        return _eager(f"torch.export cannot capture it: {text:.300}")
+        hint = 'torch.compile(module, backend="polysci") may compile parts of it'
+        return _eager(f"torch.export cannot capture it ({hint}): {text:.300}")
     try:
         program = program_of(torch, name, exported)
     except (SpecError, UnsupportedError) as error:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from polysci.frontends.onnx.attention import (
+    attention,
+    constant_input,
+    group_query_attention,
+    multi_head_attention,
+    number_of,
+    rotary_embedding,
+)
 from polysci.frontends.onnx.opset_upgrade import along_rows
 from polysci.frontends.onnx.reader import (
     Call,
@@ -24,107 +31,6 @@ from polysci.graph.graph import NARROW_MATMUL, QUANTISED_LSTM, Node
 from polysci.numerics.arrays import Array
 from polysci.numerics.blocks import block_dtype, blocks_of_bytes, decode_blocks
 from polysci.numerics.dtypes import BLOCKS
-
-MASKED = -10000.0  # what is added where a mask is 0, if the node does not say
-
-
-def attention(call: Call) -> None:
-    """Expand attention of one tensor: a product with constant weights makes q, k and v."""
-    call.refuse("do_rotary", "past_present_share_buffer")
-    x, heads = call.input(0), int(call.attribute("num_heads", 0))
-    weights = _constant(call, 1)
-    sizes = call.attribute("qkv_hidden_sizes", None) or [weights.shape[1] // 3] * 3
-    if sum(sizes) != weights.shape[1] or call.input(4) or call.output(1):
-        raise ExpansionError("keys and values of the past, or sizes that do not fit the weights")
-    ends = np.cumsum(sizes)[:-1]
-    bias = _constant(call, 2) if call.input(2) else np.zeros(weights.shape[1], weights.dtype)
-    parts = []
-    for part, shift in zip(np.split(weights, ends, 1), np.split(bias, ends), strict=True):
-        product = call.make("MatMul", [x, _number(call, part)])
-        parts.append(_split_heads(call, call.make("Add", [product, _number(call, shift)]), heads))
-    _attend(call, parts, [_mask(call, call.input(3)), call.input(5)])
-
-
-def multi_head_attention(call: Call) -> None:
-    """Expand attention of queries, keys and values; keys and values may be split by heads."""
-    query, key, value = (call.input(at) for at in range(3))
-    heads = int(call.attribute("num_heads", 0))
-    if not key or not value or call.rank(query) != 3 or call.rank(key) not in (3, 4):
-        raise ExpansionError("queries, keys and values in one tensor")
-    if any(map(call.output, (1, 2, 3))) or any(call.input(at) for at in range(6, 10)):
-        raise ExpansionError("keys and values of the past")
-    names = [query, key, value]
-    if call.input(3):
-        sizes = [call.shape(name)[-1] if call.rank(name) == 3 else 0 for name in names]
-        if not all(sizes):
-            raise ExpansionError("a bias for keys by heads")
-        biases = np.split(_constant(call, 3), np.cumsum(sizes)[:-1])
-        pairs = zip(names, biases, strict=True)
-        names = [call.make("Add", [name, _number(call, bias)]) for name, bias in pairs]
-    parts = [_split_heads(call, name, heads) if call.rank(name) == 3 else name for name in names]
-    _attend(call, parts, [_mask(call, call.input(4)), call.input(5)])
-
-
-def _constant(call: Call, at: int) -> Array:
-    return call.reader.value(call.input(at), "weights or a bias that are")
-
-
-def _number(call: Call, value: Array) -> str:
-    return call.constant("number", np.ascontiguousarray(value))
-
-
-def _split_heads(call: Call, name: str, heads: int) -> str:
-    """Split (batch, length, size) by heads, with their axis behind the batch."""
-    batch, length, size = call.shape(name)
-    if heads < 1 or size % heads:
-        raise ExpansionError(f"{heads} heads of {size}")
-    shape = call.integers("list", (batch, length, heads, size // heads))
-    return call.make("Transpose", [call.make("Reshape", [name, shape])], perm=[0, 2, 1, 3])
-
-
-def _mask(call: Call, mask: str) -> str:
-    """Return what to add to scores for a mask of 0 and 1 by key, by query and key, or lengths."""
-    if not mask:
-        return ""
-    shape = call.shape(mask)
-    if len(shape) == 1:
-        batch, length = call.shape(call.input(0))[0], call.shape(call.input(1))[1]
-        length = call.shape(call.input(0))[1] if call.proto.op_type == "Attention" else length
-        if shape != (batch,):
-            raise ExpansionError(f"a mask of shape {list(shape)}")
-        ends = call.make("Reshape", [mask, call.integers("list", (batch, 1))])
-        dtype = call.reader.table.tensor(mask).dtype
-        places = call.constant("places", np.arange(length, dtype=dtype)[None])
-        mask, shape = call.make("Less", [places, ends]), (batch, length)
-    elif len(shape) not in (2, 3):
-        raise ExpansionError(f"a mask of shape {list(shape)}")
-    wide = [shape[0], 1, *([1] if len(shape) == 2 else []), *shape[1:]]
-    real = call.make("Cast", [mask], to=int(call.reader.table.onnx.TensorProto.FLOAT))
-    real = call.make("Reshape", [real, call.integers("list", wide)])
-    fill = float(call.attribute("mask_filter_value", MASKED))
-    hidden = call.make("Sub", [call.number(1.0, real), real])
-    return call.make("Mul", [hidden, call.number(fill, real)])
-
-
-def _attend(call: Call, parts: Sequence[str], masks: Sequence[str]) -> None:
-    """Add ``softmax(scale * Q K' + masks) V`` of (batch, heads, length, size); join heads."""
-    query, key, value = parts
-    batch, heads, length, size = call.shape(query)
-    across = call.make("Transpose", [key], perm=[0, 1, 3, 2])
-    scores = call.make("MatMul", [query, across])
-    scale = float(call.attribute("scale", 0.0)) or 1 / sqrt(size)
-    scores = call.make("Mul", [scores, call.number(scale, scores)])
-    for mask in filter(None, masks):
-        scores = call.make("Add", [scores, mask])
-    if call.attribute("unidirectional", 0):
-        keys = call.shape(scores)[-1]
-        later = np.triu(np.full((length, keys), -np.inf, np.float32), 1 + keys - length)
-        scores = call.make("Add", [scores, _number(call, later)])
-    shares = call.make("Softmax", [scores], axis=3)
-    y = call.make("Transpose", [call.make("MatMul", [shares, value])], perm=[0, 2, 1, 3])
-    width = heads * call.shape(value)[-1]
-    call.make("Reshape", [y, call.integers("list", (batch, length, width))], call.output(0))
-
 
 SINGLE = 1  # ONNX's number of float32
 
@@ -407,14 +313,14 @@ def _narrow_product(call: Call) -> None:
     if bits not in (4, 8) or block < 1:
         raise ExpansionError(f"weights of {bits} bits in blocks of {block}: expected 4 or 8 bits")
     parts = -(-k // block)
-    packed, scale = _constant(call, 1), _constant(call, 2).astype(np.float32)
+    packed, scale = constant_input(call, 1), constant_input(call, 2).astype(np.float32)
     sizes = packed.size * 8, scale.size
     if packed.dtype != np.uint8 or sizes != (n * parts * block * bits, n * parts):
         raise ExpansionError(
             f"weights {list(packed.shape)} of {packed.dtype} and {scale.size} scales for "
             f"{n} x {k} of {bits} bits in blocks of {block}"
         )
-    zero = None if not call.input(3) else _zeros(_constant(call, 3), bits, n, parts)
+    zero = None if not call.input(3) else _zeros(constant_input(call, 3), bits, n, parts)
     whole = k % block == 0 and block in BLOCKS
     dtype = block_dtype(bits, block, signed=zero is None)
     heads = scale.reshape(n, parts), zero
@@ -431,7 +337,7 @@ def _narrow_product(call: Call) -> None:
         call.reader.append(node, {y: ("float32", (*call.shape(x)[:-1], n))})
     else:
         dense = np.ascontiguousarray(decode_blocks(blocks)[:, :k].T.astype(np.float32))
-        product = call.make("MatMul", [x, _number(call, dense)], "" if bias else y)
+        product = call.make("MatMul", [x, number_of(call, dense)], "" if bias else y)
         if bias:
             call.make("Add", [product, bias], y)
     if y != call.output(0):
@@ -466,6 +372,8 @@ _MICROSOFT: Mapping[str, Callable[[Call], None]] = MappingProxyType(
         "EmbedLayerNormalization": _embed,
         "Attention": attention,
         "MultiHeadAttention": multi_head_attention,
+        "GroupQueryAttention": group_query_attention,
+        "RotaryEmbedding": rotary_embedding,
         "QLinearAdd": partial(_on_8_bits, op="Add", factors=2),
         "QLinearMul": partial(_on_8_bits, op="Mul", factors=2),
         "QLinearSigmoid": partial(_on_8_bits, op="Sigmoid", factors=1),

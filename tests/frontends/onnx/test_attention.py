@@ -131,6 +131,120 @@ def test_attention_of_three_tensors() -> None:
     assert np.abs(network_of(read(built))(arrays)["y"] - exact).max() < 5e-6
 
 
+@pytest.mark.exhaustive
+def test_attention_behind_keys_of_the_past() -> None:
+    """Keys that are split by heads stand behind those of the past, which become an output."""
+    shapes = {"q": (2, 3, 8), "k": (2, 2, 3, 4), "v": (2, 2, 3, 4), "pk": (2, 2, 4, 4),
+              "pv": (2, 2, 4, 4)}  # fmt: skip
+    arrays = {name: reals(*shape, seed=at) for at, (name, shape) in enumerate(shapes.items())}
+    names = ["q", "k", "v", "", "", "", "pk", "pv"]
+    made = helper.make_node("MultiHeadAttention", names, ["y", "nk", "nv"], domain="com.microsoft",
+                            num_heads=2)  # fmt: skip
+    built = model([made], shapes, dict.fromkeys(("y", "nk", "nv")), {}, 14)
+    built.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    results = network_of(read(built))(arrays)
+    k, v = (np.concatenate((arrays["p" + name], arrays[name]), 2) for name in "kv")
+    assert (results["nk"] == k).all() and (results["nv"] == v).all()
+    flat = (part.swapaxes(1, 2).reshape(2, 7, 8).astype(np.float64) for part in (k, v))
+    assert np.abs(results["y"] - scores(arrays["q"].astype(np.float64), *flat)).max() < 5e-6
+
+
+def rotated(
+    x: np.ndarray, places: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: bool
+) -> Any:
+    """Rotate (batch, heads, length, size) as complex numbers."""
+    half = cos.shape[1]
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if pairs
+        else (slice(half), slice(half, 2 * half))
+    )
+    turned = (x[..., first] + 1j * x[..., second]) * (cos + 1j * sin)[places][:, None]
+    y = x.copy()
+    y[..., first], y[..., second] = turned.real, turned.imag
+    return y
+
+
+ANGLES = np.outer(np.arange(16), 0.4 ** np.arange(8)).astype(np.float32)
+COS, SIN = np.cos(ANGLES), np.sin(ANGLES)
+# Name: past, tokens of the call, tokens of each text behind it, keys there is room for, attributes.
+GROUPED: dict[str, tuple[int, int, list[int], int, dict[str, Any]]] = {
+    "prompt": (0, 5, [5, 3], 5, {}),
+    "step behind the past": (4, 1, [5], 5, {"do_rotary": 1}),
+    "step into a buffer": (9, 1, [5, 3], 9, {"do_rotary": 1, "softcap": 3.0}),
+    "several tokens": (4, 3, [7, 5], 7, {"do_rotary": 1, "rotary_interleaved": 1}),
+    "window": (9, 3, [8], 9, {"local_window_size": 4, "scale": 0.3}),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", GROUPED)
+def test_heads_of_queries_that_share_keys(name: str, packed: bool) -> None:
+    past, length, ends, room, words = GROUPED[name]
+    batch, heads, shared, size = len(ends), 4, 2, 16
+    q, k, v = (reals(batch, length, n * size, seed=n) for n in (heads, shared, shared))
+    v = v + 1
+    held = [reals(batch, shared, past, size, seed=seed) for seed in (7, 8)]
+    arrays = {"q": np.concatenate((q, k, v), 2) if packed else q}
+    arrays |= {} if packed else {"k": k, "v": v}
+    arrays |= {"pk": held[0], "pv": held[1]} if past else {}
+    arrays["ends"] = np.array(ends, np.int32) - 1
+    constants = {"total": np.array(room, np.int32), "cos": COS, "sin": SIN}
+    names = [name if name in arrays or name in constants else ""
+             for name in ("q", "k", "v", "pk", "pv", "ends", "total", "cos", "sin")]  # fmt: skip
+    words = words | {"num_heads": heads, "kv_num_heads": shared}
+    results = ["y", "nk", "nv"]
+    made = helper.make_node("GroupQueryAttention", names, results, domain="com.microsoft", **words)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    built = model([made], shapes, dict.fromkeys(results), constants, 14)
+    built.graph.input[-1].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    built.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    computed = network_of(read(built))(arrays)
+    window = words.get("local_window_size", room)
+    for at, end in enumerate(ends):
+        before = max(end - length, 0)
+        own = [part[at].reshape(length, -1, size).swapaxes(0, 1) for part in (q, k, v)]
+        if words.get("do_rotary"):
+            places = np.arange(length)[None] + before
+            turn = bool(words.get("rotary_interleaved"))
+            own[:2] = [rotated(part[None], places, COS, SIN, turn)[0] for part in own[:2]]
+        keys, values = (
+            np.concatenate((part[at][:, :before], new), 1)
+            for part, new in zip(held, own[1:], strict=True)
+        )
+        for name, part in (("nk", keys), ("nv", values)):
+            real = part[:, :end]
+            assert np.abs(computed[name][at][:, :end] - real).max() < 1e-6
+        for token in range(min(length, end - before)):
+            seen = slice(max(before + token + 1 - window, 0), before + token + 1)
+            for head in range(heads):
+                scale = words.get("scale", size**-0.5)
+                s = keys[head // 2][seen].astype(np.float64) @ own[0][head, token] * scale
+                cap = words.get("softcap", 0.0)
+                s = cap * np.tanh(s / cap) if cap else s
+                s = np.exp(s - s.max())
+                exact = s / s.sum() @ values[head // 2][seen]
+                y = computed["y"][at, token].reshape(heads, size)[head]
+                assert np.abs(y - exact).max() < 5e-6, (at, token, head)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_rotary_embedding(rank: int, pairs: bool) -> None:
+    x, places = reals(2, 3, 5, 8), np.array([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11]])
+    flat = x.swapaxes(1, 2).reshape(2, 5, 24)
+    words = {"num_heads": 3, "rotary_embedding_dim": 6} if rank == 3 else {}
+    built = foreign(
+        "RotaryEmbedding", "x p cos sin", {"x": (flat if rank == 3 else x).shape},
+        {"p": places, "cos": COS[:, :3], "sin": SIN[:, :3]}, interleaved=int(pairs), **words,
+    )  # fmt: skip
+    y = network_of(read(built))({"x": flat if rank == 3 else x})["y"]
+    exact = rotated(x.astype(np.float64), places, COS[:, :3], SIN[:, :3], pairs)
+    exact = exact.swapaxes(1, 2).reshape(2, 5, 24) if rank == 3 else exact
+    assert np.abs(y - exact).max() < 1e-6
+
+
 def test_refused() -> None:
     built = foreign("Attention", "x w b - p", {"x": X.shape}, {
         "w": W, "b": B, "p": reals(2, 2, 2, 1, 4)
