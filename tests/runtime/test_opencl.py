@@ -13,6 +13,7 @@ import pytest
 import polysci
 from polysci.errors import BuildError, PolysciError, SpecError, UnsupportedError
 from polysci.export.network_project import write_freestanding, write_package
+from polysci.measure.check import check
 from polysci.network.compiled import CompileOptions, compile_network, rebuild_network
 from polysci.network.debug import compare_tensors, first_wrong, tensors
 from polysci.ops import parse_problem
@@ -20,6 +21,7 @@ from polysci.ops.model import model_of
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import OpenCL, devices, queue_of
 from polysci.space.directives.copy import Copy
+from polysci.space.schedule import parse
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
 from tests.lower.mapped.test_parts import CASES as PARTS
@@ -111,6 +113,15 @@ def test_groups_are_exact(
     packed = w if model_of(problem)[1].packs_b else primitive.pack_weights(w)
     assert np.array_equal(primitive(x, packed, **words), problem.reference(x, w, **words))
     assert np.array_equal(primitive(x, packed), problem.reference(x, w))
+
+
+@pytest.mark.exhaustive
+def test_groups_of_two_items_are_compiled(backend: OpenCL) -> None:
+    """PoCL copies such items side by side; a step's first loop has two turns and a branch."""
+    words = "i:2@by j:8@bx k:2 copy(A,B)+4 i:2@ty j:4@tx > fma_opencl4_f32_2x4"
+    problem = parse_problem("mm:2:2x5x6 to b=constant alpha=-2 act=relu")
+    verdicts = check(problem, [parse(words)], 1, backend=backend)
+    assert [it.fault for it in verdicts if not it.passed] == []
 
 
 @pytest.mark.parametrize(

@@ -441,7 +441,9 @@ class GroupNest:
     def reduction(self) -> list[LoopStatement]:
         """Return all steps: loops over the other reductions, and those along the deep one.
 
-        With several stages the sums of a step follow the copies of later ones.
+        A step begins with a barrier: items have made the sums of the step before. With several
+        stages the sums of a step follow the copies of later ones. PoCL compiles no barrier that
+        follows a loop of two turns with which the body of a loop begins, for groups of two items.
         """
         plan, ahead = self.plan, self.plan.stages - 1
         copies = [self.copy_rows(), self.copy_columns()]
@@ -449,7 +451,7 @@ class GroupNest:
             copies.append(Invoke("ps_commit", ()))
         if not ahead:
             sums = self.tile.sums(as_index(0))
-            return [self._steps([*copies, *self._wait(0), sums, Barrier()])]
+            return [self._steps([Barrier(), *copies, *self._wait(0), sums])]
         total = prod(dim.extent for dim in plan.around) * plan.steps
         behind = min(ahead, total)  # steps whose sums follow the last copies
         begun = compare(self._step_number(), ">=", ahead)

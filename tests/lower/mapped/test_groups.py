@@ -9,7 +9,15 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.loop_ir.memory import MemoryFaultError
-from polysci.loop_ir.nodes import Barrier, Invoke, LoopStatement, Store
+from polysci.loop_ir.nodes import (
+    Barrier,
+    For,
+    Invoke,
+    LoopFunction,
+    LoopStatement,
+    Store,
+    walk_statements,
+)
 from polysci.lower.mapped.plan import form_of, refusal
 from polysci.lower.registry import algorithm_of
 from polysci.ops import parse_problem
@@ -81,14 +89,23 @@ def test_one_barrier_is_too_few_for_one_stage() -> None:
     """The copy of a step overwrites what another item still reads."""
     layer, seen = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy()), list[LoopStatement]()
 
-    def drop_second(part: LoopStatement) -> LoopStatement | None:
+    def drop_first(part: LoopStatement) -> LoopStatement | None:
         if is_barrier(part):
             seen.append(part)
-        return None if is_barrier(part) and len(seen) == 2 else part
+        return None if is_barrier(part) and len(seen) == 1 else part
 
     with pytest.raises(MemoryFaultError, match="is used by two threads"):
-        check(layer.change(drop_second))
+        check(layer.change(drop_first))
     assert len(seen) == 2
+
+
+def test_a_step_begins_with_a_barrier() -> None:
+    """PoCL compiles no groups of two items whose steps begin with a loop of two turns."""
+    layer = layer_of("mm:8x8x12", "nhwc", "4x4", 8, 8, 4, Copy())
+    steps = [it for part in layer.module.parts if isinstance(part, LoopFunction)
+             for it in walk_statements(part.body)
+             if isinstance(it, For) and any(map(is_barrier, it.body.body))]  # fmt: skip
+    assert steps and all(is_barrier(it.body.body[0]) for it in steps)
 
 
 def test_an_index_off_by_one_is_found() -> None:
