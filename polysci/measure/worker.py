@@ -58,7 +58,7 @@ def _stage(text: str) -> None:
         os.lseek(2, 0, os.SEEK_SET)
     except OSError:
         return  # a terminal or a pipe: the worker was started by hand
-    os.write(2, text.encode())
+    os.write(2, f"{text}\n".encode())  # what a driver says of its end is a line of its own
 
 
 @dataclass(slots=True)

@@ -52,16 +52,27 @@ def runner_of(code: Code, flags: Sequence[str] | None = None) -> Runner:
 def load_runner(code: Code, path: Path) -> Runner:
     """Return the library of a network, loaded with its weights."""
     inputs, outputs = ports(code)
-    weights = [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
     return Runner(
-        path, code.name, code.declarations, weights, inputs, outputs, code.backend, code.entry
+        path,
+        code.name,
+        code.declarations,
+        weights_of(code),
+        inputs,
+        outputs,
+        code.backend,
+        code.entry,
     )
 
 
 def store(code: Code, library: Path, folder: Path) -> None:
     """Write what another process needs to run a network to a folder of its own."""
-    pieces = code.weights_file.pieces()
-    save(folder, library, signature_of(code), pieces)
+    arrays = weights_of(code) if code.backend != HOST else ()
+    save(folder, library, signature_of(code), code.weights_file.pieces(), arrays)
+
+
+def weights_of(code: Code) -> list[NDArray[Any]]:
+    """Return the arrays with which a network's library is loaded."""
+    return [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
 
 
 def signature_of(code: Code) -> dict[str, Any]:
@@ -121,11 +132,12 @@ class NetworkProcess(WorkerProcess):
 def check_first_run(code: Code, library: Path, threads: int) -> None:
     """Run a built network once in a process of its own, unless it ran or the policy says not to.
 
-    On a device there is no such process, but for each of its layers.
+    Drivers of devices compile kernels for good when they first run.
 
     Raises CheckError where it crashes or hangs.
     """
-    if code.backend != HOST or has_run(library) or not read_policy().first_runs:
+    measured = backend_named(code.backend).measured
+    if not measured or has_run(library) or not read_policy().first_runs:
         return
     try:
         NetworkProcess(code, library, threads).close()

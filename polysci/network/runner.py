@@ -380,7 +380,7 @@ def order_inputs(ports: Sequence[TensorPort], inputs: object, what: str = "input
     return [check_inputs(ports[0], inputs)]
 
 
-_SIGNATURE, _WEIGHTS = "signature.json", "weights"
+_SIGNATURE, _WEIGHTS, _ARRAYS = "signature.json", "weights", "weights.npz"
 
 
 def save(
@@ -388,13 +388,18 @@ def save(
     library: Path,
     signature: Mapping[str, Any],
     weights: Iterable[bytes | memoryview],
+    arrays: Sequence[Array] = (),
 ) -> None:
     """Write a network into a directory of its own; the library stays in the cache.
 
-    ``signature`` is that of ``build.signature_of``, ``weights`` are the pieces of their file.
+    ``signature`` is that of ``build.signature_of``, ``weights`` are the pieces of their file; a
+    device, which reads no files, takes ``arrays``.
     """
-    with (folder / _WEIGHTS).open("wb") as file:
-        file.writelines(weights)
+    if signature["backend"] == HOST:
+        with (folder / _WEIGHTS).open("wb") as file:
+            file.writelines(weights)
+    else:
+        np.savez(folder / _ARRAYS, *arrays)
     text = json.dumps({"library": str(library), **signature})
     (folder / _SIGNATURE).write_text(text, encoding="utf-8")
 
@@ -402,7 +407,11 @@ def save(
 def restore(folder: Path) -> Runner:
     """Return the network that ``save`` wrote."""
     signature = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
-    return restore_runner(Path(signature["library"]), signature, folder / _WEIGHTS)
+    weights: Sequence[Array] | Path = folder / _WEIGHTS
+    if signature["backend"] != HOST:
+        with np.load(folder / _ARRAYS) as file:
+            weights = [file[f"arr_{index}"] for index in range(len(file.files))]
+    return restore_runner(Path(signature["library"]), signature, weights)
 
 
 def restore_runner(

@@ -2,10 +2,13 @@
 
 Needs pyopencl and the driver of a device. Code is OpenCL C behind its launches, as
 ``printers.devices`` prints it; built when it is first needed, and kept as the driver's binary.
+Drivers compile in a process of their own: some abort on what they cannot compile.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from polysci.errors import BuildError, PolysciError, UnsupportedError
+from polysci.errors import BuildError, CheckError, PolysciError, UnsupportedError
 from polysci.loop_ir.kernels import LaunchedFunction, Mark
 from polysci.numerics.arrays import Array
 from polysci.printers.interface import KEEP_FLAG
@@ -28,6 +31,7 @@ from polysci.runtime.backends.queued import (
     QueuedLibrary,
     errors_in,
 )
+from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.host import detect
 from polysci.target.isas import DEVICE_ISAS
 from polysci.target.target import Memory, Target
@@ -37,6 +41,7 @@ DRIVERS: Final = "install the driver of the device, such as pocl-opencl-icd for 
 INSTALL: Final = f"pip install 'polysci[opencl]', and {DRIVERS}"
 FLUSH: Final = "-cl-denorms-are-zero"
 OPTIONS: Final = ("-cl-std=CL1.2", "-w")
+COMPILE_S: Final = 600.0  # that a driver may take to compile a text
 
 
 def import_pyopencl() -> Any:
@@ -228,7 +233,7 @@ class OpenCL(QueuedBackend):
 
     def compile(self, source: str, flags: Sequence[str] | None) -> dict[str, bytes]:
         """Return what the driver makes of a text. Raises BuildError with its log."""
-        return {".bin": _compile(queue_of(self.number), source, _options(flags))}
+        return {".bin": _compile_apart(self.number, source, _options(flags))}
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Raise UnsupportedError: drivers show no assembly."""
@@ -269,14 +274,43 @@ def _check_local(device: Any, kernels: Mapping[str, Any]) -> None:
             )
 
 
-def _compile(queue: Queue, source: str, options: Sequence[str]) -> bytes:
-    """Return what a driver makes of a text. Raises BuildError with its log."""
-    cl = import_pyopencl()
-    program = cl.Program(queue.context, source)
+@cache
+def _driver_of(number: int) -> WorkerProcess:
+    """Return the process in which the driver of device ``number`` compiles; one is kept."""
+    module = "polysci.runtime.backends.opencl_service"
+    return WorkerProcess(module, threads=1, env={}, timeout=COMPILE_S)
+
+
+os.register_at_fork(after_in_child=_driver_of.cache_clear)  # the process is the parent's
+
+
+def _compile_apart(number: int, source: str, options: Sequence[str]) -> bytes:
+    """Return what a driver makes of a text. Raises BuildError, also where the driver crashes."""
+    name = queue_of(number).device.name
+    with tempfile.TemporaryDirectory(prefix="polysci-") as folder:
+        text, binary = Path(folder, "code.cl"), Path(folder, "code.bin")
+        text.write_text(source, encoding="utf-8")
+        files = {"text": str(text), "binary": str(binary)}
+        question = {"op": "compile", "number": number, "options": [*options], **files}
+        try:
+            driver = _driver_of(number)
+            driver.start()
+            answer = driver.ask(question)
+        except CheckError as error:
+            raise BuildError(f"{name}: the driver's compiler: {_one_line(error)}") from None
+        if "refusal" in answer:
+            raise BuildError(str(answer["refusal"]))
+        return binary.read_bytes()
+
+
+def compile_here(number: int, source: str, options: Sequence[str]) -> bytes:
+    """Return what a driver makes of a text, in this process. Raises BuildError with its log."""
+    cl, device = import_pyopencl(), devices()[number]
+    program = cl.Program(cl.Context([device]), source)
     try:
         built = program.build(options=[*options], cache_dir=False)
     except cl.Error as error:
         log = errors_in(str(error))
-        raise BuildError(f"{queue.device.name}: the driver refuses the code: {log}") from None
+        raise BuildError(f"{device.name}: the driver refuses the code: {log}") from None
     (binary,) = built.get_info(cl.program_info.BINARIES)
     return bytes(binary)
