@@ -9,7 +9,8 @@ import pytest
 from polysci.errors import BuildError, CheckError
 from polysci.measure.first_run import has_run
 from polysci.network import build
-from polysci.network.compiled import CompileOptions, compile_network
+from polysci.network.compiled import compile_network
+from polysci.network.options import CompileOptions
 from polysci.runtime.backends import opencl
 from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.runtime.worker_process import WorkerProcess
