@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -17,9 +18,11 @@ from polysci.graph.operators.convolution import Matrix, matrix_product
 from polysci.graph.operators.table import Operator
 from polysci.loop_ir.expressions import Expr, Index, Load, Reduce, apply, axis, constant
 from polysci.numerics.affine import Affine
+from polysci.numerics.quantization import Scales
 from polysci.program.stages import ViewStage
 
 Axes = tuple[int, ...]
+Product = Callable[..., None]  # (x, y, weights, **options) of matrix_product
 
 
 def gemm(build: Builder, node: Node) -> None:
@@ -119,10 +122,20 @@ def multiply(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     """``out = a @ b`` of tensors of at least two axes, by layers where the elements are f32."""
     if not build.values[out].size or not build.values[a].size or build.dtype(a) != "float32":
         _plain_matmul(build, node, a, b, out)
-    elif all(size == 1 for size in build.shape(b)[:-2]):
-        _stacked_rows(build, node, a, b, out)
     else:
-        _stacks(build, node, a, b, out)
+        multiply_layers(build, node, a, b, out)
+
+
+def multiply_layers(
+    build: Builder, node: Node, a: str, b: str, out: str, *, dtype: str = "f32", x_zero: int = 0,
+    scales: Scales | None = None,
+) -> None:  # fmt: skip
+    """``out = a @ b`` of tensors of at least two axes, none of which is empty, by layers."""
+    product = partial(matrix_product, build, node, dtype=dtype, x_zero=x_zero, scales=scales)
+    if all(size == 1 for size in build.shape(b)[:-2]):
+        _stacked_rows(build, a, b, out, product)
+    else:
+        _stacks(build, a, b, out, product)
 
 
 def _view_matrix(build: Builder, node: Node, name: str, shape: Sequence[int]) -> str:
@@ -154,7 +167,7 @@ def _plain_matmul(build: Builder, node: Node, a: str, b: str, out: str) -> None:
     build.define(node, Reduce("add", (("k", k),), apply("mul", *factors(build, a, b, out))), out)
 
 
-def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+def _stacked_rows(build: Builder, a: str, b: str, out: str, product: Product) -> None:
     """One B for all: the rows of all matrices of A are those of one."""
     rank = len(build.shape(a))
     extra = len(build.shape(out)) - rank  # leading axes of 1 that only B has
@@ -164,10 +177,10 @@ def _stacked_rows(build: Builder, node: Node, a: str, b: str, out: str) -> None:
         w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
     x = Matrix(a, rows=tuple(range(rank - 1)), columns=rank - 1)
     y = Matrix(out, rows=tuple(range(extra, extra + rank - 1)), columns=extra + rank - 1)
-    matrix_product(build, node, x, y, w, across=value is None)
+    product(x, y, w, across=value is None)
 
 
-def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
+def _stacks(build: Builder, a: str, b: str, out: str, product: Product) -> None:
     """A product for every pair of matrices; B may be the same for several."""
     left, full = build.shape(a), build.shape(out)
     stack = full[:-2]
@@ -176,7 +189,7 @@ def _stacks(build: Builder, node: Node, a: str, b: str, out: str) -> None:
         for name, rank in ((a, len(left)), (out, len(full)))
     )
     stacked = tuple(np.ndindex(*stack))
-    matrix_product(build, node, x, y, b, across=True, stack=stacked)
+    product(x, y, b, across=True, stack=stacked)
 
 
 Labels = tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Whole numbers that stand for real ones: conversions, convolutions, products and LSTM."""
+"""Whole numbers that stand for real ones: conversions, convolutions and LSTM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from polysci.graph.operators.convolution import (
     sum_parts,
     terms,
 )
-from polysci.graph.operators.products import factors
 from polysci.graph.operators.recurrent import (
     Direction,
     recurrent,
@@ -44,8 +43,8 @@ from polysci.numerics.arrays import Array
 from polysci.numerics.quantization import Scales
 from polysci.program.stages import LayerStage
 
-_SHORT = {"uint8": "u8", "int8": "s8"}
-_NARROW = (*_SHORT, "int16", "uint16")
+SHORT = {"uint8": "u8", "int8": "s8"}
+_NARROW = (*SHORT, "int16", "uint16")
 
 
 def quantise(build: Builder, node: Node) -> None:
@@ -104,18 +103,18 @@ def linear_conv(build: Builder, node: Node) -> None:
     call = _layer(build, node, w, x_zero, w_zero, "u8:s8:u8")
     parameters = (x_scale, w_scale, y_scale, y_zero)
     fixed = not node.input(8) or build.constant_value(node.input(8)) is not None
-    if call and fixed and (scales := _scales(build, parameters)):
-        problem = call.problem.with_(dtype=f"{_SHORT[build.dtype(x)]}:s8:{_SHORT[build.dtype(y)]}")
+    if call and fixed and (scales := layer_scales(build, parameters)):
+        problem = call.problem.with_(dtype=f"{SHORT[build.dtype(x)]}:s8:{SHORT[build.dtype(y)]}")
         build.stages.append(replace(call, problem=problem, scales=scales, bias=node.input(8)))
         return
     total = _sum_products(build, node, x, w, x_zero, w_zero, "exact")
     bias = build.along(node.input(8), 1) if node.input(8) else None
     terms = {"x": x_scale, "y": y_scale, "zero": y_zero}
     numbers = {term: _number(build, name) for term, name in terms.items()}
-    _define_rounded(build, node, total, bias, w=_channel(build, w_scale), **numbers)
+    define_rounded(build, node, total, bias, w=_channel(build, w_scale), **numbers)
 
 
-def _define_rounded(
+def define_rounded(
     build: Builder, node: Node, total: Expr, bias: Expr | None, **terms: Expr
 ) -> None:
     """Define y by sums of whole numbers in double, scales of x, w and y, and the zero of y."""
@@ -126,12 +125,25 @@ def _define_rounded(
     build.define(node, saturate(value, build.dtype(node.outputs[0])))
 
 
+def layer_scales(build: Builder, names: tuple[str, ...]) -> Scales | None:
+    """Return the scales of a layer, where they are known and one for all rows."""
+    known = [build.constant_value(name) for name in names]
+    a, b, y, zero = known
+    if a is None or b is None or y is None or zero is None or {a.size, y.size, zero.size} != {1}:
+        return None
+    factor = (a.reshape(-1).astype(np.float64) * b.reshape(-1) / y.reshape(-1)).reshape(-1)
+    try:
+        return Scales(factor if factor.size > 1 else float(factor[0]), int(zero.reshape(-1)[0]))
+    except (ValueError, SpecError) as error:
+        build.refuse(str(error))
+
+
 def integer_conv(build: Builder, node: Node) -> None:
     """ConvInteger: sums of whole numbers."""
     x, w = node.inputs[:2]
     x_zero, w_zero = node.input(2), node.input(3)
     check_channels(build, node)
-    call = _layer(build, node, w, x_zero, w_zero, f"{_SHORT[build.dtype(x)]}:s8:s32")
+    call = _layer(build, node, w, x_zero, w_zero, f"{SHORT[build.dtype(x)]}:s8:s32")
     if call:
         build.stages.append(call)
         return
@@ -147,7 +159,7 @@ def _layer(
     of_w = build.constant_value(w_zero) if w_zero else np.zeros(1, np.int64)
     windows = spans(node, build.shape(x), build.shape(w)[2:], build.shape(node.outputs[0]))
     usable = value is not None and zero is not None and of_w is not None and zero.size == 1
-    if not usable or len(windows) > 2 or build.dtype(x) not in _SHORT:
+    if not usable or len(windows) > 2 or build.dtype(x) not in SHORT:
         return None
     assert value is not None and of_w is not None and zero is not None
     if not value.size:
@@ -193,103 +205,6 @@ def _first(build: Builder, name: str) -> Expr:
 def _channel(build: Builder, name: str) -> Expr:
     """One number, or one an output channel."""
     return _number(build, name) if build.shape(name) in ((), (1,)) else build.along(name, 1)
-
-
-def integer_matmul(build: Builder, node: Node) -> None:
-    """MatMulInteger: sums of whole numbers."""
-    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    _check_matrices(build, a, b)
-    if not _matrix_layer(build, node, (a, node.input(2)), (b, node.input(3)), None, y):
-        total = _sums(build, node, (a, node.input(2)), (b, node.input(3)))
-        build.define(node, total)
-
-
-def linear_matmul(build: Builder, node: Node) -> None:
-    """QLinearMatMul: the same, scaled and rounded to 8 bits; a ninth input is a bias."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
-    y = node.outputs[0]
-    _check_matrices(build, a, b, y)
-    scales = _scales(build, (a_scale, b_scale, y_scale, y_zero))
-    if scales and _matrix_layer(build, node, (a, a_zero), (b, b_zero), scales, y):
-        return
-    for name in (y_scale, y_zero):
-        if build.values[name].size != 1:
-            build.refuse(f"{name!r:.200} has {build.values[name].size} elements, expected one")
-    total = apply("exact", _sums(build, node, (a, a_zero), (b, b_zero)))
-    bias = build.load(node.input(8), y) if node.input(8) else None
-    _define_rounded(
-        build, node, total, bias, x=_matrix_parameter(build, node, a_scale, row=True),
-        w=_matrix_parameter(build, node, b_scale), y=build.load(y_scale, y),
-        zero=build.load(y_zero, y),
-    )  # fmt: skip
-
-
-def _check_matrices(build: Builder, *names: str) -> None:
-    for name in names:
-        if build.dtype(name) not in _SHORT:
-            build.refuse(f"elements of {build.dtype(name)}")
-        if len(build.shape(name)) < 2:
-            build.refuse(f"{list(build.shape(name))} is no matrix")
-
-
-def _scales(build: Builder, names: tuple[str, ...]) -> Scales | None:
-    """Return the scales of a layer, where they are known and one for all rows."""
-    known = [build.constant_value(name) for name in names]
-    a, b, y, zero = known
-    if a is None or b is None or y is None or zero is None or {a.size, y.size, zero.size} != {1}:
-        return None
-    factor = (a.reshape(-1).astype(np.float64) * b.reshape(-1) / y.reshape(-1)).reshape(-1)
-    try:
-        return Scales(factor if factor.size > 1 else float(factor[0]), int(zero.reshape(-1)[0]))
-    except (ValueError, SpecError) as error:
-        build.refuse(str(error))
-
-
-def _matrix_layer(
-    build: Builder, node: Node, a: tuple[str, str], b: tuple[str, str], scales: Scales | None,
-    y: str,
-) -> bool:  # fmt: skip
-    """Add a layer, where B is known, one matrix, and 8 bits hold it less its zero points."""
-    value = build.constant_value(b[0])
-    of_a = build.constant_value(a[1]) if a[1] else np.zeros(1, np.int64)
-    of_b = build.constant_value(b[1]) if b[1] else np.zeros(1, np.int64)
-    rank = len(build.shape(a[0]))
-    if value is None or of_a is None or of_b is None or value.ndim != 2 or rank < 2:
-        return False
-    moved: Array = value.astype(np.int64) - of_b.astype(np.int64).reshape(-1)
-    fits = moved.size and moved.min() >= -128 and moved.max() <= 127
-    if not fits or of_a.size != 1 or not build.values[a[0]].size:
-        return False
-    name = build.number(f"{b[0]}.s8", np.ascontiguousarray(moved.T.astype(np.int8)))
-    left, right = (
-        Matrix(tensor, rows=tuple(range(rank - 1)), columns=rank - 1) for tensor in (a[0], y)
-    )
-    kind = _SHORT[build.dtype(y)] if scales else "s32"
-    matrix_product(
-        build, node, left, right, name, dtype=f"{_SHORT[build.dtype(a[0])]}:s8:{kind}",
-        x_zero=int(of_a.reshape(-1)[0]), scales=scales, bias=node.input(8),
-    )  # fmt: skip
-    return True
-
-
-def _sums(build: Builder, node: Node, a: tuple[str, str], b: tuple[str, str]) -> Expr:
-    """The sums as they are written, for an element of the output."""
-    left, right = factors(build, a[0], b[0], node.outputs[0])
-    less = [
-        apply("sub", part, _matrix_parameter(build, node, zero, row=row)) if zero else part
-        for part, zero, row in ((left, a[1], True), (right, b[1], False))
-    ]
-    k = build.shape(a[0])[-1]
-    return Reduce("add", (("k", k),), apply("mul", *less))
-
-
-def _matrix_parameter(build: Builder, node: Node, name: str, *, row: bool = False) -> Expr:
-    """A scale or zero point: of the tensor, one a row of A or a column of B, or of a stack too."""
-    y, shape = node.outputs[0], build.shape(name)
-    rank = len(build.shape(y))
-    if build.values[name].size == 1 or not row or len(shape) != 1:
-        return build.load(name, y)
-    return Load(name, (axis(rank - 2) if shape[0] > 1 else constant(0),))
 
 
 STEPS = 255  # between the least and the largest number that 8 bits stand for
@@ -412,7 +327,5 @@ ROWS = (
     Operator("dequantize", "DequantizeLinear", dequantise, dims="alike"),
     Operator("quantized_conv", "QLinearConv", linear_conv),
     Operator("integer_conv", "ConvInteger", integer_conv),
-    Operator("integer_matmul", "MatMulInteger", integer_matmul),
-    Operator("quantized_matmul", "QLinearMatMul", linear_matmul),
     Operator(QUANTISED_LSTM, "", quantised_lstm, reference=recurrent_reference, stepwise=True),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from polysci.graph.graph import Graph
 from polysci.graph.passes.affine import make_affine
 from polysci.graph.passes.affine_pairs import merge_affine_pairs
+from polysci.graph.passes.byte_tables import make_byte_tables
 from polysci.graph.passes.copies import without_copies
 from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
@@ -25,6 +26,8 @@ from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
     plain("idle quantisations", "numbers of 8 bits are moved as they are",
           remove_idle_quantisations),
+    plain("byte tables", "slow functions of one number of 8 bits become tables",
+          make_byte_tables),
     plain("integer products", "dequantised factors multiply as 8-bit numbers",
           make_integer_products),
     plain("narrow weights", "dequantised weights stay narrow where they multiply f32",

@@ -104,6 +104,34 @@ def test_known_weights_make_a_layer() -> None:
     assert isinstance(prepare(simplify(graph)).program.stages[-1], LayerStage)
 
 
+def test_activations_make_a_layer() -> None:
+    """Zeros of B, and those of A that are computed, are corrected outside the layer."""
+    a, b = whole((2, 3, 9), "uint8"), whole((2, 9, 5), "uint8", 1)
+    zeros = np.array(3, "uint8"), np.array(200, "uint8")
+    cases = [Case("MatMulInteger", (a, b, *zeros), {}, fixed,
+                  sums(a, b, *zeros).astype(np.int32)) for fixed in ((2, 3), ())]  # fmt: skip
+    graph = read(model_of(cases, 10))
+    layers = [it for it in prepare(simplify(graph)).program.stages if isinstance(it, LayerStage)]
+    assert [layer.x_zero for layer in layers] == [3, 0]
+    assert not faults(cases, 10)
+
+
+def test_scaled_activations_round_as_layers_do() -> None:
+    a, b = whole((3, 9), "uint8"), whole((9, 5), "int8", 1)
+    zero, y_zero = np.array(3, "uint8"), np.array(7, "uint8")
+    scale, y_scale = np.array(0.25, np.float32), np.array(8, np.float32)
+    cases = []
+    for b_zero in (np.array(0, "int8"), np.array(5, "int8")):
+        total = np.rint(sums(a, b, zero, b_zero) * 0.25 * 0.25 / 8) + 7
+        exact = np.clip(total, 0, 255).astype(np.uint8)
+        inputs = (a, scale, zero, b, scale, b_zero, y_scale, y_zero)
+        cases.append(Case("QLinearMatMul", inputs, {}, (1, 2, 4, 5, 6, 7), exact))
+    graph = read(model_of(cases, 10))
+    layers = [it for it in prepare(simplify(graph)).program.stages if isinstance(it, LayerStage)]
+    assert [str(layer.problem.dtype) for layer in layers] == ["u8:s8:u8", "u8:s8:s32"]
+    assert not faults(cases, 10)
+
+
 def test_scales_of_another_number_of_blocks_are_refused() -> None:
     case = Case("DequantizeLinear", (whole((4, 6), "int8"), scales((4, 4))),
                 {"axis": 1, "block_size": 2})  # fmt: skip
