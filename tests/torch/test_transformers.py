@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 from polysci.torch import optimize  # noqa: E402
-from tests.support.torch_results import compare  # noqa: E402
+from tests.support.torch_results import compare, leaves  # noqa: E402
 from tests.support.transformers_models import CASES  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
@@ -17,15 +17,23 @@ REFUSED = {
     "MixtralForCausalLM": "data-dependent", "Qwen2MoeForCausalLM": "data-dependent",
     "Mamba2ForCausalLM": "data-dependent",
 }  # fmt: skip
+PARTS = ("FNetModel",)  # PyTorch computes its Fourier transforms
 
 
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in REFUSED])
-def test_models_are_one_part_that_computes_what_eager_does(name: str) -> None:
+def test_models_compute_what_eager_does(name: str) -> None:
     module, inputs = CASES[name].module(), CASES[name].example()
     optimized = optimize(module, (), "estimate", example_words=inputs, threads=1)
-    assert len(optimized.report.parts) == 1, optimized.report
-    compare(module, optimized, **inputs)
+    assert not optimized.report.refused or name in PARTS, optimized.report
+    assert bool(optimized.report.parts), optimized.report
+    if CASES[name].runs_in_f64:
+        compare(module, optimized, **inputs)
+    else:
+        with torch.no_grad():
+            pairs = zip(leaves(optimized(**inputs)), leaves(module(**inputs)), strict=True)
+            for own, eager in pairs:
+                torch.testing.assert_close(own, eager)
 
 
 @pytest.mark.exhaustive
