@@ -57,7 +57,7 @@ class LayerCall:
     @property
     def packs(self) -> bool:
         """Return whether weights are packed on every run, before calls; other calls read them."""
-        return self.packed_at is None and self.layer.problem.w_kind == "constant"
+        return self.packed_at is None and not model_of(self.layer.problem)[1].packs_b
 
     def invoke(self, role: Role, operands: Mapping[str, Value]) -> Invoke:
         """Return the call of a function of the layer's code; operands by parameter."""
