@@ -11,7 +11,10 @@ PS_INLINE ps_int ps_int_load(const int32_t *p, int lanes)
 }
 PS_INLINE void ps_int_store(int32_t *p, ps_int x, int lanes)
 {
-    _mm256_maskstore_epi32(p, ps_first(lanes), x);
+    if (lanes == PS_LANES)
+        _mm256_storeu_si256((__m256i *)p, x);
+    else
+        ps_store_first((float *)p, _mm256_castsi256_ps(x), lanes);
 }
 PS_INLINE ps_int ps_int_add(ps_int x, ps_int y) { return _mm256_add_epi32(x, y); }
 PS_INLINE ps_int ps_int_xor(ps_int x, ps_int y) { return _mm256_xor_si256(x, y); }
@@ -95,7 +98,9 @@ PS_INLINE void ps_store_s8(int8_t *p, ps_int x, int lanes) /* saturated */
 /* Lanes of 16-bit pairs: the sum of both products, added to z. */
 PS_INLINE ps_int ps_pairs(ps_int x, ps_int y, ps_int z)
 {
-    return _mm256_add_epi32(z, _mm256_madd_epi16(x, y));
+    ps_int sum = _mm256_add_epi32(z, _mm256_madd_epi16(x, y));
+    __asm__("" : "+x"(sum)); /* else gcc 12 holds a sum in two registers, and others in memory */
+    return sum;
 }
 /* Two vectors of bf16 that lie side by side, as their even and their odd elements: one instruction
  * each, where keeping them in order takes two. */
