@@ -23,6 +23,7 @@ from polysci.cli import (
     learn,
     machine,
     optimize,
+    quantize,
     rank,
     report,
     wisdom,
@@ -92,7 +93,7 @@ class PrintCompletion(argparse.Action):
 
 
 COMMANDS = (
-    *(optimize, compile, bench, rank, explain, report, check, export, digest),
+    *(optimize, compile, quantize, bench, rank, explain, report, check, export, digest),
     *(wisdom, learn, machine, farm, conformance, doctor),
 )
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -124,6 +125,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "polysci compile model.onnx",
             "polysci compile model.onnx -o model --dim batch=1 --value rate=16000",
             "polysci compile model.onnx --compare onnxruntime,openvino",
+        ),
+        "quantize": (
+            "polysci quantize model.onnx --data samples.npz -o int8.onnx",
+            "polysci quantize model.onnx --data samples.npz -o mixed.onnx --dtype auto "
+            "--max-loss 0.01",
         ),
         "bench": (
             "polysci bench mb1ic64ih56oc64kh3ph1 --against torch",

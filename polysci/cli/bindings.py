@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def binding_options(command: argparse.ArgumentParser) -> None:
     """Add ``--dim`` and ``--value``."""
     command.add_argument(
-        "--dim", type=_dim, action="append", default=[], metavar="NAME=N,N",
+        "--dim", type=dim, action="append", default=[], metavar="NAME=N,N",
         help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated. With several "
         "sizes -o writes one C library that has an entry for each",
     )  # fmt: skip
@@ -86,7 +86,7 @@ def several_sizes(arguments: argparse.Namespace) -> list[dict[str, int]]:
     return [dict(zip(lists, sizes, strict=True)) for sizes in product(*lists.values()) if lists]
 
 
-def _dim(text: str) -> tuple[str, tuple[int, ...]]:
+def dim(text: str) -> tuple[str, tuple[int, ...]]:
     """``NAME=N`` or ``NAME=N,N``; argparse prints the error."""
     name, equals, sizes = text.rpartition("=")
     if not name or not equals:
