@@ -145,6 +145,11 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--dtype", type=targets.named_dtype, choices=targets.DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
+    command.add_argument(
+        "--weights", default="f32", metavar="TYPE",
+        help="store constant weights of products of matrices so, and multiply f32: bf16, int8, "
+        "int4, or blocks of 16 to 256 with a scale (s4x32, s8x64), and a zero point (u4x32) (f32)",
+    )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
     shared.verify_option(command)
@@ -247,7 +252,23 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     from polysci.network.prepare import graph_of
 
     values, external = dict(arguments.value), arguments.external_data
-    return graph_of(arguments.model, dims, values, external=external)
+    graph = graph_of(arguments.model, dims, values, external=external)
+    return _round_weights(graph, getattr(arguments, "weights", "f32"))
+
+
+def _round_weights(graph: Graph, weights: str) -> Graph:
+    """Return the graph with weights in a type, and say what that loses."""
+    from polysci.graph.passes.rounded_weights import round_weights
+
+    graph, rows = round_weights(graph, weights)
+    if weights == "f32":
+        return graph
+    losses = {row.node: row.loss for row in rows if row.loss is not None}
+    shared.say(f"weights in {weights}: {len(losses)} of {len(rows)} products")
+    if losses:
+        worst = max(losses, key=lambda node: losses[node])
+        shared.say(f"they are off by up to {losses[worst]:.2e} of their size, in {worst}")
+    return graph
 
 
 def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any) -> Network:
@@ -282,6 +303,8 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
                 best = step.best
                 display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
 
+        if getattr(arguments, "weights", "f32") != "f32" and model is arguments.model:
+            model = _graph(arguments, changes.pop("dims", None) or {})
         options = targets.compile_options(arguments, watch=watch, progress=show, **changes)
         return compile_network(model, options)
 

@@ -366,7 +366,8 @@ def compile_network(
     model = check_path("model", model) if isinstance(model, PathLike) else model
     graph = (
         model if isinstance(model, Graph)
-        else graph_of(model, options.dims, options.values, external=options.external)
+        else graph_of(model, options.dims, options.values, external=options.external,
+                      weights=options.weights)
     )  # fmt: skip
     plan, name = options.plan(), options.name
     title = title_of(model) if name is None else names.project(name)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from polysci.border.arguments import check_callable, check_texts, check_type
 from polysci.errors import SpecError
+from polysci.graph.passes.rounded_weights import check_weights
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO
 from polysci.runtime.backends import device_named
@@ -28,6 +29,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "dtype": (str,),
         "optimize": (str,),
         "update": (str,),
+        "weights": (str,),
         "dims": (Mapping, _NOTHING),
         "values": (Mapping, _NOTHING),
         "name": (str, _NOTHING),
@@ -90,8 +92,10 @@ class CompileOptions:
     hears of each layer's search, ``progress`` of how many there are, and of the tuner's. Networks
     for a ``machine``, which need not be this one, are planned and do not run. ``device``: the name
     of the one that runs it, as ``opencl:0``, whose compute units share all work; an architecture,
-    as ``cuda:sm_80``, has its code compiled, and calls are refused. Raises TypeError or SpecError
-    for an option that is none.
+    as ``cuda:sm_80``, has its code compiled, and calls are refused. ``weights``: the type in which
+    constant weights of products of matrices are stored, ``bf16``, ``int8``, ``int4`` or one of
+    blocks, as ``u4x32``; kernels multiply f32. Raises TypeError or SpecError for an option that is
+    none.
     """
 
     level: str = "measure"
@@ -119,6 +123,7 @@ class CompileOptions:
     machine: Machine | None = None
     progress: Callable[[Progress], None] | None = None
     device: str | None = None
+    weights: str = "f32"
 
     def __post_init__(self) -> None:
         for option, kinds in _TYPES.items():
@@ -127,6 +132,7 @@ class CompileOptions:
             if isinstance(size, Sequence):
                 raise SpecError(f"dims: {name!r:.100}: one size, got {size!r:.100}; compile_sizes "
                                 "takes several")  # fmt: skip
+        check_weights(self.weights)
         check_texts("flags", self.flags)
         check_callable("watch", self.watch)
         check_callable("progress", self.progress)

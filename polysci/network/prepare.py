@@ -18,6 +18,7 @@ from polysci.frontends.onnx.model_file import ModelSource
 from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
+from polysci.graph.passes.rounded_weights import round_weights
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.lower.choice import candidates, has_groups, reproducible_schedule
 from polysci.lower.layer_calls import (
@@ -102,9 +103,13 @@ def graph_of(
     values: Mapping[str, Any] | None = None,
     *,
     external: bool = False,
+    weights: str = "f32",
 ) -> Graph:
-    """Return the simplified graph of a model, as ``read_graph`` takes it."""
-    return simplify(read_graph(model, dims, values, external=external))
+    """Return the simplified graph of a model, as ``read_graph`` takes it.
+
+    Constant weights of products are stored in the type ``weights``, as ``round_weights`` has it.
+    """
+    return round_weights(simplify(read_graph(model, dims, values, external=external)), weights)[0]
 
 
 def read_graph(

@@ -205,7 +205,9 @@ def _plan(
     model: Model, bound: dict[str, int], options: CompileOptions, title: str
 ) -> PlannedNetwork:
     """Return the network for one choice of sizes."""
-    graph = graph_of(model, bound, options.values, external=options.external)
+    graph = graph_of(
+        model, bound, options.values, external=options.external, weights=options.weights
+    )
     return plan_network(
         prepare_with(graph, options), options.plan(), title, wisdom=options.wisdom,
         time_limit=options.time_limit, watch=options.watch, tuner=options_of(options.tuner),

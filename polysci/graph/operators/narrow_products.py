@@ -1,4 +1,4 @@
-"""Products of f32 rows by constant weights of 4 and 8 bits, in blocks with a scale each."""
+"""Products of f32 rows by constant weights: of bf16, or of 4 and 8 bits in blocks with a scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polysci.graph.operators.convolution import Matrix
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.numerics.arrays import Array
 from polysci.numerics.blocks import decode_blocks
-from polysci.numerics.dtypes import BLOCK_TYPES
+from polysci.numerics.dtypes import BLOCK_TYPES, from_bf16
 from polysci.ops.matmul import Matmul
 from polysci.program.stages import LayerStage
 
@@ -20,7 +20,8 @@ from polysci.program.stages import LayerStage
 def narrow_matmul(build: Builder, node: Node) -> None:
     """``x @ weights' + bias``.
 
-    The second input holds the bytes of the blocks of each column of y; ``weights`` is their type.
+    The second input holds the bytes of the blocks of each column of y, or the bits of bf16;
+    ``weights`` is their type.
     """
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     weights = str(node.attributes["weights"])
@@ -35,8 +36,12 @@ def narrow_matmul(build: Builder, node: Node) -> None:
 
 def _reference(of: Evaluation) -> list[Array]:
     x, w, *bias = of.inputs
-    dtype = BLOCK_TYPES[str(of.node.attributes["weights"])].numpy
-    y = x @ decode_blocks(np.ascontiguousarray(w).view(dtype)).T.astype(x.dtype)
+    weights = str(of.node.attributes["weights"])
+    if weights == "bf16":
+        values = from_bf16(w.astype(np.uint16))
+    else:
+        values = decode_blocks(np.ascontiguousarray(w).view(BLOCK_TYPES[weights].numpy))
+    y = x @ values.T.astype(x.dtype)
     return [y + bias[0] if bias else y]
 
 

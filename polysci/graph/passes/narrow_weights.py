@@ -31,22 +31,31 @@ def keep_narrow_weights(graph: Graph) -> Graph:
 
 def _narrow_product(makers: Mapping[str, Node], graph: GraphBuilder, node: Node) -> str:
     """Return the product that takes the place of a MatMul or Gemm; empty where the node stays."""
-    defaults = {"alpha": 1.0, "beta": 1.0, "transpose_a": 0}
-    plain = all(node.attributes.get(word, usual) == usual for word, usual in defaults.items())
-    if node.op not in ("matmul", "gemm") or not plain or graph.dtype(node.inputs[0]) != "float32":
-        return ""
-    x, y = node.inputs[0], node.outputs[0]
-    constant = _constant_of(makers, graph, node.inputs[1])
-    if constant is None or not all(graph.shape(x)) or len(graph.shape(x)) < 2:
+    operands = operands_of(graph, node)
+    constant = _constant_of(makers, graph, node.inputs[1]) if operands else None
+    if operands is None or constant is None:
         return ""
     turned = bool(node.attributes.get("transpose_b"))
     blocks = blocks_of(constant if turned else constant.transposed)
-    bias = node.input(2)
-    if blocks is None or (bias and graph.shape(bias) != graph.shape(y)[-1:]):
+    if blocks is None:
         return ""
-    weights, array = blocks
+    (x, bias), (weights, array) = operands, blocks
     names = (x, graph.constant(array), *[bias] * bool(bias))
-    return graph.add(NARROW_MATMUL, names, graph.shape(y), weights=weights)
+    return graph.add(NARROW_MATMUL, names, graph.shape(node.outputs[0]), weights=weights)
+
+
+def operands_of(graph: GraphBuilder, node: Node) -> tuple[str, str] | None:
+    """Return x and the bias, if any, of a product whose weights can be narrow."""
+    defaults = {"alpha": 1.0, "beta": 1.0, "transpose_a": 0}
+    plain = all(node.attributes.get(word, usual) == usual for word, usual in defaults.items())
+    if node.op not in ("matmul", "gemm") or not plain or graph.dtype(node.inputs[0]) != "float32":
+        return None
+    x, bias = node.inputs[0], node.input(2)
+    if not all(graph.shape(x)) or len(graph.shape(x)) < 2:
+        return None
+    if bias and graph.shape(bias) != graph.shape(node.outputs[0])[-1:]:
+        return None
+    return x, bias
 
 
 def _constant_of(
