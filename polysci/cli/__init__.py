@@ -128,8 +128,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "quantize": (
             "polysci quantize model.onnx --data samples.npz -o int8.onnx",
-            "polysci quantize model.onnx --data samples.npz -o mixed.onnx --dtype auto "
-            "--max-loss 0.01",
+            "polysci quantize a.onnx --data x.npz -o b.onnx --dtype auto --max-loss 0.01",
         ),
         "bench": (
             "polysci bench mb1ic64ih56oc64kh3ph1 --against torch",
