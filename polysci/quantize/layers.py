@@ -23,7 +23,7 @@ OPERATORS: Final = ("Conv", "MatMul", "Gemm")
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class WeightedLayer:
     """A node with constant weights: its place among the nodes, and the weights' channels."""
 
     at: int
@@ -72,7 +72,7 @@ def constants_of(model: onnx.ModelProto) -> dict[str, Any]:
     return {part.name: part for part in model.graph.initializer if part.name not in inputs}
 
 
-def layers_of(model: onnx.ModelProto) -> list[Layer]:
+def layers_of(model: onnx.ModelProto) -> list[WeightedLayer]:
     """Return the layers, in order: Conv, MatMul and Gemm by constant weights of f32."""
     constants, real = constants_of(model), onnx_module().TensorProto.FLOAT
     layers = []
@@ -94,7 +94,7 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
         bias = node.input[2] if len(node.input) > 2 else ""
         title = node.name or node.output[0]
         layers.append(
-            Layer(at, title, node.op_type, x, name, node.output[0], bias, 0 if first else 1)
+            WeightedLayer(at, title, node.op_type, x, name, node.output[0], bias, 0 if first else 1)
         )
     return layers
 
@@ -156,7 +156,7 @@ class Rewriter:
             self.made[x] = self.add("DequantizeLinear", real, f"{x}_dequantized")
         return self.made[x]
 
-    def round_weights(self, layer: Layer) -> tuple[str, Array]:
+    def round_weights(self, layer: WeightedLayer) -> tuple[str, Array]:
         """Return weights rounded to 8 bits and back, and their scales."""
         key = f"{layer.weights} {layer.axis}"
         numbers, scales = narrow_weights(self.array(layer.weights), layer.axis)
@@ -169,7 +169,7 @@ class Rewriter:
                                       axis=layer.axis)  # fmt: skip
         return self.made[key], scales
 
-    def round_bias(self, layer: Layer, scales: Array) -> str:
+    def round_bias(self, layer: WeightedLayer, scales: Array) -> str:
         """Return a bias in whole steps of the sums and back; as it is where 32 bits lack it."""
         value = self.array(layer.bias) if layer.bias in constants_of(self.model) else None
         if value is None or value.shape != scales.shape:
@@ -182,7 +182,7 @@ class Rewriter:
         names = [self.constant(f"{layer.name}_bias_{word}", part) for word, part in parts.items()]
         return self.add("DequantizeLinear", names, f"{layer.name}_bias_dequantized", axis=0)
 
-    def inputs(self, layer: Layer, dtype: str) -> list[str]:
+    def inputs(self, layer: WeightedLayer, dtype: str) -> list[str]:
         """Return the inputs of a layer in ``int8`` or ``bf16``."""
         others = [layer.bias] if layer.bias else []
         if dtype == "bf16":

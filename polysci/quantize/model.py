@@ -16,7 +16,7 @@ from polysci.frontends.onnx.model_file import IN_MEMORY, ModelSource, read
 from polysci.network.compiled import Network, compile_network
 from polysci.numerics.arrays import Array
 from polysci.quantize.layers import (
-    Layer,
+    WeightedLayer,
     layers_of,
     quantized,
     with_losses,
@@ -48,7 +48,7 @@ class LayerLoss:
 
     @property
     def loss(self) -> float:
-        """What it loses in its own type."""
+        """The loss in its own type."""
         return self.losses.get(self.dtype, 0.0)
 
 
@@ -198,7 +198,7 @@ def _losses(
 
 
 def _choose(
-    calibration: _Calibration, layers: Sequence[Layer], ranges: Mapping[str, LinearRange],
+    calibration: _Calibration, layers: Sequence[WeightedLayer], ranges: Mapping[str, LinearRange],
     losses: Mapping[tuple[str, str], float], budget: float, say: Say,
 ) -> dict[str, str]:  # fmt: skip
     """Return the types of layers: those that lose least first, as many as the budget permits."""

@@ -37,7 +37,7 @@ class LinearRange:
 
 @dataclass(slots=True)
 class Observer:
-    """What a tensor held: its ends, and then how often it held what between them."""
+    """The ends of what a tensor held, and then how often it held what between them."""
 
     name: str
     low: float = 0.0
@@ -48,7 +48,9 @@ class Observer:
         """Raise SpecError for numbers that are not finite."""
         low, high = float(values.min(initial=0)), float(values.max(initial=0))
         if not (np.isfinite(low) and np.isfinite(high)):
-            raise SpecError(f"tensor {self.name!r:.200}: the data makes numbers that are no finite")
+            raise SpecError(
+                f"tensor {self.name!r:.200}: the data makes numbers that are not finite"
+            )
         self.low, self.high = min(self.low, low), max(self.high, high)
 
     def count(self, values: Array) -> None:

@@ -55,7 +55,7 @@ def test_a_tensor_of_zeros_has_a_range(method: str) -> None:
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(SpecError, match="tensor 't': the data makes numbers that are no finite"):
+    with pytest.raises(SpecError, match="tensor 't': the data makes numbers that are not finite"):
         Observer("t").see_ends(np.array([1.0, np.inf]))
 
 
