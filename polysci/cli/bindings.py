@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from itertools import product
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def binding_options(command: argparse.ArgumentParser) -> None:
     """Add ``--dim`` and ``--value``."""
     command.add_argument(
-        "--dim", type=dim, action="append", default=[], metavar="NAME=N,N",
+        "--dim", type=dim, action="append", default=[], metavar="NAME=N,N|N..N",
         help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated. With several "
-        "sizes -o writes one C library that has an entry for each",
+        "sizes -o writes one C library that has an entry for each, with N..N one whose runs take "
+        "all sizes from the first to the last",
     )  # fmt: skip
     command.add_argument(
         "--value", type=_value, action="append", default=[], metavar="NAME=V",
@@ -74,23 +75,30 @@ def dims_of(arguments: argparse.Namespace) -> dict[str, int]:
     for name, sizes in arguments.dim:
         if len(sizes) > 1:
             listed = ",".join(map(str, sizes))
+            if isinstance(sizes, range):
+                listed = f"{sizes[0]}..{sizes[-1]}"
             raise SpecError(
                 f"--dim {name}={listed}: several sizes are for a library; it needs -o DIR"
             )
     return {name: sizes[0] for name, sizes in arguments.dim}
 
 
-def several_sizes(arguments: argparse.Namespace) -> list[dict[str, int]]:
-    """Every choice of the sizes that ``--dim`` has several of; none where it has one each."""
-    lists = {name: sizes for name, sizes in arguments.dim if len(sizes) > 1}
-    return [dict(zip(lists, sizes, strict=True)) for sizes in product(*lists.values()) if lists]
+def several_sizes(arguments: argparse.Namespace) -> bool:
+    """Return whether ``--dim`` has several sizes of a dimension."""
+    return any(len(sizes) > 1 for _, sizes in arguments.dim)
 
 
-def dim(text: str) -> tuple[str, tuple[int, ...]]:
-    """``NAME=N`` or ``NAME=N,N``; argparse prints the error."""
+def dim(text: str) -> tuple[str, Sequence[int]]:
+    """``NAME=N``, ``NAME=N,N`` or ``NAME=N..N``; argparse prints the error."""
     name, equals, sizes = text.rpartition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=N, as in batch=1, got {text!r}")
+    first, dots, last = sizes.partition("..")
+    if dots:
+        ends = shared.positive(first), shared.positive(last)
+        if ends[0] >= ends[1]:
+            raise argparse.ArgumentTypeError(f"expected NAME=N..M with N below M, got {text!r}")
+        return name, range(ends[0], ends[1] + 1)
     return name, tuple(dict.fromkeys(shared.positive(size) for size in sizes.split(",")))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polysci.cli import bindings
 from polysci.cli import compile_output as output
@@ -20,12 +21,14 @@ from polysci.errors import SpecError, UnsupportedError
 if TYPE_CHECKING:
     from polysci.graph.graph import Graph
     from polysci.network.compiled import Network, PlannedNetwork
-    from polysci.network.prepare import Model
+    from polysci.network.options import CompileOptions
+    from polysci.network.prepare import Model, Sizes
     from polysci.ops.problem import Problem
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
 
 
+T = TypeVar("T")
 KINDS = ("openmp", "pthread", "callback")
 NONE = "none"
 
@@ -206,7 +209,10 @@ def run(arguments: argparse.Namespace) -> int:
     tuner_of(arguments)
     peers = _peers(arguments)
     if bindings.several_sizes(arguments):
-        return output.write_sizes(arguments, lambda dims: _compile_size(arguments, dims))
+        return output.write_sizes(
+            arguments, lambda dims: _graph(arguments, dims),
+            lambda graph, sizes: _plan_size(arguments, graph, sizes),
+        )  # fmt: skip
     if arguments.show is not None and arguments.show not in shared.FORMS:
         return _show_passes(arguments)
     graph = _graph(arguments, bindings.dims_of(arguments))
@@ -239,12 +245,16 @@ def network_of(arguments: argparse.Namespace) -> Network:
     return _compile(arguments, _graph(arguments, bindings.dims_of(arguments)))
 
 
-def _compile_size(arguments: argparse.Namespace, dims: Mapping[str, int]) -> PlannedNetwork:
-    """Return a network for one choice of sizes: planned alone for a device that is not here."""
-    graph = _graph(arguments, dims)
+def _plan_size(arguments: argparse.Namespace, graph: Graph, sizes: Sizes) -> PlannedNetwork:
+    """Return a network for one choice of sizes, which nothing has run yet."""
     if shared.device_of(arguments) and (chosen := targets.targets_of(arguments)):
         return targets.plan_for(chosen[0], arguments, graph)
-    return _compile(arguments, graph)
+    if not sizes.spans:
+        return _compile(arguments, graph)
+    from polysci.network.sizes import plan_sizes
+
+    title = targets.title_of(arguments)
+    return _with_display(arguments, lambda options: plan_sizes(graph, sizes, options, title))
 
 
 def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
@@ -273,8 +283,16 @@ def _round_weights(graph: Graph, weights: str) -> Graph:
 
 def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any) -> Network:
     """Compile a model by the options of a command, with a line a layer; ``changes`` are others."""
-    from polysci.cli.display import Display
     from polysci.network.compiled import compile_network
+
+    return _with_display(arguments, partial(compile_network, model), **changes)
+
+
+def _with_display(
+    arguments: argparse.Namespace, compile_with: Callable[[CompileOptions], T], **changes: Any
+) -> T:
+    """Compile by the options of a command, with a line a layer; ``changes`` are others."""
+    from polysci.cli.display import Display
     from polysci.runtime.backends import backend_named
     from polysci.target.target import HOST
     from polysci.text.tables import time_text
@@ -306,7 +324,7 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
         if getattr(arguments, "weights", "f32") != "f32" and model is arguments.model:
             model = _graph(arguments, changes.pop("dims", None) or {})
         options = targets.compile_options(arguments, watch=watch, progress=show, **changes)
-        return compile_network(model, options)
+        return compile_with(options)
 
 
 def _check(arguments: argparse.Namespace) -> None:

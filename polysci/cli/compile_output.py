@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli.bindings import dims_of, several_sizes
+from polysci.cli.bindings import dims_of
 from polysci.errors import SpecError
 from polysci.text.tables import bytes_text, fit, paragraph, shorten, time_text
 
 if TYPE_CHECKING:
-    from polysci.network.compiled import Network, PlannedNetwork
+    from polysci.network.compiled import Network
     from polysci.network.debug import CheckedTensor
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
+    from polysci.network.sizes import Plan, Read
     from polysci.peers.networks.compare import NetworkComparison
     from polysci.program.passes.row import Fusion, FusionGroup
 
@@ -87,12 +88,13 @@ def check_folder(arguments: argparse.Namespace, name: str) -> None:
     check(out, name, force=arguments.force)
 
 
-def write_sizes(
-    arguments: argparse.Namespace, compile_for: Callable[[Mapping[str, int]], PlannedNetwork]
-) -> int:
-    """Write one C library that has an entry for each choice of the sizes of ``--dim``."""
+def write_sizes(arguments: argparse.Namespace, read: Read, plan: Plan) -> int:
+    """Write one C library that has an entry for each choice of the sizes of ``--dim``.
+
+    Or for parts of a range.
+    """
     from polysci.export.network_project import write_project
-    from polysci.network.sizes import join_sizes
+    from polysci.network.sizes import join_sizes, plan_choices, size_choices
 
     if not arguments.out:
         dims_of(arguments)
@@ -101,8 +103,12 @@ def write_sizes(
         raise SpecError(f"--{wrong[0].replace('_', '-')}: of one size; --dim has several")
     if shared.machine_of(arguments):
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; --dim has several sizes")
-    fixed = {name: sizes[0] for name, sizes in arguments.dim}
-    networks = [(sizes, compile_for(fixed | sizes)) for sizes in several_sizes(arguments)]
+    if arguments.device and any(isinstance(sizes, range) for _, sizes in arguments.dim):
+        raise SpecError(f"--device {arguments.device}: its code is of one size; list sizes, N,N")
+    choices = size_choices({
+        name: sizes if len(sizes) > 1 else sizes[0] for name, sizes in arguments.dim
+    })  # fmt: skip
+    networks = plan_choices(choices, read, plan)
     whole = join_sizes(networks, networks[0][1].name, arguments.pool)
     for path in write_project(
         whole, Path(arguments.out), embed=arguments.embed, packed=arguments.packed_weights,

@@ -236,7 +236,7 @@ def program_values(whole: SizedNetworks) -> dict[str, str]:
     calls = [f"    if ({call})\n        puts({whole.name}_why());\n" if whole.on_device
              else f"    {call};\n"]  # fmt: skip
     if several:
-        sizes = [", ".join(map(str, program.sizes.values())) for program in whole.programs]
+        sizes = [", ".join(program.entry(whole.name).largest) for program in whole.programs]
         runs = [f"{whole.name}_run(context, {size}{called})" for size in sizes]
         calls = [f"    if (entry == {at} && {run})\n        puts({whole.name}_why());\n"
                  if whole.on_device else f"    if (entry == {at})\n        {run};\n"

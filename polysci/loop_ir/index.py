@@ -274,7 +274,7 @@ def iterator(dim: str) -> Variable:
     return Variable(f"{dim}0")
 
 
-def thread_share(count: int, threads: int) -> tuple[Index, Index]:
+def thread_share(count: IndexLike, threads: int) -> tuple[Index, Index]:
     """Return first and end of a thread's share of so many turns; one thread takes all of them."""
     if threads == 1:
         return ZERO, as_index(count)

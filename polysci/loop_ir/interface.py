@@ -85,12 +85,13 @@ def function_name(role: Role, symbol: str) -> str:
 
 @cache
 def functions(
-    precision: Precision, *, by_rows: bool = False, team: bool = False
+    precision: Precision, *, by_rows: bool = False, team: bool = False, ends: tuple[str, ...] = ()
 ) -> tuple[Function, ...]:
     """Return the four functions of a primitive of this precision.
 
     Packing integer weights takes what x holds for zero. ``by_rows``: ``run`` takes the first
     iteration of its outermost loop, and the end. ``team``: it takes the team whose threads call it.
+    ``ends`` are parameters that say where dimensions end.
     """
     x, w, y, sums = (t.stored for t in (precision.x, precision.w, precision.y, precision.sum))
     # Packed weights count in floats; of narrow types they are opaque.
@@ -107,6 +108,7 @@ def functions(
         *[Buffer("to", "polysci_scales", const=True)] * precision.scaled,
         Buffer("workspace", "opaque"),
         *(ScalarParameter(name) for name in ("first", "last") if by_rows),
+        *(ScalarParameter(name) for name in ends),
         *[Buffer("team", "polysci_team", const=True)] * team,
     ]
     return (

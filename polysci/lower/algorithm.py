@@ -50,7 +50,8 @@ class EmitOptions:
     """Options of code beside its schedule; ``lower_nest`` explains ``team`` and ``by_rows``.
 
     ``symbol`` is the primitive's name in C; ``strides`` are of arrays that are stored otherwise
-    than the problem says; ``adds``: the residual is y itself, to which sums are added. With
+    than the problem says; ``adds``: the residual is y itself, to which sums are added. ``ends`` are
+    dimensions that calls may end early, at a multiple of register tiles; code may ignore them. With
     ``caches``, a thread's bytes of L1, L2 and L3, a comment at each loop says what it works on and
     which cache holds that.
     """
@@ -61,6 +62,7 @@ class EmitOptions:
     by_rows: bool = False
     adds: bool = False
     caches: tuple[int, ...] = ()
+    ends: tuple[str, ...] = ()
 
 
 PLAIN: Final = EmitOptions()

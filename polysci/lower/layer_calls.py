@@ -29,6 +29,7 @@ from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import operands_of, row_dim, rows_of_part
 from polysci.program.passes.row_fusion import RowCode
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.program.passes.variation import Variation
 from polysci.program.passes.weights_ahead import keeps_weights
 from polysci.program.stages import LayerStage, Program, RowFusion, members_of
 from polysci.space.directives import Private, Stream
@@ -81,10 +82,13 @@ def calls_of(
     calls: dict[Spot, LayerCall] = {}
     layers = layers or SharedLayers()
     sources, constants = layers.sources, placed.program.constants
+    variation = Variation(placed)
     for spot, layer, height in _spots(placed.program):
         several = 1 if height or shares.one_thread(spot[0]) else threads
         schedule = schedules[layer.problem.key]
         code = LayerCode.of(layer, placed, schedule, height, alone=several < threads)
+        if ends := variation.layer(layer).ends:
+            code = replace(code, ends=tuple(ends))
         key = code.key
         if key not in sources:
             sources[key] = code.lower(f"{name}_l{len(sources)}", several, team)
@@ -102,7 +106,8 @@ class LayerCode:
     """All that the code of a layer depends on in its program; passes ask ``refuse_code`` first.
 
     ``fused``: it computes some rows at a time, in one thread. ``copies`` say where its parts lie,
-    as those of ``LayerStage`` do; there the images of a batch are parts, too.
+    as those of ``LayerStage`` do; there the images of a batch are parts, too. ``ends`` are
+    dimensions that end at a size that a run is told.
     """
 
     problem: Problem
@@ -111,6 +116,7 @@ class LayerCode:
     adds: bool
     fused: bool
     copies: tuple[tuple[int, int, int], ...] = ()
+    ends: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -144,13 +150,13 @@ class LayerCode:
     @property
     def key(self) -> tuple[str, ...]:
         """Layers of the same key share code."""
-        texts = f"{self.fused} {self.adds}", repr(sorted(self.strides.items()))
+        texts = f"{self.fused} {self.adds} {self.ends}", repr(sorted(self.strides.items()))
         return (self.problem.key, str(self.schedule), *texts)
 
     def lower(self, symbol: str, threads: int, team: Team) -> LoweredPrimitive:
         """Return the loop IR, for so many threads. Raises as ``lower_problem`` does."""
         own = Team.OWN if self.fused else team  # a thread of the fusion's calls it alone
-        options = EmitOptions(symbol, self.strides, own, self.fused, self.adds)
+        options = EmitOptions(symbol, self.strides, own, self.fused, self.adds, ends=self.ends)
         return lower_problem(self.problem, self.schedule, threads, options)
 
 
@@ -373,6 +379,40 @@ def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
     layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
     other = (own for own in layers if strides_of(own, placed) or adds_to_y(own, placed))
     return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
+
+
+def packings_of(calls: Iterable[LayerCall]) -> dict[str, tuple[str, int]]:
+    """Return how constant weights are packed, by name: the code of that, and columns of a panel."""
+    return {
+        call.layer.weights: (call.source.packing, find(call.schedule.kernel).cols)
+        for call in calls
+        if call.packed_at is not None
+    }
+
+
+def refuse_packing(
+    key: str, schedule: Schedule, placed: PlacedProgram, packings: Mapping[str, tuple[str, int]]
+) -> str:
+    """Return why layers of a problem, by its key, may pack weights otherwise than other sizes do.
+
+    ``packings`` is what ``packings_of`` returns for another size, if there is one. Empty where
+    they do not. Parts of sums depend on a size, and would be packed apart.
+    """
+    for layer in placed.program.layers():
+        if layer.problem.key != key or layer.weights not in placed.program.constants:
+            continue
+        summed = {dim.name for dim in model_of(layer.problem)[1].by_role("k")}
+        if any(loop.dim in summed for loop in schedule.loops):
+            return f"schedule {schedule}: it packs weights for parts of sums"
+        if layer.weights not in packings:
+            continue
+        packing, columns = packings[layer.weights]
+        others = f"schedule {schedule}: other sizes pack weights otherwise"
+        if find(schedule.kernel).cols != columns:
+            return others
+        if LayerCode.of(layer, placed, schedule).lower(SYMBOL, 1, Team.OWN).packing != packing:
+            return others
+    return ""
 
 
 def strides_of(layer: LayerStage, placed: PlacedProgram) -> Strides:

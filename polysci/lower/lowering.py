@@ -11,6 +11,7 @@ from polysci.lower.algorithm import PLAIN, EmitOptions
 from polysci.lower.registry import algorithm_of
 from polysci.numerics.dtypes import Precision
 from polysci.ops.problem import Problem
+from polysci.polyhedral.tile_schedule import end_name
 from polysci.space.schedule import Schedule
 from polysci.target.isas import isa_of
 from polysci.target.microkernels import HeaderSet
@@ -25,6 +26,7 @@ class LoweredPrimitive:
     ``workspace`` and ``packed`` are bytes. ``columns``: where weights can be packed some columns at
     a time, the elements of a column and the number of columns. ``packing`` is the loop IR of the
     function that packs weights, whatever the symbol; empty where other functions take part.
+    ``ends`` are dimensions whose ends calls are told.
     """
 
     module: LoopModule = field(hash=False)  # which is large
@@ -39,6 +41,7 @@ class LoweredPrimitive:
     by_rows: bool = False
     columns: tuple[int, int] | None = None
     packing: str = ""
+    ends: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         symbol, schedule = shorten(self.symbol), shorten(str(self.schedule), 120)
@@ -61,7 +64,8 @@ class LoweredPrimitive:
     @property
     def functions(self) -> tuple[Function, ...]:
         """Its entry points, whatever its symbol."""
-        return functions(self.precision, by_rows=self.by_rows, team=self.pool)
+        ends = tuple(map(end_name, self.ends))
+        return functions(self.precision, by_rows=self.by_rows, team=self.pool, ends=ends)
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -164,22 +164,30 @@ class WeightsUse:
         return list(buffers)
 
 
+def _begins_with(other: Array, array: Array, *, whole: bool) -> bool:
+    """Return whether a constant is another one or, unless that is to be ``whole``, begins it."""
+    if other.size < array.size or (whole and other.shape != array.shape):
+        return False
+    return is_same(other.reshape(-1)[: array.size], array)
+
+
 def weights_file_of(
     uses: Sequence[WeightsUse], *, flush: bool = True
 ) -> tuple[WeightsFile, list[dict[str, int]]]:
     """Return the file of a library's programs; by program, the offsets of its constants in bytes.
 
-    Equal constants are one. ``flush``: without denormals.
+    Equal constants are one; of several programs a constant may be the beginning of another one.
+    ``flush``: without denormals.
     """
     change = flush_denormals if flush else np.asarray
     parts, places, size = list[tuple[str, Array]](), list[int](), 0
     offsets = [dict[str, int]() for _ in uses]
-    for use, own in zip(uses, offsets, strict=True):
+    for use, own in reversed([*zip(uses, offsets, strict=True)]):  # the largest sizes first
         for name in use.constants:
             array = np.ascontiguousarray(change(use.placed.program.constants[name]))
             array = array if array.nbytes else np.zeros(LINE, np.uint8)
             others = (at for at, (_, other) in zip(places, parts, strict=True)
-                      if other.shape == array.shape and is_same(other, array))  # fmt: skip
+                      if _begins_with(other, array, whole=len(uses) == 1))  # fmt: skip
             own[name] = next(others, size)
             if own[name] == size:
                 places.append(size)

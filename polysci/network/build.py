@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from polysci.target.target import HOST
 
 WARM_UP_S: Final = 5e-3
 SAMPLE_S: Final = 20e-3
+EMPTY: Final[Mapping[str, int]] = MappingProxyType({})
 TIMEOUT_S: Final = 120.0  # of one answer: packing the weights of the largest models takes some
 
 
@@ -53,15 +55,9 @@ def load_runner(code: Code, path: Path) -> Runner:
     """Return the library of a network, loaded with its weights."""
     inputs, outputs = ports(code)
     return Runner(
-        path,
-        code.name,
-        code.declarations,
-        weights_of(code),
-        inputs,
-        outputs,
-        code.backend,
-        code.entry,
-    )
+        path, code.name, code.declarations, weights_of(code), inputs, outputs, code.backend,
+        code.entry, code.sizes,
+    )  # fmt: skip
 
 
 def store(code: Code, library: Path, folder: Path) -> None:
@@ -80,16 +76,28 @@ def signature_of(code: Code) -> dict[str, Any]:
     inputs, outputs = ([asdict(port) for port in its] for its in ports(code))
     return {
         "name": code.name, "declarations": code.declarations, "backend": code.backend,
-        "inputs": inputs, "outputs": outputs, "entry": code.entry,
+        "inputs": inputs, "outputs": outputs, "entry": code.entry, "sizes": code.sizes,
     }  # fmt: skip
 
 
-def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
-    """Return inputs and outputs, by the names that the model gives them."""
+def ports(
+    code: Code, sizes: Mapping[str, int] = EMPTY
+) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
+    """Return inputs and outputs, by the names that the model gives them.
+
+    They are of the largest sizes that runs may be told, but for ``sizes``.
+    """
     program = code.placed.program
     values = program.values
+
+    def shape(name: str) -> tuple[int, ...]:
+        axes = program.varying.get(name, {})
+        return tuple(
+            sizes.get(axes.get(at, ""), extent) for at, extent in enumerate(values[name].shape)
+        )
+
     inputs = [
-        TensorPort(n, values[n].shape, values[n].dtype, range=program.ranges.get(n))
+        TensorPort(n, shape(n), values[n].dtype, range=program.ranges.get(n))
         for n in program.arguments
     ]
     dynamic_dims = {
@@ -97,7 +105,7 @@ def ports(code: Code) -> tuple[tuple[TensorPort, ...], tuple[TensorPort, ...]]:
         for title, mark in program.dynamic_dims.items()
     }
     outputs = [
-        TensorPort(title, values[n].shape, values[n].dtype, dynamic_dims.get(title))
+        TensorPort(title, shape(n), values[n].dtype, dynamic_dims.get(title))
         for n, title in zip(program.outputs, program.titles, strict=True)
     ]
     return tuple(inputs), tuple(outputs)

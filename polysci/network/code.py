@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.loop_ir.nodes import Let, LoopFunction, LoopModule, join
@@ -50,6 +52,8 @@ from polysci.target.target import HOST
 from polysci.text import names
 from polysci.text.names import remark
 
+Size = int | range  # of a dimension; a range has a step of 1
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 LAYERS_A_FILE = 6  # so that several compilers have something to do
 
 
@@ -59,7 +63,8 @@ class Code:
 
     ``isa`` is the least instruction set that runs all of it; ``values`` fill the templates.
     ``backend`` is that of the device, ``module`` the loop IR of stages and layers. Where a library
-    has several programs, ``entry`` is the symbol of the one that runs, ``calls`` are the first's.
+    has several programs, ``entry`` is the symbol of the one that runs, ``calls`` are the first's;
+    ``sizes`` are what its runs are told, in order.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Code:
     pool: str = OPENMP
     backend: str = HOST
     entry: str = ""
+    sizes: tuple[int, ...] = ()
     module: LoopModule = field(default=LoopModule(()), compare=False, repr=False)
 
 
@@ -81,18 +87,24 @@ class Code:
 class SizedProgram:
     """A program, schedules by key of its problems, and which stages single threads compute.
 
-    ``sizes`` tell it from others of the same library: the extents of free dimensions, by name.
+    ``sizes`` tell it from others of the same library: the extents of free dimensions, by name, or
+    from where to where they are.
     """
 
     placed: PlacedProgram
     schedules: Mapping[str, Schedule]
     shares: ThreadShares = SHARED
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, Size] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """A word in which its symbols end."""
-        return "_".join(f"{names.underscore(name)}{size}" for name, size in self.sizes.items())
+        return "_".join(
+            names.underscore(name) + (
+                str(size) if isinstance(size, int) else "to".join(map(str, ends_of(size)))
+            )
+            for name, size in self.sizes.items()
+        )  # fmt: skip
 
     def serial(self) -> SizedProgram:
         """Return the program for one thread."""
@@ -102,23 +114,36 @@ class SizedProgram:
     def entry(self, name: str) -> RunEntry:
         """Return its entry in the library ``name``."""
         size_names = [f"size_{word}" for word in names.layers([*self.sizes], "size")]
+        words, spans = dict(zip(self.sizes, size_names, strict=True)), self.placed.program.spans
+        told = tuple(words.get(size, str(span[-1])) for size, span in spans.items())
+        program = self.placed.program
         return RunEntry(
-            f"{name}_{self.key}" if self.sizes else name, arguments_of(self.placed.program),
-            dict(zip(size_names, self.sizes.values(), strict=True)), self.key,
+            f"{name}_{self.key}" if self.sizes else name, arguments_of(program, words),
+            dict(zip(size_names, self.sizes.values(), strict=True)), self.key, told,
         )  # fmt: skip
 
 
-def arguments_of(program: Program) -> list[RunArgument]:
-    """Return the arguments of a run: inputs, then outputs."""
+def ends_of(sizes: range) -> tuple[int, ...]:
+    """Return the first and the last of some sizes; of a single one that."""
+    return (sizes[0], sizes[-1]) if len(sizes) > 1 else (sizes[0],)
+
+
+def arguments_of(program: Program, words: Mapping[str, str] = EMPTY) -> list[RunArgument]:
+    """Return the arguments of a run: inputs, then outputs; ``words`` are parameters by size."""
     values = program.values
+    tensors = [*program.arguments, *program.outputs]
+    axes = [
+        {at: words[size] for at, size in program.varying.get(name, {}).items() if size in words}
+        for name in tensors
+    ]
     inputs = [(f"x{at}", name, values[name], "") for at, name in enumerate(program.arguments)]
     outputs = [
         (f"y{at}", title, values[name], _note(program, name, title))
         for at, (name, title) in enumerate(zip(program.outputs, program.titles, strict=True))
     ]
     return [
-        RunArgument(word, title, value.dtype, value.shape, note)
-        for word, title, value, note in (*inputs, *outputs)
+        RunArgument(word, title, value.dtype, value.shape, note, own)
+        for (word, title, value, note), own in zip((*inputs, *outputs), axes, strict=True)
     ]
 
 

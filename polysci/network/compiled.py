@@ -267,6 +267,10 @@ class Network(PlannedNetwork):
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = self.options
+        if self.prepared.program.resizes:
+            raise UnsupportedError(
+                f"network {self.name}: a pickle holds a network of one size; compile it again"
+            )
         parts = {
             "prepared": self.prepared,
             "results": dict(self.results),

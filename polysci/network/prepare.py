@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -26,6 +26,7 @@ from polysci.lower.layer_calls import (
     predict_tiles,
     price_rows,
     refuse_code,
+    refuse_packing,
     refuse_schedule,
 )
 from polysci.lower.registry import DEFAULT
@@ -40,6 +41,13 @@ from polysci.program.passes.fused_updates import UPDATES
 from polysci.program.passes.group_fusion import GroupFuser
 from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, PassWatch, plain
 from polysci.program.passes.row_fusion import FusionVerdict, RowCode, RowFuser, Setting
+from polysci.program.passes.spans import (
+    OtherSize,
+    copy_arguments,
+    runs_on,
+    used_by_layers,
+    with_spans,
+)
 from polysci.program.passes.table import (
     AS_COSTS_SAY,
     PassChoices,
@@ -49,6 +57,7 @@ from polysci.program.passes.table import (
     run_scheduled_passes,
 )
 from polysci.program.passes.thread_shares import SHARED, ThreadShares, serial_problems, share_stages
+from polysci.program.passes.variation import Variation
 from polysci.program.stages import Program, problems
 from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
@@ -69,6 +78,37 @@ OTHERS: Final = 60  # schedules that the model prefers, where the best has no co
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes that runs are told: ``spans`` by name; graphs of other sizes tell what depends on them.
+
+    ``others`` are names, sizes, and the graph that is of this size and else of the largest ones.
+    ``packings`` say how other programs of the library pack the weights, by their names.
+    """
+
+    spans: Mapping[str, range] = field(default_factory=dict)
+    others: tuple[tuple[str, int, Graph], ...] = ()
+    packings: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def program(self, graph: Graph) -> Program:
+        """Return the stages of the graph of the largest sizes.
+
+        Raises VaryingSizeError where they depend on a size in another way than code can.
+        """
+        program = lower(graph)
+        if not self.others:
+            return replace(program, spans=self.spans)
+        others = [
+            OtherSize(name, self.spans[name][-1], size, lower(other))
+            for name, size, other in self.others
+        ]
+        sized = with_spans(program, self.spans, others)
+        return copy_arguments(sized, {name for name in sized.varying if not runs_on(sized, name)})
+
+
+ONE_SIZE: Final = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedNetwork:
     """A network ready for code: the simplified graph, stages in their places, possible fusions.
 
@@ -81,10 +121,19 @@ class PreparedNetwork:
     fuse: bool = True
     optimize: str = "speed"
     choices: PassChoices = AS_COSTS_SAY
+    sizes: Sizes = ONE_SIZE
 
     @property
     def program(self) -> Program:
         return self.placed.program
+
+    def refuse(self, key: str, schedule: Schedule) -> str:
+        """Return why layers of a problem are not to have a schedule; empty where they may."""
+        if why := refuse_schedule(key, schedule, self.placed):
+            return why
+        if not self.sizes.spans:
+            return ""
+        return refuse_packing(key, schedule, self.placed, self.sizes.packings)
 
     @property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -141,8 +190,11 @@ def prepare(
     optimize: str = "speed",
     choices: PassChoices = AS_COSTS_SAY,
     watch: PassWatch | None = None,
+    sizes: Sizes = ONE_SIZE,
 ) -> PreparedNetwork:
     """Stages, fused and placed, for a machine's rates, by default those known of the target.
+
+    Runs are told ``sizes``, of which the graph is for the largest.
 
     For ``memory`` they are in the order in which tensors take least of it at a time. With
     ``choices`` passes decide otherwise than their costs say. ``watch`` hears of each pass. Raises
@@ -157,18 +209,24 @@ def prepare(
     context = pass_context(
         dtype, own, machine or machine_for(own), choices=choices, fuse=fuse, optimize=optimize
     )
-    placed, considered = run_passes(lower(graph), context, watch)
-    return PreparedNetwork(graph, placed, considered, fuse, optimize, choices)
+    program = sizes.program(graph)
+    placed, considered = run_passes(program, context, watch)
+    while used := used_by_layers(placed):
+        program = copy_arguments(program, used)
+        placed, considered = run_passes(program, context, watch)
+    Variation(placed)  # which raises for stages that can be of one size alone
+    return PreparedNetwork(graph, placed, considered, fuse, optimize, choices, sizes)
 
 
 def prepare_with(
-    graph: Graph, options: CompileOptions, watch: PassWatch | None = None
+    graph: Graph, options: CompileOptions, watch: PassWatch | None = None, sizes: Sizes = ONE_SIZE
 ) -> PreparedNetwork:
     """Return the stages of a graph as the options of its compilation ask for them."""
     plan = options.plan()
     return prepare(
         graph, options.dtype, fuse=options.fuse, target=plan.target, machine=options.machine,
         optimize=options.optimize, choices=PassChoices(update=options.update), watch=watch,
+        sizes=sizes,
     )  # fmt: skip
 
 
@@ -250,8 +308,8 @@ def search_schedules(
             time_limit=limit,
             quick=True,  # a layer's code is part of the network's
         )
-        if refuse_schedule(key, results[key].schedule, prepared.placed):
-            results[key] = _with_code(prepared.placed, results[key], by_key[key])
+        if prepared.refuse(key, results[key].schedule):
+            results[key] = _with_code(prepared, results[key], by_key[key])
         if watch:
             watch(problem, results[key])
         if results[key].interrupted:
@@ -259,11 +317,12 @@ def search_schedules(
     return results
 
 
-def _with_code(placed: PlacedProgram, result: Result, options: PlanOptions) -> Result:
+def _with_code(prepared: PreparedNetwork, result: Result, options: PlanOptions) -> Result:
     """Return the model's best schedule with which every layer of a problem has code in its program.
 
     Where the algorithm has none, it is one of the default algorithm.
     """
+    placed = prepared.placed
     problem, threads = result.problem, options.threads
     context = context_of(problem, threads, options.target, machine=options.machine)
     for algorithm in dict.fromkeys((options.algorithm, DEFAULT)):
@@ -272,12 +331,13 @@ def _with_code(placed: PlacedProgram, result: Result, options: PlanOptions) -> R
             kept = reproducible_schedule(problem, options.target, algorithm)
             order = SummationOrder.of(context.contraction, kept)
         for candidate in candidates(problem, context, OTHERS, algorithm, order=order):
-            if not refuse_schedule(problem.key, candidate.schedule, placed):
+            if not prepared.refuse(problem.key, candidate.schedule):
                 return optimize(
                     problem, options.level, threads, target=options.target,
                     machine=options.machine, algorithm=algorithm, schedule=candidate.schedule,
                 )  # fmt: skip
-    why = refuse_schedule(problem.key, result.schedule, placed)
+    if not (why := refuse_schedule(problem.key, result.schedule, placed)):
+        return result  # whose weights are packed otherwise than in other programs
     raise UnsupportedError(f"{problem}: no schedule has code in this network: {why}")
 
 

@@ -104,7 +104,7 @@ class Runner:
     """A loaded library of a network: checked calls, one context for each that is under way.
 
     ``weights`` are their file, or its arrays one by one; ``entry`` is the symbol of the program
-    that it runs, in a library of several.
+    that it runs, in a library of several, and ``sizes`` are what that is told.
     """
 
     def __init__(
@@ -117,13 +117,14 @@ class Runner:
         outputs: Sequence[TensorPort],
         backend: str = HOST,
         entry: str = "",
+        sizes: Sequence[int] = (),
     ) -> None:
         self.name = name
         network = backend_named(backend).load_network(library, name, declarations, weights)
         self.library, self._copy_out = network.library, network.library.copy_out
         self.model_bytes, self.context_bytes = network.model_bytes, network.context_bytes
         self._idle: list[Any] = []
-        self._take(network.entry(entry) if entry else network, inputs, outputs)
+        self._take(network.entry(entry, sizes) if entry else network, inputs, outputs)
 
     def _take(
         self, network: DeviceNetwork, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort]
@@ -141,11 +142,15 @@ class Runner:
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
     def entry(
-        self, symbol: str, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort]
-    ) -> Runner:
-        """Return the runner of another program of the library: weights and contexts are shared."""
+        self, symbol: str, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort],
+        sizes: Sequence[int] = (),
+    ) -> Runner:  # fmt: skip
+        """Return the runner of another program of the library: weights and contexts are shared.
+
+        Its runs are told ``sizes``.
+        """
         other = copy(self)
-        other._take(self.network.entry(symbol), inputs, outputs)
+        other._take(self.network.entry(symbol, sizes), inputs, outputs)
         return other
 
     def packed_weights(self) -> memoryview:
@@ -433,7 +438,7 @@ def restore_runner(
     )
     return Runner(
         library, signature["name"], signature["declarations"], weights, inputs, outputs,
-        signature.get("backend", HOST), signature.get("entry", ""),
+        signature.get("backend", HOST), signature.get("entry", ""), signature.get("sizes", ()),
     )  # fmt: skip
 
 

@@ -1,26 +1,38 @@
-"""A network for several sizes of its free dimensions: one library, whose entries share weights."""
+"""A network for several sizes of its free dimensions: one library, whose entries share weights.
+
+An entry is for one size, or for a range: its runs are told which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
 from polysci.border.arguments import check_type
-from polysci.border.guard import guard
+from polysci.border.guard import guard, is_expected
+from polysci.border.guard import report_of as report_of_error
 from polysci.errors import SpecError
+from polysci.graph.graph import Graph
+from polysci.lower.layer_calls import packings_of
 from polysci.network.build import check_first_run, library_of, load_runner, ports
-from polysci.network.code import Code, SizedProgram, code_of
+from polysci.network.code import Code, Size, SizedProgram, code_of, ends_of
 from polysci.network.compiled import Network, PlannedNetwork, plan_network, title_of
 from polysci.network.options import CompileOptions
-from polysci.network.prepare import Model, graph_of, prepare_with, shares_of
-from polysci.printers.network import OPENMP
+from polysci.network.prepare import Model, Sizes, graph_of, prepare_with, shares_of
+from polysci.network.runner import Runner
+from polysci.network.size_classes import classes_of
+from polysci.printers.network import OPENMP, told_sizes
 from polysci.text import names
-from polysci.text.tables import shorten
+from polysci.text.tables import bytes_text, columns, shorten
 from polysci.tune.tuners import options_of
 
 _LISTED: Final = 400  # letters of the sizes that an error lists
+MOST_RUNNERS: Final = 1 << 12  # for as many shapes calls find their entry at once
+EntrySizes = tuple[tuple[str, Size], ...]
+Shapes = tuple[tuple[int, ...], ...]  # of inputs, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +63,15 @@ class SizedNetworks:
     def codes(self) -> tuple[Code, ...]:
         """Return the code of the library as each of the programs runs it."""
         code = self.whole.code
+        entries = [own.entry(self.name) for own in self.programs]
+        if told_sizes(entries):
+            return tuple(
+                replace(code, placed=own.placed, entry=self.name, sizes=_largest(own.sizes))
+                for own in self.programs
+            )
         return tuple(
-            replace(code, placed=own.placed, entry=own.entry(self.name).symbol)
-            for own in self.programs
+            replace(code, placed=own.placed, entry=entry.symbol)
+            for own, entry in zip(self.programs, entries, strict=True)
         )
 
 
@@ -64,7 +82,7 @@ def only_size(network: PlannedNetwork) -> SizedNetworks:
 
 
 def join_sizes(
-    networks: Sequence[tuple[Mapping[str, int], PlannedNetwork]], name: str, pool: str = OPENMP
+    networks: Sequence[tuple[Mapping[str, Size], PlannedNetwork]], name: str, pool: str = OPENMP
 ) -> SizedNetworks:
     """Return one library called ``name`` of networks, each for certain sizes.
 
@@ -97,22 +115,27 @@ def join_sizes(
 class SizedNetwork:
     """A network that is compiled for several sizes: ``y = net(x)`` runs the entry of x's shapes.
 
-    ``entries`` are networks by their sizes. They share one library, one set of weights, and the
-    memory of runs.
+    ``entries`` are networks by their sizes; where these are ranges, for the largest. They share one
+    library, one set of weights, and the memory of runs. ``dims`` are the sizes that were asked for.
     """
 
-    entries: Mapping[tuple[tuple[str, int], ...], Network]
+    entries: Mapping[EntrySizes, Network]
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    runners: dict[Shapes, Runner] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def sizes(self) -> tuple[dict[str, int], ...]:
-        """The sizes of the entries, by the names of the dimensions."""
+    def sizes(self) -> tuple[dict[str, Size], ...]:
+        """The sizes of the entries, by the names of the dimensions: one each, or a range."""
         return tuple(map(dict, self.entries))
 
     def entry(self, **sizes: int) -> Network:
         """Return the network for sizes of all free dimensions. Raises SpecError for others."""
         for own, network in self.entries.items():
-            if dict(own) == sizes:
-                return network
+            if {*dict(own)} == {*sizes} and all(_has(size, sizes[name]) for name, size in own):
+                if not network.code.sizes:
+                    return network
+                code = replace(network.code, sizes=tuple(sizes[name] for name, _ in own))
+                return replace(network, code=code, runner=self._runner(network, own, sizes))
         wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
 
@@ -121,27 +144,99 @@ class SizedNetwork:
 
         Raises ValueError for shapes of no entry, TypeError or ValueError as a network does.
         """
-        networks = [*self.entries.values()]
-        shapes = _shapes(networks[0], x)
-        for network in networks:
-            if shapes is None or shapes == [port.shape for port in network.inputs]:
-                return network(x, out)  # without shapes it says what is wrong
-        wrong = ", ".join(f"{port.name} {list(shape)}" for port, shape in zip(
-            networks[0].inputs, shapes or (), strict=True))  # fmt: skip
+        first = next(iter(self.entries.values()))
+        shapes = _shapes(first, x)
+        if shapes is None:
+            return first(x, out)  # which says what is wrong
+        runner = self.runners.get(shapes) or self._find(first, shapes)
+        try:
+            return runner.call(x, out)
+        except Exception as error:
+            if is_expected(error):
+                raise
+            raise report_of_error(error) from error
+
+    def report(self) -> str:
+        """Return a table of the entries with the stages of each, and the bytes that they share."""
+        rows = [
+            (_text(own), f"{len(network.prepared.program.stages)} stages")
+            for own, network in self.entries.items()
+        ]
+        runner = next(iter(self.entries.values())).runner
+        shared = bytes_text(runner.model_bytes), bytes_text(runner.context_bytes)
+        return f"{columns(rows, indent='')}\nweights {shared[0]}, a context {shared[1]}"
+
+    def _find(self, first: Network, shapes: Shapes) -> Runner:
+        """Return the runner for inputs of these shapes. Raises ValueError."""
+        for own, network in self.entries.items():
+            sizes = _sizes_of(network, own, shapes)
+            if sizes is not None:
+                if len(self.runners) >= MOST_RUNNERS:
+                    self.runners.clear()
+                self.runners[shapes] = runner = self._runner(network, own, sizes)
+                return runner
+        wrong = ", ".join(
+            f"{port.name} {list(shape)}" for port, shape in zip(first.inputs, shapes, strict=True)
+        )
         raise ValueError(f"no entry has inputs {shorten(wrong, _LISTED)}; known: {self._known()}")
 
+    def _runner(self, network: Network, own: EntrySizes, sizes: Mapping[str, int]) -> Runner:
+        """Return the runner of an entry for sizes of its ranges."""
+        if not network.code.sizes:
+            return network.runner
+        told = tuple(sizes[name] for name, _ in own)
+        return network.runner.entry(network.code.entry, *ports(network.code, sizes), told)
+
     def _known(self) -> str:
-        rows = (", ".join(f"{name}={size}" for name, size in own) for own in self.entries)
-        return shorten("; ".join(rows), _LISTED)
+        wholes = {name: own for name, own in self.dims.items() if isinstance(own, range)}
+        rows = (
+            _text(tuple((name, wholes.get(name, size)) for name, size in own))
+            for own in self.entries
+        )
+        return shorten("; ".join(dict.fromkeys(rows)), _LISTED)
 
 
-def _shapes(network: Network, x: Any) -> list[tuple[int, ...]] | None:
+def _text(sizes: EntrySizes) -> str:
+    """Return sizes in words: ``rows=5..6``."""
+    return ", ".join(
+        f"{name}={size}" if isinstance(size, int)
+        else f"{name}={'..'.join(map(str, ends_of(size)))}"
+        for name, size in sizes
+    )  # fmt: skip
+
+
+def _has(sizes: Size, size: int) -> bool:
+    return size == sizes if isinstance(sizes, int) else size in sizes
+
+
+def _sizes_of(network: Network, own: EntrySizes, shapes: Shapes) -> dict[str, int] | None:
+    """Return the sizes with which the inputs of an entry have these shapes; None where none do."""
+    varying = network.code.placed.program.varying
+    sizes = {name: size for name, size in own if isinstance(size, int)}
+    sizes |= {name: size[0] for name, size in own if isinstance(size, range) and len(size) == 1}
+    ranges = {name: size for name, size in own if isinstance(size, range)}
+    for name, port, shape in zip(
+        network.code.placed.program.arguments, network.inputs, shapes, strict=True
+    ):
+        if len(shape) != len(port.shape):
+            return None
+        axes = varying.get(name, {})
+        for at, (extent, most) in enumerate(zip(shape, port.shape, strict=True)):
+            if at not in axes:
+                if extent != most:
+                    return None
+            elif extent not in ranges[axes[at]] or sizes.setdefault(axes[at], extent) != extent:
+                return None
+    return sizes
+
+
+def _shapes(network: Network, x: Any) -> Shapes | None:
     """Return the shapes of a caller's arrays in the order of inputs; None where some lack."""
     names = [port.name for port in network.inputs]
     arrays = x if isinstance(x, Mapping) else dict.fromkeys(names[:1], x)
     if not all(hasattr(arrays.get(name), "shape") for name in names) or len(arrays) > len(names):
         return None
-    return [arrays[name].shape for name in names]
+    return tuple([tuple(arrays[name].shape) for name in names])
 
 
 @guard
@@ -153,19 +248,27 @@ def compile_sizes(
     dtype: str = "f32",
     **keywords: Any,
 ) -> SizedNetwork:
-    """Compile a model for several sizes of its free dimensions: an entry for each choice of them.
+    """Compile a model for several sizes of its free dimensions.
 
     ``dims`` has a size, or several, by the name of a dimension or ``INPUT.AXIS``; other options are
-    those of ``compile_network``. The entries share a library and weights that are packed alike.
-    Raises as it does, and SpecError where no dimension has several sizes.
+    those of ``compile_network``. There is an entry for each choice of listed sizes; of a range, as
+    ``range(1, 513)``, for all sizes in some parts of it. The entries share a library and weights
+    that are packed alike.
+    Raises as it does, SpecError where no dimension has several sizes, and VaryingSizeError for
+    networks that depend on a size of a range in a way that only code for this size can.
     """
     options = replace(CompileOptions.of(level, threads, dtype, keywords), keep_dtype=True)
-    choices = _choices(dims)
+    choices = size_choices(dims)
     if options.dims or options.machine:
         what = "dims: given twice" if options.dims else "machine: nothing runs on a described one"
         raise SpecError(f"{what}; compile_sizes takes sizes as its second argument, and runs")
     title = title_of(model) if options.name is None else names.project(options.name)
-    networks = [(sizes, _plan(model, dict(bound), options, title)) for sizes, bound in choices]
+    read = partial(
+        graph_of, model, values=options.values, external=options.external, weights=options.weights
+    )
+
+    plan = partial(plan_sizes, options=options, title=title)
+    networks = plan_choices(choices, read, plan)
     whole = join_sizes(networks, title)
     library = library_of(whole.whole.code, options.flags)
     codes = whole.codes()
@@ -173,7 +276,9 @@ def compile_sizes(
         for code in codes:
             check_first_run(code, library, options.threads)
     first = load_runner(codes[0], library)
-    runners = [first, *(first.entry(code.entry, *ports(code)) for code in codes[1:])]
+    runners = [
+        first, *(first.entry(code.entry, *ports(code), code.sizes) for code in codes[1:])
+    ]  # fmt: skip
     return SizedNetwork({
         tuple(program.sizes.items()): Network(
             own.prepared, own.results, own.schedules, code, own.options, own.seconds, runner,
@@ -182,34 +287,86 @@ def compile_sizes(
         for program, own, code, runner in zip(
             whole.programs, whole.networks, codes, runners, strict=True
         )
-    })  # fmt: skip
+    }, {name: size for name, size in dims.items() if not isinstance(size, int)})  # fmt: skip
 
 
-def _choices(
-    dims: Mapping[str, int | Sequence[int]],
-) -> list[tuple[dict[str, int], dict[str, int]]]:
-    """Return every choice of sizes: of dimensions that have several of them, and of all."""
-    check_type("dims", dims, Mapping)
-    lists = {
-        name: (own,) if isinstance(own, int) else tuple(dict.fromkeys(own))
-        for name, own in dims.items()
-    }
-    several = [name for name, own in lists.items() if len(own) > 1]
-    if not several:
-        raise SpecError(f"dims {dict(dims)!r:.200}: none has several sizes; use compile_network")
-    bounds = [dict(zip(lists, own, strict=True)) for own in product(*lists.values())]
-    return [({name: bound[name] for name in several}, bound) for bound in bounds]
+@dataclass(frozen=True, slots=True)
+class SizeChoice:
+    """Sizes of an entry: ``sizes`` are those of dimensions that have several, ``bound`` of all.
+
+    Of a range ``bound`` is the largest.
+    """
+
+    sizes: Mapping[str, Size]
+    bound: Mapping[str, int]
+
+    def read(self, graph: Read) -> tuple[Graph, Sizes]:
+        """Return the graph of the largest sizes, and what runs are told."""
+        spans = {name: size for name, size in self.sizes.items() if isinstance(size, range)}
+        others = tuple(
+            (name, size, graph({**self.bound, name: size}))
+            for name, span in spans.items()
+            for size in dict.fromkeys((span[0], span[len(span) // 2]))
+            if size != span[-1]
+        )
+        return graph(self.bound), Sizes(spans, others)
 
 
-def _plan(
-    model: Model, bound: dict[str, int], options: CompileOptions, title: str
-) -> PlannedNetwork:
-    """Return the network for one choice of sizes."""
-    graph = graph_of(
-        model, bound, options.values, external=options.external, weights=options.weights
-    )
+def plan_sizes(graph: Graph, sizes: Sizes, options: CompileOptions, title: str) -> PlannedNetwork:
+    """Return the network of a graph whose runs are told sizes."""
     return plan_network(
-        prepare_with(graph, options), options.plan(), title, wisdom=options.wisdom,
+        prepare_with(graph, options, sizes=sizes), options.plan(), title, wisdom=options.wisdom,
         time_limit=options.time_limit, watch=options.watch, tuner=options_of(options.tuner),
         progress=options.progress,
     )  # fmt: skip
+
+
+Read = Callable[[Mapping[str, int]], Graph]
+Plan = Callable[[Graph, Sizes], PlannedNetwork]
+
+
+def plan_choices(
+    choices: Sequence[SizeChoice], read: Read, plan: Plan
+) -> list[tuple[Mapping[str, Size], PlannedNetwork]]:
+    """Return the networks of all entries of a library, in order; of ranges the last one first.
+
+    The others of ranges pack their weights as that one does.
+    """
+    networks = list[tuple[Mapping[str, Size], PlannedNetwork]]()
+    packings: Mapping[str, tuple[str, int]] = {}
+    for choice in reversed(choices):
+        graph, sizes = choice.read(read)
+        network = plan(graph, replace(sizes, packings=packings))
+        networks.insert(0, (choice.sizes, network))
+        if not packings and sizes.spans:
+            packings = packings_of(network.code.calls.values())
+    return networks
+
+
+def size_choices(dims: Mapping[str, int | Sequence[int]]) -> list[SizeChoice]:
+    """Return the entries of a library. Raises SpecError where no dimension has several sizes."""
+    check_type("dims", dims, Mapping)
+    lists = dict[str, tuple[Size, ...]]()
+    for name, own in dims.items():
+        if isinstance(own, range):
+            if own.step != 1 or len(own) < 2 or own[0] < 1:
+                raise SpecError(f"dims: {name!r:.100}: expected a range of sizes from 1 on, in "
+                                f"steps of 1, got {own}")  # fmt: skip
+            lists[name] = classes_of(own)
+        else:
+            lists[name] = (own,) if isinstance(own, int) else tuple(dict.fromkeys(own))
+    several = [name for name, own in lists.items() if len(own) > 1 or isinstance(own[0], range)]
+    if not several:
+        raise SpecError(f"dims {dict(dims)!r:.200}: none has several sizes; use compile_network")
+    chosen = [dict(zip(lists, own, strict=True)) for own in product(*lists.values())]
+    return [
+        SizeChoice(
+            {name: own[name] for name in several},
+            {name: size if isinstance(size, int) else size[-1] for name, size in own.items()},
+        )
+        for own in chosen
+    ]
+
+
+def _largest(sizes: Mapping[str, Size]) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else size[-1] for size in sizes.values())

@@ -23,7 +23,6 @@ from polysci.errors import CheckError, NoCompilerError, PolysciError
 from polysci.graph.operators.lower import lower
 from polysci.lower import choice
 from polysci.lower.choice import candidates, key_of, other_form
-from polysci.lower.layer_calls import refuse_schedule
 from polysci.lower.registry import algorithm_of
 from polysci.measure.bench import Bench
 from polysci.measure.samples import is_worse
@@ -42,7 +41,6 @@ from polysci.network.prepare import (
     setting_of,
 )
 from polysci.ops.problem import Problem
-from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.layouts import free_orders
@@ -94,17 +92,17 @@ def retune(
     chosen = {key: result.schedule for key, result in results.items()}
     measures = LEVELS[options.level].measured != 0 and bool(chosen) and options.times_networks
     if measures:
-        chosen = in_place(prepared.placed, results, options, name, wisdom)
+        chosen = in_place(prepared, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
     decided = dict[str, FusionVerdict]()
-    if measures:
+    if measures and not prepared.program.resizes:
         space = fuse_rows(prepared.placed, setting_of(chosen, seconds, options))
         decided = time_divisions(space, chosen, options, name)
     return fuse_with_schedules(prepared, chosen, seconds, options, decided), chosen
 
 
 def in_place(
-    placed: PlacedProgram,
+    prepared: PreparedNetwork,
     results: Mapping[str, Result],
     options: PlanOptions,
     name: str,
@@ -112,12 +110,13 @@ def in_place(
 ) -> dict[str, Schedule]:
     """Return the schedule of every problem, by key, that takes least time in the whole network."""
     store = wisdom if wisdom is not None else Wisdom()
+    placed = prepared.placed
     by_key = options_of(placed.program, options)
     tried = {
         key: [
             schedule for schedule in rivals(problem, results[key], by_key[key], store)
-            if not refuse_schedule(key, schedule, placed)
-        ]
+            if not prepared.refuse(key, schedule)
+        ] or [results[key].schedule]
         for key, problem in problems(placed.program).items()
     }  # fmt: skip
     rounds = max((len(schedules) for schedules in tried.values()), default=1)
@@ -358,7 +357,7 @@ class NetworkTuner:
         )  # fmt: skip
         rival_schedules = rivals(problem, result, options, self.wisdom)
         every = [self.chosen[key], *rival_schedules, *(candidate.schedule for candidate in ranked)]
-        fitting = (its for its in every if not refuse_schedule(key, its, self.prepared.placed))
+        fitting = (its for its in every if not self.prepared.refuse(key, its))
         return list(dict.fromkeys(map(str, fitting)))
 
     def _free(self) -> dict[str, list[str]]:

@@ -93,11 +93,13 @@ class TileSchedule:
         values = ", ".join(" + ".join(summands) for summands in terms.values())
         return isl.MultiAff(f"{{ [{times}] -> {name}[{values}] }}")
 
-    def tree(self, tiles: Sequence[isl.Set], fixed: int = 0) -> isl.Schedule:
+    def tree(
+        self, tiles: Sequence[isl.Set], fixed: int = 0, ends: Sequence[str] = ()
+    ) -> isl.Schedule:
         """A band of one member a loop over the origins of register tiles, and packing in its place.
 
         ``tiles`` are what ``tiles`` makes, one set a kind of tile; full and partial tiles are
-        separated. The first ``fixed`` loops are parameters.
+        separated. The first ``fixed`` loops and ``ends`` are parameters.
         """
         union = isl.UnionSet.from_set(tiles[0])
         for kind in tiles[1:]:
@@ -112,18 +114,24 @@ class TileSchedule:
             node = schedule.get_root().child(0)
             for _ in range(fixed, depth):
                 node = node.child(0)
-            copies = isl.ScheduleNode.from_extension(self._packing(depth, fixed))
+            copies = isl.ScheduleNode.from_extension(self._packing(depth, fixed, ends))
             schedule = node.graft_before(copies).get_schedule()
         return schedule
 
-    def tiles(self, kinds: Sequence[Mapping[str, range]], fixed: int = 0) -> list[isl.Set]:
-        """The origins of register tiles: ``T0``, ``T1``, .. one set a kind, given by its ranges."""
+    def tiles(
+        self, kinds: Sequence[Mapping[str, range]], fixed: int = 0, ends: Sequence[str] = ()
+    ) -> list[isl.Set]:
+        """The origins of register tiles: ``T0``, ``T1``, .. one set a kind, given by its ranges.
+
+        Along the dimensions of ``ends`` only those before a parameter, ``end_name`` of each.
+        """
         origins = ", ".join(map(_origin, self.looped))
-        names = self.names[:fixed]
+        names = [*self.names[:fixed], *map(end_name, ends)]
         bound = [
             f"{_origin(loop.dim)} - {_origin(loop.dim)} mod {loop.step} = {name}"
-            for loop, name in zip(self.loops, names, strict=False)
+            for loop, name in zip(self.loops, self.names[:fixed], strict=False)
         ]
+        bound += [f"{_origin(dim)} < {end_name(dim)}" for dim in ends]
         head = f"[{', '.join(names)}] -> " if names else ""
         sets = []
         for index, kind in enumerate(kinds):
@@ -132,10 +140,11 @@ class TileSchedule:
             sets.append(isl.Set(text))
         return sets
 
-    def context(self, fixed: int) -> isl.Set:
-        """Return the constraints on the first ``fixed`` loops as parameters."""
+    def context(self, fixed: int, ends: Sequence[str] = ()) -> isl.Set:
+        """Return the constraints on the first ``fixed`` loops, and on ``ends``, as parameters."""
         bounds = [self._bounds(position) for position in range(fixed)]
-        names = ", ".join(self.names[:fixed])
+        bounds += [f"1 <= {end_name(dim)} <= {self.extents[dim]}" for dim in ends]
+        names = ", ".join([*self.names[:fixed], *map(end_name, ends)])
         return isl.Set(f"[{names}] -> {{ : {' and '.join(bounds) or 'true'} }}")
 
     def _bounds(self, position: int) -> str:
@@ -152,7 +161,7 @@ class TileSchedule:
         maps = "; ".join(f"T{kind}[{origins}] -> [({value})]" for kind in range(kinds))
         return isl.MultiUnionPwAff(f"[{{{maps}}}]")
 
-    def _packing(self, depth: int, fixed: int) -> isl.UnionMap:
+    def _packing(self, depth: int, fixed: int, ends: Sequence[str]) -> isl.UnionMap:
         """The instances of what is packed inside so many loops, one for each of their iterations.
 
         They are named after the operands: ``pack_A``, ``pack_B``, ``pack_AB``.
@@ -162,12 +171,14 @@ class TileSchedule:
         bounds, inside = list[str](), dict[str, tuple[str, int]]()
         for position, (name, loop) in enumerate(zip(self.names, loops, strict=False)):
             bounds.append(self._bounds(position))
+            bounds += [f"{name} < {end_name(loop.dim)}"] * (loop.dim in ends)
             if loop.dim in inside:
                 outer, step = inside[loop.dim]
                 bounds.append(f"{name} - {name} mod {step} = {outer}")
             inside[loop.dim] = (name, loop.step)
         names = self.names[: len(loops)]
-        head = f"[{', '.join(names[:fixed])}] -> " if fixed else ""
+        known = [*names[:fixed], *map(end_name, ends)]
+        head = f"[{', '.join(known)}] -> " if known else ""
         own = ", ".join(names[fixed:])
         bound = " and ".join(bounds) or "true"
         return isl.UnionMap(f"{head}{{ [{own}] -> {PACKING}{operands}[{own}] : {bound} }}")
@@ -179,6 +190,11 @@ def _levels(dims: Iterator[str]) -> Iterator[str]:
     for dim in dims:
         level = seen[dim] = seen.get(dim, -1) + 1
         yield f"{dim}{level}"
+
+
+def end_name(dim: str) -> str:
+    """The parameter at which a dimension ends, where its extent is only the most it can be."""
+    return f"{dim}_end"
 
 
 def _origin(dim: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -46,13 +46,17 @@ In a run, and in the weights,
 
 @dataclass(frozen=True, slots=True)
 class RunArgument:
-    """An argument of a run: its names in C and in the model, its elements, a remark on it."""
+    """An argument of a run: its names in C and in the model, its elements, a remark on it.
+
+    ``varying``: the parameters, by axis, that say how many elements there are, at most ``shape``.
+    """
 
     word: str
     title: str
     dtype: str
     shape: tuple[int, ...]
     note: str = ""
+    varying: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -67,7 +71,8 @@ class RunArgument:
     @property
     def row(self) -> str:
         """The line of the header about it."""
-        shape = " x ".join(map(str, self.shape)) or "one number"
+        extents = (self.varying.get(at, str(size)) for at, size in enumerate(self.shape))
+        shape = " x ".join(extents) or "one number"
         return f" *   {self.word}  {self.dtype:<8} {shape} ({remark(self.title)}){self.note}"
 
     def array(self, name: str) -> str:
@@ -86,19 +91,30 @@ class RunArgument:
 class RunEntry:
     """A program of a library as C calls it: its symbol and arguments.
 
-    ``sizes`` tell it from the others: C names of parameters and what they are; ``key`` is a word
-    for them. A library of one size has none.
+    ``sizes`` tell it from the others: C names of parameters and what they are, or from where to
+    where they are; ``key`` is a word for them. A library of one size has none. ``told`` are the
+    sizes that its stages are told, as C text.
     """
 
     symbol: str
     arguments: Sequence[RunArgument]
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int | range] = field(default_factory=dict)
     key: str = ""
+    told: tuple[str, ...] = ()
 
     @property
     def condition(self) -> str:
         """C text that is true of its sizes."""
-        return " && ".join(f"{word} == {size}" for word, size in self.sizes.items())
+        return " && ".join(
+            f"{word} == {size}" if isinstance(size, int)
+            else f"{word} >= {size[0]} && {word} <= {size[-1]}"
+            for word, size in self.sizes.items()
+        )  # fmt: skip
+
+    @property
+    def largest(self) -> list[str]:
+        """Its sizes, as C text; of several the largest."""
+        return [str(size if isinstance(size, int) else size[-1]) for size in self.sizes.values()]
 
 
 def argument_values(arguments: Sequence[RunArgument], name: str) -> dict[str, str]:
@@ -127,12 +143,17 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
         return {**values, "RUN_HEAD": head, "RUN_DECLARED": f"{head};", "ENTRIES": ""}
     arguments = ", ".join(argument.word for argument in first.arguments)
     sizes = ", ".join(f"int64_t {word}" for word in first.sizes)
-    heads = [f"void {entry.symbol}_run({context}{parameters})" for entry in entries]
+    several = told_sizes(entries)
+    heads = [] if several else [
+        f"void {entry.symbol}_run({context}{parameters})" for entry in entries
+    ]  # fmt: skip
     dispatcher = f"int {name}_run({context}{sizes}, {parameters})"
     calls = "".join(
-        f"if ({entry.condition})\n        {entry.symbol}_run(context, {arguments});\n    else "
-        for entry in entries
-    )
+        f"if ({entry.condition})\n        "
+        + (f"run_entry(context, {at}, {', '.join(first.sizes)}, {arguments})" if several
+           else f"{entry.symbol}_run(context, {arguments})") + ";\n    else "
+        for at, entry in enumerate(entries)
+    )  # fmt: skip
     bodies = [f"{head}\n{{\n    run_entry(context, {at}, {arguments});\n}}\n"
               for at, head in enumerate(heads)]  # fmt: skip
     bodies.append(
@@ -141,25 +162,56 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
     )
     declared = {"NAME": name, "UPPER": name.upper(), "RUN_HEAD": dispatcher,
                 "ENTRIES": "\n".join(f"{head};" for head in heads),
+                "PUBLIC": "yes" * (not several),
                 "KNOWN": ", ".join(entry.key for entry in entries)}  # fmt: skip
+    told, shown = f"{sizes}, " * several, shown_entries(entries, name)
     return {
         **values,
-        "ARRAYS": "\n".join(argument.array(first.symbol) for argument in first.arguments),
-        "ARGUMENTS": ", ".join([*map(str, first.sizes.values()), arguments]),
+        "ARRAYS": "\n".join(argument.array(shown[0].symbol) for argument in shown[0].arguments),
+        "ARGUMENTS": ", ".join([*shown[0].largest, arguments]),
         "TENSORS": "\n".join("\n".join([f" * {entry.key}:", *(x.row for x in entry.arguments)])
-                             for entry in entries),
+                             for entry in shown),
         "KNOWN": ", ".join(entry.key for entry in entries),
-        "RUN_HEAD": f"static void run_entry({context}int entry, {parameters})",
+        "RUN_HEAD": f"static void run_entry({context}int entry, {told}{parameters})",
         "RUN_DECLARED": _fill("sizes.h", declared).rstrip(),
         "ENTRIES": "\n" + "\n".join(bodies),
     }  # fmt: skip
+
+
+def told_sizes(entries: Sequence[RunEntry]) -> bool:
+    """Return whether stages of a library are told sizes, which entries of their own lack."""
+    return any(isinstance(size, range) for entry in entries for size in entry.sizes.values())
+
+
+def shown_entries(entries: Sequence[RunEntry], name: str) -> list[RunEntry]:
+    """Return the entries that a header tells of: those that differ in a range are one.
+
+    It has the arguments of the largest sizes.
+    """
+    if not told_sizes(entries):
+        return [*entries]
+    groups: dict[tuple[tuple[str, int], ...], list[RunEntry]] = {}
+    for entry in entries:
+        listed = tuple((word, its) for word, its in entry.sizes.items() if isinstance(its, int))
+        groups.setdefault(listed, []).append(entry)
+    shown = list[RunEntry]()
+    for listed, group in groups.items():
+        first, last = group[0].sizes, group[-1].sizes
+        texts = [
+            f"{word} {size}" if isinstance(size, int)
+            else f"{word} from {first[word][0]} to {size[-1]}"  # type: ignore[index]
+            for word, size in last.items()
+        ]  # fmt: skip
+        symbol = "_".join([name, *(f"{word}_{size}" for word, size in listed)])
+        shown.append(replace(group[-1], symbol=symbol, key=", ".join(texts)))
+    return shown
 
 
 def size_constants(entries: Sequence[RunEntry], name: str, memory: Mapping[str, int]) -> str:
     """Return the constants of the header: of arguments, and of ``memory``, by what takes it."""
     sizes = {
         f"{entry.symbol}_{end}": size
-        for entry in entries for argument in entry.arguments
+        for entry in shown_entries(entries, name) for argument in entry.arguments
         for end, size in argument.sizes().items()
     }  # fmt: skip
     sizes |= {f"{name}_{what}_SIZE": size for what, size in memory.items()}
@@ -301,6 +353,9 @@ class NetworkStages:
                 "TIMES": "    int entry; /* which of the programs runs */\n",
                 "SET_TIMES": ",\n                         .entry = entry",
             }
+        if told := next((entry.told for entry in entries if entry.told), ()):
+            values["TIMES"] += f"    int64_t sizes[{len(told)}]; /* of this run */\n"
+            values["SET_TIMES"] += f",\n                         .sizes = {{{', '.join(told)}}}"
         return {**values, "LOOPS": "\n".join(loops)}
 
 
@@ -351,7 +406,9 @@ def library_declarations(
     }
     shown = {head: value for head, value in inside.items() if value}
     parameters = ", ".join(argument.parameter for argument in entries[0].arguments)
-    heads = [f"void {it.symbol}_run({name}_context *context, {parameters});" for it in entries]
+    heads = [] if told_sizes(entries) else [
+        f"void {it.symbol}_run({name}_context *context, {parameters});" for it in entries
+    ]  # fmt: skip
     if words := ", ".join(f"int64_t {word}" for word in entries[0].sizes):
         heads.append(f"int {name}_run({name}_context *context, {words}, {parameters});")
     public = _fill("declarations.h", {"NAME": name, "RUNS": "\n".join(heads)})

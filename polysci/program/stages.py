@@ -422,7 +422,9 @@ class Program:
 
     ``titles`` are the names by which callers know the outputs; ``dynamic_dims``, by such a name,
     are those of which data decides the length. ``in_place``, by output: the input whose memory it
-    takes (one argument). ``ranges``: those of example inputs.
+    takes (one argument). ``ranges``: those of example inputs. ``spans`` are sizes that a run is
+    told, by name: shapes are those of the last one; ``varying``, by tensor: the axes that have as
+    many elements as such a size.
     """
 
     name: str
@@ -435,6 +437,13 @@ class Program:
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
+    spans: Mapping[str, range] = field(default_factory=lambda: MappingProxyType({}))
+    varying: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def resizes(self) -> bool:
+        """Return whether runs are told sizes that differ."""
+        return any(len(span) > 1 for span in self.spans.values())
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -88,10 +88,10 @@ class DeviceNetwork(Protocol):
         ``stream`` is its handle; a device without queues has the network itself.
         """
 
-    def entry(self, symbol: str) -> DeviceNetwork:
-        """Return the network whose runs are of another program of the library.
+    def entry(self, symbol: str, sizes: Sequence[int] = ()) -> DeviceNetwork:
+        """Return the network whose runs are of another program of the library, or of other sizes.
 
-        Weights are the same; ``SYMBOL_run`` takes the contexts of all programs.
+        Weights are the same; ``SYMBOL_run`` takes the contexts of all programs, and then ``sizes``.
         """
 
     def context(self) -> Argument:

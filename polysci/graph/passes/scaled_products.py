@@ -121,8 +121,7 @@ class _Scaling:
             case "matmul" if constants:
                 return self.scale_constants(node, constants[:1])
             case "matmul" if node.inputs[0] != node.inputs[1]:
-                first = graph.tensors[node.inputs[0]]
-                return first.size <= graph.tensors[name].size and self.scale(first.name)
+                return self.scale(node.inputs[0])
             case "gemm" if is_plain(node) and constants == [*range(1, len(node.inputs))]:
                 return self.scale_constants(node, constants)
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -55,20 +55,23 @@ def origins(plan: Plan) -> list[dict[str, range]]:
     return [{dim: piece.origins for dim, piece in pieces.items()} for pieces in plan.classes()]
 
 
-def nest(entry: EntryPoint, parameters: int, comments: Mapping[str, str]) -> Block:
+def nest(
+    entry: EntryPoint, parameters: int, comments: Mapping[str, str], ends: Sequence[str] = ()
+) -> Block:
     """Return loops over every register tile, with calls of tiles and packing inside.
 
     The first ``parameters`` loops are left out: their iterators are variables of the caller.
-    ``comments`` are of loops, by iterator.
+    ``comments`` are of loops, by iterator. Loops over the dimensions of ``ends`` stop at variables
+    of the caller.
     """
     plan, order = entry.plan, entry.plan.tile_schedule
     names = order.names[parameters:]
-    build = isl.AstBuild.from_context(order.context(parameters))
+    build = isl.AstBuild.from_context(order.context(parameters, ends))
     ids = isl.IdList.alloc(build.get_ctx(), len(names))
     for name in names:
         ids = ids.add(isl.Id(name))
     build = build.set_iterators(ids)
-    tree = order.tree(order.tiles(origins(plan), parameters), parameters)
+    tree = order.tree(order.tiles(origins(plan), parameters, ends), parameters, ends)
     tiles = [Tile(plan, pieces) for pieces in plan.classes()]
     reader = _Reader(entry, order, parameters, tiles, comments)
     return block(reader.node(build.node_from_schedule(tree)))

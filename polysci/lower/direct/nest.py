@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import prod
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.explain.comments import loop_comments
 from polysci.loop_ir import interface
-from polysci.loop_ir.index import ZERO, Index, Variable, thread_share
+from polysci.loop_ir.index import ZERO, Index, IndexLike, Variable, ceil_divide, thread_share
 from polysci.loop_ir.nodes import (
     AddressOf,
     Assign,
@@ -49,6 +48,7 @@ from polysci.lower.direct.panels import (
 from polysci.lower.direct.tile_functions import activation_headers, tile_function
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.polyhedral.contraction import Contraction
+from polysci.polyhedral.tile_schedule import Loop, end_name
 from polysci.space.directives import Directive, EntryPoint
 from polysci.space.plan import Plan, Tile, Workspace
 from polysci.space.resolve import resolve
@@ -98,7 +98,7 @@ def lower_nest(
         module, options.symbol, plan.header_set, schedule, plan.precision, options.team,
         activation_headers(contraction.activation),
         lowering.workspace.bytes, plan.packed_bytes, options.by_rows, lowering.columns,
-        str(replace(packing, name=interface.function_name("pack_weights", "w"))),
+        str(replace(packing, name=interface.function_name("pack_weights", "w"))), lowering.ends,
     )  # fmt: skip
 
 
@@ -165,6 +165,13 @@ class _NestLowering:
         return len(self.plan.schedule.parallel) if shares else 0
 
     @property
+    def ends(self) -> tuple[str, ...]:
+        """The dimensions whose ends calls are told, among those with loops of their own."""
+        looped = self.plan.tile_schedule.looped
+        summed = {dim.name for dim in self.contraction.dims if dim.role in ("k", "br")}
+        return tuple(dim for dim in self.options.ends if dim in looped and dim not in summed)
+
+    @property
     def own_turns(self) -> bool:
         """Return whether a directive adds statements to turns of the parallel loops."""
         return any(directive.own_turns for directive in self.directives)
@@ -224,8 +231,9 @@ class _NestLowering:
             body += self._tasks() if self.tasks else self._serial()
         body.append(Return(interface.OK))
         *_, run = interface.functions(
-            self.plan.precision, by_rows=self.options.by_rows, team=team is Team.POOL
-        )
+            self.plan.precision, by_rows=self.options.by_rows, team=team is Team.POOL,
+            ends=tuple(map(end_name, self.ends)),
+        )  # fmt: skip
         return replace(run.define(symbol, block(*body)), comment=f"{symbol}: {self.schedule}")
 
     def _arguments(self, name: str) -> Point:
@@ -245,7 +253,7 @@ class _NestLowering:
         """Return the loops inside the first ``parameters`` ones."""
         names = self.plan.tile_schedule.names
         comments = dict(zip(names, self.comments[1:], strict=False))
-        return nest(self.entry, parameters, comments)
+        return nest(self.entry, parameters, comments, self.ends)
 
     def _about(self, loops: int) -> list[Comment]:
         """Return the comments of the whole nest and of its first loops."""
@@ -282,14 +290,17 @@ class _NestLowering:
 
     def _tasks(self) -> list[LoopStatement]:
         """Return the turns of the outermost loops, of which each thread takes its share."""
-        plan, loops = self.plan, self.plan.schedule.loops[: self.parameters]
-        counts = [-(-plan.extent(loop.dim) // loop.step) for loop in loops]
+        loops = self.plan.schedule.loops[: self.parameters]
+        counts = [self._count(loop) for loop in loops]
         origin = self._origins(counts)
         by_dim = {loop.dim: Variable(name) for name, loop in zip(origin, loops, strict=True)}
         begin = (d.begin_turn(self.entry, by_dim) for d in self.directives)
         inner = self._nest(self.parameters)
         turn = block(*chain(*begin), inner)
-        first, last = thread_share(prod(counts), self.entry.threads)
+        turns: IndexLike = 1
+        for count in counts:
+            turns = turns * count
+        first, last = thread_share(turns, self.entry.threads)
         body = self._flush([
             Let("local", Named("args"), "ps_args", const=False),
             self._arguments("local"),
@@ -304,17 +315,25 @@ class _NestLowering:
             return [run_threads(self.threads, part, last=part is parts[-1]) for part in parts]
         return [Scoped(block(*part)) for part in parts]
 
-    def _origins(self, counts: Sequence[int]) -> dict[str, Index]:
+    def _count(self, loop: Loop) -> IndexLike:
+        """Return how many turns a loop has that is inside no other over its dimension."""
+        if loop.dim in self.ends:
+            return ceil_divide(Variable(end_name(loop.dim)), loop.step)
+        return -(-self.plan.extent(loop.dim) // loop.step)
+
+    def _origins(self, counts: Sequence[IndexLike]) -> dict[str, Index]:
         """Return the iterators of the outermost loops, which have ``counts``, for turn ``task``.
 
         Loops turn like the digits of ``task``.
         """
         turn = Variable("task")
         loops, names = self.plan.schedule.loops, self.plan.tile_schedule.names
-        return {
-            names[at]: turn // prod(counts[at + 1 :]) % count * loops[at].step
-            for at, count in enumerate(counts)
-        }
+        inner: IndexLike = 1
+        found = dict[str, Index]()
+        for at in reversed(range(len(counts))):
+            found[names[at]] = turn // inner % counts[at] * loops[at].step
+            inner = inner * counts[at]
+        return dict(reversed(found.items()))
 
     def _pack_b(self) -> list[LoopStatement]:
         """Return the packing of B, which changes with every call, behind the copies of A."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -36,6 +36,7 @@ from polysci.loop_ir.index import (
     every,
     least,
     most,
+    variables,
 )
 from polysci.loop_ir.nodes import (
     Address,
@@ -85,11 +86,11 @@ from polysci.target.coefficients import prior_of
 
 NARROW = {"bf16": "bf16", "float16": "f16"}  # element type -> what its conversions are named by
 MOST_PLACES = 2**31 - 1  # that a subscript of 32 bits tells apart
-_ATTRIBUTES: Final = ("static", "PS_LOOP")
+ATTRIBUTES: Final = ("static", "PS_LOOP")
 MEMORY: Final = Buffer("m", "ps_memory", const=True)
 _ROW_PARAMETERS: Final = (ScalarParameter("first"), ScalarParameter("last"))
 Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
-Chunk = tuple[str, int, int]  # iterator, extent, step
+Chunk = tuple[str, IndexLike, int]  # iterator, end, step
 MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy for short rows
 
 
@@ -97,7 +98,7 @@ MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy f
 class LaterAccess(MemoryAccess):
     """An element as a later turn reads it, or the last one that any turn reads."""
 
-    last: int = 0
+    last: IndexLike = 0
 
     def index(self, places: Places) -> Index:
         return least(MemoryAccess.index(self, places), self.last)
@@ -116,6 +117,7 @@ class LoopLowering:
     rows: tuple[str, ...] = ()  # iterators that count rows, of which it makes `first` to `last`
     inside: tuple[str, ...] = ()  # pointers to tensors of a row fusion, which it gets
     steps: bool = False  # of one step of a loop around it
+    ends: dict[str, Index] = field(default_factory=dict)  # iterators that end at sizes of a run
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
     exprs: list[Expr] = field(init=False)  # all parts of definitions
@@ -221,9 +223,13 @@ class LoopLowering:
         accesses = [*self.outs, *self.accesses.values()]
         for outer, inner in pairwise(self.outer_first(names)):
             size = self.extents[inner]
+            if inner in self.ends:
+                continue
             if all(a.terms.get(outer, 0) == size * a.terms.get(inner, 0) for a in accesses):
                 self.extents[inner] = size * self.extents[outer]
                 self.idle.add(outer)
+                if outer in self.ends:
+                    self.ends[inner] = size * self.ends.pop(outer)
                 for access in accesses:
                     access.terms.pop(outer, None)  # type: ignore[attr-defined]
 
@@ -239,6 +245,10 @@ class LoopLowering:
 
     def outer_first(self, names: Sequence[str]) -> list[str]:
         return sorted(names, key=lambda name: (-abs(self.out.terms.get(name, 0)), name))
+
+    def end(self, name: str) -> IndexLike:
+        """Return where a loop over an iterator ends."""
+        return self.ends.get(name, self.extents[name])
 
     def loop(
         self, name: str, end: IndexLike, body: Statements, start: IndexLike = 0, step: int = 1,
@@ -263,7 +273,7 @@ class LoopLowering:
     def nest(self, names: Sequence[str], body: Statements, *, simd: bool = False) -> Statements:
         """Return loops over iterators, the first one outermost; ``simd``: the last a vector's."""
         for name in reversed(names):
-            body, simd = [self.loop(name, self.extents[name], body, simd=simd)], False
+            body, simd = [self.loop(name, self.end(name), body, simd=simd)], False
         return body
 
     def share(
@@ -272,7 +282,7 @@ class LoopLowering:
     ) -> Statements:  # fmt: skip
         """Return loops over iterators, and inside them ``chunks``, whose turns threads share."""
         kind = LoopKind.PARALLEL if self.threads > 1 and not self.rows else LoopKind.SERIAL
-        loops = [*((name, self.extents[name], 1) for name in names), *chunks]
+        loops = [*((name, self.end(name), 1) for name in names), *chunks]
         for name, extent, step in reversed(loops):
             body, simd = [self.loop(name, extent, body, 0, step, kind, simd=simd)], False
         return body
@@ -293,8 +303,8 @@ class LoopLowering:
         tables = [
             Table(name, "int32", (len(values),), values) for name, values in self.tables.items()
         ]
-        whole = block(*self.pointer_definitions(), *body)
-        return *tables, LoopFunction(self.symbol, parameters, whole, attributes=_ATTRIBUTES)
+        whole = block(*self.pointer_definitions(), *sizes_of_run(self.ends.values()), *body)
+        return *tables, LoopFunction(self.symbol, parameters, whole, attributes=ATTRIBUTES)
 
     def body(self, names: Sequence[str]) -> Statements:
         """Return the loops over iterators: every element by itself."""
@@ -347,8 +357,8 @@ class LoopLowering:
         size = block_size(self.accesses.values(), turned, last)
         for name in (last, turned):
             start = Variable(f"{name}_block")
-            body = [self.loop(name, least(start + size, self.extents[name]), body, start)]
-        blocks = [(f"{name}_block", self.extents[name], size) for name in (turned, last)]
+            body = [self.loop(name, least(start + size, self.end(name)), body, start)]
+        blocks = [(f"{name}_block", self.end(name), size) for name in (turned, last)]
         return self.share(outer, body, blocks)
 
     def pointer_definitions(self) -> Statements:
@@ -494,7 +504,19 @@ class UpdateLowering(LoopLowering):
         return self.share(outer, self.nest(ordered, inner))
 
 
-def vector_loop(name: str, end: int, body: Statements, lanes: int) -> LoopStatement:
+def size_of_run(at: int) -> Variable:
+    """Return the variable of a size that a run is told."""
+    return Variable(f"size{at}")
+
+
+def sizes_of_run(ends: Iterable[Index]) -> list[Let]:
+    """Return the definitions of the sizes in some expressions."""
+    names = sorted({name for end in ends for name in variables(end)})
+    sizes = Member("m", "sizes", pointed=True)
+    return [Let(name, Element(sizes, as_index(int(name.removeprefix("size"))))) for name in names]
+
+
+def vector_loop(name: str, end: IndexLike, body: Statements, lanes: int) -> LoopStatement:
     """Return a loop from 0 on whose turns are lanes of vectors."""
     return For(name, as_index(0), as_index(end), block(*body), simd=True, lanes=lanes)
 
@@ -521,7 +543,7 @@ def rows_ahead(
         if not access.computed:
             continue
         dtype, item = lowering.dtypes[load.tensor], lowering.item_bytes(load.tensor)
-        if later := _later(access, item, known, extents, loops):
+        if later := _later(lowering, access, item, extents, loops):
             (turn, inner), distance = loops, int(prior_of("table_ahead")) // (row[1] * item)
             places = {turn: Variable(turn) + max(1, min(MOST_TURNS, distance)), inner: row[0]}
             lowering.accesses = {**known, **later}
@@ -533,8 +555,8 @@ def rows_ahead(
 
 
 def _later(
-    access: MemoryAccess, item: int, accesses: Mapping[Load, MemoryAccess],
-    extents: Mapping[str, int], loops: tuple[str, str],
+    lowering: LoopLowering, access: MemoryAccess, item: int, extents: Mapping[str, int],
+    loops: tuple[str, str],
 ) -> Mapping[Load, MemoryAccess]:  # fmt: skip
     """Return the loads inside subscripts out of data, as later turns of a loop read them.
 
@@ -546,6 +568,8 @@ def _later(
     if max(sizes, default=0) < prior_of("large_table"):
         return {}
     inside = [load for index, _ in access.computed for load in loads(index.at)]
+    accesses = lowering.accesses
+    ends: dict[str, IndexLike] = {**extents, **lowering.ends}
     forms = [accesses[load] for load in inside]
     simple = all(
         not form.computed and not form.tables and inner not in form.terms
@@ -556,7 +580,9 @@ def _later(
         return {}
     later = dict[Load, MemoryAccess]()
     for load, form in zip(inside, forms, strict=True):
-        last = form.const + sum(coef * (extents[name] - 1) for name, coef in form.terms.items())
+        last: IndexLike = form.const
+        for name, coef in form.terms.items():
+            last = coef * (ends[name] - 1) + last
         later[load] = LaterAccess(form.terms, form.const, last=last)
     return later
 

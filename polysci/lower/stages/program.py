@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from polysci.loop_ir.expressions import axis, loads, reductions
+from polysci.loop_ir.expressions import reductions
 from polysci.loop_ir.index import (
     TRUE,
     ZERO,
@@ -44,6 +44,7 @@ from polysci.loop_ir.nodes import (
     RoutineResult,
     Store,
     Table,
+    Unused,
     Value,
     block,
     loop,
@@ -52,21 +53,24 @@ from polysci.lower.layer_calls import LayerCall, Spot, packed_ahead
 from polysci.lower.mapped.held import HELD
 from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.stages.accumulators import Statements
+from polysci.lower.stages.barriers import Barriers
+from polysci.lower.stages.ends import clear_function
 from polysci.lower.stages.group_fusion import GroupFusionLowering
-from polysci.lower.stages.loops import LoopLowering, Pointer
+from polysci.lower.stages.loops import LoopLowering, Pointer, size_of_run, sizes_of_run
 from polysci.lower.stages.reduction_loops import lowering_of
 from polysci.lower.stages.row_fusion import RowFusionLowering, ring_of
 from polysci.numerics.arrays import round_up
 from polysci.numerics.scalar_functions import REAL
+from polysci.polyhedral.tile_schedule import end_name
 from polysci.program.control import BREAK, ELSE, END, IF, STEP, BranchStage
 from polysci.program.passes.arena import Arena, arrange
 from polysci.program.passes.buffers import BufferPlace, PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
+from polysci.program.passes.variation import Variation
 from polysci.program.stages import (
     JointLoops,
     LayerStage,
     LoopStage,
-    Program,
     RepeatStage,
     RoutineStage,
     RowFusion,
@@ -78,8 +82,6 @@ from polysci.text.names import remark
 
 ARENA = Member("m", "arena", pointed=True)
 CONSTANTS = Member("m", "constants", pointed=True)
-Space = tuple[str, int, int]  # a buffer of the caller's, or the arena; first byte and end
-Loops = tuple[tuple[str, int], ...]  # iterators and extents, the outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,11 @@ class StageLowering:
     group_fusions: dict[int, GroupFusionLowering] = field(default_factory=dict)
     scratch: dict[str, tuple[int, Spot]] = field(default_factory=dict)  # bytes, who uses them
     barriers: Barriers = field(init=False)
+    variation: Variation = field(init=False)
 
     def __post_init__(self) -> None:
         program = self.placed.program
+        self.variation = Variation(self.placed)
         for spot, call in self.calls.items():
             fused = isinstance(program.stages[spot[0]], RowFusion)
             user = (spot[0], 0) if fused else spot
@@ -158,7 +162,9 @@ class StageLowering:
 
     def stages(self) -> Block:
         """Return all stages in order, with a barrier where one needs what another thread made."""
-        lines, pending = Lines(), list[Spot]()
+        lines, pending = Lines(sizes_of_run(self.sizes.values())), list[Spot]()
+        if self.sizes:
+            lines.append(Unused(tuple(map(str, self.sizes.values()))))
         if self.timed:
             lines.append(_clock(-1))
         for at, stage in enumerate(self.placed.program.stages):
@@ -175,6 +181,13 @@ class StageLowering:
                 lines += [Barrier(), Once(block(clock), first=True)] if several else [clock]
                 pending.clear()
         return close_branches(lines)
+
+    @property
+    def sizes(self) -> dict[str, Variable]:
+        """The variables of the sizes that a run is told."""
+        program = self.placed.program
+        spans = program.spans if program.resizes else ()
+        return {name: size_of_run(at) for at, name in enumerate(spans)}
 
     def serial(self, at: int, pending: list[Spot]) -> Statements:
         """Return a stage that one thread computes, or with the first of neighbours all of them."""
@@ -304,10 +317,13 @@ class StageLowering:
         fusion = self.row_fusions.get(spot[0])
         inside = fusion.local(spot[1]) if fusion else {}
         pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
+        ends = dict[str, Index]()
+        if not isinstance(stage, UpdateStage) and self.placed.program.resizes:
+            ends = {name: self.sizes[size] for name, size in self.variation.loop(stage).items()}
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
             rows=rows, inside=tuple(inside.values()),
-            steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage),
+            steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage), ends=ends,
         )  # fmt: skip
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
@@ -408,7 +424,7 @@ class StageLowering:
     def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
         """Return the call of a primitive, once or once a copy."""
         call = self.calls[spot]
-        lines: Statements = [Comment(remark(stage.name))]
+        lines: Statements = [Comment(remark(stage.name)), *self.clear_ends(spot, stage)]
         if not stage.copies:
             return [*lines, *self.pack_weights(spot, call, ZERO), *self.call_packed(spot)]
         moved, count = self.moved(spot, stage), len(stage.copies)
@@ -418,6 +434,18 @@ class StageLowering:
             return [*lines, self.share_copies(count, [*body, product])]
         body += [*self.call_once(call.shared, product), *self.barrier]
         return [*lines, loop("i", count, *body)]
+
+    def clear_ends(self, spot: Spot, stage: LayerStage) -> Statements:
+        """Return the calls that put zeros behind the ends of axes that a layer reduces over."""
+        calls = Statements()
+        for number, (tensor, at) in enumerate(self.variation.layer(stage).cleared):
+            function = clear_function(
+                f"{self.symbol(spot)}_clear{number}", self.placed, self.pointers, tensor, at,
+                {axis: self.sizes[name] for axis, name in self.variation.of(tensor).items()},
+            )  # fmt: skip
+            self.functions.append(function)
+            calls += self.call_once(False, Invoke(function.name, (Named("m"),)), wait=True)
+        return calls
 
     def share_copies(self, count: int, body: Statements) -> For:
         """Return statements for each product of a stack, of which every thread has a run."""
@@ -500,7 +528,9 @@ class StageLowering:
             if call.packed_at is not None
             else self.weights(call, as_index(w_moved))
         )  # fmt: skip
+        ends = self.variation.layer(layer).ends
         operands: dict[str, Value] = {
+            **{end_name(dim): self.sizes[size] * count for dim, (size, count) in ends.items()},
             "x": self.address(layer.x.tensor, x_kind, x_first),
             "packed": Address(packed, dtype="opaque", const=True),
             "y": self.address(layer.y.tensor, y_kind, y_first, const=False),
@@ -576,134 +606,3 @@ def _clock(at: int) -> Store:
 def scratch_name(spot: Spot, use: str) -> str:
     """The name in the arena of memory that one layer uses."""
     return f"{spot[0]} {spot[1]} {use}"
-
-
-def stage_at(program: Program, spot: Spot) -> Stage:
-    """A stage of the program, or one that another one repeats."""
-    stage = program.stages[spot[0]]
-    return stage.members[spot[1]] if isinstance(stage, RepeatStage) else stage
-
-
-@dataclass(frozen=True, slots=True)
-class Barriers:
-    """The memory that stages touch: threads wait where one uses what another one writes.
-
-    ``loops`` are those of repeated loop stages without reductions. ``scratch`` is memory in the
-    arena that single stages use: bytes, and who uses them. The first thread computes the stages at
-    ``alone``.
-    """
-
-    placed: PlacedProgram
-    arena: Arena
-    scratch: Mapping[str, tuple[int, Spot]]
-    loops: Mapping[Spot, Loops]
-    alone: frozenset[int] = frozenset()
-    paths: list[list[Spot]] = field(default_factory=list)  # what is pending on the other side
-    spaces: dict[Spot, tuple[list[Space], list[Space]]] = field(default_factory=dict)  # by stage
-
-    def before(self, spots: Sequence[Spot], pending: list[Spot]) -> list[bool]:
-        """Return whether all wait before each of some stages, run in order behind ``pending``."""
-        waits = list[bool]()
-        for spot in spots:
-            stage = stage_at(self.placed.program, spot)
-            if isinstance(stage, BranchStage) and stage.part in (ELSE, END):
-                waits.append(self.turn(stage, pending))
-                continue
-            waits.append(any(self.conflicts(spot, other) for other in pending))
-            if waits[-1]:
-                pending.clear()
-            pending.append(spot)
-            if isinstance(stage, BranchStage) and stage.part == IF:
-                self.paths.append([*pending])
-        return waits
-
-    def turn(self, stage: BranchStage, pending: list[Spot]) -> bool:
-        """Turn to the other side of a branch, or end it; nobody waits there.
-
-        Each side follows what came before both; both come before what follows.
-        """
-        side = self.paths.pop()
-        if stage.part == ELSE:
-            self.paths.append([*pending])
-            pending[:] = side
-        else:
-            pending[:] = dict.fromkeys((*side, *pending))
-        return False
-
-    def conflicts(self, spot: Spot, other: Spot) -> bool:
-        """Return whether a thread may use memory in one stage that another writes in the other."""
-        if {spot[0], other[0]} <= self.alone or self.keeps_to_itself(spot, other):
-            return False
-        mine, others = self.memory(spot), self.memory(other)
-        if _touch(mine[0], others[1]) or _touch(others[0], mine[1]):
-            return True
-        results = [
-            self.placed.places[name]
-            for at in (spot, other)
-            for name in stage_at(self.placed.program, at).outputs[:1]
-        ]
-        if len(results) < 2:
-            return False
-        first, second = results
-        parts = first.buffer == second.buffer and first != second  # of a joined tensor: apart
-        return _touch(mine[0][parts:], others[0]) or _touch(mine[0], others[0][parts:])
-
-    def memory(self, spot: Spot) -> tuple[list[Space], list[Space]]:
-        """Return the memory that a stage writes, its result first, and that it reads."""
-        if spot not in self.spaces:
-            stage = stage_at(self.placed.program, spot)
-            written = [self.space(name) for name in stage.outputs]
-            scratch = [
-                ("", at, at + size) for name, (size, user) in self.scratch.items()
-                if user == spot for at in [self.arena.offsets[name]]
-            ]  # fmt: skip
-            reads = [self.space(name) for name in stage.inputs]
-            self.spaces[spot] = [*written, *scratch], reads
-        return self.spaces[spot]
-
-    def space(self, name: str) -> Space:
-        """The memory of a tensor's buffer."""
-        buffer = self.placed.places[name].buffer
-        first = self.arena.offsets.get(buffer)
-        if first is None:
-            return buffer, 0, 1
-        return "", first, first + self.placed.program.values[buffer].bytes
-
-    def keeps_to_itself(self, spot: Spot, other: Spot) -> bool:
-        """Return whether every thread finds in one stage what it made itself in the other one.
-
-        So it is where both share the same loops in the same way, and an element of one needs no
-        more of the other than the element of its own place.
-        """
-        loops = self.loops.get(spot)
-        if not loops or loops != self.loops.get(other):
-            return False
-        first, second = (stage_at(self.placed.program, at) for at in (spot, other))
-        return self.reads_own(first, second) and self.reads_own(second, first)
-
-    def reads_own(self, writer: Stage, reader: Stage) -> bool:
-        """Return whether a loop touches only the element of its own place of another's results."""
-        assert isinstance(writer, LoopStage) and isinstance(reader, LoopStage)
-        written, place = self.space(writer.output), self.placed.places[writer.output]
-        shape = self.placed.program.values[writer.output].shape
-        if shape != self.placed.program.values[reader.output].shape:
-            return False
-        for name in (*reader.outputs, *reader.inputs):
-            if _touch([written], [self.space(name)]) and self.placed.places[name] != place:
-                return False
-        own = {name for name in reader.inputs if _touch([written], [self.space(name)])}
-        return all(
-            subscript == axis(at) or shape[at] == 1
-            for load in loads(reader.expr)
-            if load.tensor in own
-            for at, subscript in enumerate(load.index)
-        )
-
-
-def _touch(some: Sequence[Space], others: Sequence[Space]) -> bool:
-    """Return whether any two of them have bytes in common."""
-    return any(
-        space[0] == other[0] and space[1] < other[2] and other[1] < space[2]
-        for space in some
-        for other in others
-    )

@@ -8,7 +8,17 @@ from math import inf, prod
 
 from polysci.loop_ir.expressions import Guard, Reduce, loads, reductions
 from polysci.loop_ir.functions import PLACES
-from polysci.loop_ir.index import TRUE, ZERO, Index, Variable, as_index, least, most
+from polysci.loop_ir.index import (
+    TRUE,
+    ZERO,
+    Index,
+    IndexLike,
+    Variable,
+    as_index,
+    divide,
+    least,
+    most,
+)
 from polysci.loop_ir.nodes import Address, Let, Named, Opaque, Prefetch, loop
 from polysci.lower.stages.access import MemoryAccess, Places, affine_index
 from polysci.lower.stages.accumulators import (
@@ -67,12 +77,16 @@ class ReductionLowering(LoopLowering):
         merged = over[:1] or [*whole[:1]]
         for name, size in over[1:]:
             outer, count = merged[-1]
-            if {name, outer} & fixed or any(
-                a.terms.get(outer, 0) != size * a.terms.get(name, 0) for a in every
+            if (
+                {name, outer} & fixed
+                or name in self.ends
+                or any(a.terms.get(outer, 0) != size * a.terms.get(name, 0) for a in every)
             ):
                 merged.append((name, size))
                 continue
             merged[-1] = (name, count * size)
+            if outer in self.ends:
+                self.ends[name] = size * self.ends.pop(outer)
         gone = {name for name, _ in whole} - {name for name, _ in merged}
         for access in every:
             for name in gone:
@@ -108,7 +122,8 @@ class ReductionLowering(LoopLowering):
         asked = rows_ahead(self, *inside, (start, min(CHOSEN, extent)))
         chunk = CHOSEN if asked else WIDE if prod(size for _, size in over) >= LONG else CHUNK
         whole = extent <= chunk
-        length = as_index(extent) if whole else least(chunk, extent - start)
+        end = self.end(inner)
+        length = as_index(end) if whole else least(chunk, end - start)
         gathered = [sums.at(LANE) for sums in self.accumulators(several)]
         bounds, guards = bounds_of(several[0], {inner}, self.busy)
         within: Bounds = {}
@@ -125,7 +140,7 @@ class ReductionLowering(LoopLowering):
             *self.reduce(several[0], bounds, [*asked, *step]),
             *self.vector(self.stores(at, gathered)),
         ]
-        return self.share(outer, body, [("j0", extent, chunk)])
+        return self.share(outer, body, [("j0", end, chunk)])
 
     def vector(self, body: Statements, within: tuple[Index, Index] | None = None) -> Statements:
         """Return statements for neighbouring results, or for those ``within`` bounds of all."""
@@ -174,18 +189,19 @@ class ReductionLowering(LoopLowering):
         extent, (bounds, guards) = dict(several[0].over)[last], within
         width = width_of(several, extent)
         whole, streamed = extent // width * width, self.reads_from_memory(several[0])
-        lanes = VECTOR if streamed else 0
+        lanes, end = VECTOR if streamed else 0, self.ends.get(last, as_index(extent))
+        steps = divide(end, width) * width if last in self.ends else as_index(whole)
 
-        def step(start: Index, count: int, sums: Sequence[Accumulator]) -> Statements:
+        def step(start: Index, count: IndexLike, sums: Sequence[Accumulator]) -> Statements:
             at, many = {last: start + LANE}, [acc.at(LANE) for acc in sums]
             return [vector_loop("j", count, self.add(several, many, guards, at), lanes)]
 
         ahead = self.ahead(several[0], last, width) if streamed else []
         parts = self.parts(several, gathered) if whole >= LEAST_CHUNKS * width else gathered
         main = [*ahead, *step(Variable("j0"), width, parts)]
-        main = in_parts(whole, width, main, (gathered, parts), lanes)
-        if whole < extent:
-            main += step(as_index(whole), extent - whole, gathered)
+        main = in_parts(steps, width, main, (gathered, parts), lanes)
+        if whole < extent or last in self.ends:
+            main += step(steps, end - steps, gathered)
         others = replace(several[0], over=tuple(
             (name, size) for name, size in several[0].over if name != last
         ), guards=())  # fmt: skip
@@ -276,6 +292,8 @@ class ReductionLowering(LoopLowering):
         """Loops over what is reduced."""
         for name, extent in reversed(reduction.over):
             low, high = bounds.get(name, (as_index(0), as_index(extent)))
+            if name in self.ends:
+                high = least(self.ends[name], high) if name in bounds else self.ends[name]
             body = [self.loop(name, high, body, low)]
         return body
 
@@ -295,7 +313,7 @@ def start(gathered: Sequence[Accumulator], width: int, lanes: int) -> Statements
 
 
 def in_parts(
-    whole: int, width: int, main: Statements,
+    whole: Index, width: int, main: Statements,
     sums: tuple[Sequence[Accumulator], Sequence[Accumulator]], lanes: int,
 ) -> Statements:  # fmt: skip
     """A loop of steps ``main``; where these gather in others, MOST_TERMS at a time."""

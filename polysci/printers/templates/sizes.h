@@ -2,5 +2,7 @@
 enum { @UPPER@_OK = 0, @UPPER@_NO_SIZE = 1 };
 @RUN_HEAD@;
 
+@?PUBLIC@
 /* The entries: @KNOWN@. */
 @ENTRIES@
+@/PUBLIC@

@@ -89,7 +89,9 @@ def place_buffers(program: Program) -> PlacedProgram:
     placer = _Placer(program, hosts(program))
     for stage in program.stages:
         placer.add(stage)
-    done = replace(program, values=placer.values, stages=tuple(placer.stages))
+    done = replace(
+        program, values=placer.values, stages=tuple(placer.stages), varying=placer.varying
+    )
     used = done.with_stages(done.stages)
     buffers = PlacedProgram(used, placer.places).buffers_of(used.values)
     known = {*used.values, *buffers}  # what only views of it name is memory as well
@@ -105,12 +107,14 @@ class _Placer:
     stages: list[Stage] = field(default_factory=list)
     places: dict[str, BufferPlace] = field(default_factory=dict)
     values: dict[str, Value] = field(init=False)
+    varying: dict[str, Mapping[int, str]] = field(init=False)
     copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
     outside: list[dict[tuple[str, tuple[int, ...], str], str]] = field(default_factory=list)
     written: set[str] = field(init=False)  # outputs, of the program and of steps
 
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
+        self.varying = dict(self.program.varying)
         self.written = {*self.program.outputs}
         for name, replaced in self.program.in_place.items():
             self.places[replaced] = self.place_of(name)
@@ -186,6 +190,8 @@ class _Placer:
     def fresh(self, base: str, like: Value, **changes: object) -> str:
         name = fresh_name(base, self.values, "copy")
         self.values[name] = replace(like, name=name, **changes)  # type: ignore[arg-type]
+        if base in self.varying and like.shape == self.values[base].shape:
+            self.varying[name] = self.varying[base]
         return name
 
     def move(self, title: str, output: str, source: str) -> LoopStage:

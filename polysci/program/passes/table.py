@@ -19,6 +19,7 @@ from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.layouts import with_dtype, with_orders
 from polysci.program.passes.row import Considered, Pass, PassWatch, plain, run_table
 from polysci.program.passes.row_fusion import FusionVerdict, Setting, fuse_rows
+from polysci.program.passes.spans import whole_tensors
 from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.stages import Program
@@ -79,6 +80,8 @@ def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tupl
 def _fuse_rows(
     placed: PlacedProgram, context: ScheduleContext
 ) -> tuple[PlacedProgram, tuple[Considered, ...]]:
+    if placed.program.resizes:  # rows that end at a size have no rings
+        return placed, ()
     space = fuse_rows(placed, context.setting, context.decided)
     return space.divide(), space.considered()
 
@@ -87,8 +90,9 @@ def _fuse_rows(
 PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
     plain("branches", "a side of a choice runs where it is taken", place_branches),
     Pass("fuse loops", "loops move into their readers and makers",
-         lambda program, context: fuse_loops(program, context.choices.apart)
-         if context.fuse else (program, ())),
+         lambda program, context: fuse_loops(
+             program, context.choices.apart | whole_tensors(program)
+         ) if context.fuse else (program, ())),
     Pass("element types", "layers and tensors in bf16, if asked for",
          lambda program, context: (with_dtype(program, context.dtype), ())),
     Pass("fused updates", "steps sum gradients of their weights",
@@ -97,7 +101,8 @@ PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
          lambda program, context: (with_orders(program, context.choices.turned), ())),
     plain("common factors", "factors of all terms of a sum leave it",
           take_out_factors),
-    plain("partial sums", "long sums of few results become sums of sums", split_sums),
+    plain("partial sums", "long sums of few results become sums of sums",
+          lambda program: program if program.resizes else split_sums(program)),
     Pass("concat in place", "parts are written where the whole lies",
          lambda program, _: (program, concat_in_place(program))),
     plain("updates", "what replaces an input is written over it", replace_in_place),

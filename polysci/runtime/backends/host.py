@@ -114,20 +114,24 @@ class HostNetwork:
         self._new, self._free = self._function("new"), self._function("free")
         self._bind(name)
 
-    def _bind(self, symbol: str) -> None:
-        """Take the runs of a program."""
+    def _bind(self, symbol: str, sizes: Sequence[int] = ()) -> None:
+        """Take the runs of a program, which are told sizes."""
         ffi = self.library.ffi
-        self.run = getattr(self.library.lib, f"{symbol}_run")
-        operands = len(ffi.typeof(self.run).args) - 1
-        self.run_at = ffi.cast(f"void (*)(void *{', uintptr_t' * operands})", self.run)
+        self.run = run = getattr(self.library.lib, f"{symbol}_run")
+        operands = len(ffi.typeof(run).args) - 1 - len(sizes)
+        types = f"{', int64_t' * len(sizes)}{', uintptr_t' * operands}"
+        self.run_at = run_at = ffi.cast(f"void (*)(void *{types})", run)
+        if sizes:
+            self.run = lambda context, *arrays: run(context, *sizes, *arrays)
+            self.run_at = lambda context, *places: run_at(context, *sizes, *places)
 
     def _function(self, name: str) -> Any:
         return getattr(self.library.lib, f"{self._name}_{name}")
 
-    def entry(self, symbol: str) -> HostNetwork:
-        """Return the network with the runs of a program of the library."""
+    def entry(self, symbol: str, sizes: Sequence[int] = ()) -> HostNetwork:
+        """Return the network with the runs of a program of the library, of these sizes."""
         other = copy(self)
-        other._bind(symbol)
+        other._bind(symbol, sizes)
         return other
 
     def on(self, stream: int) -> HostNetwork:

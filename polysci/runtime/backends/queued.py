@@ -211,7 +211,7 @@ class QueuedNetwork:
         """Return ``run``, which takes addresses as well; None where the device has none."""
         return self.run if self.library.queue.addressed else None
 
-    def entry(self, symbol: str) -> QueuedNetwork:
+    def entry(self, symbol: str, sizes: Sequence[int] = ()) -> QueuedNetwork:
         """Return the network with the runs of a program of the library."""
         return replace(self, symbol=symbol)
 

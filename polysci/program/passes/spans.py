@@ -1,0 +1,280 @@
+"""Which axes of a program vary with a size, found by comparing it with programs of other sizes.
+
+All of them have the same stages; what differs must be extents that are the size, or constants of
+which a smaller size has the beginning. Anything else is refused by the name of its stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from math import prod
+
+import numpy as np
+
+from polysci.loop_ir.expressions import Expr, Load, Reduce, reductions, rewrite
+from polysci.ops.model import model_of
+from polysci.polyhedral.contraction import Contraction
+from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.variation import VaryingSizeError, single
+from polysci.program.stages import (
+    ConcatStage,
+    LayerStage,
+    LoopStage,
+    Program,
+    Stage,
+    ViewStage,
+    fresh_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSize:
+    """The same network for another size of a dimension, where it has ``most`` else."""
+
+    name: str
+    most: int
+    size: int
+    program: Program
+
+
+def with_spans(
+    program: Program, spans: Mapping[str, range], others: Sequence[OtherSize]
+) -> Program:
+    """Return a program for the last sizes of ``spans`` as one for all of them.
+
+    Raises VaryingSizeError for what depends on a size in a way that has no code.
+    """
+    varying: dict[str, dict[int, str]] = {}
+    for other in others:
+        comparison = _Comparison(program, other, spans[other.name].start)
+        comparison.run()
+        for tensor, axes in comparison.axes.items():
+            for at in axes:
+                varying.setdefault(tensor, {})[at] = other.name
+    return replace(program, spans=dict(spans), varying=varying)
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """A program beside that of another size: ``axes`` are those that differ, by tensor.
+
+    ``least`` is the smallest size.
+    """
+
+    program: Program
+    other: OtherSize
+    least: int
+    axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    stage: str = ""
+
+    def refuse(self, rule: str) -> VaryingSizeError:
+        return VaryingSizeError(self.other.name, self.stage, rule)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The size here, and there."""
+        return self.other.most, self.other.size
+
+    def run(self) -> None:
+        """Compare all tensors, constants and stages. Raises VaryingSizeError."""
+        mine, theirs = self.program, self.other.program
+        for stage, other in zip_longest(mine.stages, theirs.stages):
+            self.stage = (stage or other).name
+            same = stage and other and type(stage) is type(other)
+            if not same or (stage.outputs, stage.inputs) != (other.outputs, other.inputs):
+                own, size = self.sizes
+                raise self.refuse(f"for {size} other stages compute it than for {own}")
+            for name in (*stage.outputs, *stage.inputs):
+                self.tensor(name)
+        for name in (*mine.inputs, *mine.outputs):
+            self.stage = name
+            self.tensor(name)
+        for stage, other in zip(mine.stages, theirs.stages, strict=True):
+            self.stage = stage.name
+            self.compare(stage, other)
+
+    def tensor(self, name: str) -> None:
+        """Learn which axes of a tensor differ."""
+        if name in self.axes:
+            return
+        own, other = self.program.values[name], self.other.program.values[name]
+        if len(own.shape) != len(other.shape) or own.dtype != other.dtype:
+            raise self.refuse(f"{name} is {own} or {other}")
+        differ = [at for at, pair in enumerate(zip(own.shape, other.shape, strict=True))
+                  if pair[0] != pair[1]]  # fmt: skip
+        for at in differ:
+            if (own.shape[at], other.shape[at]) != self.sizes:
+                raise self.refuse(
+                    f"axis {at} of {name} has {own.shape[at]} elements for {self.sizes[0]}, "
+                    f"{other.shape[at]} for {self.sizes[1]}"
+                )
+        self.axes[name] = tuple(differ)
+        if name in self.program.constants:
+            self.constant(name)
+
+    def constant(self, name: str) -> None:
+        """Check that a constant is the beginning of one of more elements."""
+        own, other = self.program.constants[name], self.other.program.constants[name]
+        if own is other:
+            return
+        part = own[tuple(slice(extent) for extent in other.shape)]
+        if not np.array_equal(part, other, equal_nan=own.dtype.kind in "fc"):
+            raise self.refuse(f"it reads numbers that depend on it ({name})")
+
+    def compare(self, stage: Stage, other: Stage) -> None:
+        """Check that stages differ in extents alone."""
+        match stage, other:
+            case LoopStage(), LoopStage():
+                self.loops(stage.expr, other.expr)
+            case LayerStage(), LayerStage():
+                self.layers(stage, other)
+            case ViewStage(), ViewStage():
+                self.views(stage, other)
+            case ConcatStage(), ConcatStage():
+                if stage.axis in self.axes[stage.output]:
+                    raise self.refuse(f"it joins tensors along axis {stage.axis}")
+            case _ if stage != other or any(
+                self.axes[name] for name in (*stage.outputs, *stage.inputs)
+            ):
+                raise self.refuse("its code is of one size")
+
+    def loops(self, mine: Expr, theirs: Expr) -> None:
+        pairs = zip_longest(reductions(mine), reductions(theirs))
+        changed = dict[str, int]()
+        for own, other in pairs:
+            for one, two in zip(own.over, other.over, strict=True) if own and other else ():
+                if one != two:
+                    if (one[1], two[1]) != self.sizes:
+                        raise self.refuse(f"it reduces over {one[1]} or {two[1]} elements")
+                    changed[one[0]] = one[1]
+
+        def extend(part: Expr) -> Expr:
+            if not isinstance(part, Reduce):
+                return part
+            return replace(
+                part, over=tuple((name, changed.get(name, size)) for name, size in part.over)
+            )
+
+        if mine != rewrite(theirs, extend):
+            raise self.refuse("a number in it depends on it")
+
+    def layers(self, stage: LayerStage, other: LayerStage) -> None:
+        roles = [_shapeless(model_of(its.problem)[1]) for its in (stage, other)]
+        rest = [replace(its, problem=stage.problem, w=()) for its in (stage, other)]
+        if roles[0] != roles[1] or rest[0] != rest[1]:
+            raise self.refuse("a number in it depends on it")
+
+    def views(self, stage: ViewStage, other: ViewStage) -> None:
+        """Check that a view moves no axis that varies, but as a whole."""
+        mine, source = self.axes[stage.output], self.axes[stage.source]
+        if stage.index is not None:
+            if stage.index != other.index:
+                raise self.refuse("a number in it depends on it")
+            shape = self.program.values[stage.output].shape
+            extents = {f"i{at}": size for at, size in enumerate(shape)}
+            for at in source:
+                index, name = stage.index[at], single(stage.index[at])
+                whole = name and int(name[1:]) in mine
+                fixed = not any(int(term[1:]) in mine for term, _ in index.terms)
+                if not whole and not (fixed and index.reach(extents)[1] < self.least):
+                    raise self.refuse(f"it takes a part of {stage.source} along axis {at}")
+            return
+        shapes = [self.program.values[name].shape for name in (stage.output, stage.source)]
+        around = [
+            [(prod(shape[:at]), prod(shape[at + 1 :])) for at in axes]
+            for shape, axes in zip(shapes, (mine, source), strict=True)
+        ]
+        if around[0] != around[1]:
+            raise self.refuse(f"it puts elements of {stage.source} into other rows")
+
+
+def _shapeless(roles: Contraction) -> Contraction:
+    """Return a contraction without its extents."""
+    out, a, b = (replace(operand, shape=()) for operand in (roles.out, roles.a, roles.b))
+    dims = tuple(replace(dim, extent=1) for dim in roles.dims)
+    return replace(roles, dims=dims, out=out, a=a, b=b)
+
+
+# Arguments.
+
+
+def runs_on(program: Program, name: str) -> bool:
+    """Return whether a caller's tensor lies as the beginning of one of the largest size."""
+    axes, shape = program.varying.get(name, {}), program.values[name].shape
+    return not axes or (len(axes) == 1 and prod(shape[: next(iter(axes))]) == 1)
+
+
+def copy_arguments(program: Program, names: Container[str]) -> Program:
+    """Return the program with copies of these arguments, which stages use in their place.
+
+    Callers' tensors have no elements behind the end of an axis, where layers write and read.
+    """
+    arguments = [name for name in (*program.inputs, *program.outputs) if name in names]
+    values, varying = dict(program.values), dict(program.varying)
+    whole = dict[str, str]()
+    for name in dict.fromkeys(arguments):
+        whole[name] = own = fresh_name(name, values, "whole")
+        values[own] = replace(values[name], name=own)
+        varying[own] = varying[name]
+    copies = [(f"copy {name}", whole[name], name) for name in program.inputs if name in whole]
+    results = [(f"copy {name}", name, whole[name]) for name in program.outputs if name in whole]
+    stages: tuple[Stage, ...] = tuple(_rename(stage, whole) for stage in program.stages)
+    ahead, behind = (
+        tuple(LoopStage(title, made, values[read].elements) for title, made, read in its)
+        for its in (copies, results)
+    )
+    return replace(program, values=values, varying=varying, stages=(*ahead, *stages, *behind))
+
+
+def whole_tensors(program: Program) -> set[str]:
+    """Return the copies that ``copy_arguments`` made, which no loop has in their place."""
+    found = set[str]()
+    for stage in program.stages:
+        if isinstance(stage, LoopStage) and isinstance(stage.expr, Load):
+            read = stage.expr.tensor
+            if read in program.inputs and read in program.varying:
+                found.add(stage.output)
+            if stage.output in program.outputs and read in program.varying:
+                found.add(read)
+    return found
+
+
+def used_by_layers(placed: PlacedProgram) -> set[str]:
+    """Return the arguments with axes that vary which layers read or write."""
+    program, places = placed.program, placed.places
+    own = {name for name in (*program.inputs, *program.outputs) if name in program.varying}
+    return {
+        places[name].buffer
+        for layer in program.layers()
+        for name in (*layer.inputs, *layer.outputs)
+        if name in places and places[name].buffer in own
+    }
+
+
+def _rename(stage: Stage, names: Mapping[str, str]) -> Stage:
+    """Return a stage with other names for some tensors."""
+
+    def of(name: str) -> str:
+        return names.get(name, name)
+
+    match stage:
+        case LoopStage():
+            return replace(stage, output=of(stage.output), expr=rewrite(
+                stage.expr,
+                lambda part: replace(part, tensor=of(part.tensor)) if isinstance(part, Load)
+                else part,
+            ))  # fmt: skip
+        case LayerStage():
+            return replace(
+                stage, x=replace(stage.x, tensor=of(stage.x.tensor)),
+                y=replace(stage.y, tensor=of(stage.y.tensor)), weights=of(stage.weights),
+                bias=of(stage.bias), residual=of(stage.residual),
+            )  # fmt: skip
+        case ViewStage():
+            return replace(stage, output=of(stage.output), source=of(stage.source))
+        case ConcatStage():
+            return replace(stage, output=of(stage.output), parts=tuple(map(of, stage.parts)))
+        case _:
+            return stage
