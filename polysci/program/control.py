@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polysci.numerics.affine import Affine
 
 STEP = "step"  # the iterator of a RepeatStage
+SIZE = "size"  # with a number behind it: the size of a run that has this place among all of them
 IF, ELSE, END, BREAK = "if", "else", "end", "break"
 
 

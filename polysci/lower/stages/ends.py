@@ -49,5 +49,5 @@ def clear_function(
     pointer = Point(
         Buffer("y", place.dtype, restrict=True), Address(pointers[place.buffer], dtype=place.dtype)
     )
-    whole = block(*sizes_of_run(ends.values()), pointer, body)
+    whole = block(*sizes_of_run([body]), pointer, body)
     return LoopFunction(name, (MEMORY,), whole, attributes=ATTRIBUTES)

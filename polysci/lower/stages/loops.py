@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -36,7 +37,6 @@ from polysci.loop_ir.index import (
     every,
     least,
     most,
-    variables,
 )
 from polysci.loop_ir.nodes import (
     Address,
@@ -65,6 +65,7 @@ from polysci.loop_ir.nodes import (
     Unused,
     Value,
     block,
+    names_in,
 )
 from polysci.lower.stages.access import (
     MemoryAccess,
@@ -79,7 +80,7 @@ from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import LINE
 from polysci.numerics.dtypes import array_type
 from polysci.numerics.scalar_functions import EXACT, LONG, REAL, WHOLE, template
-from polysci.program.control import STEP
+from polysci.program.control import SIZE, STEP
 from polysci.program.passes.buffers import BufferPlace
 from polysci.program.stages import JointLoops, LoopStage, UpdateStage, members_of
 from polysci.target.coefficients import prior_of
@@ -91,6 +92,7 @@ MEMORY: Final = Buffer("m", "ps_memory", const=True)
 _ROW_PARAMETERS: Final = (ScalarParameter("first"), ScalarParameter("last"))
 Pointer = Address | Before | Element | Member | Named  # where a buffer of the program begins
 Chunk = tuple[str, IndexLike, int]  # iterator, end, step
+_SIZE_NAME: Final = re.compile(rf"{SIZE}\d+")
 MOST_TURNS: Final = 16  # between what is asked for and what is read: a policy for short rows
 
 
@@ -303,7 +305,7 @@ class LoopLowering:
         tables = [
             Table(name, "int32", (len(values),), values) for name, values in self.tables.items()
         ]
-        whole = block(*self.pointer_definitions(), *sizes_of_run(self.ends.values()), *body)
+        whole = block(*self.pointer_definitions(), *sizes_of_run(body), *body)
         return *tables, LoopFunction(self.symbol, parameters, whole, attributes=ATTRIBUTES)
 
     def body(self, names: Sequence[str]) -> Statements:
@@ -506,14 +508,14 @@ class UpdateLowering(LoopLowering):
 
 def size_of_run(at: int) -> Variable:
     """Return the variable of a size that a run is told."""
-    return Variable(f"size{at}")
+    return Variable(f"{SIZE}{at}")
 
 
-def sizes_of_run(ends: Iterable[Index]) -> list[Let]:
-    """Return the definitions of the sizes in some expressions."""
-    names = sorted({name for end in ends for name in variables(end)})
+def sizes_of_run(code: object) -> list[Let]:
+    """Return the definitions of the sizes that statements or expressions read."""
+    names = sorted(name for name in names_in(code) if _SIZE_NAME.fullmatch(name))
     sizes = Member("m", "sizes", pointed=True)
-    return [Let(name, Element(sizes, as_index(int(name.removeprefix("size"))))) for name in names]
+    return [Let(name, Element(sizes, as_index(int(name.removeprefix(SIZE))))) for name in names]
 
 
 def vector_loop(name: str, end: IndexLike, body: Statements, lanes: int) -> LoopStatement:

@@ -162,7 +162,7 @@ class StageLowering:
 
     def stages(self) -> Block:
         """Return all stages in order, with a barrier where one needs what another thread made."""
-        lines, pending = Lines(sizes_of_run(self.sizes.values())), list[Spot]()
+        lines, pending = Lines(sizes_of_run([*self.sizes.values()])), list[Spot]()
         if self.sizes:
             lines.append(Unused(tuple(map(str, self.sizes.values()))))
         if self.timed:

@@ -45,12 +45,15 @@ def iterators_in(part: Expr) -> set[str]:
 
 @lru_cache(maxsize=4096)
 def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ...] = ()) -> isl.Map:
-    """``{ [iterators] -> [element] }`` of one read."""
+    """``{ [iterators] -> [element] }`` of one read; sizes of a run are parameters."""
+    forms = [*index, *(guard.at for guard in guards)]
+    free = sorted({name for form in forms for name, _ in form.terms} - {*dict(domain)})
+    head = f"[{', '.join(free)}] -> " if free else ""
     names = ", ".join(name for name, _ in domain)
     bounds = [f"0 <= {name} < {size}" for name, size in domain]
     bounds += [f"0 <= {guard.at} < {guard.extent}" for guard in guards]
     places = ", ".join(map(str, index))
-    return isl.Map(f"{{ [{names}] -> [{places}] : {' and '.join(bounds) or 'true'} }}")
+    return isl.Map(f"{head}{{ [{names}] -> [{places}] : {' and '.join(bounds) or 'true'} }}")
 
 
 def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Map | None:

@@ -9,24 +9,40 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from math import prod
+from math import isclose, isnan, prod
+from typing import Final
 
 import numpy as np
 
-from polysci.loop_ir.expressions import Expr, Load, Reduce, reductions, rewrite
+from polysci.loop_ir.expressions import (
+    Apply,
+    Computed,
+    Expr,
+    Index,
+    Load,
+    Number,
+    Position,
+    Reduce,
+    Where,
+    rewrite,
+)
+from polysci.numerics.affine import Affine
 from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import Contraction
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.variation import VaryingSizeError, single
+from polysci.program.passes.variation import VaryingSizeError, single, size_name
 from polysci.program.stages import (
     ConcatStage,
     LayerStage,
     LoopStage,
     Program,
     Stage,
+    Value,
     ViewStage,
     fresh_name,
 )
+
+CLOSE: Final = 1e-6  # numbers of f32 that are equal but for their rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +63,37 @@ def with_spans(
     Raises VaryingSizeError for what depends on a size in a way that has no code.
     """
     varying: dict[str, dict[int, str]] = {}
+    stages, known = [*program.stages], replace(program, spans=dict(spans))
     for other in others:
-        comparison = _Comparison(program, other, spans[other.name].start)
+        variable = size_name(known, other.name)
+        comparison = _Comparison(program, other, spans[other.name].start, variable)
         comparison.run()
         for tensor, axes in comparison.axes.items():
             for at in axes:
                 varying.setdefault(tensor, {})[at] = other.name
-    return replace(program, spans=dict(spans), varying=varying)
+        for place, stage in comparison.changed.items():
+            if stages[place] not in (program.stages[place], stage):
+                raise VaryingSizeError(other.name, stage.name, "it depends on it in several ways")
+            stages[place] = stage
+    return replace(known, stages=tuple(stages), varying=varying)
 
 
 @dataclass(slots=True)
 class _Comparison:
     """A program beside that of another size: ``axes`` are those that differ, by tensor.
 
-    ``least`` is the smallest size.
+    ``least`` is the smallest size, ``variable`` its name in expressions. ``changed``, by place: the
+    stages with expressions of the size in the place of numbers that differ.
     """
 
     program: Program
     other: OtherSize
     least: int
+    variable: str
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    changed: dict[int, Stage] = field(default_factory=dict)
     stage: str = ""
+    place: int = 0
 
     def refuse(self, rule: str) -> VaryingSizeError:
         return VaryingSizeError(self.other.name, self.stage, rule)
@@ -91,9 +117,9 @@ class _Comparison:
         for name in (*mine.inputs, *mine.outputs):
             self.stage = name
             self.tensor(name)
-        for stage, other in zip(mine.stages, theirs.stages, strict=True):
-            self.stage = stage.name
-            self.compare(stage, other)
+        for place, pair in enumerate(zip(mine.stages, theirs.stages, strict=True)):
+            self.place, self.stage = place, pair[0].name
+            self.compare(*pair)
 
     def tensor(self, name: str) -> None:
         """Learn which axes of a tensor differ."""
@@ -127,7 +153,9 @@ class _Comparison:
         """Check that stages differ in extents alone."""
         match stage, other:
             case LoopStage(), LoopStage():
-                self.loops(stage.expr, other.expr)
+                expr = self.expression(stage.expr, other.expr, self.program.values[stage.output])
+                if expr != stage.expr:
+                    self.changed[self.place] = replace(stage, expr=expr)
             case LayerStage(), LayerStage():
                 self.layers(stage, other)
             case ViewStage(), ViewStage():
@@ -140,25 +168,72 @@ class _Comparison:
             ):
                 raise self.refuse("its code is of one size")
 
-    def loops(self, mine: Expr, theirs: Expr) -> None:
-        pairs = zip_longest(reductions(mine), reductions(theirs))
-        changed = dict[str, int]()
-        for own, other in pairs:
-            for one, two in zip(own.over, other.over, strict=True) if own and other else ():
-                if one != two:
-                    if (one[1], two[1]) != self.sizes:
+    def expression(self, mine: Expr, theirs: Expr, made: Value) -> Expr:
+        """Return an expression of both sizes, for elements of ``made``."""
+        match mine, theirs:
+            case Number(own), Number(other):
+                return self.number(own, other, made)
+            case Load(tensor, index), Load(name, others) if (tensor, len(index)) == (
+                name, len(others)
+            ):  # fmt: skip
+                pairs = zip(index, others, strict=True)
+                return Load(tensor, tuple([self.subscript(*pair, made) for pair in pairs]))
+            case Position(own), Position(other):
+                return Position(self.form(own, other))
+            case Apply(function, arguments), Apply(name, others) if (function, len(arguments)) == (
+                name, len(others)
+            ):  # fmt: skip
+                pairs = zip(arguments, others, strict=True)
+                return Apply(function, tuple([self.expression(*pair, made) for pair in pairs]))
+            case Where(), Where() if mine.guards == theirs.guards:
+                body = self.expression(mine.body, theirs.body, made)
+                return replace(
+                    mine, body=body,
+                    otherwise=self.expression(mine.otherwise, theirs.otherwise, made),
+                )  # fmt: skip
+            case Reduce(), Reduce() if (
+                mine.function == theirs.function and mine.guards == theirs.guards
+            ):
+                for one, two in zip(mine.over, theirs.over, strict=True):
+                    if one != two and (one[1], two[1]) != self.sizes:
                         raise self.refuse(f"it reduces over {one[1]} or {two[1]} elements")
-                    changed[one[0]] = one[1]
+                return replace(mine, body=self.expression(mine.body, theirs.body, made))
+        raise self.refuse("its expression depends on it")
 
-        def extend(part: Expr) -> Expr:
-            if not isinstance(part, Reduce):
-                return part
-            return replace(
-                part, over=tuple((name, changed.get(name, size)) for name, size in part.over)
-            )
+    def number(self, own: float, other: float, made: Value) -> Expr:
+        """Return what a number is: the same, a multiple of the size, or a number over it."""
+        if own == other or (isnan(own) and isnan(other)):
+            return Number(own)
+        size, smaller = self.sizes
+        kind = "exact" if made.dtype == "float64" else "real"
+        position = Apply(kind, (Position(Affine(((self.variable, 1),))),))
+        for function, factor, there in (
+            ("div", own * size, other * smaller), ("mul", own / size, other / smaller)
+        ):  # fmt: skip
+            if isclose(factor, there, rel_tol=CLOSE):
+                whole = round(factor) if isclose(factor, round(factor), rel_tol=CLOSE) else factor
+                return Apply(function, (Number(float(whole)), position))
+        raise self.refuse(f"the number {own:.9g} for {size} is {other:.9g} for {smaller}")
 
-        if mine != rewrite(theirs, extend):
-            raise self.refuse("a number in it depends on it")
+    def subscript(self, own: Index, other: Index, made: Value) -> Index:
+        """Return a subscript of both sizes."""
+        if isinstance(own, Affine) and isinstance(other, Affine):
+            return self.form(own, other)
+        if isinstance(own, Computed) and isinstance(other, Computed) and own.extent == other.extent:
+            return replace(own, at=self.expression(own.at, other.at, made))
+        if own != other:
+            raise self.refuse("its subscripts depend on it")
+        return own
+
+    def form(self, own: Affine, other: Affine) -> Affine:
+        """Return an affine form of both sizes: the same, or some places from the size."""
+        if own == other:
+            return own
+        size, smaller = self.sizes
+        factor, rest = divmod(own.const - other.const, size - smaller)
+        if own.terms != other.terms or rest:
+            raise self.refuse(f"{own} for {size} is {other} for {smaller}")
+        return Affine((*own.terms, (self.variable, factor)), own.const - factor * size)
 
     def layers(self, stage: LayerStage, other: LayerStage) -> None:
         roles = [_shapeless(model_of(its.problem)[1]) for its in (stage, other)]
@@ -169,9 +244,15 @@ class _Comparison:
     def views(self, stage: ViewStage, other: ViewStage) -> None:
         """Check that a view moves no axis that varies, but as a whole."""
         mine, source = self.axes[stage.output], self.axes[stage.source]
-        if stage.index is not None:
-            if stage.index != other.index:
-                raise self.refuse("a number in it depends on it")
+        if stage.index is not None and other.index is not None:
+            if stage.index != other.index:  # whose place in memory depends on it
+                index = tuple(
+                    [self.form(*its) for its in zip(stage.index, other.index, strict=True)]
+                )
+                self.changed[self.place] = LoopStage(
+                    stage.name, stage.output, Load(stage.source, index)
+                )
+                return
             shape = self.program.values[stage.output].shape
             extents = {f"i{at}": size for at, size in enumerate(shape)}
             for at in source:

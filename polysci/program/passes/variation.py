@@ -24,6 +24,7 @@ from polysci.loop_ir.functions import PLACES
 from polysci.numerics.affine import Affine
 from polysci.ops.model import model_of
 from polysci.polyhedral.contraction import Operand
+from polysci.program.control import SIZE
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import (
     JointLoops,
@@ -107,9 +108,13 @@ class Variation:
         for load in loads(stage.expr):
             for at, size in self.of(load.tensor).items():
                 name = single(load.index[at])
-                if name and ends.setdefault(name, size) != size:
+                if name and name != self.variable(size) and ends.setdefault(name, size) != size:
                     raise VaryingSizeError(size, stage.name, f"it also runs along {ends[name]}")
         return ends
+
+    def variable(self, size: str) -> str:
+        """Return the name of a size in the expressions of stages."""
+        return size_name(self.program, size)
 
     def loop(self, stage: LoopStage | JointLoops) -> dict[str, str]:
         """Return the iterators of a loop that end at a size, and their sizes."""
@@ -144,12 +149,14 @@ class Variation:
     ) -> None:  # fmt: skip
         """Raise VaryingSizeError for a subscript that may be behind an axis' end."""
         index, least = load.index[at], self.program.spans[size].start
-        if single(index) and ends[single(index)] == size:
+        if ends.get(single(index)) == size:
             return
-        forms = [index] if isinstance(index, Affine) else []
-        fixed = [it for it in forms if not {name for name, _ in it.terms} & ends.keys()]
-        if any(it.reach(extents)[1] < least for it in fixed):
-            return
+        if isinstance(index, Affine):
+            names = {name for name, _ in index.terms}
+            if names <= extents.keys() - ends.keys() and index.reach(extents)[1] < least:
+                return
+            if index.terms == ((self.variable(size), 1),) and -least <= index.const < 0:
+                return
         rule = f"it reads {load.tensor} at {index} of {size} elements"
         raise VaryingSizeError(size, stage.name, rule)
 
@@ -244,6 +251,11 @@ class Variation:
 
     def extent(self, stage: LayerStage, dim: str) -> int:
         return next(its.extent for its in model_of(stage.problem)[1].dims if its.name == dim)
+
+
+def size_name(program: Program, size: str) -> str:
+    """Return the name of a size in the expressions of a program's stages."""
+    return f"{SIZE}{[*program.spans].index(size)}"
 
 
 def single(index: object) -> str:
