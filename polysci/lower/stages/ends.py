@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from polysci.loop_ir.functions import kind_of_type
 from polysci.loop_ir.index import Index, Variable, as_index, linear
@@ -19,6 +19,8 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.lower.stages.loops import ATTRIBUTES, MEMORY, Pointer, sizes_of_run
 from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.spans import runs_on
+from polysci.program.stages import Program
 
 
 def clear_function(
@@ -51,3 +53,21 @@ def clear_function(
     )
     whole = block(*sizes_of_run([body]), pointer, body)
     return LoopFunction(name, (MEMORY,), whole, attributes=ATTRIBUTES)
+
+
+def dense_strides(
+    program: Program, names: Iterable[str], sizes: Mapping[str, Index]
+) -> dict[str, tuple[Index, ...]]:
+    """Return the strides of callers' tensors that depend on the sizes of a run, by name."""
+    arguments = {*program.inputs, *program.outputs}
+    dense = dict[str, tuple[Index, ...]]()
+    for name in names:
+        if name not in arguments or runs_on(program, name):
+            continue
+        strides, step = list[Index](), as_index(1)
+        axes, shape = program.varying[name], program.values[name].shape
+        for at in reversed(range(len(shape))):
+            strides.insert(0, step)
+            step = step * (sizes[axes[at]] if at in axes else shape[at])
+        dense[name] = tuple(strides)
+    return dense

@@ -106,6 +106,20 @@ class LaterAccess(MemoryAccess):
         return least(MemoryAccess.index(self, places), self.last)
 
 
+@dataclass(frozen=True, slots=True)
+class DenseAccess(MemoryAccess):
+    """An element of a caller's tensor, which has no more elements than the sizes of a run."""
+
+    forms: tuple[Affine, ...] = ()
+    strides: tuple[Index, ...] = ()
+
+    def index(self, places: Places) -> Index:
+        at: Index = as_index(0)
+        for form, stride in zip(self.forms, self.strides, strict=True):
+            at += affine_index(form, places) * stride
+        return at
+
+
 @dataclass(slots=True)
 class LoopLowering:
     """One stage on its way to loop IR: iterators with extents, accesses."""
@@ -120,6 +134,7 @@ class LoopLowering:
     inside: tuple[str, ...] = ()  # pointers to tensors of a row fusion, which it gets
     steps: bool = False  # of one step of a loop around it
     ends: dict[str, Index] = field(default_factory=dict)  # iterators that end at sizes of a run
+    dense: Mapping[str, tuple[Index, ...]] = field(default_factory=dict)  # strides that do so
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
     exprs: list[Expr] = field(init=False)  # all parts of definitions
@@ -150,7 +165,7 @@ class LoopLowering:
         self.outs = [self.access(target) for target in self.targets]
         for load in dict.fromkeys(self.reads()):
             self.accesses[load] = self.access(load)
-        self.fixed = self.fixed_iterators()
+        self.fixed = {*self.extents} if self.dense else self.fixed_iterators()
         self.merge()
 
     @property
@@ -198,6 +213,9 @@ class LoopLowering:
                         if name not in self.idle:
                             terms[name] = terms.get(name, 0) + coef * stride
         terms = {name: coef for name, coef in terms.items() if coef}
+        if load.tensor in self.dense:
+            forms = tuple([it for it in load.index if isinstance(it, Affine)])
+            return DenseAccess(terms, const, forms=forms, strides=self.dense[load.tensor])
         return MemoryAccess(terms, const, tuple(tables), tuple(computed))
 
     def busy(self, form: Affine) -> Affine:

@@ -54,7 +54,7 @@ from polysci.lower.mapped.held import HELD
 from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.barriers import Barriers
-from polysci.lower.stages.ends import clear_function
+from polysci.lower.stages.ends import clear_function, dense_strides
 from polysci.lower.stages.group_fusion import GroupFusionLowering
 from polysci.lower.stages.loops import LoopLowering, Pointer, size_of_run, sizes_of_run
 from polysci.lower.stages.reduction_loops import lowering_of
@@ -317,13 +317,15 @@ class StageLowering:
         fusion = self.row_fusions.get(spot[0])
         inside = fusion.local(spot[1]) if fusion else {}
         pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
-        ends = dict[str, Index]()
+        ends, dense = dict[str, Index](), dict[str, tuple[Index, ...]]()
         if not isinstance(stage, UpdateStage) and self.placed.program.resizes:
             ends = {name: self.sizes[size] for name, size in self.variation.loop(stage).items()}
+            dense = dense_strides(self.placed.program, places, self.sizes)
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
             rows=rows, inside=tuple(inside.values()),
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage), ends=ends,
+            dense=dense,
         )  # fmt: skip
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
