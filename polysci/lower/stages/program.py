@@ -425,11 +425,13 @@ class StageLowering:
 
     def call_layer(self, spot: Spot, stage: LayerStage) -> Statements:
         """Return the call of a primitive, once or once a copy."""
-        call = self.calls[spot]
+        call, parts = self.calls[spot], self.variation.layer(stage).parts
         lines: Statements = [Comment(remark(stage.name)), *self.clear_ends(spot, stage)]
         if not stage.copies:
             return [*lines, *self.pack_weights(spot, call, ZERO), *self.call_packed(spot)]
-        moved, count = self.moved(spot, stage), len(stage.copies)
+        moved, count = self.moved(spot, stage), as_index(len(stage.copies))
+        if parts:
+            count = self.sizes[parts[0]] * parts[1]
         body = self.pack_weights(spot, call, moved[1])
         product = self.call_primitive(spot, moved)
         if spot[0] in self.shares.split:
@@ -449,7 +451,7 @@ class StageLowering:
             calls += self.call_once(False, Invoke(function.name, (Named("m"),)), wait=True)
         return calls
 
-    def share_copies(self, count: int, body: Statements) -> For:
+    def share_copies(self, count: Index, body: Statements) -> For:
         """Return statements for each product of a stack, of which every thread has a run."""
         thread, threads = Variable("thread"), self.threads
         first, end = (divide(count * at, threads) for at in (thread, thread + 1))

@@ -237,8 +237,9 @@ class _Comparison:
 
     def layers(self, stage: LayerStage, other: LayerStage) -> None:
         roles = [_shapeless(model_of(its.problem)[1]) for its in (stage, other)]
-        rest = [replace(its, problem=stage.problem, w=()) for its in (stage, other)]
-        if roles[0] != roles[1] or rest[0] != rest[1]:
+        rest = [replace(its, problem=stage.problem, w=(), stack=()) for its in (stage, other)]
+        begun = stage.stack[: len(other.stack)] == other.stack
+        if roles[0] != roles[1] or rest[0] != rest[1] or not begun:
             raise self.refuse("a number in it depends on it")
 
     def views(self, stage: ViewStage, other: ViewStage) -> None:

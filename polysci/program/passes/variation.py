@@ -52,11 +52,13 @@ class LayerEnds:
     """What a layer must know of sizes: where its dimensions end, and what is cleared ahead.
 
     ``ends``, by dimension: a size, and how many iterations each one of it counts for. ``cleared``:
-    tensors, and an axis of each, behind whose end zeros stand.
+    tensors, and an axis of each, behind whose end zeros stand. ``parts``: of a stack, a size and
+    how many of its products each one of it counts for.
     """
 
     ends: Mapping[str, tuple[str, int]]
     cleared: tuple[tuple[str, int], ...] = ()
+    parts: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -214,7 +216,19 @@ class Variation:
             if len(axes) > 1:
                 raise VaryingSizeError(size, stage.name, f"it reduces over {dim} of several axes")
             cleared += [(windows[at][0], groups[at][dim][0][0]) for at in operands]
-        return LayerEnds(ends, tuple(cleared))
+        return LayerEnds(ends, tuple(cleared), self.parts(stage))
+
+    def parts(self, stage: LayerStage) -> tuple[str, int] | None:
+        """Return the size that ends the products of a stack; None where their number is fixed."""
+        axes = {at for own in stage.y.axes for at in own}
+        outer = {at: size for at, size in self.of(stage.output).items() if at not in axes}
+        if not outer:
+            return None
+        shape = self.program.values[stage.output].shape
+        (at, size), *others = outer.items()
+        if others or not stage.stack or prod(shape[:at]) > 1:
+            raise VaryingSizeError(size, stage.name, f"axis {at} of {stage.output} is no outermost")
+        return size, len(stage.stack) // shape[at]
 
     def weights_axes(self, stage: LayerStage) -> Axes:
         """Return the axes of weights that vary, for each of the operand; of others none."""
