@@ -417,6 +417,18 @@ def truth(value: bool, weight: int) -> ValueRange:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedAxis:
+    """An axis of ``outer`` times a size times ``inner`` elements, in row-major order."""
+
+    outer: int
+    size: str
+    inner: int
+
+    def __str__(self) -> str:
+        return f"{self.outer} x {self.size} x {self.inner}"
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
@@ -424,7 +436,7 @@ class Program:
     are those of which data decides the length. ``in_place``, by output: the input whose memory it
     takes (one argument). ``ranges``: those of example inputs. ``spans`` are sizes that a run is
     told, by name: shapes are those of the last one; ``varying``, by tensor: the axes that have as
-    many elements as such a size.
+    many elements as such a size; ``merged`` those that are such an axis with others around it.
     """
 
     name: str
@@ -439,6 +451,9 @@ class Program:
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
     spans: Mapping[str, range] = field(default_factory=lambda: MappingProxyType({}))
     varying: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MappingProxyType({}))
+    merged: Mapping[str, Mapping[int, MergedAxis]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @property
     def resizes(self) -> bool:

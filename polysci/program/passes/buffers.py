@@ -20,6 +20,7 @@ from polysci.program.stages import (
     ConcatStage,
     LayerStage,
     LoopStage,
+    MergedAxis,
     Program,
     RepeatStage,
     RoutineStage,
@@ -90,8 +91,9 @@ def place_buffers(program: Program) -> PlacedProgram:
     for stage in program.stages:
         placer.add(stage)
     done = replace(
-        program, values=placer.values, stages=tuple(placer.stages), varying=placer.varying
-    )
+        program, values=placer.values, stages=tuple(placer.stages), varying=placer.varying,
+        merged=placer.merged,
+    )  # fmt: skip
     used = done.with_stages(done.stages)
     buffers = PlacedProgram(used, placer.places).buffers_of(used.values)
     known = {*used.values, *buffers}  # what only views of it name is memory as well
@@ -108,6 +110,7 @@ class _Placer:
     places: dict[str, BufferPlace] = field(default_factory=dict)
     values: dict[str, Value] = field(init=False)
     varying: dict[str, Mapping[int, str]] = field(init=False)
+    merged: dict[str, Mapping[int, MergedAxis]] = field(init=False)
     copies: dict[tuple[str, tuple[int, ...], str], str] = field(default_factory=dict)
     outside: list[dict[tuple[str, tuple[int, ...], str], str]] = field(default_factory=list)
     written: set[str] = field(init=False)  # outputs, of the program and of steps
@@ -115,6 +118,7 @@ class _Placer:
     def __post_init__(self) -> None:
         self.values = dict(self.program.values)
         self.varying = dict(self.program.varying)
+        self.merged = dict(self.program.merged)
         self.written = {*self.program.outputs}
         for name, replaced in self.program.in_place.items():
             self.places[replaced] = self.place_of(name)
@@ -190,8 +194,11 @@ class _Placer:
     def fresh(self, base: str, like: Value, **changes: object) -> str:
         name = fresh_name(base, self.values, "copy")
         self.values[name] = replace(like, name=name, **changes)  # type: ignore[arg-type]
-        if base in self.varying and like.shape == self.values[base].shape:
-            self.varying[name] = self.varying[base]
+        if like.shape == self.values[base].shape:
+            if base in self.varying:
+                self.varying[name] = self.varying[base]
+            if base in self.merged:
+                self.merged[name] = self.merged[base]
         return name
 
     def move(self, title: str, output: str, source: str) -> LoopStage:

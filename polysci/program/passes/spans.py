@@ -35,6 +35,7 @@ from polysci.program.stages import (
     ConcatStage,
     LayerStage,
     LoopStage,
+    MergedAxis,
     Program,
     Stage,
     Value,
@@ -63,6 +64,7 @@ def with_spans(
     Raises VaryingSizeError for what depends on a size in a way that has no code.
     """
     varying: dict[str, dict[int, str]] = {}
+    merged: dict[str, dict[int, MergedAxis]] = {}
     stages, known = [*program.stages], replace(program, spans=dict(spans))
     for other in others:
         variable = size_name(known, other.name)
@@ -71,11 +73,16 @@ def with_spans(
         for tensor, axes in comparison.axes.items():
             for at in axes:
                 varying.setdefault(tensor, {})[at] = other.name
+        for tensor, rows in comparison.merged.items():
+            if rows.keys() & merged.get(tensor, {}).keys() & varying.get(tensor, {}).keys():
+                rule = "an axis of it depends on several sizes"
+                raise VaryingSizeError(other.name, tensor, rule)
+            merged.setdefault(tensor, {}).update(rows)
         for place, stage in comparison.changed.items():
             if stages[place] not in (program.stages[place], stage):
                 raise VaryingSizeError(other.name, stage.name, "it depends on it in several ways")
             stages[place] = stage
-    return replace(known, stages=tuple(stages), varying=varying)
+    return replace(known, stages=tuple(stages), varying=varying, merged=merged)
 
 
 @dataclass(slots=True)
@@ -91,6 +98,8 @@ class _Comparison:
     least: int
     variable: str
     axes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    merged: dict[str, dict[int, MergedAxis]] = field(default_factory=dict)
+    scaled: dict[str, list[int]] = field(default_factory=dict)  # axes that may be merged ones
     changed: dict[int, Stage] = field(default_factory=dict)
     stage: str = ""
     place: int = 0
@@ -117,6 +126,8 @@ class _Comparison:
         for name in (*mine.inputs, *mine.outputs):
             self.stage = name
             self.tensor(name)
+            if self.scaled.get(name):
+                raise self.refuse(f"axis {self.scaled[name][0]} of it is the size with others")
         for place, pair in enumerate(zip(mine.stages, theirs.stages, strict=True)):
             self.place, self.stage = place, pair[0].name
             self.compare(*pair)
@@ -131,12 +142,13 @@ class _Comparison:
         differ = [at for at, pair in enumerate(zip(own.shape, other.shape, strict=True))
                   if pair[0] != pair[1]]  # fmt: skip
         for at in differ:
-            if (own.shape[at], other.shape[at]) != self.sizes:
+            if own.shape[at] * self.sizes[1] != other.shape[at] * self.sizes[0]:
                 raise self.refuse(
                     f"axis {at} of {name} has {own.shape[at]} elements for {self.sizes[0]}, "
                     f"{other.shape[at]} for {self.sizes[1]}"
                 )
-        self.axes[name] = tuple(differ)
+        self.axes[name] = tuple([at for at in differ if own.shape[at] == self.sizes[0]])
+        self.scaled[name] = [at for at in differ if own.shape[at] != self.sizes[0]]
         if name in self.program.constants:
             self.constant(name)
 
@@ -151,6 +163,8 @@ class _Comparison:
 
     def compare(self, stage: Stage, other: Stage) -> None:
         """Check that stages differ in extents alone."""
+        for name in stage.outputs:
+            self.merge(stage, name)
         match stage, other:
             case LoopStage(), LoopStage():
                 expr = self.expression(stage.expr, other.expr, self.program.values[stage.output])
@@ -164,7 +178,7 @@ class _Comparison:
                 if stage.axis in self.axes[stage.output]:
                     raise self.refuse(f"it joins tensors along axis {stage.axis}")
             case _ if stage != other or any(
-                self.axes[name] for name in (*stage.outputs, *stage.inputs)
+                self.axes[name] or self.scaled[name] for name in (*stage.outputs, *stage.inputs)
             ):
                 raise self.refuse("its code is of one size")
 
@@ -173,11 +187,13 @@ class _Comparison:
         match mine, theirs:
             case Number(own), Number(other):
                 return self.number(own, other, made)
-            case Load(tensor, index), Load(name, others) if (tensor, len(index)) == (
-                name, len(others)
+            case Load(), Load() if (mine.tensor, len(mine.index)) == (
+                theirs.tensor, len(theirs.index)
             ):  # fmt: skip
-                pairs = zip(index, others, strict=True)
-                return Load(tensor, tuple([self.subscript(*pair, made) for pair in pairs]))
+                places = zip(mine.index, theirs.index, strict=True)
+                return replace(
+                    mine, index=tuple([self.subscript(*place, made) for place in places])
+                )
             case Position(own), Position(other):
                 return Position(self.form(own, other))
             case Apply(function, arguments), Apply(name, others) if (function, len(arguments)) == (
@@ -247,12 +263,9 @@ class _Comparison:
         mine, source = self.axes[stage.output], self.axes[stage.source]
         if stage.index is not None and other.index is not None:
             if stage.index != other.index:  # whose place in memory depends on it
-                index = tuple(
-                    [self.form(*its) for its in zip(stage.index, other.index, strict=True)]
-                )
-                self.changed[self.place] = LoopStage(
-                    stage.name, stage.output, Load(stage.source, index)
-                )
+                pairs = zip(stage.index, other.index, strict=True)
+                load = Load(stage.source, tuple([self.form(*pair) for pair in pairs]))
+                self.changed[self.place] = LoopStage(stage.name, stage.output, load)
                 return
             shape = self.program.values[stage.output].shape
             extents = {f"i{at}": size for at, size in enumerate(shape)}
@@ -268,8 +281,52 @@ class _Comparison:
             [(prod(shape[:at]), prod(shape[at + 1 :])) for at in axes]
             for shape, axes in zip(shapes, (mine, source), strict=True)
         ]
-        if around[0] != around[1]:
+        rows = self.merged.get(stage.output, {})
+        if not rows and not self.scaled[stage.source] and around[0] != around[1]:
             raise self.refuse(f"it puts elements of {stage.source} into other rows")
+
+    def merge(self, stage: Stage, name: str) -> None:
+        """Learn how a stage makes axes of a size and others. Raises VaryingSizeError."""
+        if isinstance(stage, ViewStage) and stage.index is None:
+            self.reshape(stage)
+        found = self.merged.setdefault(name, {})
+        for source in stage.inputs:
+            for at, own in self.merged.get(source, {}).items() if not found else ():
+                extent = self.program.values[source].shape[at]
+                places = [
+                    place for place in self.scaled[name]
+                    if self.program.values[name].shape[place] == extent
+                ]  # fmt: skip
+                if len(places) == 1:  # which the rules of stages confirm, or refuse
+                    found[places[0]] = own
+        if isinstance(stage, ViewStage) and stage.index is not None:
+            for at, own in self.merged.get(stage.source, {}).items():
+                moved = single(stage.index[at])
+                if not moved or found.get(int(moved[1:])) != own:
+                    raise self.refuse(f"it takes a part of {stage.source} along axis {at}")
+        if missing := [at for at in self.scaled[name] if at not in found]:
+            raise self.refuse(f"axis {missing[0]} of {name} is the size with others")
+
+    def reshape(self, stage: ViewStage) -> None:
+        """Learn what axes a reshape makes: elements around a size are the same on both sides."""
+        places = [
+            sorted({*self.axes[name], *self.scaled[name]}) for name in (stage.source, stage.output)
+        ]
+        shapes = [self.program.values[name].shape for name in (stage.source, stage.output)]
+        if len(places[0]) != len(places[1]):
+            raise self.refuse(f"it puts elements of {stage.source} into other rows")
+        for before, at in zip(*places, strict=True):
+            own = self.merged.get(stage.source, {}).get(before, MergedAxis(1, self.other.name, 1))
+            outer = prod(shapes[0][:before]) * own.outer
+            inner = prod(shapes[0][before + 1 :]) * own.inner
+            left, right = prod(shapes[1][:at]), prod(shapes[1][at + 1 :])
+            if outer % left or inner % right or (
+                shapes[1][at] != outer // left * self.sizes[0] * (inner // right)
+            ):  # fmt: skip
+                raise self.refuse(f"it puts elements of {stage.source} into other rows")
+            if at in self.scaled[stage.output]:
+                made = MergedAxis(outer // left, self.other.name, inner // right)
+                self.merged.setdefault(stage.output, {})[at] = made
 
 
 def _shapeless(roles: Contraction) -> Contraction:

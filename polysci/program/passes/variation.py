@@ -30,6 +30,7 @@ from polysci.program.stages import (
     JointLoops,
     LayerStage,
     LoopStage,
+    MergedAxis,
     Program,
     Stage,
     members_of,
@@ -68,13 +69,15 @@ class Variation:
     placed: PlacedProgram
     program: Program = field(init=False)
     axes: dict[str, Mapping[int, str]] = field(init=False)
+    merged: dict[str, Mapping[int, MergedAxis]] = field(init=False)
     made: set[str] = field(default_factory=set)  # by passes: of no axis is known that it is fixed
 
     def __post_init__(self) -> None:
         self.program = self.placed.program
         self.axes = dict(self.program.varying)
+        self.merged = dict(self.program.merged)
         if self.program.resizes:
-            known = {*self.program.varying, *self.program.constants}
+            known = {*self.axes, *self.merged, *self.program.constants}
             for stage in self.program.stages:
                 for member in members_of(stage):
                     self.visit(member, known)
@@ -93,12 +96,15 @@ class Variation:
                 own = {at: ends[f"i{at}"] for at in range(rank) if f"i{at}" in ends}
                 if own:
                     self.axes[stage.output] = own
+                if rows := self.merged_axes(stage):
+                    self.merged[stage.output] = rows
             self.loop(stage)
         elif isinstance(stage, LayerStage):
             self.layer(stage)
         else:
             names = (*stage.outputs, *stage.inputs)
             sizes = [size for name in names for size in self.of(name).values()]
+            sizes += [own.size for name in names for own in self.merged.get(name, {}).values()]
             if sizes and not isinstance(stage, JointLoops):
                 raise VaryingSizeError(sizes[0], stage.name, "its code is of one size")
 
@@ -113,6 +119,17 @@ class Variation:
                 if name and name != self.variable(size) and ends.setdefault(name, size) != size:
                     raise VaryingSizeError(size, stage.name, f"it also runs along {ends[name]}")
         return ends
+
+    def merged_axes(self, stage: LoopStage) -> dict[int, MergedAxis]:
+        """Return the axes that a loop makes of merged ones. Raises VaryingSizeError."""
+        axes: dict[int, MergedAxis] = {}
+        for load in loads(stage.expr):
+            for at, own in self.merged.get(load.tensor, {}).items():
+                name = single(load.index[at])
+                if not name.startswith("i") or axes.setdefault(int(name[1:]), own) != own:
+                    rule = f"it reads {load.tensor} at {load.index[at]} along {own}"
+                    raise VaryingSizeError(own.size, stage.name, rule)
+        return axes
 
     def variable(self, size: str) -> str:
         """Return the name of a size in the expressions of stages."""
@@ -129,6 +146,10 @@ class Variation:
     def _loop(self, stage: LoopStage) -> dict[str, str]:
         ends = self.iterators(stage)
         extents = self.extents(stage)
+        made = self.merged.get(stage.output, {})
+        for at, own in self.merged_axes(stage).items():
+            if made.get(at) != own:
+                raise VaryingSizeError(own.size, stage.name, f"axis {at} of it is no {own}")
         for load in loads(stage.expr):
             for at, size in self.of(load.tensor).items():
                 self.check_place(stage, load, at, size, ends, extents)
@@ -154,11 +175,13 @@ class Variation:
         if ends.get(single(index)) == size:
             return
         if isinstance(index, Affine):
-            names = {name for name, _ in index.terms}
-            if names <= extents.keys() - ends.keys() and index.reach(extents)[1] < least:
-                return
-            if index.terms == ((self.variable(size), 1),) and -least <= index.const < 0:
-                return
+            fixed = tuple(term for term in index.terms if term != (self.variable(size), 1))
+            if {name for name, _ in fixed} <= extents.keys() - ends.keys():
+                low, high = Affine(fixed, index.const).reach(extents)
+                if len(fixed) == len(index.terms) and low >= 0 and high < least:
+                    return
+                if len(fixed) < len(index.terms) and -least <= low and high < 0:
+                    return
         rule = f"it reads {load.tensor} at {index} of {size} elements"
         raise VaryingSizeError(size, stage.name, rule)
 
@@ -186,7 +209,7 @@ class Variation:
         if not self.program.resizes:
             return LayerEnds({})
         names = (stage.x.tensor, stage.weights, stage.y.tensor)
-        if not any(map(self.of, names)):
+        if not any(self.of(name) or self.merged.get(name) for name in names):
             return LayerEnds({})
         _, roles, _ = model_of(stage.problem)
         windows = [
@@ -209,11 +232,13 @@ class Variation:
             size = next(size for _, _, size in axes if size)
             if len(kinds) > 1:
                 raise VaryingSizeError(size, stage.name, f"its operands share {dim}, not its size")
-            if axes[0][2] and not any(inner for _, _, inner in axes[1:]):
+            pure = [size for _, _, size in axes if size in self.program.spans]
+            if axes[0][2] and pure and not any(inner for _, _, inner in axes[1:]):
                 ends[dim] = (size, prod(extent for _, extent, _ in axes[1:]))
             if dim in made:
                 continue
-            if len(axes) > 1:
+            if len(axes) > 1 or not pure:
+                size = pure[0] if pure else size.split(" x ")[1]
                 raise VaryingSizeError(size, stage.name, f"it reduces over {dim} of several axes")
             cleared += [(windows[at][0], groups[at][dim][0][0]) for at in operands]
         return LayerEnds(ends, tuple(cleared), self.parts(stage))
@@ -221,6 +246,9 @@ class Variation:
     def parts(self, stage: LayerStage) -> tuple[str, int] | None:
         """Return the size that ends the products of a stack; None where their number is fixed."""
         axes = {at for own in stage.y.axes for at in own}
+        for at, merged in self.merged.get(stage.output, {}).items():
+            if at not in axes:
+                raise VaryingSizeError(merged.size, stage.name, f"it runs for each of {merged}")
         outer = {at: size for at, size in self.of(stage.output).items() if at not in axes}
         if not outer:
             return None
@@ -251,7 +279,8 @@ class Variation:
 
         And those axes that are more than an element long: number, extent, size or an empty text.
         """
-        varying, shape = self.of(tensor), self.program.values[tensor].shape
+        merged = {at: str(own) for at, own in self.merged.get(tensor, {}).items()}
+        varying, shape = {**self.of(tensor), **merged}, self.program.values[tensor].shape
         for own, index in zip(axes, operand.index, strict=False):
             sizes = [varying[at] for at in own if at in varying]
             if not sizes:
