@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from polysci.graph.graph import Graph
     from polysci.network.compiled import Network, PlannedNetwork
     from polysci.network.options import CompileOptions
-    from polysci.network.prepare import Model, Sizes
+    from polysci.network.prepare import Model, RunSizes
     from polysci.ops.problem import Problem
     from polysci.peers import Peer
     from polysci.tune import Progress, Result
@@ -245,7 +245,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
     return _compile(arguments, _graph(arguments, bindings.dims_of(arguments)))
 
 
-def _plan_size(arguments: argparse.Namespace, graph: Graph, sizes: Sizes) -> PlannedNetwork:
+def _plan_size(arguments: argparse.Namespace, graph: Graph, sizes: RunSizes) -> PlannedNetwork:
     """Return a network for one choice of sizes, which nothing has run yet."""
     if shared.device_of(arguments) and (chosen := targets.targets_of(arguments)):
         return targets.plan_for(chosen[0], arguments, graph)

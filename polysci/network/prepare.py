@@ -78,7 +78,7 @@ OTHERS: Final = 60  # schedules that the model prefers, where the best has no co
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class RunSizes:
     """Sizes that runs are told: ``spans`` by name; graphs of other sizes tell what depends on them.
 
     ``others`` are names, sizes, and the graph that is of this size and else of the largest ones.
@@ -105,7 +105,7 @@ class Sizes:
         return copy_arguments(sized, {name for name in sized.varying if not runs_on(sized, name)})
 
 
-ONE_SIZE: Final = Sizes()
+ONE_SIZE: Final = RunSizes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class PreparedNetwork:
     fuse: bool = True
     optimize: str = "speed"
     choices: PassChoices = AS_COSTS_SAY
-    sizes: Sizes = ONE_SIZE
+    sizes: RunSizes = ONE_SIZE
 
     @property
     def program(self) -> Program:
@@ -190,7 +190,7 @@ def prepare(
     optimize: str = "speed",
     choices: PassChoices = AS_COSTS_SAY,
     watch: PassWatch | None = None,
-    sizes: Sizes = ONE_SIZE,
+    sizes: RunSizes = ONE_SIZE,
 ) -> PreparedNetwork:
     """Stages, fused and placed, for a machine's rates, by default those known of the target.
 
@@ -219,7 +219,10 @@ def prepare(
 
 
 def prepare_with(
-    graph: Graph, options: CompileOptions, watch: PassWatch | None = None, sizes: Sizes = ONE_SIZE
+    graph: Graph,
+    options: CompileOptions,
+    watch: PassWatch | None = None,
+    sizes: RunSizes = ONE_SIZE,
 ) -> PreparedNetwork:
     """Return the stages of a graph as the options of its compilation ask for them."""
     plan = options.plan()

@@ -21,7 +21,7 @@ from polysci.network.build import check_first_run, library_of, load_runner, port
 from polysci.network.code import Code, Size, SizedProgram, code_of, ends_of
 from polysci.network.compiled import Network, PlannedNetwork, plan_network, title_of
 from polysci.network.options import CompileOptions
-from polysci.network.prepare import Model, Sizes, graph_of, prepare_with, shares_of
+from polysci.network.prepare import Model, RunSizes, graph_of, prepare_with, shares_of
 from polysci.network.runner import Runner
 from polysci.network.size_classes import classes_of
 from polysci.printers.network import OPENMP, told_sizes
@@ -292,7 +292,7 @@ def compile_sizes(
 
 @dataclass(frozen=True, slots=True)
 class SizeChoice:
-    """Sizes of an entry: ``sizes`` are those of dimensions that have several, ``bound`` of all.
+    """RunSizes of an entry: ``sizes`` are those of dimensions that have several, ``bound`` of all.
 
     Of a range ``bound`` is the largest.
     """
@@ -300,7 +300,7 @@ class SizeChoice:
     sizes: Mapping[str, Size]
     bound: Mapping[str, int]
 
-    def read(self, graph: Read) -> tuple[Graph, Sizes]:
+    def read(self, graph: Read) -> tuple[Graph, RunSizes]:
         """Return the graph of the largest sizes, and what runs are told."""
         spans = {name: size for name, size in self.sizes.items() if isinstance(size, range)}
         others = tuple(
@@ -309,10 +309,12 @@ class SizeChoice:
             for size in dict.fromkeys((span[0], span[len(span) // 2]))
             if size != span[-1]
         )
-        return graph(self.bound), Sizes(spans, others)
+        return graph(self.bound), RunSizes(spans, others)
 
 
-def plan_sizes(graph: Graph, sizes: Sizes, options: CompileOptions, title: str) -> PlannedNetwork:
+def plan_sizes(
+    graph: Graph, sizes: RunSizes, options: CompileOptions, title: str
+) -> PlannedNetwork:
     """Return the network of a graph whose runs are told sizes."""
     return plan_network(
         prepare_with(graph, options, sizes=sizes), options.plan(), title, wisdom=options.wisdom,
@@ -322,7 +324,7 @@ def plan_sizes(graph: Graph, sizes: Sizes, options: CompileOptions, title: str) 
 
 
 Read = Callable[[Mapping[str, int]], Graph]
-Plan = Callable[[Graph, Sizes], PlannedNetwork]
+Plan = Callable[[Graph, RunSizes], PlannedNetwork]
 
 
 def plan_choices(

@@ -1,4 +1,4 @@
-"""Where threads wait for each other between stages: where one uses what another thread made."""
+"""Barriers between stages: threads wait where one uses what another thread made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which axes of a program vary with a size, found by comparing it with programs of other sizes.
+"""Axes of a program that vary with a size, found by comparing it with programs of other sizes.
 
 All of them have the same stages; what differs must be extents that are the size, or constants of
 which a smaller size has the beginning. Anything else is refused by the name of its stage.
@@ -48,7 +48,7 @@ CLOSE: Final = 1e-6  # numbers of f32 that are equal but for their rounding
 
 @dataclass(frozen=True, slots=True)
 class OtherSize:
-    """The same network for another size of a dimension, where it has ``most`` else."""
+    """A program of the same network for another size of a dimension, which else has ``most``."""
 
     name: str
     most: int

@@ -1,4 +1,4 @@
-"""What stages must know of sizes that a run is told: where loops end, and what layers clear.
+"""Rules of sizes that a run is told: where loops end, and what layers clear.
 
 A program with ``spans`` is that of their last sizes, and tensors are stored so. Of an axis that
 varies the first elements count, as many as the size; what lies behind them is anything. So every
@@ -50,7 +50,7 @@ class VaryingSizeError(UnsupportedError):
 
 @dataclass(frozen=True, slots=True)
 class LayerEnds:
-    """What a layer must know of sizes: where its dimensions end, and what is cleared ahead.
+    """Ends of a layer's dimensions that sizes say, and what is cleared ahead.
 
     ``ends``, by dimension: a size, and how many iterations each one of it counts for. ``cleared``:
     tensors, and an axis of each, behind whose end zeros stand. ``parts``: of a stack, a size and
