@@ -285,6 +285,8 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
     """Compile a model by the options of a command, with a line a layer; ``changes`` are others."""
     from polysci.network.compiled import compile_network
 
+    if getattr(arguments, "weights", "f32") != "f32" and model is arguments.model:
+        model = _graph(arguments, changes.pop("dims", None) or {})
     return _with_display(arguments, partial(compile_network, model), **changes)
 
 
@@ -321,8 +323,6 @@ def _with_display(
                 best = step.best
                 display.note(f"{step.stage} {step.done}/{step.total}: {time_text(best)} a run")
 
-        if getattr(arguments, "weights", "f32") != "f32" and model is arguments.model:
-            model = _graph(arguments, changes.pop("dims", None) or {})
         options = targets.compile_options(arguments, watch=watch, progress=show, **changes)
         return compile_with(options)
 
