@@ -12,8 +12,12 @@ models/boda.txt (channels_last, cudnn.benchmark) and the products of models/gemm
 TF32 off, in f32 beside TF32, in f16 and in bf16; then chains of operators beside torch.compile.
 Ratios are the seconds of PyTorch over ours. What polysci does not compute is a row "refused: why".
 
+With --rates, on either: the schedules that the model takes by the device's measured rates
+(`polysci machine --device NAME`) and by assumed ones, timed in turns where they differ.
+
 Results are compared first, small integers bit for bit. Ctrl-C, and the time limit, keep the rows
-that are done. Times things: wants a quiet machine. Writes devices.csv or devices-torch.csv.
+that are done. Times things: wants a quiet machine. Writes devices.csv,
+devices-torch.csv or devices-rates.csv.
 """
 
 from __future__ import annotations
@@ -41,8 +45,11 @@ from polysci.ops.problem import Problem
 from polysci.runtime.backends import backend_named, backend_of
 from polysci.runtime.primitive import Primitive
 from polysci.target.host import detect
+from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import Target
 from polysci.text.tables import columns
+from polysci.tune import optimize
+from polysci.tune.calibrate import load_rates
 
 MODELS = Path(__file__).parents[1] / "models"
 SAMPLES = 11  # at most, and at least LEAST of them
@@ -60,6 +67,7 @@ def main() -> int:
 def options() -> ArgumentParser:
     parser = script.layer_options(__doc__)
     parser.add_argument("--device", metavar="NAME", help="(cuda:0 where there is one, or opencl:0)")
+    parser.add_argument("--rates", action="store_true", help="compare measured with assumed rates")
     parser.add_argument("--samples", type=positive, default=SAMPLES, help=f"({SAMPLES})")
     parser.add_argument(
         "--time-limit", type=seconds, default=LIMIT_S, metavar="SECONDS", help=f"({LIMIT_S:g})"
@@ -97,6 +105,8 @@ def work(arguments: Namespace) -> bool:
     """Compile, compare, time, write, print; False if Ctrl-C cut it short."""
     budget = Budget(time.monotonic() + arguments.time_limit, arguments.samples)
     device = device_of(arguments.device)
+    if arguments.rates:
+        return beside_assumed(arguments, device, budget)
     if device.backend.startswith("cuda"):
         return beside_torch(arguments, device, TorchDevice.of("cuda"), budget)
     return beside_cpu(arguments, device, budget)
@@ -224,6 +234,53 @@ def table(rows: Sequence[dict[str, Any]], device: Target) -> str:
             f"{device.model_name}"
         )
     return "\n".join(lines)
+
+
+# Measured rates beside assumed ones.
+
+
+def beside_assumed(arguments: Namespace, device: Target, budget: Budget) -> bool:
+    """Compare the schedules of measured rates with those of assumed ones."""
+    measured = load_rates(device)
+    if measured is None:
+        raise UnsupportedError(f"no rates: polysci machine --device {device.backend}")
+    layers = layers_of(arguments, "boda")
+    steps = (lambda limit, it=it: by_rates(it, device, measured, budget, limit) for it in layers)
+    rows, whole = script.kept(budget.rows(steps, len(layers)), "layers", len(layers))
+    if rows:
+        script.write_csv(script.stem(arguments, "devices-rates").with_suffix(".csv"), rows)
+        cells = [[row["layer"], f"{row['ratio']:.3f}", row["measured"], row["assumed"]]
+                 for row in rows]  # fmt: skip
+        print(columns([["layer", "assumed/measured", "by measured", "by assumed"], *cells], (0, 2)))
+        ratios = [row["ratio"] for row in rows]
+        other = sum(row["measured"] != row["assumed"] for row in rows)
+        print(f"seconds by assumed rates over those by measured ones: geomean "
+              f"{script.geomean(ratios):.3f}, least {min(ratios):.3f}; {other} of {len(rows)} "
+              f"schedules differ: {device.model_name}")  # fmt: skip
+    return whole
+
+
+def by_rates(
+    problem: Problem, device: Target, measured: Machine, budget: Budget, limit: float
+) -> dict[str, Any]:
+    """Time a layer with the schedules of both rates in turns: a row of the table."""
+    machines = {"measured": measured, "assumed": assume_rates(device)}
+    chosen = {
+        name: optimize(problem, "estimate", target=device, machine=machine, threads=device.cores)
+        for name, machine in machines.items()
+    }
+    row = {name: str(result.schedule) for name, result in chosen.items()}
+    if row["measured"] == row["assumed"]:
+        return {"layer": title(problem), "ratio": 1.0, **row}
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-4, 5, shape).astype(np.float32)
+            for shape in (problem.x_shape, problem.w_shape))  # fmt: skip
+    own = {name: result.primitive() for name, result in chosen.items()}
+    one, other = (it(x, it.pack_weights(w)) for it in own.values())
+    same(problem, device.model_name, one, other)
+    timers = [timer(it, device, x, w) for it in own.values()]
+    measured_s, assumed_s = budget.medians(timers, limit)
+    return {"layer": title(problem), "ratio": assumed_s / measured_s, **row}
 
 
 # Beside PyTorch.

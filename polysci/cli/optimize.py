@@ -209,3 +209,16 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
             f"{total['network_gflops']:.1f} GFLOP/s"
         )
     return os.linesep.join(lines)
+
+
+def _rates_of(device: str) -> str:
+    """Return the line that says which rates the predictions for a device are by."""
+    from polysci.runtime.backends import device_named
+    from polysci.tune.calibrate import load_rates
+
+    target = device_named(device)
+    known = load_rates(target) if target else None
+    if known is None:
+        return f"predicted: with assumed rates; those of {device} are not measured"
+    part = "" if known.measured else ", as far as they are known"
+    return f"predicted: with rates measured on {device}{part}"

@@ -65,11 +65,11 @@ class GroupFusionCosts(FusionCosts):
 
     @property
     def _clock(self) -> float:
-        return clock_of(self.target, self.machine.peak)
+        return clock_of(self.target, self.machine, self.machine.peak)
 
     def moving(self, size: int) -> float:
         """Return seconds that a tensor takes to the last cache, or to memory where it is larger."""
-        rate = self.target.cores * cache_rate_of(self.target, self._clock)
+        rate = self.target.cores * cache_rate_of(self.target, self.machine, self._clock)
         fits = size <= self.target.last_level.size
         return 1e-9 * size / (rate if fits else min(rate, self.machine.memory_all))
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from polysci.cost.estimate import Context
 from polysci.cost.warps import SECTOR
+from polysci.target.machine import Machine
 from polysci.target.target import ComputeUnit, Target
 
 GROUPS: Final = 2  # that registers of a compute unit have room for, whatever kernel it is
@@ -212,12 +213,12 @@ def _lines(size: int) -> float:
 
 def cache_rate(context: Context) -> float:
     """Return the GB/s at which a compute unit reads the last cache."""
-    return cache_rate_of(context.target, clock(context))
+    return cache_rate_of(context.target, context.machine, clock(context))
 
 
-def cache_rate_of(target: Target, clock: float) -> float:
+def cache_rate_of(target: Target, machine: Machine, clock: float) -> float:
     """Return the same of a target with so many clocks a second."""
-    return target.last_level.bandwidth or 1e-9 * FILLED * clock
+    return machine.bandwidth(target.last_level) or 1e-9 * FILLED * clock
 
 
 def _near(context: Context) -> float:
@@ -225,17 +226,18 @@ def _near(context: Context) -> float:
     first = context.target.first_level
     if first is context.target.last_level:
         return cache_rate(context)
-    return first.bandwidth or 1e-9 * context.target.unit.front * clock(context)
+    known = context.machine.bandwidth(first)
+    return known or 1e-9 * context.target.unit.front * clock(context)
 
 
 def clock(context: Context) -> float:
     """Return the clocks of a second: those at which groups read their memory, or of the peak."""
-    return clock_of(context.target, context.peak)
+    return clock_of(context.target, context.machine, context.peak)
 
 
-def clock_of(target: Target, peak: float) -> float:
+def clock_of(target: Target, machine: Machine, peak: float) -> float:
     """Return the same of a target; ``peak``: GFLOP/s of a compute unit."""
     unit, local = target.unit, target.local
-    if local is not None and local.bandwidth:
-        return 1e9 * local.bandwidth / unit.front
+    if local is not None and (bandwidth := machine.bandwidth(local)):
+        return 1e9 * bandwidth / unit.front
     return 1e9 * peak / (2 * unit.lanes)

@@ -196,6 +196,18 @@ class Bench(WorkerProcess):
         runs = self._ask_about((so, symbol), question | options)["runs"]
         return Samples([Sample(**members) for members in runs])
 
+    def probe_device(
+        self, so: Path, symbol: str, sizes: Sequence[int], run_s: float = 5e-3, turns: int = 0
+    ) -> tuple[int, list[float]]:
+        """Return the turns of some runs of a device's loop, and the seconds of each run.
+
+        The loop is ``symbol(turns, buffers...)``, with buffers of ``sizes`` bytes. Runs have
+        ``turns``, or if that is 0 as many as take ``run_s`` seconds.
+        """
+        question = {"op": "probe_device", "so": str(so), "symbol": symbol, "sizes": [*sizes]}
+        answer = self._ask_about((so, symbol), question | {"run_s": run_s, "turns": turns})
+        return int(answer["turns"]), [*map(float, answer["runs"])]
+
     def peak(self, so: Path, symbol: str) -> Sample:
         """Seconds a flop of ``double symbol(int64_t iterations)``, which returns the flops it did.
 

@@ -15,6 +15,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from polysci.errors import CheckError
 from polysci.lower.algorithm import ExactInputs
 from polysci.lower.registry import ALGORITHMS, DEFAULT
@@ -38,7 +40,7 @@ from polysci.target.target import HOST
 
 OPERATIONS: Final = (
     *("prepare", "check", "prepare_bound", "bound"),
-    *("load", "watch", "sample", "unload", "probe"),
+    *("load", "watch", "sample", "unload", "probe", "probe_device"),
 )
 
 _PROBE_RUNS: Final = 5
@@ -98,6 +100,7 @@ class Worker:
         self._warm: int | None = None  # the last function that was timed
         self._reference: ReferenceLoop | None = None
         self._loops: dict[tuple[str, str], _NativeLoop] = {}
+        self._device: tuple[Any, Callable[..., Any], list[Argument]] | None = None
 
     def prepare(self, problem: str, layout: str, seed: int, dtype: str = "f32") -> dict[str, Any]:
         """Make inputs and references of a problem; forgets the previous one."""
@@ -215,7 +218,7 @@ class Worker:
 
     def unload(self) -> dict[str, Any]:
         """Free the buffers of everything loaded."""
-        self._timed, self._copies, self._warm = [], [], None
+        self._timed, self._copies, self._warm, self._device = [], [], None, None
         return {}
 
     def probe(
@@ -240,6 +243,46 @@ class Worker:
             else:
                 runs.append({"seconds": seconds / amount, **shares})
         return {"runs": [run | {"clock": median(rates)} for run in runs]}
+
+    def probe_device(
+        self, so: str, symbol: str, sizes: Sequence[int], run_s: float, turns: int = 0
+    ) -> dict[str, Any]:
+        """Some runs of a device's loop ``symbol(turns, buffers...)``, in seconds.
+
+        They have ``turns``, or if that is 0 as many as take ``run_s`` seconds. Buffers of ``sizes``
+        bytes hold floats of 0.5. Times are by this process's clock: a device's may begin late where
+        other work holds its driver back.
+        """
+        _stage(f"timing {symbol}")
+        run, buffers = self._device_loop(so, symbol, tuple(sizes))
+
+        def seconds(count: int) -> float:
+            start = time.perf_counter()
+            run(count, *buffers)
+            return time.perf_counter() - start
+
+        count = turns or 1
+        while True:
+            runs = [seconds(count) for _ in range(_PROBE_RUNS)]
+            if turns or min(runs) >= run_s:
+                return {"turns": count, "runs": runs}
+            if count > _ENDLESS:
+                raise CheckError(f"{symbol}: {count} turns take no time")
+            count *= 2
+
+    def _device_loop(
+        self, so: str, symbol: str, sizes: tuple[int, ...]
+    ) -> tuple[Callable[..., Any], list[Argument]]:
+        """Return a device's loop, which has run once, and its buffers; those of the last loop."""
+        if self._device is None or self._device[0] != (so, symbol, sizes):
+            self._device = None  # its buffers give room to the next ones
+            library = self._backend.load(Path(so), "")
+            run, copy = library.function(symbol), library.copy_in("float32")
+            buffers = [copy(np.full(ceil(size / 4), 0.5, np.float32)) for size in sizes]
+            run(1, *buffers)
+            self._device = (so, symbol, sizes), run, buffers
+        _, run, buffers = self._device
+        return run, buffers
 
     def _integers(self, exact: ExactInputs) -> Arrays | Reals:
         """Exact inputs with their results; those of one algorithm beside the usual ones."""

@@ -31,7 +31,10 @@ FUNCTION_HEADERS: Final = (  # what the texts of scalar functions call
     "functions_whole",
 )
 ROUTINES: Final = "routines"  # the header of what a stage of a network calls for each of its items
-LAST_HEADERS: Final = ("winograd_in", "winograd_items", "winograd_out", "winograd_back_items")
+LAST_HEADERS: Final = (
+    *("winograd_in", "winograd_items", "winograd_out", "winograd_back_items"),
+    *("probe_items", "probe_shared", "probe_words", "probe_matrices"),
+)
 _FLAGS: Final = re.compile(r"^/\* compile with: ([-\w=+. ]+) \*/\n#define PS_TARGET", re.MULTILINE)
 
 
@@ -71,8 +74,8 @@ def headers(unit: HeaderSet) -> str:
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     """Return the headers of numbers in a device's language: its own ones, those of C translated.
 
-    ``beside`` are more headers: of functions, ahead of those that end sums, and of transforms,
-    behind all. Raises UnsupportedError for others.
+    ``beside`` are more headers: of functions, ahead of those that end sums, and of transforms and
+    probes, behind all. Raises UnsupportedError for others.
     """
     isa = isa_of(unit.isa)
     beside = tuple(dict.fromkeys(beside))
@@ -99,10 +102,11 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
     names += ["group_i8"] * words
     names += ["gaps", "swapped", "stencil", "group", "reading"] * (not whole)
-    names += [*["held"] * (not narrow), *last]
+    names += ["held"] * (not narrow)
     texts = [header(name) for name in own if _exists(name)]
     of_warps = _of_warps(isa, "i8_" if words else "") if matrices else []
-    return [sizes, *texts, *(_translated(name, isa.language) for name in names), *of_warps]
+    before, behind = ([_translated(it, isa.language) for it in part] for part in (names, last))
+    return [sizes, *texts, *before, *of_warps, *behind]
 
 
 def _of_warps(isa: Isa, kind: str) -> list[str]:

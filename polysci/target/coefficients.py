@@ -293,13 +293,22 @@ _SPEEDS: Final = {
         "beside 2 * 213 GFLOP/s",
         7.5, AMX,
     ),
+}  # fmt: skip
+# Of devices whose groups of work-items share a memory.
+_DEVICES: Final = {
+    "launch_us": Coefficient(
+        "us", "from the end of a kernel of a device to the start of the next one that needs it",
+        1.0, "no machine: assumed", "probed", 0.0, 100000.0,
+    ),
     "speed_words": Coefficient(
         "f32 FMAs", "a product of words of four 8-bit numbers by a work-item of a GPU", 1.0,
         "NVIDIA's Turing and A100 white papers: as many lanes of integers as of f32",
+        "probed", 0.0, 64.0,
     ),
     "speed_matrices": Coefficient(
         "f32 FMAs", "a multiplication in matrices of 16-bit numbers by a warp of a GPU", 8.0,
         "NVIDIA's T4 data sheet: 65 TFLOP/s beside 8.1",
+        "probed", 0.0, 64.0,
     ),
 }  # fmt: skip
 _WINOGRAD: Final = {
@@ -333,10 +342,6 @@ _NETWORKS: Final = {
     ),
     "row_fusion_risk": Coefficient(
         "share", "of the time of a row fusion's layers that its loops may cost", 0.03, LOST
-    ),
-    "launch_us": Coefficient(
-        "us", "from the end of a kernel of a device to the start of the next one that needs it",
-        1.0, "no machine: assumed",
     ),
     "balanced_stack": Coefficient(
         "share", "of the time in which all threads multiply, if they share a stack of products",
@@ -455,6 +460,7 @@ _GROUPS: Final = (
     (_ERRORS, "nothing that it leaves out is timed"),
     (_PLAIN, "too few kept samples read a B where it lies"),
     (_SPEEDS, "measured kernels take its place"),
+    (_DEVICES, "no device with groups was measured"),
     (_WINOGRAD, "no kept sample runs Winograd's algorithm"),
     (_NETWORKS, "calibrations time no networks"),
 )  # fmt: skip
@@ -465,6 +471,7 @@ TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(
         for name, row in rows.items()
     }
 )
+DEVICES: Final = tuple(_DEVICES)  # names of the coefficients of devices with groups
 # Rates of a machine that was never measured.
 ASSUMED: Final[Mapping[str, Coefficient]] = MappingProxyType(
     {

@@ -12,10 +12,11 @@ from typing import Any
 from polysci.errors import SpecError
 from polysci.target import microkernels
 from polysci.target.coefficients import ASSUMED, PRIORS
-from polysci.target.target import Target
+from polysci.target.target import Memory, Target
 
 RATES = ("peak", "l2", "l3", "memory", "l3_all", "memory_all")
-_MAPPINGS = ("efficiency", "coefficients", "errors")
+_MAPPINGS = ("efficiency", "bandwidths", "coefficients", "errors")
+WRITES, COPIES = "writes", "copies"  # of the memory of a device, among its bandwidths
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,10 @@ class Machine:
     with operands in L1; ``l2``, ``l3``, ``memory`` the GB/s at which that level feeds one
     core, ``l3_all`` and ``memory_all`` all cores of an L3 and of the machine together.
     ``coefficients`` are those of the model, by the names of ``polysci.target.coefficients``;
-    ``errors`` the standard errors of those that were found on the machine ``cpu``: the others are
-    priors.
+    ``errors`` the standard errors of what was found on the machine ``cpu``: the other coefficients
+    are priors.
+    ``bandwidths`` are GB/s that were measured on a device with groups: those at which a compute
+    unit reads memories, by their names, and those of WRITES to its memory and of COPIES in it.
     ``peak_all`` is the FMA peak of all cores together in GFLOP/s, 0 where it was not measured: the
     model does not use it, timing does; ``cores`` are all that were measured.
     """
@@ -42,6 +45,7 @@ class Machine:
     measured: bool = False
     cores: int = field(default=1, compare=False)
     efficiency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    bandwidths: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     coefficients: Mapping[str, float] = field(default_factory=lambda: PRIORS)
     errors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     cpu: str = ""
@@ -54,6 +58,10 @@ class Machine:
     def coefficient(self, name: str) -> float:
         """Return a coefficient of the cost model, by its name."""
         return self.coefficients[name]
+
+    def bandwidth(self, memory: Memory) -> float:
+        """Return the GB/s at which a core reads a memory: measured, else described; 0: unknown."""
+        return self.bandwidths.get(memory.name, memory.bandwidth)
 
     def with_coefficients(
         self, values: Mapping[str, float], errors: Mapping[str, float] | None = None
@@ -118,26 +126,35 @@ def from_json(text: str) -> Machine:
         data: dict[str, Any] = json.loads(text)
         mappings = {
             name: {str(k): float(v) for k, v in data.pop(name).items()} for name in _MAPPINGS
-        }
+            if name in data or name != "bandwidths"  # which an earlier version did not have
+        }  # fmt: skip
         measured, cores = bool(data.pop("measured")), int(data.pop("cores"))
         cpu = str(data.pop("cpu"))
         numbers = {name: float(value) for name, value in data.items()}
-        efficiency, coefficients, errors = (MappingProxyType(mappings[name]) for name in _MAPPINGS)
-        machine = Machine(
-            **numbers, measured=measured, cores=cores, efficiency=efficiency,
-            coefficients=MappingProxyType({**PRIORS, **coefficients}), errors=errors, cpu=cpu,
-        )  # fmt: skip
+        given = {name: MappingProxyType(values) for name, values in mappings.items()}
+        coefficients = given["coefficients"]
+        given["coefficients"] = MappingProxyType({**PRIORS, **coefficients})
+        fields: dict[str, Any] = {**numbers, **given}
+        machine = Machine(**fields, measured=measured, cores=cores, cpu=cpu)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error
-    if not {*coefficients, *errors} <= {*PRIORS}:
+    if not {*coefficients} <= {*PRIORS} or not {*machine.errors} <= {*names_of(machine)}:
         raise SpecError("machine parameters: expected the coefficients of this polysci")
-    rates = [*(numbers[name] for name in RATES), *machine.efficiency.values()]
+    rates = [
+        *(numbers[name] for name in RATES),
+        *machine.efficiency.values(), *machine.bandwidths.values(),
+    ]  # fmt: skip
     if not all(isfinite(rate) and rate > 0 for rate in rates):
         raise SpecError("machine parameters: every rate must be positive and finite")
     values = (*numbers.values(), *machine.coefficients.values(), *machine.errors.values())
     if not all(isfinite(value) and value >= 0 for value in values):
         raise SpecError("machine parameters: every coefficient must be finite and not negative")
     return machine
+
+
+def names_of(machine: Machine) -> tuple[str, ...]:
+    """Return the names of all figures of a machine that may have a standard error."""
+    return (*PRIORS, *RATES, *machine.bandwidths, *machine.efficiency)
 
 
 def assume_rates(target: Target) -> Machine:

@@ -16,7 +16,7 @@ from polysci.errors import SpecError
 from polysci.target import coefficients, microkernels
 from polysci.target.host import ASSUMED_CACHES
 from polysci.target.isas import DEVICE_ISAS, ISAS, isa_named
-from polysci.target.machine import RATES, Machine, assume_rates
+from polysci.target.machine import COPIES, RATES, WRITES, Machine, assume_rates, names_of
 from polysci.target.target import (
     HOST,
     MOST_THREADS,
@@ -50,6 +50,8 @@ NOTES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "l3_all": ("GB/s", "reads of one L3 by all cores that share it"),
         "memory_all": ("GB/s", "memory reads by all cores of the machine"),
         "peak_all": ("GFLOP/s", "FMA peak of all cores together, f32; 0: not measured"),
+        WRITES: ("GB/s", "memory writes by all cores of a device"),
+        COPIES: ("GB/s", "memory read and written by all cores of a device, in copies"),
     }
     | {name: (row.unit, row.meaning) for name, row in coefficients.TABLE.items()}
 )
@@ -162,10 +164,17 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
     if machine.cpu:
         yield f"cpu = {_quote(machine.cpu)}  # on which the coefficients with errors were found"
     yield ""
-    yield "# Standard errors of the coefficients that were found on this machine."
+    yield "# Standard errors of what was found on this machine."
     yield "[machine.errors]"
     for name, error in machine.errors.items():
-        yield f"{name} = {error!r}"
+        yield f"{_key(name)} = {error!r}"
+    if machine.bandwidths:
+        yield ""
+        yield "# GB/s measured on a device: reads of its memories by a compute unit, and writes and"
+        yield "# copies of memory by all of them."
+        yield "[machine.bandwidths]"
+        for name, rate in machine.bandwidths.items():
+            yield f"{_key(name)} = {rate!r}"
     yield ""
     yield "# Rate of a microkernel over the peak, operands in L1; estimated if left out."
     yield "[machine.efficiency]"
@@ -293,8 +302,9 @@ def _machine(data: Mapping[str, Any], target: Target) -> Machine:
     _refuse_unknown("machine.", data, (*default, *known.coefficients))
     values = {name: _machine_value(name, value) for name, value in data.items()}
     coefficients = {name: values.pop(name) for name in [*values] if name in known.coefficients}
-    machine = Machine(**(default | values), cores=target.cores)
-    return machine.with_coefficients(coefficients)
+    machine = Machine(**(default | values), cores=target.cores).with_coefficients(coefficients)
+    _refuse_unknown("machine.errors.", machine.errors, names_of(machine))
+    return machine
 
 
 def _machine_value(name: str, value: Any) -> Any:
@@ -307,8 +317,8 @@ def _machine_value(name: str, value: Any) -> Any:
             return _word(place, value)
         case "efficiency":
             return _shares(place, value)
-        case "errors":
-            return _errors(place, value)
+        case "errors" | "bandwidths":
+            return _numbers(place, value, name == "bandwidths")
         case _:
             return _number(place, value, name in RATES)
 
@@ -347,12 +357,10 @@ def _shares(name: str, value: Any) -> Mapping[str, float]:
     return MappingProxyType(shares)
 
 
-def _errors(name: str, value: Any) -> Mapping[str, float]:
-    """Return names of coefficients to their standard errors."""
+def _numbers(name: str, value: Any, rate: bool) -> Mapping[str, float]:
+    """Return a table of numbers, as ``_number`` reads each."""
     data = _table(name, value)
-    _refuse_unknown(f"{name}.", data, tuple(coefficients.TABLE))
-    errors = {key: _number(f"{name}.{key}", error, False) for key, error in data.items()}
-    return MappingProxyType(errors)
+    return MappingProxyType({key: _number(f"{name}.{key}", it, rate) for key, it in data.items()})
 
 
 def _refuse_unknown(place: str, names: Any, known: tuple[str, ...]) -> None:

@@ -189,7 +189,7 @@ class Target:
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything known, for a table."""
         return [
-            ("CPU", self.model_name),
+            ("CPU" if self.backend == HOST else "device", self.model_name),
             ("kind", self.kind),
             ("ISA", f"{self.isa} ({self.isa.lanes_f32} f32 lanes, {self.isa.registers} registers)"),
             ("ISAs that run", " ".join(isa.name for isa in self.runnable)),

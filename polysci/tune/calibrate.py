@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,8 @@ from polysci.target import microkernels
 from polysci.target.machine import Machine, assume_rates, from_json
 from polysci.target.microkernels import HeaderSet, Microkernel
 from polysci.target.target import HOST, Target
+from polysci.tune.device_calibration import calibrate_device, identity
+from polysci.tune.device_probes import PROBE_HEADERS
 from polysci.tune.fit import PAUSE_S, Pair, fit_coefficients, schedules_to_measure
 from polysci.tune.probes import (
     BLOCK,
@@ -45,7 +47,11 @@ from polysci.tune.probes import (
     together_text,
     unit_of,
 )
-from polysci.tune.result import announce_calibration
+from polysci.tune.result import (
+    announce_calibration,
+    describe_calibration,
+    describe_device_calibration,
+)
 
 FORMAT = 12
 PATIENCE_S = 10.0  # how long disturbed probes are repeated
@@ -65,12 +71,12 @@ Probe = tuple[str, Path]  # a function, and the shared object that holds it
 def machine_of(target: Target, progress: Progress | None = None, x: str = "f32") -> Machine:
     """Return the stored parameters of a device, with the rates of kernels for inputs of type ``x``.
 
-    Measured now if there are none; those of a device that is not the host are assumed.
-    Where measuring fails, as on a busy machine, a warning is logged, and assumed rates stand in
-    until the process ends.
+    Measured now if there are none; those of a device that is not the host are assumed until
+    ``measure_device`` has measured it. Where measuring fails, as on a busy machine, a warning is
+    logged, and assumed rates stand in until the process ends.
     """
     if target.backend != HOST:
-        return assume_rates(target)
+        return load_rates(target) or assume_rates(target)
     if machine := load_rates(target, x):
         return machine
     if machine_path(target) not in _refused:
@@ -101,9 +107,21 @@ def machine_path(target: Target, x: str = "f32") -> Path:
 
 
 def _file_name(target: Target, x: str) -> str:
+    if target.backend != HOST:
+        return _device_file(target)
     cpu = replace(target, cores=1)  # a process that may use fewer cores runs on the same
     text = f"{FORMAT} {cpu} {target.features} {_probed_code(target.isa.name, x)}"
     return f"machine-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+@cache
+def _device_file(target: Target) -> str:
+    """Return the name of a device's file, which depends on its driver and on the probes' code."""
+    backend = backend_of(target)
+    code = "".join(map(microkernels.header, PROBE_HEADERS))
+    who = identity(target) if backend.measured else backend.name
+    text = f"{FORMAT} {who} {target} {target.features} {code}"
+    return f"device-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 @cache
@@ -148,7 +166,7 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
     other work disturbs too much, however often repeated.
     """
     with ExitStack() as stack:
-        progress = progress or stack.enter_context(announce_calibration(x))
+        progress = progress or stack.enter_context(announce_calibration(describe_calibration(x)))
         progress(0, 100)
         machine = load_rates(target) if x != "f32" else None
         end = 80 if x != "f32" else 100
@@ -157,6 +175,21 @@ def calibrate(target: Target, progress: Progress | None = None, x: str = "f32") 
             machine = _extend(machine, target, x, _part(progress, end, 100))
         progress(100, 100)
     return machine
+
+
+def measure_device(
+    target: Target, progress: Progress | None = None, *, again: bool = False
+) -> Machine:
+    """Measure what is missing of a device's figures, or with ``again`` all, and store each.
+
+    Ctrl-C leaves those that were measured. Raises UnsupportedError for what runs no code.
+    """
+    with ExitStack() as stack:
+        line = describe_device_calibration(target.backend)
+        progress = progress or stack.enter_context(announce_calibration(line))
+        known = None if again else load_rates(target)
+        store = partial(_store, machine_path(target))
+        return calibrate_device(target, known, store, progress)
 
 
 def _measure(target: Target, progress: Progress) -> Machine:

@@ -247,13 +247,7 @@ def _tile(kernel: Microkernel) -> LoopFunction:
     """Return the probe of one kernel's runs; it returns the operations."""
     word, shifts = COMPUTES[kernel.compute].vnni_factor, kernel.shifts
     rows, cols, registers = kernel.rows, kernel.cols, kernel.tile_registers
-    run, steps, of_a = _reduction(kernel)
-    operations = 2.0 * steps * rows * cols * (word if kernel.stacked or not kernel.diagonal else 1)
-    shape: dict[str, Value] = {
-        **{"rows": rows, "vecs": kernel.vecs, "wrap": rows, "lanes": Named("PS_LANES")},
-        **{"diagonal": int(kernel.diagonal), "shifts": shifts},
-        **{"a_inner": of_a // (rows + TAPS - 1), "c_inner": cols, "c_col": 1},
-    }
+    run, steps, of_a = reduction_of(kernel)
     acc, t, c = Named("acc"), Named("t"), Named("c")
     fill = [
         Invoke("ps_probe_fill", (Named(of), RoutineResult("sizeof", (Named(of),)))) for of in "ab"
@@ -263,7 +257,7 @@ def _tile(kernel: Microkernel) -> LoopFunction:
         _static("a", "ps_a", of_a),
         _static("b", "ps_b", DEPTH * cols * word),
         _static("c", "ps_y", rows * cols),
-        _record("t", "ps_tile", shape),
+        tile_record(kernel, of_a),
         Declare(Buffer("acc", "ps_acc", as_index(rows * kernel.vecs * shifts), Scope.REGISTER)),
         *fill,
         *(_configuration(registers) if registers else []),
@@ -274,12 +268,30 @@ def _tile(kernel: Microkernel) -> LoopFunction:
         Invoke("ps_end", (acc, t, c, 0)),
         *([Invoke(registers.release, (AddressOf(registers.state),))] if registers else []),
         Invoke("ps_probe_keep", (c,)),
-        Return(_times_turns(operations)),
+        Return(_times_turns(operations_of(kernel, steps))),
         kernel=True,
     )
 
 
-def _record(name: str, kind: str, fields: Mapping[str, Value]) -> Let:
+def tile_record(kernel: Microkernel, of_a: int) -> Let:
+    """Return the definition of a kernel's tile ``t``, whose A has so many elements."""
+    shape: dict[str, Value] = {
+        **{"rows": kernel.rows, "vecs": kernel.vecs, "wrap": kernel.rows},
+        **{"lanes": Named("PS_LANES"), "diagonal": int(kernel.diagonal), "shifts": kernel.shifts},
+        **{"a_inner": of_a // (kernel.rows + TAPS - 1), "c_inner": kernel.cols, "c_col": 1},
+    }
+    return record("t", "ps_tile", shape)
+
+
+def operations_of(kernel: Microkernel, steps: int) -> float:
+    """Return the operations of so many steps of a kernel's reduction."""
+    word = COMPUTES[kernel.compute].vnni_factor
+    words = word if kernel.stacked or not kernel.diagonal else 1
+    return 2.0 * steps * kernel.rows * kernel.cols * words
+
+
+def record(name: str, kind: str, fields: Mapping[str, Value]) -> Let:
+    """Return the definition of a record that is known when code is compiled."""
     return Let(name, Fields(tuple(fields.items())), kind, static=True)
 
 
@@ -292,8 +304,11 @@ def _configuration(registers: TileRegisters) -> list[LoopStatement]:
     ]
 
 
-def _reduction(kernel: Microkernel) -> tuple[list[LoopStatement], int, int]:
-    """Return a part of a reduction as the kernel's tiles do it most; its steps; elements of A."""
+def reduction_of(kernel: Microkernel) -> tuple[list[LoopStatement], int, int]:
+    """Return a part of a reduction as the kernel's tiles do it most; its steps; elements of A.
+
+    It adds the products of ``a`` and ``b`` to ``acc``, the sums of the tile ``t``.
+    """
     if kernel.stencil:
         return _stencil(kernel)
     word = COMPUTES[kernel.compute].vnni_factor
@@ -329,4 +344,4 @@ def _stencil(kernel: Microkernel) -> tuple[list[LoopStatement], int, int]:
         for tap in range(0, TAPS, together)
         for count in [min(together, TAPS - tap)]
     ]  # fmt: skip
-    return [_record("f", "ps_window", window), *calls], TAPS * TAPS, rows * pitch
+    return [record("f", "ps_window", window), *calls], TAPS * TAPS, rows * pitch

@@ -141,17 +141,22 @@ def describe_calibration(x: str) -> str:
     return f"measuring this machine once for {x} (less than a minute)"
 
 
+def describe_device_calibration(device: str) -> str:
+    """Return the line that announces the calibration of a device."""
+    return f"measuring {device} once (a minute or two; Ctrl-C keeps what is measured)"
+
+
 @contextmanager
-def announce_calibration(x: str) -> Iterator[Callable[[int, int], None]]:
-    """Write one line to standard error; on a terminal, a bar that vanishes with the block."""
+def announce_calibration(line: str) -> Iterator[Callable[[int, int], None]]:
+    """Write a line to standard error; on a terminal, a bar that vanishes with the block."""
     if not (sys.stderr and sys.stderr.isatty()):
         if sys.stderr:
-            sys.stderr.write(f"{describe_calibration(x)}\n")
+            sys.stderr.write(f"{line}\n")
         yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(describe_calibration(x))
+        task = bar.add_task(line)
         yield lambda done, total: bar.update(task, completed=done, total=total)

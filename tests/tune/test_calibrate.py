@@ -288,7 +288,7 @@ def test_without_progress_standard_error_tells_once(
 def test_on_a_terminal_a_bar_tells_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(stream: TextIO) -> None:
         monkeypatch.setattr(sys, "stderr", stream)
-        with announce_calibration("bf16") as progress:
+        with announce_calibration(describe_calibration("bf16")) as progress:
             progress(0, 100)
             progress(100, 100)
 
