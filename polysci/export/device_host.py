@@ -26,7 +26,7 @@ from polysci.printers.launches import kernels_in, read_launches, read_network
 from polysci.printers.network import RunEntry, size_constants, weights_source
 from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.cuda import Cuda
-from polysci.runtime.backends.opencl import FLUSH, OPTIONS
+from polysci.runtime.backends.opencl import options_of
 from polysci.runtime.source import assemble
 
 # What the host of a language says of its driver; {} is the name of the project.
@@ -93,7 +93,7 @@ def _opencl_files(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the text, and the same as C strings; the options with which a driver compiles it."""
     files = {f"{name}.cl": kernels, f"{name}_kernels.h": string_lines(kernels)}
-    return files, {"OPTIONS": " ".join([*OPTIONS, *[FLUSH] * flush])}
+    return files, {"OPTIONS": " ".join(options_of(kernels, flush=flush))}
 
 
 def _cuda_files(

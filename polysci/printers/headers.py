@@ -99,6 +99,8 @@ def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
     kind, words = unit.compute if whole else "f32", unit.compute == "i8"
     names.append("dot_narrow" if matrices and not whole else f"dot_{kind}")
     names += ["words"] if words else [f"a_{kind}_{way}"]
+    products = [f"dot_words_{name}" for name in (*isa.chain, isa.language)]
+    names += [name for name in products if words and _exists(name)][:1]
     names += ["brgemm", "sliding", "grouped", *first, _end(unit), "pack", "panels"]
     names += ["group_i8"] * words
     names += ["gaps", "swapped", "stencil", "group", "reading"] * (not whole)

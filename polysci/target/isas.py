@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Final
 
 from polysci.errors import SpecError
 from polysci.target.extensions import ExtensionTable
@@ -92,16 +93,23 @@ def kernel_sources() -> KernelSources:
     return _collect_kernels()
 
 
+DOT_PRODUCT: Final = "cl_khr_integer_dot_product"
+
+
 def _device_rows() -> Iterator[Isa]:
     """Yield the rows of devices: languages, with vectors of so many floats.
 
+    ``opencl4dot`` multiplies words of 8-bit numbers by an extension of OpenCL's.
     A thread of CUDA has 255 registers of a float. From sm_75 on warps multiply matrices of f16,
     from sm_80 on of bf16 too, and copies run beside them (PTX ISA, mma and cp.async). Matrices of
     8-bit numbers are those of i8.
     """
     for lanes, registers in ((4, 16), (8, 16), (16, 32)):
         name = f"opencl{lanes}"
-        yield Isa(name, (name,), lanes, registers, language="opencl")
+        row = Isa(name, (name,), lanes, registers, language="opencl")
+        yield row
+        if lanes == 4:
+            yield Isa("opencl4dot", (DOT_PRODUCT,), lanes, registers, row, language="opencl")
     cuda4 = Isa("cuda4", ("cuda4",), 4, 48, language="cuda")
     cuda75 = Isa("cuda75", ("sm_75",), 4, 48, cuda4, language="cuda", matrices=("f16", "i8"))
     yield from (cuda4, cuda75)

@@ -120,7 +120,9 @@ def _device_file(target: Target) -> str:
     backend = backend_of(target)
     code = "".join(map(microkernels.header, PROBE_HEADERS))
     who = identity(target) if backend.measured else backend.name
-    text = f"{FORMAT} {who} {target} {target.features} {code}"
+    # PoCL tells how much memory is free, which is no property of a device.
+    own = [str(memory) for memory in target.memories if memory.kind != "global"]
+    text = f"{FORMAT} {who} {target.isa} {own} {target.cores} {target.features} {code}"
     return f"device-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 

@@ -34,7 +34,6 @@ from polysci.lower.choice import has_groups
 from polysci.numerics.dtypes import COMPUTES
 from polysci.printers.devices import print_file
 from polysci.target import microkernels
-from polysci.target.isas import isa_of
 from polysci.target.machine import COPIES, WRITES
 from polysci.target.microkernels import HeaderSet, Microkernel
 from polysci.target.target import MIB, Memory, Target
@@ -317,10 +316,10 @@ class Groups:
     def products(self) -> Iterator[ProbeFile]:
         """Yield products of 8-bit words, and of matrices."""
         isa, number = self.target.isa, self._number
-        least = isa_of(next(iter(isa.chain[-1:])))
+        (kernels, *_) = microkernels.ways("fma", isa.name, "s8")
         words = Invoke("ps_probe_word_products", (Named("y"), number, TURNS))
         made = self._probe("words", "speed_words", self.operations, words)
-        unit = HeaderSet(least.name, "i8", "s8", "s32")
+        unit = HeaderSet(kernels[0].isa, "i8", "s8", "s32")
         yield self._one("8-bit words", unit, "probe_words", made)
         if "f16" in isa.matrices:
             matrices = Invoke("ps_probe_matrices", (Named("y"), number, TURNS))

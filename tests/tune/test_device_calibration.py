@@ -207,6 +207,9 @@ def test_a_device_without_a_file_is_assumed(target: Target) -> None:
     machine, _ = measure(target)
     calibrate._store(calibrate.machine_path(target), machine)
     assert calibrate.machine_of(target) == machine
+    (*caches, memory) = target.memories
+    full = replace(target, memories=(*caches, replace(memory, size=memory.size // 2)))
+    assert calibrate.machine_of(full) == machine  # drivers may tell what is free
     other = replace(target, model_name="another device")
     assert calibrate.machine_of(other) == assume_rates(other)
 

@@ -33,7 +33,7 @@ from polysci.runtime.backends.queued import (
 )
 from polysci.runtime.worker_process import WorkerProcess
 from polysci.target.host import detect
-from polysci.target.isas import DEVICE_ISAS
+from polysci.target.isas import DEVICE_ISAS, DOT_PRODUCT
 from polysci.target.target import Memory, Target
 
 PREFIX: Final = "opencl"
@@ -42,6 +42,7 @@ INSTALL: Final = f"pip install 'polysci[opencl]', and {DRIVERS}"
 FLUSH: Final = "-cl-denorms-are-zero"
 OPTIONS: Final = ("-cl-std=CL1.2", "-w")
 COMPILE_S: Final = 600.0  # that a driver may take to compile a text
+OPTIONS_OF_DOT: Final = ("-cl-std=CL3.0", "-w")  # the extension is of OpenCL C 3.0
 
 
 def import_pyopencl() -> Any:
@@ -78,8 +79,11 @@ def target_of(device: Any, number: int) -> Target:
     )
     features = tuple(f"opencl{width}" for width in (4, 8, 16) if width <= lanes)
     features += ("fp64",) * bool(device.double_fp_config)
+    isa = DEVICE_ISAS[f"opencl{lanes}"]
+    if not is_cpu and DOT_PRODUCT in device.extensions.split():
+        isa, features = DEVICE_ISAS["opencl4dot"], (*features, DOT_PRODUCT)
     return Target(
-        DEVICE_ISAS[f"opencl{lanes}"], features, memories, device.max_compute_units,
+        isa, features, memories, device.max_compute_units,
         f"{device.name.strip()} ({device.platform.name.strip()})", backend=f"{PREFIX}:{number}",
     )  # fmt: skip
 
@@ -227,13 +231,14 @@ class OpenCL(QueuedBackend):
         return (target_of(queue_of(self.number).device, self.number),)
 
     def words(self, flags: Sequence[str] | None) -> list[str]:
-        """Return what compiles and the options of a build."""
+        """Return what compiles and what decides its options beside the text."""
         device = queue_of(self.number).device
-        return [device.platform.version, device.name, device.driver_version, *_options(flags)]
+        return [device.platform.version, device.name, device.driver_version, str(_flushes(flags))]
 
     def compile(self, source: str, flags: Sequence[str] | None) -> dict[str, bytes]:
         """Return what the driver makes of a text. Raises BuildError with its log."""
-        return {".bin": _compile_apart(self.number, source, _options(flags))}
+        options = options_of(source, flush=_flushes(flags))
+        return {".bin": _compile_apart(self.number, source, options)}
 
     def assemble(self, texts: Sequence[str], *, flags: Sequence[str] | None = None) -> list[str]:
         """Raise UnsupportedError: drivers show no assembly."""
@@ -257,9 +262,15 @@ class OpenCL(QueuedBackend):
         return isinstance(argument, import_pyopencl().Buffer)
 
 
-def _options(flags: Sequence[str] | None) -> list[str]:
-    """Return the driver's options by the flags of a build."""
-    return [*OPTIONS] if KEEP_FLAG in (flags or ()) else [*OPTIONS, FLUSH]
+def options_of(source: str, *, flush: bool) -> list[str]:
+    """Return the driver's options for a text; ``flush``: denormal numbers count as 0."""
+    options = OPTIONS_OF_DOT if DOT_PRODUCT in source else OPTIONS
+    return [*options, *[FLUSH] * flush]
+
+
+def _flushes(flags: Sequence[str] | None) -> bool:
+    """Return whether the flags of a build have denormal numbers count as 0."""
+    return KEEP_FLAG not in (flags or ())
 
 
 def _check_local(device: Any, kernels: Mapping[str, Any]) -> None:
