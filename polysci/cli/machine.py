@@ -109,7 +109,8 @@ def _figures(target: Target, machine: Machine, kernels: bool) -> Iterator[tuple[
     if machine.efficiency and not kernels:
         yield "rates of register tiles", f"{len(machine.efficiency)} (measured; --kernels)"
     if missing := [name for name in names if name not in machine.errors]:
-        yield "not measured", f"{len(missing)} of {len(names)} figures"
+        again = f"; again: polysci machine --device {target.backend}" * bool(machine.errors)
+        yield "not measured", f"{len(missing)} of {len(names)} figures{again}"
 
 
 def _note(machine: Machine, name: str) -> tuple[str, str]:

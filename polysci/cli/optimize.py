@@ -198,7 +198,7 @@ def _table(layers: list[shared.TunedLayer], width: int | None) -> str:
         )
     if devices := {row.result.backend for row in layers if row.result} - {HOST}:
         name = devices.pop()
-        lines.append(f"predicted: with assumed rates; those of {name} are not measured")
+        lines.append(_rates_of(name))
         if any(row.result and row.result.schedule.mapped for row in layers):
             lines.append(describe_registers(backend_named(name)))
     if cost := highest_cost(row.result for row in layers if row.result):

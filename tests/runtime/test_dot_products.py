@@ -95,9 +95,8 @@ def fault_of(primitive: Primitive) -> str | None:
     """What differs from the reference, which multiplies whole numbers."""
     arrays = Arrays.of(primitive.problem, 0, algorithm_of(primitive.schedule).exact_inputs)
     zero = {} if arrays.x_zero is None else {"x_zero": arrays.x_zero}
-    scales = {} if arrays.scales is None else {"scales": arrays.scales}
     packed = primitive.pack_weights(arrays.inputs["w"], **zero)
-    return arrays.fault("plain", primitive(arrays.inputs["x"], packed, **scales))
+    return arrays.fault("plain", primitive(arrays.inputs["x"], packed, scales=arrays.scales))
 
 
 @pytest.mark.parametrize("dtype", TYPES[:2])
