@@ -79,8 +79,11 @@ def calibrate_device(
         for done, file in enumerate(files):
             progress(done, len(files))
             if calibration.lacks(file):
-                calibration.measure(bench, file)
-                store(calibration.machine())
+                try:
+                    calibration.measure(bench, file)
+                finally:  # at Ctrl-C, too
+                    if calibration.figures:
+                        store(calibration.machine())
     progress(len(files), len(files))
     return calibration.machine()
 
