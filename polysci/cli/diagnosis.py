@@ -10,19 +10,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.peers.onednn.discovery import INSTALL, find_libraries
 from polysci.printers.headers import COUNT_OF_TWO, fused_product
-from polysci.runtime.backends.parts import device_parts
+from polysci.runtime.backends.parts import DevicePart, device_parts
 from polysci.runtime.build import compiler, eviction, folder, library, process
 from polysci.runtime.build.compiler import PROBE_S, CompileTimeoutError
 from polysci.target import host
 from polysci.target.isas import permissions
 from polysci.target.target import Target
 from polysci.text.tables import paragraph
+from polysci.tune.calibrate import load_rates
 
 PACKAGES = ("islpy", "cgen", "cffi", "numpy", "scipy", "pycparser", "rich", "platformdirs")
 PEERS = {
@@ -62,8 +63,25 @@ def checks(target: Target | None = None) -> list[Check]:
     results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     results += [_peer(name, remedy) for name, remedy in PEERS.items()] + [_onednn()]
-    results += [Check(part.name, True, part.detail, part.remedy) for part in device_parts()]
+    results += [
+        Check(part.name, True, part.detail, part.remedy) for part in described_device_parts()
+    ]
     return results + list(_permissions(target))
+
+
+def described_device_parts() -> Iterator[DevicePart]:
+    """Yield the parts of devices; a device says whether its rates were measured, and how to."""
+    for part in device_parts():
+        if part.target is None:
+            yield part
+            continue
+        known = load_rates(part.target)
+        state = "rates assumed" if known is None else "rates measured"
+        if known and not known.measured:
+            state = "some rates assumed"
+        whole = bool(known and known.measured)
+        remedy = "" if whole else f"polysci machine --device {part.name} measures them"
+        yield replace(part, detail=f"{part.detail}, {state}", remedy=remedy)
 
 
 def _compiler(target: Target) -> Iterator[Check]:

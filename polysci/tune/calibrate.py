@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from polysci.border.files import read_stored, replace_file
-from polysci.errors import PolysciError
+from polysci.errors import PolysciError, UnsupportedError
 from polysci.measure.bench import Bench, Candidate
 from polysci.measure.samples import LEAST_SAMPLES, Samples, check_quiet
 from polysci.ops.convolutions import Conv2d
@@ -186,6 +186,8 @@ def measure_device(
 
     Ctrl-C leaves those that were measured. Raises UnsupportedError for what runs no code.
     """
+    if not backend_of(target).measured:
+        raise UnsupportedError(f"{target.backend}: an architecture runs nothing; measure a device")
     with ExitStack() as stack:
         line = describe_device_calibration(target.backend)
         progress = progress or stack.enter_context(announce_calibration(line))

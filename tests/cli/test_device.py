@@ -4,11 +4,17 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from polysci.cli.optimize import _rates_of
+from polysci.runtime.backends import backend_named
 from polysci.runtime.backends.opencl import devices
+from polysci.target.machine import Machine, assume_rates
+from polysci.target.machine_file import read
+from polysci.tune import calibrate
 from tests.support.command import done, polysci
 from tests.support.compiling import saved, tiny
 
@@ -143,3 +149,39 @@ class TestOnADevice:
         assert ran.returncode == 1
         assert "algorithm winograd: no tiles of groups for opencl" in ran.stdout
         assert re.search(r"_opencl\d+_i16_", done("rank", LAYER, *on, "--dtype", "u8:s8:s8"))
+
+    @pytest.fixture
+    def measured(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+        """Some figures of the device in a cache of the test's own."""
+        tmp_path.chmod(0o700)
+        monkeypatch.setenv("POLYSCI_CACHE_DIR", str(tmp_path))
+        (target,) = backend_named("opencl:0").targets()
+        machine = replace(
+            assume_rates(target), peak=77.0, errors={"peak": 1.5}, measured=True,
+            efficiency={f"brgemm_{target.isa}_f32_4x{target.isa.lanes_f32}": 0.5},
+        )  # fmt: skip
+        calibrate._store(calibrate.machine_path(target), machine)
+        return machine
+
+    def test_a_device_says_what_of_it_is_measured(self, measured: Machine) -> None:
+        shown = done("machine", "--device", "opencl:0", "--wide")
+        assert re.search(r"FMA peak of one core, f32 +77 GFLOP/s \(± 1.5, measured\)", shown)
+        assert re.search(r"memory reads by one core +\S+ GB/s \(assumed\)", shown)
+        assert re.search(r"not measured +\d+ of \d+ figures; again: polysci machine", shown)
+        assert "rates measured" in done("machine", "--wide")
+        assert _rates_of("opencl:0") == "predicted: with rates measured on opencl:0"
+
+    def test_a_machine_file_of_a_device_has_its_figures(
+        self, measured: Machine, tmp_path: Path
+    ) -> None:
+        done("machine", "--device", "opencl:0", "-o", tmp_path / "d.toml")
+        assert read(tmp_path / "d.toml").machine == measured
+
+
+def test_an_architecture_is_assumed() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
+    shown = done("machine", "--device", "cuda:sm_80", "--wide")
+    assert re.search(r"FMA peak of one core, f32 +\S+ GFLOP/s \(assumed\)", shown)
+    assert error_of("machine", "--device", "cuda:sm_80", "--calibrate") == (
+        "polysci: error: cuda:sm_80: an architecture runs nothing; measure a device"
+    )

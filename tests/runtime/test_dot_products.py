@@ -43,7 +43,7 @@ int dot_4x8packed_us_int(uint a, uint b)
     return z.s0 + z.s1 + z.s2 + z.s3;
 }
 """
-LAYERS = ("mb2ic8ih6oc16kh3ph1", "mb1ic6ih5oc20kh1", "mm:24x20x36")
+LAYERS = ("mb2ic8ih6oc16kh3ph1", "mb1ic6ih5oc20kh1", "mm:24x20x36 b=constant")
 TEXT = "npq:16@by k:16@bx c:8 copy(A,B)x2+4 npq:4@ty k:4@tx > fma_opencl4dot_i8_4x4"
 CLANGS = ("clang-18", "clang-17", "clang-16", "clang-15")
 CLANG = next((name for name in CLANGS if shutil.which(name)), "")
@@ -99,12 +99,15 @@ def fault_of(primitive: Primitive) -> str | None:
     return arrays.fault("plain", primitive(arrays.inputs["x"], packed, scales=arrays.scales))
 
 
-@pytest.mark.parametrize("dtype", TYPES[:2])
-@pytest.mark.parametrize("text", LAYERS[:2])
+@pytest.mark.parametrize(("text", "dtype"), [
+    pytest.param(text, dtype, marks=[pytest.mark.exhaustive] * (text != LAYERS[1]))
+    for text in LAYERS for dtype in TYPES[:2]
+])  # fmt: skip
 def test_layers_are_exact(device: Target, text: str, dtype: str) -> None:
     assert fault_of(primitive_of(text, dtype)) is None
 
 
+@pytest.mark.exhaustive
 def test_the_model_takes_the_extension_where_it_is(device: Target) -> None:
     problem = parse_problem(LAYERS[0], "nhwc", "u8:s8:s32")
     primitive = polysci.compile(problem, "estimate", target=device)
@@ -112,6 +115,7 @@ def test_the_model_takes_the_extension_where_it_is(device: Target) -> None:
     assert fault_of(primitive) is None
 
 
+@pytest.mark.exhaustive
 def test_a_fault_of_the_products_is_found(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty = WithFunctions(old="dot_4x8packed_us_int(a, as_uint(b[i]))",
                            new="dot_4x8packed_ss_int(a, as_uint(b[i]))")  # fmt: skip

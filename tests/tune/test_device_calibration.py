@@ -216,8 +216,8 @@ def test_a_device_without_a_file_is_assumed(target: Target) -> None:
 
 def test_an_architecture_is_not_measured(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     class Architecture:
-        measured, name = False, "cuda:sm_80"
+        measured = False
 
-    monkeypatch.setattr(device_calibration, "backend_of", lambda _: Architecture())
-    with pytest.raises(UnsupportedError, match=r"^cuda:sm_80: an architecture runs nothing"):
-        measure(target)
+    monkeypatch.setattr(calibrate, "backend_of", lambda _: Architecture())
+    with pytest.raises(UnsupportedError, match=r"^opencl:0: an architecture runs nothing"):
+        calibrate.measure_device(target)

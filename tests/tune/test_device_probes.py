@@ -21,7 +21,8 @@ from polysci.tune.device_probes import (
     launches_file,
     probe_files,
 )
-from tests.support.any_device import DEVICES, at_hand
+from tests.support.any_device import at_hand
+from tests.support.cuda_emulation import NAME as EMULATED
 
 TURNS = 3
 SMALL = (Memory("L1", 32 * KIB), Memory("L2", 64 * KIB, cores=0))
@@ -74,11 +75,11 @@ def work_of(target: Target, probe: DeviceProbe, arrays: list[Any]) -> float:
     return float(4 * sums.sum() / units)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize(("name", "grouped"), [
+    ("opencl:0", False), pytest.param("opencl:0", True, marks=pytest.mark.exhaustive),
+    pytest.param(EMULATED, True, marks=pytest.mark.exhaustive),
+])  # fmt: skip
 def test_rates_are_those_of_the_work_that_is_done(name: str, grouped: bool) -> None:
-    if not grouped and name != "opencl:0":
-        pytest.skip("a GPU has groups")
     with at_hand(name):
         target, backend = target_on(name, grouped=grouped)
         file = (Groups(target) if grouped else Cores(target)).rates()
@@ -106,7 +107,7 @@ def test_groups_read_their_memory_as_often_as_is_counted() -> None:
         assert probe.amount == 16.0 * device_probes.SHARED_READS * device_probes.ITEMS
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", ["opencl:0", pytest.param(EMULATED, marks=pytest.mark.exhaustive)])
 def test_products_of_words_are_exact(name: str) -> None:
     with at_hand(name):
         target, backend = target_on(name, grouped=True)
@@ -124,9 +125,10 @@ def test_products_of_words_are_exact(name: str) -> None:
         assert np.array_equal(y.view(np.int32)[::4], sums)
 
 
+@pytest.mark.exhaustive
 def test_products_of_matrices_of_warps_are_counted() -> None:
-    with at_hand("emulated"):
-        target, backend = target_on("emulated", grouped=True)
+    with at_hand(EMULATED):
+        target, backend = target_on(EMULATED, grouped=True)
         (_, file) = Groups(target).products()
         (probe,) = file.probes
         _, first = outputs(backend, file, probe, 1)
@@ -136,7 +138,8 @@ def test_products_of_matrices_of_warps_are_counted() -> None:
         assert probe.amount == warps * 8 * 2 * 16 * 8 * 16
 
 
-def test_register_tiles_of_cores_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.exhaustive
+def test_register_tiles_of_cores_run() -> None:
     """Each adds its products: twice as many turns give twice the sums."""
     with at_hand("opencl:0"):
         target, backend = target_on("opencl:0", grouped=False)

@@ -13,11 +13,15 @@ from polysci.target.target import Target
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """A part by its name, what it is, and how to get it where it is missing."""
+    """A part by its name, what it is, and how to get it where it is missing.
+
+    ``target`` describes a part that is a device.
+    """
 
     name: str
     detail: str
     remedy: str = ""
+    target: Target | None = None
 
     def __str__(self) -> str:
         return f"{self.detail}: {self.remedy}" if self.remedy else self.detail
@@ -45,7 +49,7 @@ def _package(title: str, package: str, install: str) -> DevicePart:
 
 def _device(target: Target) -> DevicePart:
     detail = f"{target.model_name}, {target.cores} units, {target.isa}"
-    return DevicePart(target.backend, detail)
+    return DevicePart(target.backend, detail, target=target)
 
 
 def _opencl_parts() -> Iterator[DevicePart]:
