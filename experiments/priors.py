@@ -21,14 +21,16 @@ import model_quality
 import numpy as np
 import script
 
-from polysci.target.coefficients import FITTED, PRIORS, TABLE
+from polysci.target.coefficients import DEVICES, FITTED, PRIORS, TABLE
 from polysci.text.tables import columns
 from polysci.tune.fit import SLOW, Row, fit, fit_latency
 
 RATIOS: Final = (0.5, 0.7, 1.0, 1.4, 2.0)  # of the prior
 DISTINCT: Final = 0.002  # of the fit's error: less tells no values apart
 MOST: Final = 12  # schedules of each layer: enough, and the script ends within minutes
-PROBED: Final = tuple(name for name, row in TABLE.items() if row.source == "probed")
+PROBED: Final = tuple(
+    name for name, row in TABLE.items() if row.source == "probed" and name not in DEVICES
+)
 # Coefficients that no calibration finds, and on which the kept samples may depend.
 OTHERS: Final = (
     "scattered_store", "sparse_store", "usable_cache", "usable_ways", "usable_ways_rows",

@@ -9,7 +9,9 @@ import pytest
 
 import polysci
 from polysci.errors import UnsupportedError, WisdomError
+from polysci.lower.algorithm import SYMBOL
 from polysci.measure import first_run
+from polysci.measure.bench import Bench, CandidateError
 from polysci.measure.check import check
 from polysci.measure.first_run import has_run
 from polysci.ops import layer_lists
@@ -18,6 +20,8 @@ from polysci.ops.problem import Problem
 from polysci.runtime.backends.opencl import OpenCL, devices
 from polysci.runtime.measurement import host_of
 from polysci.runtime.policy import Policy
+from polysci.runtime.source import emit
+from polysci.space.schedule import parse
 from polysci.target.host import detect
 from polysci.target.target import Target
 from polysci.tune.wisdom import Wisdom
@@ -55,6 +59,28 @@ def test_code_is_checked_once(target: Target, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(first_run, "read_policy", Policy)
     primitive = polysci.compile(PROBLEM, "estimate", target=target)
     assert has_run(primitive.library.path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [("for (volatile int turn = 1; turn;) ;", r"ran longer than 5 s and was killed$"),
+     ("y[200] = 1;", r"wrote outside y: as far as 4 bytes after the end$"),
+     ("y[-3] = 1;", r"wrote outside y: as far as 12 bytes before the start$")],
+)  # fmt: skip
+def test_what_a_kernel_does_wrong_costs_its_process_alone(
+    target: Target, statement: str, said: str
+) -> None:
+    """A kernel that hangs, and writes to the margins around a result."""
+    schedule = parse(f"p k:8 q:4 > brgemm_{target.isa}_f32_4x{target.isa.lanes_f32}")
+    head, name, tail = emit(PROBLEM, schedule).file.partition(f"void {SYMBOL}_k0(")
+    body, end, rest = tail.partition("\n}\n")
+    path = OpenCL().build(f"{head}{name}{body}\n    {statement}{end}{rest}")
+    with (
+        Bench(PROBLEM, timeout=5, backend=OpenCL()) as bench,
+        pytest.raises(CandidateError, match=said),
+    ):
+        bench.check(path, SYMBOL, schedule)
 
 
 def random_layer(seed: int) -> polysci.Conv2d:
