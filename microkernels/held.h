@@ -52,6 +52,55 @@ PS_INLINE void ps_held_channels(ps_acc *acc, ps_tile t, const PS_LOCAL ps_shared
     }
 }
 
+/* What is done to the same sums as ps_end_lines ends, before activation and clamp: factors, bias, and
+ * a residual whose rows lie at `places`, which need not be those of y; below 0 there is none. */
+PS_INLINE void ps_add_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
+                            int64_t columns, int64_t apart, const ps_y *residual,
+                            const ps_epilogue *e)
+{
+    ps_add_bias(acc, t, columns, apart, e);
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const ps_tile one = ps_piece(t, v, columns, apart);
+            const int64_t c = places[i] + v * apart * t.c_col;
+            if (i < rows && one.lanes > 0 && places[i] >= 0)
+                ps_add_residual(acc + i * t.vecs + v, one, residual + c, e->beta);
+        }
+    }
+}
+
+/* The same of a residual in the memory of a group. */
+PS_INLINE void ps_add_held(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
+                           int64_t columns, int64_t apart, const PS_LOCAL ps_shared *residual,
+                           const ps_epilogue *e)
+{
+    ps_add_bias(acc, t, columns, apart, e);
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const ps_tile one = ps_piece(t, v, columns, apart);
+            const int64_t c = places[i] + v * apart * t.c_col;
+            ps_acc *sums = acc + i * t.vecs + v;
+            if (i >= rows || one.lanes <= 0)
+                continue;
+            const ps_vec x = ps_held_apart(residual + c, t.c_col, one.lanes);
+            *sums = ps_add(*sums, ps_mul(x, ps_splat(e->beta)));
+        }
+    }
+}
+
+/* The epilogue that remains behind these. */
+PS_INLINE ps_epilogue ps_rest(ps_epilogue e)
+{
+    e.bias = 0;
+    e.residual = 0;
+    e.alpha = 1;
+    return e;
+}
+
 /* ps_end_lines, without a residual, of a y in the memory of a group. */
 PS_INLINE void ps_keep_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
                              int64_t columns, int64_t apart, PS_LOCAL ps_shared *y,

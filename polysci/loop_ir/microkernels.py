@@ -7,7 +7,7 @@ the tile, pointers (0 is the null pointer), integers. microkernels/README.md is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -715,19 +715,47 @@ def _end_lines(
 
     Vectors of columns are ``apart`` from each other.
     """
-    tile, one = TileView(user.unit, t), Accumulators(1)
+    for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
+        c = place + first * piece["c_col"]
+        one, moves = Accumulators(1), {"bias": first, "offset": first, "scale": first}
+        moves["residual"], one.sums = c, sums
+        own = {name: e[name].move(by) if e[name] else 0 for name, by in moves.items()}
+        _end(user, one, piece, y.move(c), {**e, **own})
+
+
+def _add_lines(
+    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
+    apart: int, residual: Pointer, e: Fields,
+) -> None:  # fmt: skip
+    """Do to the same sums what comes before activation and clamp, with a residual at places.
+
+    Below 0 there is none.
+    """
+    for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
+        tile = TileView(user.unit, piece)
+        moved = {
+            "bias": e["bias"].move(first) if e["bias"] else 0,
+            "residual": residual.move(place + first * tile.c_col) if place >= 0 else 0,
+        }
+        own = {**e, **moved, "activation": 0, "clamp": 0}
+        bias = _bias(user, own, tile.columns)
+        sums[...] = _finish(user, tile, sums[0], own, tile.c, bias)
+
+
+def _pieces(
+    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int, apart: int
+) -> Iterator[tuple[Array, Fields, int, int]]:
+    """Yield the sums of each vector of a row, their tile and column, and the place of the row."""
+    tile = TileView(user.unit, t)
     for row in range(min(tile.rows, max(rows, 0))):
         for vector in range(tile.vecs):
             first, start = vector * apart, vector * user.unit.lanes
             used = min(columns - first, tile.lanes)
             if used <= 0:
                 continue
-            c = int(user.read(places, row)) + first * tile.c_col
-            moves = {"bias": first, "offset": first, "scale": first, "residual": c}
-            own = {name: e[name].move(by) if e[name] else 0 for name, by in moves.items()}
             piece = {"rows": 1, "vecs": 1, "wrap": 1, "lanes": used, "c_col": tile.c_col}
-            one.sums = acc.sums[:, row : row + 1, start : start + used]
-            _end(user, one, {**_ONE, **piece}, y.move(c), {**e, **own})
+            sums = acc.sums[:, row : row + 1, start : start + used]
+            yield sums, {**_ONE, **piece}, first, int(user.read(places, row))
 
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -762,6 +790,8 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_warp": _run_warp,
     "ps_end_lines": _end_lines,
     "ps_keep_lines": _end_lines,
+    "ps_add_lines": _add_lines,
+    "ps_add_held": _add_lines,
     "ps_unshift": _unshift,
     "ps_unpair": _unpair,
     "ps_end": _end,
@@ -772,5 +802,6 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_in_batch": _in_batch,
     "ps_times": lambda user, e, alpha, beta: {**e, "alpha": alpha, "beta": beta},
     "ps_then": lambda user, e, activation: {**e, "activation": activation},
+    "ps_rest": lambda user, e: {**e, "bias": 0, "residual": 0, "alpha": 1.0},
     "ps_limits": _limits,
 }

@@ -26,7 +26,13 @@ from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import operands_of, row_dim, rows_of_part
+from polysci.program.passes.operands import (
+    Images,
+    images_of,
+    operands_of,
+    row_dim,
+    rows_of_part,
+)
 from polysci.program.passes.row_fusion import RowCode
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.passes.variation import Variation
@@ -135,7 +141,8 @@ class LayerCode:
             rows = placed.rows_of(layer.output)
             row = row_dim(layer, rows) if rows else ""
             if in_groups(schedule):
-                schedule = by_groups(problem, schedule, strides, row, height)
+                images = images_of(layer, rows) if rows else None
+                schedule = by_groups(problem, schedule, strides, row, height, images)
                 return cls(problem, schedule, strides, adds=False, fused=False)
             if rows and not layer.stack and rows_of_part(layer, layer.y, rows):
                 schedule, problem = of_one_image(schedule, problem)
@@ -346,14 +353,16 @@ def in_groups(schedule: Schedule) -> bool:
 
 
 def by_groups(
-    problem: Problem, schedule: Schedule, strides: Strides, row: str, height: int
-) -> Schedule:
+    problem: Problem, schedule: Schedule, strides: Strides, row: str, height: int,
+    images: Images | None,
+) -> Schedule:  # fmt: skip
     """Return the schedule by which groups of the same device make ``height`` rows of a layer.
 
-    Raises UnsupportedError where it has none.
+    With ``images`` rows are those of all images. Raises UnsupportedError where it has none.
     """
     _, roles, own = model_of(problem)
-    inner = [dim.extent for dim in roles.by_role("m") if dim.name != row]
+    outer = (row, images.dim if images else "")
+    inner = [dim.extent for dim in roles.by_role("m") if dim.name not in outer]
     if row not in {dim.name for dim in roles.by_role("m")}:
         raise UnsupportedError(f"{problem}: its rows are no rows of a product")
     isa = find(schedule.kernel).isa

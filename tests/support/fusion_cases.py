@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 
 from polysci.frontends.onnx import reference
-from polysci.lower.choice import has_groups
 from polysci.network.compiled import CompileOptions, Network, build_network
 from polysci.network.prepare import prepare_with
 from polysci.program.stages import RowFusion
@@ -60,7 +59,15 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
         {"w": integers((24, 8, 1, 1), 1), "u": integers((24, 1, 3, 3), 2),
          "v": integers((8, 24, 1, 1), 3), "t": integers((5, 8, 1, 1), 4), "lo": np.float32(-9),
          "hi": np.float32(30)},
-        "r q",
+        "x.copy r q",
+    ),
+    "residuals": (
+        [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "b"),
+         node("Add", "b x", "c"), node("MatMul", "c u", "d"), node("Add", "d c", "e"),
+         node("Abs", "e", "f"), node("MatMul", "f u", "g"), node("Add", "g c", "y")],
+        (71, 9),
+        {"w": integers((9, 24), 1), "v": integers((24, 9), 2), "u": integers((9, 9), 3)},
+        "r c e f",
     ),
     "images": (
         [node("Conv", "x w", "a", **PADDED), node("Abs", "a", "r"),
@@ -69,14 +76,11 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
         "x.copy a r",
     ),
 }  # fmt: skip
-# Rings hold what a layer adds, too, and rows of images, of which an output in NCHW has none.
-OF_RINGS = {"bottleneck": "x.copy r q", "images": "x.copy a"}
 
 
 def fused(case: str, target: Target, threads: int) -> Network:
     """Return the network of a case, whose row fusions hold the tensors that they should."""
     nodes, shape, weights, inside = CASES[case]
-    inside = inside if has_groups(target) else OF_RINGS.get(case, inside)
     options = CompileOptions("estimate", threads, target=target)
     graph = read(model(nodes, {"x": shape}, {"y": None}, weights))
     network = build_network(prepare_with(graph, options), options.plan(), "fused")

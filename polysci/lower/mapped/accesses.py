@@ -384,7 +384,7 @@ def _held(walk: _Walk, x: Value, places: Value, steps: tuple[Value, Value], move
             walk.note(buffer, place + own + turn * step + moved)
 
 
-def _keep_lines(walk: _Walk, operands: Sequence[Value]) -> None:
+def _keep_lines(walk: _Walk, operands: Sequence[Value], *, writes: bool = True) -> None:
     _, _, places, rows, columns, apart, y, _ = operands
     numbers = [number_in(walk.names[f"t.{name}"]) for name in ("rows", "vecs", "lanes", "c_col")]
     height, vectors, lanes, across = (it or 0 for it in numbers)
@@ -400,12 +400,13 @@ def _keep_lines(walk: _Walk, operands: Sequence[Value]) -> None:
         column = vector * apart + lane
         with walk.under(every([compare(row, "<", count), compare(column, "<", last)])):
             place = first + walk.index(TableEntry(places.name, (row,)))
-            walk.note(buffer, place + column * across, writes=True)
+            walk.note(buffer, place + column * across, writes=writes)
 
 
 ROUTINES: Final[Mapping[str, Callable[[_Walk, Sequence[Value]], None]]] = {
     "ps_copy_across": _copy_across, "ps_copy_along": _copy_along, "ps_run_lines": _run_lines,
     "ps_held_rows": _held_rows, "ps_held_channels": _held_channels, "ps_keep_lines": _keep_lines,
     "ps_copy_word": _copy_word, "ps_copy_words": _copy_words,
+    "ps_add_held": partial(_keep_lines, writes=False),
     "ps_run_words": partial(_run_lines, word=WORD),
 }  # fmt: skip

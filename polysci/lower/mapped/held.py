@@ -8,7 +8,7 @@ over them, one after the other, and its items read the factors of their sums the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -19,6 +19,7 @@ from polysci.loop_ir.index import (
     Variable,
     Within,
     as_index,
+    choose,
     iterator,
     least,
     linear,
@@ -35,6 +36,7 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
+    RoutineResult,
     Scope,
     Store,
     loop,
@@ -50,10 +52,11 @@ from polysci.lower.mapped.plan import (
     refusal,
     resolve,
 )
-from polysci.lower.mapped.reading import ReadingNest
+from polysci.lower.mapped.reading import NOWHERE, ReadingNest
 from polysci.numerics.affine import Affine
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.program.passes.held_rows import HeldRows
+from polysci.program.passes.operands import Images
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
@@ -138,20 +141,31 @@ def tiles_of(plan: MappedPlan, rows: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Residual:
+    """A residual of a layer; ``held``: its rows in a group, None where it lies in the tensor."""
+
+    held: HeldRows | None
+
+
+@dataclass(frozen=True, slots=True)
 class HeldNest(ReadingNest):
     """The statements of a plan for the rows of a block; ``row`` is the dimension of rows.
 
-    ``source``: the rows of x that the group holds; None where x is read from the tensor.
+    ``source``: the rows of x that the group holds; None where x is read from the tensor. With
+    ``images`` rows are those of all images.
     """
 
     row: str
     made: HeldRows
     source: HeldRows | None
+    residual: Residual | None = None
+    images: Images | None = None
 
     @property
     def lines(self) -> list[tuple[str, int]]:
         """The dimensions of the product's rows and their extents, that of rows first."""
-        inner = [(dim.name, dim.extent) for dim in self.plan.row_dims if dim.name != self.row]
+        outer = (self.row, self.images.dim if self.images else "")
+        inner = [(dim.name, dim.extent) for dim in self.plan.row_dims if dim.name not in outer]
         return [(self.row, self.made.count), *inner]
 
     @property
@@ -189,9 +203,21 @@ class HeldNest(ReadingNest):
         return [line, *(Let(iterator(name).name, digit) for name, digit in at.items())]
 
     def at_row(self, *, held: bool) -> At:
-        """Return the dimensions of a row: in the whole tensor, or among those that are held."""
+        """Return the dimensions of a row: in the whole tensor, or among those that are held.
+
+        Held rows of images run on from one to the next.
+        """
         at = self.at((*self.plan.row_dims, *self.plan.batches))
-        return {**at, self.row: LINE if held else start_of(self.made) + LINE}
+        row = LINE if held else start_of(self.made) + LINE
+        if self.images is None:
+            return {**at, self.row: row}
+        dim, height = self.images.dim, self.images.height
+        if held:
+            return {**at, self.row: row, dim: as_index(0)}
+        if self.made.step % height:
+            return {**at, self.row: row % height, dim: row // height}
+        own, images = LINE + self.made.first, self.made.step // height  # no block begins within one
+        return {**at, self.row: own % height, dim: BLOCK * images + own // height}
 
     @property
     def place_in_source(self) -> int:
@@ -253,6 +279,42 @@ class HeldNest(ReadingNest):
         if made.inside or made.place is not None:
             return self.count - first
         return least(self.count, (made.extent - start_of(made)) * inner) - first
+
+    def ending(self, out: Affine) -> list[LoopStatement]:
+        """Return the epilogue of the sums and their stores; a residual may lie otherwise than y."""
+        ending = GroupNest.ending(self, out)
+        residual = self.residual
+        if residual is None or (residual.held is None and self.made.place is None):
+            return ending
+        *before, end = ending
+        assert isinstance(end, Invoke)
+        acc, tile, _, rows, columns, apart, _, epilogue = end.operands
+        own_row, own_column = self.tile.first()
+        own = Variable("row") + own_row + Variable("i") * self.tile.rows_apart
+        add, where, place = "ps_add_lines", Address(Named("residual")), out
+        if residual.held is not None:
+            add, where = "ps_add_held", Address(Named(HELD))
+            place = replace(out, const=self.place_in_residual(out, residual.held))
+        at = {**self.at_row(held=residual.held is not None)}
+        at[self.plan.column.name] = Variable("column") + own_column
+        first: Index = linear(dict(place.terms), at, place.const)
+        if residual.held is None and not self.made.inside:
+            real = Within(start_of(self.made) + LINE, self.made.extent)
+            first = choose(real, first, NOWHERE)
+        at_residual = Store("r_at", Variable("i"), first)
+        return [
+            *before,
+            Declare(Buffer("r_at", "ps_place", as_index(self.tile.rows), Scope.STACK)),
+            loop("i", self.tile.rows, *self.row_of(own), at_residual),
+            Invoke(add, (acc, tile, Named("r_at"), rows, columns, apart, where, epilogue)),
+            Let("rest", RoutineResult("ps_rest", (Named("e"),)), "ps_epilogue"),
+            Invoke(end.function, (*end.operands[:-1], AddressOf("rest"))),
+        ]
+
+    def place_in_residual(self, out: Affine, held: HeldRows) -> int:
+        """The element of the memory of the group that is added where all dimensions are 0."""
+        assert held.place is not None
+        return out.const + out.coef(self.row) * (self.made.first - held.first) + held.place
 
     def place_in_y(self, row: Index, out: Affine, at: At) -> list[LoopStatement]:
         """Return the definition of the place of row ``i`` of an item."""

@@ -35,14 +35,23 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.layer_calls import LayerCall, strides_of
 from polysci.lower.lowering import unit_of
 from polysci.lower.mapped.algorithm import MappedGroups
-from polysci.lower.mapped.held import BLOCK, HELD, ITEMS, LINE, HeldNest, digits, start_of
+from polysci.lower.mapped.held import (
+    BLOCK,
+    HELD,
+    ITEMS,
+    LINE,
+    HeldNest,
+    Residual,
+    digits,
+    start_of,
+)
 from polysci.lower.mapped.legality import check_groups
 from polysci.lower.stages.access import MemoryAccess
 from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.loops import MEMORY, LoopLowering
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.held_rows import HeldRows, held_bytes, hold_rows
-from polysci.program.passes.operands import row_dim
+from polysci.program.passes.operands import images_of, row_dim
 from polysci.program.stages import RowFusion
 
 FIELDS = ("x", "packed", "y", "bias", "residual", "clamp")  # of layers, that kernels take
@@ -83,16 +92,20 @@ class GroupFusionLowering:
         places, source = self.placed.places, self.held.get(layer.x.tensor)
         if source:
             source = source.shift(layer.x.first(places[layer.x.tensor].strides))
-        made = made.shift(layer.y.first(places[layer.output].strides))
-        rows = self.placed.rows_of(layer.output)
+        first = layer.y.first(places[layer.output].strides)
+        rows, added = self.placed.rows_of(layer.output), self.held.get(layer.residual)
         assert rows is not None
-        nest = HeldNest(plan, row_dim(layer, rows), made, source)
+        residual = Residual(added.shift(first) if added else None) if layer.residual else None
+        images = images_of(layer, rows)
+        nest = HeldNest(plan, row_dim(layer, rows), made.shift(first), source, residual, images)
         return block(*self.pointers(inside, operands), *nest.statements())
 
     def pointers(self, inside: int, operands: Mapping[str, Value]) -> Statements:
         """Return the definitions of the operands of a layer; 0 for what the group holds."""
         call, lines = self.calls[inside], Statements()
-        held = {"x": call.layer.x.tensor in self.held, "y": call.layer.output in self.held}
+        layer = call.layer
+        tensors = {"x": layer.x.tensor, "y": layer.output, "residual": layer.residual}
+        held = {name: tensor in self.held for name, tensor in tensors.items()}
         (run,) = (row for row in call.source.functions if row.role == "run")
         for parameter in run.parameters:
             if parameter.name in FIELDS:

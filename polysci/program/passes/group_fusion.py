@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from polysci.cost.fusion import FusedWork, MemberWork
 from polysci.cost.group_fusion import GroupFusionCosts, GroupLaunch
 from polysci.loop_ir.expressions import loads
 from polysci.numerics.affine import Affine
 from polysci.program.passes.held_rows import HeldRows, held_bytes, hold_rows
+from polysci.program.passes.operands import part_height
 from polysci.program.passes.row_fusion import HEIGHTS, RowCode, RowFuser, terms_of
 from polysci.program.passes.row_links import Member, RowLinks
 from polysci.program.passes.row_turns import read_names
@@ -29,10 +30,8 @@ class GroupLinks(RowLinks):
         """Return why groups cannot hold what a stage makes, whoever reads it; or nothing."""
         if why := RowLinks.refuse_tensor(self, maker, readers) or self.refuse_member(maker):
             return why
-        if (dtype := self.placed.program.values[maker.output].dtype) != "float32":
-            return f"groups hold rows of float32, not {dtype}"
-        adds = isinstance(maker, LayerStage) and maker.residual
-        return "the layer adds another tensor" if adds else ""
+        dtype = self.placed.program.values[maker.output].dtype
+        return f"groups hold rows of float32, not {dtype}" if dtype != "float32" else ""
 
     def refuse_read(self, name: str, reader: Member) -> str:
         """Return why a stage cannot read rows of a tensor out of a group; empty if it can."""
@@ -41,7 +40,7 @@ class GroupLinks(RowLinks):
         if read_names(self.placed, reader, name) != [name]:
             return "rows that groups hold have no other name"
         if isinstance(reader, LayerStage):
-            return "the layer adds it" if name == reader.residual else ""
+            return ""
         places = (at for its in loads(reader.expr) if its.tensor == name for at in its.index)
         moves = not all(isinstance(at, Affine) for at in places)
         return "which of its elements are read depends on data" if moves else ""
@@ -60,8 +59,6 @@ class GroupLinks(RowLinks):
 @dataclass(slots=True)
 class GroupFuser(RowFuser):
     """Row fusions whose members take turns in a group, for a block of rows of the last one."""
-
-    takes_parts: ClassVar[bool] = False
 
     @property
     def costs(self) -> GroupFusionCosts:
@@ -82,12 +79,14 @@ class GroupFuser(RowFuser):
     def heights(self, run: Sequence[Member]) -> Sequence[int]:
         """Return the rows of a block of the last member for which a group has memory.
 
-        Tall blocks come first: the fewest of their rows are made twice.
+        Tall blocks come first: the fewest of their rows are made twice, of whole images none.
         """
         rows = self.placed.rows_of(run[-1].output)
         assert rows is not None
+        image = part_height(run[-1], rows) if isinstance(run[-1], LayerStage) else rows.height
+        whole = (image * images for images in MORE_HEIGHTS)
         fitting = [
-            height for height in reversed(MORE_HEIGHTS)
+            height for height in sorted({*MORE_HEIGHTS, *whole}, reverse=True)
             if height < 2 * rows.height and self.has_rows(run, height)
             and held_bytes(self.held(run, height)) <= self.costs.limit
         ]  # fmt: skip
@@ -131,8 +130,8 @@ class GroupFuser(RowFuser):
         code = self.code(member, fusion.height)
         assert isinstance(code, RowCode) and code.tile is not None
         outside = sum(
-            values[name].bytes for name in (member.x.tensor, member.output)
-            if name not in fusion.internal
+            values[name].bytes for name in (member.x.tensor, member.residual, member.output)
+            if name and name not in fusion.internal
         )  # fmt: skip
         products = rows.count * code.tile.all_rows // rows.extent
         together = self.costs.layer(code.tile, products, outside, launch)

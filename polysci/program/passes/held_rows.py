@@ -14,7 +14,7 @@ from typing import Final
 
 from polysci.errors import UnsupportedError
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, RowWindow, rows_read
+from polysci.program.passes.operands import Rows, RowWindow, images_of, rows_read
 from polysci.program.stages import LayerStage, LoopStage
 
 ALIGNED: Final = 4  # elements of f32, which items read and write at once
@@ -87,8 +87,16 @@ def held_bytes(rows: Sequence[HeldRows]) -> int:
 def _read(
     placed: PlacedProgram, reader: LayerStage | LoopStage, name: str, made: HeldRows
 ) -> tuple[int, int, int]:
-    """Return what a member reads of a tensor: rows a block, the first one and the end."""
+    """Return what a member reads of a tensor: rows a block, the first one and the end.
+
+    For whole images a layer reads whole images.
+    """
     window = _window(placed, reader, name)
+    images = (
+        images_of(reader, _rows(placed, reader.output)) if isinstance(reader, LayerStage) else None
+    )
+    if images and made.first == 0 and made.count == made.step and made.step % images.height == 0:
+        return made.step * window.step, 0, made.step * window.step
     first = made.first * window.step + window.low
     return made.step * window.step, first, first + (made.count - 1) * window.step + window.span
 

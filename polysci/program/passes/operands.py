@@ -217,11 +217,30 @@ def part_height(layer: LayerStage, result: Rows) -> int:
     return part.height if part else result.height
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The images of a batch, whose rows follow each other: their dimension, and rows of one."""
+
+    dim: str
+    height: int
+
+
+def images_of(layer: LayerStage, rows: Rows) -> Images | None:
+    """Return the images whose rows are those of a layer's result; None where it has other rows."""
+    part = None if layer.stack else rows_of_part(layer, layer.y, rows)
+    if part is None:
+        return None
+    ((dim, _),) = model_of(layer.problem)[1].out.index[0].terms
+    return Images(dim, part.height)
+
+
 def _layer_rows(layer: LayerStage, source: Rows, result: Rows) -> RowWindow | None:
     """Return the rows of x that a row of a layer's result reads; None where these are no window."""
     _, roles, _ = model_of(layer.problem)
     own, made = rows_of_part(layer, layer.x, source), rows_of_part(layer, layer.y, result)
     at, row = _axis_of(layer.x, own or source), row_dim(layer, result)
+    if own and row and not layer.stack and result.axes == part_axes(layer, layer.y, result.shape):
+        return RowWindow(own.height, 0, own.height - 1, source.height)  # of a whole image
     if at is None or not row or (own is None) != (made is None):
         return None
     extents = {dim.name: dim.extent for dim in roles.dims}

@@ -10,22 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import Rows, row_dim, rows_of_part, rows_read
+from polysci.program.passes.operands import Rows, row_dim, rows_read
 from polysci.program.stages import LayerStage, LoopStage
 
 
-def count_rows(placed: PlacedProgram, *, parts: bool = True) -> PlacedProgram:
-    """Return a program that knows as how many rows each buffer counts in row fusions.
-
-    ``parts``: those of layers are also rows of their images and products, one part after the other.
-    """
-    return replace(placed, row_counts=_RowCounter(placed, parts).run())
+def count_rows(placed: PlacedProgram) -> PlacedProgram:
+    """Return a program that knows as how many rows each buffer counts in row fusions."""
+    return replace(placed, row_counts=_RowCounter(placed).run())
 
 
 @dataclass(slots=True)
 class _RowCounter:
     placed: PlacedProgram
-    parts: bool
     counts: dict[str, int] = field(default_factory=dict)  # by buffer
 
     def run(self) -> dict[str, int]:
@@ -67,8 +63,6 @@ class _RowCounter:
     def count_layer(self, layer: LayerStage) -> None:
         """Take the most rows that a layer makes out of rows of what it reads."""
         for rows in [*self.ways(layer.output)]:
-            if not self.parts and rows_of_part(layer, layer.y, rows):
-                continue
             known = self.rows(layer.x.tensor)
             sources = [known] if known else self.ways(layer.x.tensor)
             reads = (rows_read(layer, layer.x.tensor, its, rows) for its in sources)

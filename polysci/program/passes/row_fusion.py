@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
 from polysci.cost.group_fusion import HeldTile
@@ -165,8 +165,7 @@ def fuse_rows(
 
     ``decided`` says of tensors, by name, whether they are to lie inside a row fusion.
     """
-    counted = count_rows(placed, parts=setting.fuser.takes_parts)
-    return setting.fuser(counted, setting, decided or {}).run()
+    return setting.fuser(count_rows(placed), setting, decided or {}).run()
 
 
 def cheapest_divisions(
@@ -189,12 +188,8 @@ def cheapest_divisions(
 
 @dataclass(slots=True)
 class RowFuser:
-    """``refused``: why layers have no code that makes some rows at a time, by identity.
+    """``refused``: why layers have no code that makes some rows at a time, by identity."""
 
-    ``takes_parts``: layers make some rows of an image of a batch, or of a product of a stack.
-    """
-
-    takes_parts: ClassVar[bool] = True
     placed: PlacedProgram
     setting: Setting
     decided: Mapping[str, FusionVerdict]

@@ -34,6 +34,25 @@ def attention() -> onnx.ModelProto:
     return model(nodes, {"x": (13, 8)}, {"y": None}, weights)
 
 
+def residuals() -> onnx.ModelProto:
+    """Layers that add the input, and what groups hold, to what they hold and to the output."""
+    nodes = [node("MatMul", "x w", "a"), node("MatMul", "a v", "b"), node("Add", "b x", "c"),
+             node("MatMul", "c u", "d"), node("Add", "d c", "e"), node("MatMul", "e u", "f"),
+             node("Add", "f c", "y")]  # fmt: skip
+    weights = {"w": integers((8, 12), 1), "v": integers((12, 8), 2), "u": integers((8, 8), 3)}
+    return model(nodes, {"x": (13, 8)}, {"y": None}, weights)
+
+
+def images() -> onnx.ModelProto:
+    """Rows of three images, of which blocks have parts, and a filter reads those of its own one."""
+    padded = {"pads": [1, 1, 1, 1]}
+    nodes = [node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w", "a", **padded),
+             node("Abs", "a", "b"), node("Conv", "b v", "c", strides=[2, 2], **padded),
+             node("Transpose", "c", "y", perm=[0, 2, 3, 1])]  # fmt: skip
+    weights = {"w": integers((6, 3, 3, 3), 1), "v": integers((4, 6, 3, 3), 2)}
+    return model(nodes, {"x": (3, 6, 5, 3)}, {"y": None}, weights)
+
+
 def without(number: int) -> Callable[[LoopStatement], LoopStatement | None]:
     """Leave out a barrier of the kernel."""
     seen = list[LoopStatement]()
@@ -55,10 +74,11 @@ def height(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("make", [products, attention])
+@pytest.mark.parametrize("make", [products, attention, residuals, images])
 def test_results(make: Callable[[], onnx.ModelProto], height: int) -> None:
     """Work-items in any order between barriers; every read is of what was written."""
-    network, x = InterpretedFusion.of(make()), integers((13, 8), 9)
+    network = InterpretedFusion.of(make())
+    x = integers(network.code.placed.program.values["x"].shape, 9)
     assert network.fusion.height == height
     expected = reference.run(read(make()), {"x": x})["y"]
     for seed in (0, 1):
