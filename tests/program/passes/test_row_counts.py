@@ -70,10 +70,16 @@ def test_counts(
 
 
 def test_windows_run_on_through_images() -> None:
-    """Rows of an image that a stride divides; what is read beyond its border is the next one's."""
+    """Rows of an image that a stride divides; what is read beyond its border is the next one's.
+
+    What is written in NCHW counts images, each of which needs all rows of one.
+    """
     graph = simplify(read(model(CONVOLUTIONS, {"x": [3, 8, 12, 6]}, {"y": None}, IMAGE)))
     placed = count_rows(prepare(graph, target=detect("portable")).placed)
     layers = placed.program.layers()
     source, result = placed.rows_of("g"), placed.rows_of("b")
     assert source and result
     assert rows_read(layers[1], "g", source, result) == RowWindow(2, -1, 1, 36)
+    written = placed.rows_of("y")
+    assert written and written.axes == (0,)
+    assert rows_read(layers[2], "b", result, written) == RowWindow(6, 0, 5, 18)

@@ -170,7 +170,7 @@ OTHER_ROWS = {
     "images": (
         [node("Conv", "x w", "a"), node("Gelu", "a", "g"),
          node("Conv", "g v", "y", pads=[1, 1, 1, 1])],
-        [5, 8, 6, 6], IMAGE, 2,
+        [5, 8, 6, 6], IMAGE, 3,
     ),
     "rows of images": (
         [node("Conv", "x w", "a"), node("Gelu", "a", "g"),
