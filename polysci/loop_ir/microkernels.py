@@ -7,7 +7,7 @@ the tile, pointers (0 is the null pointer), integers. microkernels/README.md is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -197,7 +197,7 @@ class TileView:
         return np.array([row for row in range(self.rows) if mask >> row & 1], np.int64)
 
 
-def _read(user: User, pointer: Pointer, at: Integers, name: str) -> Array:
+def read_values(user: User, pointer: Pointer, at: Integers, name: str) -> Array:
     """Return the numbers of some elements in one of the unit's formats."""
     return user.unit.decode(user.read(pointer, at), name)
 
@@ -205,10 +205,10 @@ def _read(user: User, pointer: Pointer, at: Integers, name: str) -> Array:
 def _panel(user: User, tile: TileView, b: Pointer, length: int, shifts: int = 1) -> Array:
     """Return rows of a panel of B, by step, shift, column and element of a word."""
     shape = (length, shifts, tile.width, user.unit.word)
-    return _read(user, b, np.arange(np.prod(shape)), "ps_b").reshape(shape)
+    return read_values(user, b, np.arange(np.prod(shape)), "ps_b").reshape(shape)
 
 
-def _add(acc: Accumulators, rows: Integers, products: Array, shift: int = 0) -> None:
+def add_products(acc: Accumulators, rows: Integers, products: Array, shift: int = 0) -> None:
     """Add to rows of sums; whole ones wrap around."""
     sums = acc.sums
     columns = products.shape[-1]
@@ -228,13 +228,13 @@ def _begin(user: User, acc: Accumulators, t: Fields, c: Any, accumulate: Any) ->
     dtype = user.unit.formats["ps_bias"].numpy
     acc.sums = np.zeros((max(tile.shifts, 1), tile.rows, tile.width), dtype)
     if accumulate:
-        acc.sums[0, :, : tile.columns] += _read(user, c, tile.c, "ps_y").astype(dtype)
+        acc.sums[0, :, : tile.columns] += read_values(user, c, tile.c, "ps_y").astype(dtype)
 
 
 def _begin_offset(user: User, acc: Accumulators, t: Fields, e: Fields) -> None:
     _begin(user, acc, t, 0, 0)
     tile = TileView(user.unit, t)
-    _add(acc, np.arange(tile.rows), _start(user, tile, e)[None, :])
+    add_products(acc, np.arange(tile.rows), _start(user, tile, e)[None, :])
 
 
 def _start(user: User, tile: TileView, e: Fields) -> Array:
@@ -256,16 +256,16 @@ def _run(
     columns = order[real] if tile.diagonal else np.arange(width or unit.word)
     at = tile.a_rows[active][None, :, None] + np.arange(length)[:, None, None] * a_k + columns
     if tile.diagonal:
-        factors = _read(user, a, at, "ps_a")
+        factors = read_values(user, a, at, "ps_a")
         products = np.zeros((len(active), tile.width), factors.dtype)
         products[:, real] = np.einsum("krj,kj->rj", factors, panel[:, real, 0])
     else:
         factors = _words(user, a, at, panel)
         products = np.einsum("krw,kjw->rj", factors, panel[:, :, : len(columns)])
-    _add(acc, active, products)
+    add_products(acc, active, products)
     if filling is not None:
         others = tile.active(~mask)
-        _add(acc, others, (panel.sum((0, 2)) * (filling + unit.flip))[None, :])
+        add_products(acc, others, (panel.sum((0, 2)) * (filling + unit.flip))[None, :])
 
 
 def _words(user: User, a: Pointer, at: Integers, panel: Array) -> Array:
@@ -274,12 +274,12 @@ def _words(user: User, a: Pointer, at: Integers, panel: Array) -> Array:
     Whatever lies there meets zeros of B.
     """
     if at.shape[-1] == 1 or not len(at):
-        return np.asarray(_read(user, a, at, "ps_a") + user.unit.flip)
+        return np.asarray(read_values(user, a, at, "ps_a") + user.unit.flip)
     needed = np.ones(at.shape, bool)
     needed[-1, :, 1:] = panel[-1, :, 1 : at.shape[-1]].any(0)
     a.place(at)  # all of it lies in memory
     factors = np.zeros(at.shape, np.int64 if user.unit.formats["ps_a"].integer else np.float32)
-    factors[needed] = _read(user, a, at[needed], "ps_a") + user.unit.flip
+    factors[needed] = read_values(user, a, at[needed], "ps_a") + user.unit.flip
     return factors
 
 
@@ -292,12 +292,12 @@ def _run_grouped(
     active, panel = tile.active(mask), _panel(user, tile, b, length, tile.shifts)
     steps, columns = np.arange(length) * a_k, np.arange(tile.columns)
     at = tile.a_rows[active][None, :, None] + steps[:, None, None] + columns
-    factors = _read(user, a, at, "ps_a")
+    factors = read_values(user, a, at, "ps_a")
     for shift in range(tile.shifts):
         weights = panel[:, shift, : tile.columns, 0]
-        _add(acc, active, np.einsum("krj,kj->rj", factors, weights), shift)
+        add_products(acc, active, np.einsum("krj,kj->rj", factors, weights), shift)
         if filling is not None:
-            _add(acc, tile.active(~mask), weights.sum(0)[None, :] * filling, shift)
+            add_products(acc, tile.active(~mask), weights.sum(0)[None, :] * filling, shift)
 
 
 def _slide(
@@ -317,10 +317,10 @@ def _slide(
             products = np.zeros((1, tile.width), panel.dtype)
             if pixels >> (line * span + pixel) & 1:
                 at = line * tile.a_outer + pixel * step + order[real]
-                products[0, real] = _read(user, a, at, "ps_a") * panel[tap, real]
+                products[0, real] = read_values(user, a, at, "ps_a") * panel[tap, real]
             elif filling is not None:
                 products[0] = filling * panel[tap]
-            _add(acc, np.array([row]), products)
+            add_products(acc, np.array([row]), products)
 
 
 def _slide_stacked(
@@ -343,8 +343,8 @@ def _slide_stacked(
             pixels_of_rows = np.full((tile.columns, unit.word), missing, np.int64)
             if real:
                 at = pixel * step + inside * pitch + columns[:, None]
-                pixels_of_rows[:, inside] = _read(user, a, at, "ps_a") + unit.flip
-            _add(
+                pixels_of_rows[:, inside] = read_values(user, a, at, "ps_a") + unit.flip
+            add_products(
                 acc, np.array([row]), (pixels_of_rows * panel[tap, : tile.columns]).sum(1)[None, :]
             )
 
@@ -363,9 +363,9 @@ def _run_window(
             real = np.flatnonzero((pixels >= left) & (pixels < right))
             products = np.zeros((tile.rows, tile.columns), np.float32)
             at = rows[real_rows][:, None] * f["row"] + pixels[real]
-            weight = _read(user, b, np.array([tap * f["b_row"] + column]), "ps_b")
-            products[np.ix_(real_rows, real)] = _read(user, a, at, "ps_a") * weight
-            _add(acc, np.arange(tile.rows), products)
+            weight = read_values(user, b, np.array([tap * f["b_row"] + column]), "ps_b")
+            products[np.ix_(real_rows, real)] = read_values(user, a, at, "ps_a") * weight
+            add_products(acc, np.arange(tile.rows), products)
 
 
 def _with_filling(step: Callable[..., None], at: int = 3) -> Callable[..., None]:
@@ -397,9 +397,9 @@ def _run_rows(
     user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, length: int, b_k: int, _: int
 ) -> None:
     tile = TileView(user.unit, t)
-    weights = _read(user, a, np.arange(length * tile.rows), "ps_b").reshape(length, tile.rows)
+    weights = read_values(user, a, np.arange(length * tile.rows), "ps_b").reshape(length, tile.rows)
     at = np.arange(length)[:, None] * b_k + np.arange(tile.columns)
-    _add(acc, np.arange(tile.rows), weights.T @ _read(user, b, at, "ps_a"))
+    add_products(acc, np.arange(tile.rows), weights.T @ read_values(user, b, at, "ps_a"))
 
 
 def _run_taps(
@@ -410,9 +410,9 @@ def _run_taps(
     grid = np.add.outer(np.arange(rows) * row, np.arange(columns) * column).reshape(-1)
     steps = np.add.outer(np.arange(length) * b_k, grid).reshape(-1)
     shape = len(steps), tile.rows
-    weights = _read(user, a, np.arange(np.prod(shape)), "ps_b").reshape(shape)
-    numbers = _read(user, b, steps[:, None] + np.arange(tile.columns), "ps_a")
-    _add(acc, np.arange(tile.rows), weights.T @ numbers)
+    weights = read_values(user, a, np.arange(np.prod(shape)), "ps_b").reshape(shape)
+    numbers = read_values(user, b, steps[:, None] + np.arange(tile.columns), "ps_a")
+    add_products(acc, np.arange(tile.rows), weights.T @ numbers)
 
 
 def _run_plain(
@@ -420,9 +420,9 @@ def _run_plain(
     b_k: int, b_col: int = 1,
 ) -> None:  # fmt: skip
     tile, steps = TileView(user.unit, t), np.arange(length)
-    left = _read(user, a, tile.a_rows[:, None] + steps * a_k, "ps_a")
-    right = _read(user, b, steps[:, None] * b_k + np.arange(tile.columns) * b_col, "ps_b")
-    _add(acc, np.arange(tile.rows), left @ right)
+    left = read_values(user, a, tile.a_rows[:, None] + steps * a_k, "ps_a")
+    right = read_values(user, b, steps[:, None] * b_k + np.arange(tile.columns) * b_col, "ps_b")
+    add_products(acc, np.arange(tile.rows), left @ right)
 
 
 def _run_dots(
@@ -450,11 +450,13 @@ def _in_batch(user: User, e: Fields, batch: int) -> dict[str, Any]:
     return {**e, "offset": e["offset"].move(batch)}
 
 
-def _finish(user: User, tile: TileView, sums: Array, e: Fields, c: Integers, bias: Array) -> Array:
+def finish_sums(
+    user: User, tile: TileView, sums: Array, e: Fields, c: Integers, bias: Array
+) -> Array:
     """Return results of f32 sums: factors, bias, residual at ``c``, activation, clamp."""
     result: Array = sums * np.float32(e["alpha"]) + bias
     if e["residual"]:
-        residual = _read(user, e["residual"], c, "ps_y")
+        residual = read_values(user, e["residual"], c, "ps_y")
         result = result + np.float32(e["beta"]) * residual
     return clamp_values(user, activate(result, e["activation"]), e["clamp"])
 
@@ -475,18 +477,18 @@ def clamp_values(user: User, values: Array, clamp: Any) -> Array:
     return np.asarray(np.minimum(high, np.maximum(low, values)))
 
 
-def _bias(user: User, e: Fields, count: int) -> Array:
+def bias_of(user: User, e: Fields, count: int) -> Array:
     """Return the bias of so many columns, or rows; 0 where there is none."""
     return user.read(e["bias"], np.arange(count)) if e["bias"] else np.zeros(count, np.float32)
 
 
-def _end(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
+def end_tile(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
     tile, unit = TileView(user.unit, t), user.unit
     sums = acc.sums[0, :, : tile.columns]
     if unit.formats["ps_bias"].integer:
         sums = (_end_whole if unit.y == "s32" else _end_scaled)(user, tile, sums, e)
     elif e:
-        sums = _finish(user, tile, sums, e, tile.c, _bias(user, e, tile.columns))
+        sums = finish_sums(user, tile, sums, e, tile.c, bias_of(user, e, tile.columns))
     user.write(c, tile.c, unit.encode(sums, "ps_y"))
 
 
@@ -496,7 +498,7 @@ def _end_whole(user: User, tile: TileView, sums: Array, e: Any) -> Array:
         return sums
     result = sums.astype(np.int64) + _start(user, tile, e)
     if e["residual"]:
-        result = result + _read(user, e["residual"], tile.c, "ps_y")
+        result = result + read_values(user, e["residual"], tile.c, "ps_y")
     result = result.astype(np.int32).astype(np.int64)
     if e["clamp"]:
         low, high = np.clip(user.read(e["clamp"], np.arange(2)).astype(float), -(2**31), 2**31 - 1)
@@ -511,7 +513,7 @@ def _end_scaled(user: User, tile: TileView, sums: Array, e: Fields) -> Array:
         sums = (sums + _start(user, tile, e)).astype(np.int32)
     result: Array = sums.astype(np.float32) * user.read(e["scale"], np.arange(tile.columns))
     if e["residual"]:
-        residual = _read(user, e["residual"], tile.c, "ps_y") - scales["residual_zero"]
+        residual = read_values(user, e["residual"], tile.c, "ps_y") - scales["residual_zero"]
         result = result + residual.astype(np.float32) * np.float32(scales["residual_scale"])
     return np.asarray(np.rint(clamp_values(user, result, e["clamp"])) + scales["y_zero"])
 
@@ -521,14 +523,14 @@ def _end_rows(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> N
     tile = TileView(user.unit, t)
     sums = acc.sums[0, :, : tile.columns]
     if e:
-        sums = _finish(user, tile, sums, e, tile.c, _bias(user, e, tile.rows)[:, None])
+        sums = finish_sums(user, tile, sums, e, tile.c, bias_of(user, e, tile.rows)[:, None])
     user.write(c, tile.c, user.unit.encode(sums, "ps_y"))
 
 
 def _end_channel(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Fields) -> None:
     """Finish a tile that has one bias."""
-    acc.sums = acc.sums + _bias(user, e, 1)
-    _end(user, acc, t, c, {**e, "bias": 0})
+    acc.sums = acc.sums + bias_of(user, e, 1)
+    end_tile(user, acc, t, c, {**e, "bias": 0})
 
 
 def _gap_columns(tile: TileView, gaps: Fields) -> tuple[Integers, Integers]:
@@ -547,7 +549,7 @@ def _begin_gaps(
     if accumulate:
         tile = TileView(user.unit, t)
         real, at = _gap_columns(tile, gaps)
-        acc.sums[0][:, real] += _read(user, c, tile.c_rows[:, None] + at, "ps_y")
+        acc.sums[0][:, real] += read_values(user, c, tile.c_rows[:, None] + at, "ps_y")
 
 
 def _end_gaps(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any, gaps: Fields) -> None:
@@ -555,7 +557,7 @@ def _end_gaps(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any, gaps
     real, at = _gap_columns(tile, gaps)
     places, sums = tile.c_rows[:, None] + at, acc.sums[0][:, real]
     if e:
-        sums = _finish(user, tile, sums, e, places, _bias(user, e, tile.rows)[:, None])
+        sums = finish_sums(user, tile, sums, e, places, bias_of(user, e, tile.rows)[:, None])
     user.write(c, places, user.unit.encode(sums, "ps_y"))
 
 
@@ -570,192 +572,6 @@ def _limits(user: User, limits: Pointer, clamp: Any, to: Fields, channels: int) 
         return 0
     user.write(limits, np.arange(2), np.array([low, max(high, -most)]))
     return limits
-
-
-# Tiles of the work-items of a group, whose factors lie in the memory that they share.
-
-
-def _copy_across(user: User, to: Pointer, line: int, x: Pointer, real: bool) -> None:
-    """Copy a vector of neighbours into as many lines; zeros where they are not real."""
-    lanes = np.arange(user.unit.lanes)
-    vector = _read(user, x, lanes, "ps_x") if real else np.zeros(len(lanes), np.float32)
-    user.write(to, lanes * line, vector)
-
-
-def _copy_along(user: User, to: Pointer, source: Pointer) -> None:
-    """Copy a vector of neighbours into one line."""
-    lanes = np.arange(user.unit.lanes)
-    user.write(to, lanes, user.read(source, lanes))
-
-
-def _copy_chunk(user: User, to: Pointer, source: Pointer, real: bool) -> None:
-    """Copy 16 bytes of neighbours; zeros where they are not real."""
-    user.write(to, *_chunk(user, source, real))
-
-
-def _copy_async(user: User, to: Pointer, source: Pointer, real: bool) -> None:
-    """Begin to copy 16 bytes: what lies there has no values until a wait ends the copy."""
-    places, elements = _chunk(user, source, real)
-    user.write(to, places, elements)
-    to.memory.written[to.place(places)] = False
-    user.copies[-1].append((to, places, elements))
-
-
-def _chunk(user: User, source: Pointer, real: bool) -> tuple[Integers, Array]:
-    """Return the places in 16 bytes, and the elements there."""
-    places = np.arange(16 // source.dtype.itemsize)
-    return places, user.read(source, places) if real else np.zeros(len(places), source.dtype)
-
-
-def _commit(user: User) -> None:
-    """End a group of copies."""
-    user.copies.append([])
-
-
-def _await(user: User, pending: int) -> None:
-    """End the copies of all groups but the last ones, which go on for as long as they may."""
-    while len(user.copies) > pending + 1:
-        for copy in user.copies.pop(0):
-            user.write(*copy)
-
-
-def _run_warp(
-    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, depth: int, a_line: int,
-    b_line: int, a_chunks: int, b_chunks: int, column: int, lane: int,
-) -> None:  # fmt: skip
-    """Add products of ``depth`` steps, of which this work-item of a warp has its own part."""
-    tile = TileView(user.unit, t)
-    steps, rows = np.arange(depth), lane // 4 + 8 * np.arange(tile.rows)
-    places = np.arange(tile.vecs)[:, None] * 8 + lane % 4 * 2 + np.arange(2)
-    left = _in_chunks(rows[:, None], steps, a_chunks) + rows[:, None] * a_line
-    right = _in_chunks(steps[:, None], column + places.reshape(-1), b_chunks)
-    products = _read(user, a, left, "ps_shared") @ _read(
-        user, b, right + steps[:, None] * b_line, "ps_shared"
-    )
-    held = (np.arange(tile.vecs)[:, None] * user.unit.lanes + np.arange(2)).reshape(-1)
-    acc.sums[0][:, held] += products
-
-
-def _in_chunks(line: Integers, at: Integers, chunks: int) -> Integers:
-    """Return the places of elements in a line whose chunks of 8 change places."""
-    if not chunks:
-        return np.asarray(at + 0 * line)
-    few = min(chunks, 8)
-    return np.asarray((at // 8 ^ line // (8 // few) % few) * 8 + at % 8)
-
-
-def _run_lines(
-    user: User, acc: Accumulators, t: Fields, a: Pointer, b: Pointer, depth: int, a_line: int,
-    b_line: int, apart: int,
-) -> None:  # fmt: skip
-    """Add products of ``depth`` lines of A and B, of which this work-item takes its own part."""
-    tile, steps = TileView(user.unit, t), np.arange(depth)[:, None]
-    vectors, lanes = np.divmod(np.arange(tile.width), user.unit.lanes)
-    rows = user.read(a, steps * a_line + np.arange(tile.rows))
-    columns = user.read(b, steps * b_line + vectors * apart + lanes)
-    _add(acc, np.arange(tile.rows), np.einsum("kr,kj->rj", rows, columns))
-
-
-def _read_vectors(
-    user: User, b: Pointer, steps: Integers, b_k: int, b_col: int, columns: int, apart: int,
-    vecs: int, name: str = "ps_b",
-) -> Array:  # fmt: skip
-    """Return vectors of columns below ``columns`` for some steps; zeros behind them.
-
-    With a ``b_col`` of 0 they lie in a panel, which has all of them.
-    """
-    places = (np.arange(vecs)[:, None] * apart + np.arange(user.unit.lanes)).ravel()
-    real = places < (columns if b_col else places.max() + 1)
-    lines = np.zeros((len(steps), len(places)), np.float32)
-    lines[:, real] = _read(user, b, steps[:, None] * b_k + places[real] * (b_col or 1), name)
-    return lines
-
-
-def _real_rows(user: User, tile: TileView, places: Pointer) -> tuple[Integers, Integers]:
-    """Return the rows of a tile that are real, and their places."""
-    at = np.asarray(user.read(places, np.arange(tile.rows)))
-    (rows,) = np.nonzero(at >= 0)
-    return rows, at[rows]
-
-
-def _read_rows(
-    user: User, acc: Accumulators, t: Fields, x: Pointer, places: Pointer, a_k: int, b: Pointer,
-    b_k: int, b_col: int, depth: int, columns: int, apart: int,
-) -> None:  # fmt: skip
-    """Add products of ``depth`` steps of rows of x, at their places, and of columns of B."""
-    tile, steps = TileView(user.unit, t), np.arange(depth)
-    rows, at = _real_rows(user, tile, places)
-    left = _read(user, x, at[:, None] + steps * a_k, "ps_x")
-    lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
-    _add(acc, rows, np.einsum("rk,kj->rj", left, lines))
-
-
-def _read_channels(
-    user: User, acc: Accumulators, t: Fields, x: Pointer, places: Pointer, a_k: int, a_col: int,
-    b: Pointer, b_k: int, b_col: int, depth: int, columns: int, apart: int,
-) -> None:  # fmt: skip
-    """Add products of ``depth`` steps of rows of x and of B, both vectors along the columns."""
-    tile, steps = TileView(user.unit, t), np.arange(depth)
-    lines = _read_vectors(user, b, steps, b_k, b_col, columns, apart, tile.vecs)
-    for row, at in zip(*_real_rows(user, tile, places), strict=True):
-        own = _read_vectors(
-            user, x.move(int(at)), steps, a_k, a_col, columns, apart, tile.vecs, "ps_x"
-        )
-        _add(acc, np.array([row]), (own * lines).sum(axis=0)[None])
-
-
-_ONE: Final = {"c_outer": 0, "c_inner": 0, "begun": 0}  # fields of a tile of one row
-
-
-def _end_lines(
-    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
-    apart: int, y: Pointer, e: Fields,
-) -> None:  # fmt: skip
-    """Finish and store the first ``rows`` rows, each at its place, and columns below ``columns``.
-
-    Vectors of columns are ``apart`` from each other.
-    """
-    for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
-        c = place + first * piece["c_col"]
-        one, moves = Accumulators(1), {"bias": first, "offset": first, "scale": first}
-        moves["residual"], one.sums = c, sums
-        own = {name: e[name].move(by) if e[name] else 0 for name, by in moves.items()}
-        _end(user, one, piece, y.move(c), {**e, **own})
-
-
-def _add_lines(
-    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
-    apart: int, residual: Pointer, e: Fields,
-) -> None:  # fmt: skip
-    """Do to the same sums what comes before activation and clamp, with a residual at places.
-
-    Below 0 there is none.
-    """
-    for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
-        tile = TileView(user.unit, piece)
-        moved = {
-            "bias": e["bias"].move(first) if e["bias"] else 0,
-            "residual": residual.move(place + first * tile.c_col) if place >= 0 else 0,
-        }
-        own = {**e, **moved, "activation": 0, "clamp": 0}
-        bias = _bias(user, own, tile.columns)
-        sums[...] = _finish(user, tile, sums[0], own, tile.c, bias)
-
-
-def _pieces(
-    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int, apart: int
-) -> Iterator[tuple[Array, Fields, int, int]]:
-    """Yield the sums of each vector of a row, their tile and column, and the place of the row."""
-    tile = TileView(user.unit, t)
-    for row in range(min(tile.rows, max(rows, 0))):
-        for vector in range(tile.vecs):
-            first, start = vector * apart, vector * user.unit.lanes
-            used = min(columns - first, tile.lanes)
-            if used <= 0:
-                continue
-            piece = {"rows": 1, "vecs": 1, "wrap": 1, "lanes": used, "c_col": tile.c_col}
-            sums = acc.sums[:, row : row + 1, start : start + used]
-            yield sums, {**_ONE, **piece}, first, int(user.read(places, row))
 
 
 KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -776,25 +592,9 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_taps": _run_taps,
     "ps_run_plain": _run_plain,
     "ps_run_dots": _run_dots,
-    "ps_copy_across": _copy_across,
-    "ps_copy_along": _copy_along,
-    "ps_copy_chunk": _copy_chunk,
-    "ps_copy_async": _copy_async,
-    "ps_commit": _commit,
-    "ps_await": _await,
-    "ps_run_lines": _run_lines,
-    "ps_read_rows": _read_rows,
-    "ps_read_channels": _read_channels,
-    "ps_held_rows": _read_rows,
-    "ps_held_channels": _read_channels,
-    "ps_run_warp": _run_warp,
-    "ps_end_lines": _end_lines,
-    "ps_keep_lines": _end_lines,
-    "ps_add_lines": _add_lines,
-    "ps_add_held": _add_lines,
     "ps_unshift": _unshift,
     "ps_unpair": _unpair,
-    "ps_end": _end,
+    "ps_end": end_tile,
     "ps_end_rows": _end_rows,
     "ps_end_channel": _end_channel,
     "ps_end_gaps": _end_gaps,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.loop_ir.blocks import BLOCKS
+from polysci.loop_ir.group_tiles import GROUP_TILES
 from polysci.loop_ir.memory import Array, Pointer
 from polysci.loop_ir.microkernels import KERNELS, Fields, Integers, User, activate, clamp_values
 from polysci.loop_ir.words import WORDS
@@ -270,6 +271,7 @@ def _scalar(function: str, user: User, value: Any) -> Any:
 
 ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     **KERNELS,
+    **GROUP_TILES,
     **WORDS,
     **BLOCKS,
     "ps_pack_row": _pack_row,

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from polysci.loop_ir.group_tiles import GROUP_TILES
 from polysci.loop_ir.memory import Pointer
 from polysci.loop_ir.microkernels import (
-    KERNELS,
     Accumulators,
     Fields,
     Integers,
@@ -76,7 +76,7 @@ def _filled(copy: str) -> Callable[..., None]:
 
     def run(user: User, to: Pointer, source: Pointer, real: bool, zero: int) -> None:
         if real:
-            KERNELS[copy](user, to, source, real)
+            GROUP_TILES[copy](user, to, source, real)
             return
         places = np.arange(16)
         user.write(to, places, user.unit.encode(np.full(len(places), zero), "ps_x"))
