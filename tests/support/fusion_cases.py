@@ -26,7 +26,7 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
     "tokens": (
         [node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Abs", "c", "d"),
          node("MatMul", "d v", "e"), node("Neg", "e", "y")],
-        (1, 40, 9), {**PRODUCTS, "b": integers((24,), 3)}, "a d e",
+        (1, 40, 9), {**PRODUCTS, "b": integers((24,), 3)}, "c d e",
     ),
     "several readers": (
         [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b s", "c"),
