@@ -75,6 +75,16 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], st
         (5, 8, 6, 6), {"w": integers((16, 8, 3, 3), 1), "v": integers((8, 16, 3, 3), 2)},
         "x.copy a r",
     ),
+    "pools of images": (
+        [node("Conv", "x w", "a", **PADDED),
+         node("MaxPool", "a", "p", kernel_shape=[3, 3], strides=[2, 2], **PADDED),
+         node("Conv", "p u", "d", group=12, **PADDED), node("Conv", "d v", "c"),
+         node("Add", "c p", "s"), node("Abs", "s", "q"), node("Conv", "q t", "y")],
+        (3, 5, 16, 12),
+        {"w": integers((12, 5, 3, 3), 1), "u": integers((12, 1, 3, 3), 2),
+         "v": integers((12, 12, 1, 1), 3), "t": integers((5, 12, 1, 1), 4)},
+        "x.copy a p d s q",
+    ),
 }  # fmt: skip
 
 
