@@ -171,7 +171,7 @@ SQUARE = {"w": integers((12, 12), 1)}
     [
         ([*ENDS, node("Transpose", "x", "t", perm=[1, 0]), node("Abs", "t", "u"),
           node("MatMul", "u b", "y")], (12, 12), "f32", [("a",)], "u", "its weights are computed"),
-        ([*ENDS, node("Transpose", "b", "t", perm=[0, 2, 1]), node("MatMul", "b t", "y")],
+        ([*ENDS, node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "b t", "y")],
          (3, 12, 12), "f32", [("a",)], "b", "it is one of several products"),
         ([*ENDS, node("MatMul", "b w", "y")], (40, 12), "bf16", [], "b",
          "groups hold rows of float32, not bf16"),
