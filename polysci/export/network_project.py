@@ -72,6 +72,10 @@ def write_project(
     check_project(out, network.name, force=force)
     if packed and isinstance(network, IsaChoice):
         raise SpecError(f"{network.name}: each of its entries packs weights in its own way")
+    if isinstance(network, IsaChoice) and network.first.code.arena.state:
+        raise SpecError(
+            f"{network.name}: it keeps state, and so it has code of one instruction set"
+        )
     if isinstance(network, IsaChoice):
         _check_language(network.first)
         whole, sources = only_size(network.first), _choice_sources(network)
@@ -233,11 +237,14 @@ def program_values(whole: SizedNetworks) -> dict[str, str]:
             own = "".join(_port(letter, at, port) for at, port in enumerate(ports))
             tables[table] += f"    {{\n{own}    {{0, F32, 0}}}},\n" if several else own
     call = f"{whole.name}_run(context{called})"
+    if first.code.arena.state:  # each run is the first of a sequence
+        call = f"{whole.name}_reset(context), {call}"
     calls = [f"    if ({call})\n        puts({whole.name}_why());\n" if whole.on_device
              else f"    {call};\n"]  # fmt: skip
     if several:
         sizes = [", ".join(program.entry(whole.name).largest) for program in whole.programs]
-        runs = [f"{whole.name}_run(context, {size}{called})" for size in sizes]
+        again = f"{whole.name}_reset(context), " * bool(first.code.arena.state)
+        runs = [f"({again}{whole.name}_run(context, {size}{called}))" for size in sizes]
         calls = [f"    if (entry == {at} && {run})\n        puts({whole.name}_why());\n"
                  if whole.on_device else f"    if (entry == {at})\n        {run};\n"
                  for at, run in enumerate(runs)]  # fmt: skip
@@ -323,6 +330,7 @@ def _freestanding_files(network: Network, selftest: SelftestData) -> dict[str, C
     sources = {f"{name}.c": "", **layers, f"{name}_weights.c": ""}
     size, entry = LINE + data.nbytes, RunEntry(name, arguments_of(code.placed.program))
     memory = {"ARENA": max(1, code.arena.size), "WEIGHTS": size}
+    memory |= {"STATE": code.arena.state} if code.arena.state else {}
     values = {
         **code.values,
         **program_values(only_size(network)),

@@ -73,7 +73,7 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
     ports = network.outputs
 
     names = [port.name for port in ports]
-    spread = max(spreads(graph, inputs, names).values(), default=0.0)
+    spread = max(spreads(graph, {**graph.state, **inputs}, names).values(), default=0.0)
 
     def moved() -> float:
         shaken = _compute_expected(
@@ -81,6 +81,7 @@ def make_selftest_data(network: PlannedNetwork, seed: int = 0) -> SelftestData:
         )
         return max(difference(shaken, expected, ports), spread)
 
+    network.runner.reset()
     outputs = network.runner(arrays)
     return compare_with_reference(network, arrays, ports, outputs, expected, moved, spread=spread)
 
@@ -115,7 +116,8 @@ def _compute_expected(
     network: PlannedNetwork, graph: Graph, inputs: Mapping[str, Array]
 ) -> list[Array]:
     """Return the outputs in float64, as the network gives them."""
-    results = reference.run_outputs(graph, inputs, [port.name for port in network.outputs])
+    known = {**graph.state, **inputs}
+    results = reference.run_outputs(graph, known, [port.name for port in network.outputs])
     return [
         np.ascontiguousarray(as_stored(results[port.name], port)).reshape(port.shape)
         for port in network.outputs

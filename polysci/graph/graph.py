@@ -111,6 +111,8 @@ class Graph(ConstantValues):
     ``tensors`` knows every name that occurs: inputs, constants and what nodes make.
     ``dynamic_dims`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
+    ``state``: inputs that are no caller's, by name: what a run leaves of them the next one reads,
+    and the first one these values.
     ``dequantised`` says of constants which whole numbers they stand for, by name.
     """
 
@@ -122,15 +124,17 @@ class Graph(ConstantValues):
     tensors: Mapping[str, Tensor]
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state: Mapping[str, Array] = field(default_factory=lambda: MappingProxyType({}))
     dequantised: Mapping[str, QuantisedConstant] = field(
         default_factory=lambda: MappingProxyType({})
     )
 
     @property
     def model_outputs(self) -> tuple[Tensor, ...]:
-        """The outputs without counts."""
-        counts = {mark.count for mark in self.dynamic_dims.values()}
-        return tuple(tensor for tensor in self.outputs if tensor.name not in counts)
+        """The outputs without counts, and without what replaces state."""
+        others = {mark.count for mark in self.dynamic_dims.values()}
+        others |= {output for output, name in self.in_place.items() if name in self.state}
+        return tuple(tensor for tensor in self.outputs if tensor.name not in others)
 
     def part_name(self, node: Node, part: str) -> str:
         """Return a name for a part of a node that no tensor has."""

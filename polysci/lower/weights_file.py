@@ -163,6 +163,12 @@ class WeightsUse:
                         buffers[buffer] = None
         return list(buffers)
 
+    @property
+    def first_values(self) -> dict[str, Array]:
+        """The values, by state, that it begins with and that are not all 0."""
+        state = self.placed.program.state
+        return {name: array for name, array in state.items() if array.any()}
+
 
 def _begins_with(other: Array, array: Array, *, whole: bool) -> bool:
     """Return whether a constant is another one or, unless that is to be ``whole``, begins it."""
@@ -183,8 +189,9 @@ def weights_file_of(
     parts, places, size = list[tuple[str, Array]](), list[int](), 0
     offsets = [dict[str, int]() for _ in uses]
     for use, own in reversed([*zip(uses, offsets, strict=True)]):  # the largest sizes first
-        for name in use.constants:
-            array = np.ascontiguousarray(change(use.placed.program.constants[name]))
+        known = {name: use.placed.program.constants[name] for name in use.constants}
+        for name, value in [*known.items(), *use.first_values.items()]:
+            array = np.ascontiguousarray(change(value))
             array = array if array.nbytes else np.zeros(LINE, np.uint8)
             others = (at for at, (_, other) in zip(places, parts, strict=True)
                       if _begins_with(other, array, whole=len(uses) == 1))  # fmt: skip

@@ -17,8 +17,9 @@ from polysci.errors import CheckError
 from polysci.measure.first_run import has_run, note_run
 from polysci.measure.samples import LEAST_SAMPLES, MOST_TURNS, Sample, Samples, is_beaten
 from polysci.network.code import Code
-from polysci.network.runner import FUNCTIONS, Runner, TensorPort, inputs_of, save
+from polysci.network.runner import FUNCTIONS, Runner, StatePort, TensorPort, inputs_of, save
 from polysci.printers.network import include_header
+from polysci.program.passes.arena import state_offsets
 from polysci.runtime.backends import backend_named
 from polysci.runtime.policy import read_policy
 from polysci.runtime.worker_process import WorkerProcess
@@ -56,7 +57,7 @@ def load_runner(code: Code, path: Path) -> Runner:
     inputs, outputs = ports(code)
     return Runner(
         path, code.name, code.declarations, weights_of(code), inputs, outputs, code.backend,
-        code.entry, code.sizes,
+        code.entry, code.sizes, state_ports(code),
     )  # fmt: skip
 
 
@@ -77,6 +78,7 @@ def signature_of(code: Code) -> dict[str, Any]:
     return {
         "name": code.name, "declarations": code.declarations, "backend": code.backend,
         "inputs": inputs, "outputs": outputs, "entry": code.entry, "sizes": code.sizes,
+        "state": [asdict(port) for port in state_ports(code)],
     }  # fmt: skip
 
 
@@ -101,14 +103,24 @@ def ports(
         for n in program.arguments
     ]
     dynamic_dims = {
-        title: (mark.axis, program.titles.index(mark.count))
+        title: (mark.axis, [*program.results].index(mark.count))
         for title, mark in program.dynamic_dims.items()
     }
     outputs = [
         TensorPort(title, shape(n), values[n].dtype, dynamic_dims.get(title))
-        for n, title in zip(program.outputs, program.titles, strict=True)
+        for title, n in program.results.items()
     ]
     return tuple(inputs), tuple(outputs)
+
+
+def state_ports(code: Code) -> tuple[StatePort, ...]:
+    """Return the state of a network's contexts."""
+    program = code.placed.program
+    offsets, _ = state_offsets(program)
+    return tuple(
+        StatePort(name, program.values[held].shape, program.values[held].dtype, offsets[held])
+        for name, held in program.kept.items()
+    )
 
 
 class NetworkProcess(WorkerProcess):

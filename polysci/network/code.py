@@ -29,6 +29,7 @@ from polysci.printers.network import (
     NetworkStages,
     RunArgument,
     RunEntry,
+    StateTensor,
     code_values,
     denormal_values,
     layer_declarations,
@@ -36,10 +37,11 @@ from polysci.printers.network import (
     print_network,
     run_values,
     size_constants,
+    state_values,
     team_of,
     tuning_values,
 )
-from polysci.program.passes.arena import Arena
+from polysci.program.passes.arena import Arena, state_offsets
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import Program
@@ -139,7 +141,7 @@ def arguments_of(program: Program, words: Mapping[str, str] = EMPTY) -> list[Run
     inputs = [(f"x{at}", name, values[name], "") for at, name in enumerate(program.arguments)]
     outputs = [
         (f"y{at}", title, values[name], _note(program, name, title))
-        for at, (name, title) in enumerate(zip(program.outputs, program.titles, strict=True))
+        for at, (title, name) in enumerate(program.results.items())
     ]
     return [
         RunArgument(word, title, value.dtype, value.shape, note, own)
@@ -154,21 +156,36 @@ def _note(program: Program, name: str, title: str) -> str:
     mark = program.dynamic_dims.get(title)
     if mark is None:
         return ""
-    return f": of axis {mark.axis} the first *y{program.titles.index(mark.count)}"
+    return f": of axis {mark.axis} the first *y{[*program.results].index(mark.count)}"
 
 
 def check_programs(programs: Sequence[SizedProgram], name: str) -> None:
-    """Raise UnsupportedError where programs have other arguments than the first."""
+    """Raise UnsupportedError where programs have other arguments or state than the first."""
     first, *others = [
         [argument.parameter for argument in arguments_of(program.placed.program)]
         for program in programs
     ]
-    for program, parameters in zip(programs[1:], others, strict=True):
+    own, *states = [_describe_state(program.placed.program) for program in programs]
+    for program, parameters, state in zip(programs[1:], others, states, strict=True):
         if parameters != first:
             raise UnsupportedError(
                 f"{name}: {program.key} has other inputs and outputs than {programs[0].key}: the "
                 "entries of a library have arguments of the same types"
             )
+        if state != own:
+            raise UnsupportedError(
+                f"{name}: {program.key} keeps other state than {programs[0].key}: the entries of a "
+                "library share what lasts from run to run"
+            )
+
+
+def _describe_state(program: Program) -> list[tuple[str, str, tuple[int, ...], bytes]]:
+    """Return names, types, shapes and first values of state."""
+    values = [(program.values[held], program.state[name]) for name, held in program.kept.items()]
+    return [
+        (name, value.dtype, value.shape, first.tobytes())
+        for name, (value, first) in zip(program.kept, values, strict=True)
+    ]
 
 
 def describe_size(programs: Sequence[SizedProgram]) -> str:
@@ -199,6 +216,11 @@ def code_of(
     UnsupportedError for programs whose arguments differ in number or type.
     """
     check_programs(programs, name)
+    state = programs[0].placed.program.state
+    if state and isa.language != "c":
+        raise UnsupportedError(
+            f"{name}: it keeps state, as {next(iter(state))!r:.80}: only the host does"
+        )
     if all(len(own.shares.alone) == len(own.placed.program.stages) for own in programs):
         programs, threads = [own.serial() for own in programs], 1
     pool = pool if threads > 1 else OPENMP
@@ -216,6 +238,7 @@ def code_of(
     ]  # fmt: skip
     arena = _largest_arena(lowerings)
     values = _memory_values(entries, name, arena, weights_file) | run_values(entries, name)
+    values |= state_values(_state_of(programs[0].placed.program, offsets[0]), arena.state)
     values["SIZE"] = describe_size(programs)
     if isa.language != "c":
         return _device_code(name, isa, lowerings, calls, weights_file, entries, values)
@@ -224,7 +247,7 @@ def code_of(
     values |= {
         **stages.values(entries, name),
         **denormal_values(flush=flush_denormals),
-        **library_declarations(entries, name, apart=apart, timed=timed),
+        **library_declarations(entries, name, apart=apart, timed=timed, state=bool(state)),
         **tuning,
         "EMBEDDED": "",
         "DECLARATIONS": _declare(sources),
@@ -236,6 +259,18 @@ def code_of(
         programs[0].placed, uses[0].calls, pool,
         module=_module_of(stages, sources, arena, weights_file),
     )  # fmt: skip
+
+
+def _state_of(program: Program, constants: Mapping[str, int]) -> list[StateTensor]:
+    """Return the state of a program's contexts; ``constants`` are offsets, in bytes, by name."""
+    offsets, _ = state_offsets(program)
+    return [
+        StateTensor(
+            name, value.dtype, value.shape, offsets[held],
+            constants[name] if program.state[name].any() else None,
+        )
+        for name, held in program.kept.items() for value in [program.values[held]]
+    ]  # fmt: skip
 
 
 def _sources_of(calls: Iterable[LayerCall]) -> list[Source]:
@@ -252,7 +287,7 @@ def _device_code(
     program, arena = first.placed.program, _largest_arena(lowerings)
     constants = zip(weights.constants, weights.parts, strict=False)
     memory = NetworkMemory(
-        len(program.arguments), len(program.outputs), arena.size, weights.constants_size,
+        len(program.arguments), len(program.results), arena.size, weights.constants_size,
         weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
         tuple(packing.functions), apart=first.apart,
     )  # fmt: skip
@@ -346,6 +381,7 @@ def _memory_values(
 ) -> dict[str, str]:
     """Return the names of the library and the bytes of its memory, by template value."""
     memory = {"CONTEXT": arena.size, "MODEL": weights.constants_size + weights.packed_size}
+    memory |= {"STATE": arena.state} if arena.state else {}
     return {
         "NAME": name,
         "UPPER": name.upper(),

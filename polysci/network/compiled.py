@@ -6,7 +6,8 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -49,6 +50,7 @@ from polysci.network.prepare import (
 )
 from polysci.network.report import NetworkReport, is_faster, report_of
 from polysci.network.runner import Runner, TensorPort, array_of
+from polysci.network.state import NetworkState
 from polysci.network.tuning import NetworkTuner, retune
 from polysci.program.stages import problems
 from polysci.runtime.backends import device_named
@@ -234,6 +236,9 @@ _PLANNED: Final = ("prepared", "results", "schedules", "code")
 class Network(PlannedNetwork):
     """A compiled network: ``y = net(x)``, or ``{name: y} = net({name: x})``.
 
+    What a run leaves in its ``state`` the next one reads, of a network that has some: its runs are
+    a sequence, one at a time, which ``reset`` begins anew and ``sequence`` another.
+
     ``seconds`` is how long it took to search, generate and build, ``flags`` are the compiler's if
     not the usual ones. ``ir``, ``source`` and ``asm``
     are its code as loop IR, C and assembly. A pickle holds problems,
@@ -340,7 +345,31 @@ class Network(PlannedNetwork):
         for port, array in zip(self.inputs, arrays, strict=True):
             if array is not array_of(port, x):
                 raise ValueError(f"{port.name}: expected an aligned, C-contiguous numpy.ndarray")
-        return runner.bind(runner.context(), arrays, runner.targets(out, arrays))
+        return runner.bind(runner.lasting_context(), arrays, runner.targets(out, arrays))
+
+    @property
+    def state(self) -> NetworkState:
+        """What a run leaves to the next one, by name, to read and to replace."""
+        return NetworkState(self.runner)
+
+    @guard
+    def reset(self) -> None:
+        """Begin anew: give the state the values that it has before the first run."""
+        self.runner.reset()
+
+    @guard
+    def sequence(self) -> Network:
+        """Return this network with state of its own, as it is before the first run."""
+        return self.with_runner(self.runner.sequence())
+
+    def with_runner(self, runner: Runner) -> Network:
+        """Return this network with other runs; what is not planned yet stays so."""
+        other = Network.__new__(Network)
+        for part in fields(self):
+            with suppress(AttributeError):
+                setattr(other, part.name, object.__getattribute__(self, part.name))
+        other.runner = runner
+        return other
 
     def report(self) -> NetworkReport:
         """Measure the time of every stage and of the whole; ``str`` of the result is a table."""

@@ -74,11 +74,13 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     The network must have been compiled with its tensors apart.
     """
     code, runner = network.code, network.runner
+    runner.reset()
     context = runner.context()
     arrays = order_inputs(runner.inputs, inputs)
     results = [np.empty(port.shape, array_type(port.dtype)) for port in runner.outputs]
     runner.run_in(context, arrays, results)
     block = runner.network.tensors(context, max(1, code.arena.size))
+    runner.release(context)
     if block is None:
         raise SpecError(f"{code.name}: its tensors share memory")
     program, arrays_by_name = code.placed.program, dict[str, Array]()
@@ -91,7 +93,7 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
             shape = program.values[name].shape
             view = np.lib.stride_tricks.as_strided(flat[first // kind.itemsize :], shape, steps)
             arrays_by_name[name] = from_bf16(view) if place.dtype == "bf16" else view.copy()
-    for name, port, array in zip(program.outputs, runner.outputs, results, strict=True):
+    for name, port, array in zip(program.results.values(), runner.outputs, results, strict=True):
         arrays_by_name[name] = from_bf16(array) if port.dtype == "bf16" else array
     return arrays_by_name
 
@@ -111,13 +113,14 @@ def compare_tensors(
     LEAST at least.
     """
     graph, bound = network.prepared.graph, bound_of(network)
+    given, inputs = inputs, {**graph.state, **inputs}
     run = run or partial(reference.run, graph)
     references = run(inputs, "float64")
     rounded: Mapping[str, Array] = {}
     if strict and not network.summary.narrow:
         rounded = run(inputs, "float32")
     moved = spreads(graph, inputs)
-    arrays, rows = tensors(network, inputs), list[CheckedTensor]()
+    arrays, rows = tensors(network, given), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
     values = {**arrays, **inputs, **program.constants}

@@ -209,7 +209,7 @@ def shake(inputs: Mapping[str, Array]) -> dict[str, Array]:
 def _tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return all tensors of a run; those of which data decides the length as long as it says."""
     arrays, ports = tensors(network, inputs), network.runner.outputs
-    names = network.code.placed.program.outputs
+    names = [*network.code.placed.program.results.values()]
     for name, port in zip(names, ports, strict=True):
         if port.dynamic_dim:
             axis, count = port.dynamic_dim

@@ -228,7 +228,7 @@ def report_of(
     ``results`` and ``schedules`` are by the key of a problem: what searching for a layer alone
     found, and what the code does.
     """
-    facts = _Facts(results, schedules, options)
+    facts, runner = _Facts(results, schedules, options), runner.sequence()
     program = code.placed.program
     timed = runner_of(generate_code(code.placed, schedules, code.name, options, timed=True))
     times = profile(timed, program.stages)

@@ -57,6 +57,20 @@ class TensorPort:
 
 
 @dataclass(frozen=True, slots=True)
+class StatePort:
+    """A tensor that a run leaves to the next one, and where it lies in the state, in bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    at: int
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * array_type(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
 class PortAccess:
     """An input or output as calls use it.
 
@@ -103,6 +117,8 @@ class PortAccess:
 class Runner:
     """A loaded library of a network: checked calls, one context for each that is under way.
 
+    A network with ``state`` has one context, which keeps it: that of a sequence of runs.
+
     ``weights`` are their file, or its arrays one by one; ``entry`` is the symbol of the program
     that it runs, in a library of several, and ``sizes`` are what that is told.
     """
@@ -118,13 +134,20 @@ class Runner:
         backend: str = HOST,
         entry: str = "",
         sizes: Sequence[int] = (),
+        state: Sequence[StatePort] = (),
     ) -> None:
-        self.name = name
+        self.name, self.state = name, tuple(state)
         network = backend_named(backend).load_network(library, name, declarations, weights)
         self.library, self._copy_out = network.library, network.library.copy_out
         self.model_bytes, self.context_bytes = network.model_bytes, network.context_bytes
         self._idle: list[Any] = []
         self._take(network.entry(entry, sizes) if entry else network, inputs, outputs)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a sequence of runs, where a run reads what the last one left."""
+        self._sequence = self.network.context() if self.state else None
+        self._idle = [self._sequence] if self.state else []
 
     def _take(
         self, network: DeviceNetwork, inputs: Sequence[TensorPort], outputs: Sequence[TensorPort]
@@ -157,12 +180,51 @@ class Runner:
         """Return constants and packed weights as the library reads them, valid with it."""
         return self.network.packed_weights()
 
+    def sequence(self) -> Runner:
+        """Return the runner of another sequence of runs, which begins with the first state."""
+        if not self.state:
+            return self
+        other = copy(self)
+        other._begin()
+        return other
+
+    def join(self, other: Runner) -> Runner:
+        """Return the runner whose runs are of the same sequence as those of another one."""
+        joined = copy(self)
+        joined._sequence, joined._idle = other._sequence, other._idle
+        return joined
+
+    def reset(self) -> None:
+        """Give the state the values that it has before the first run."""
+        if self.state:
+            context = self.context()
+            self.network.reset(context)
+            self.release(context)
+
+    def state_array(self, port: StatePort) -> Array:
+        """Return the memory of a tensor of the state, valid with this object."""
+        memory = self.network.state(self._sequence, port.at + port.bytes)
+        kind = array_type(port.dtype)
+        return memory[port.at :].view(kind).reshape(port.shape)
+
     def context(self) -> Any:
-        """Return a context that nobody uses; give it back to ``release``."""
+        """Return a context that nobody uses; give it back to ``release``.
+
+        Raises SpecError where a run of the sequence is under way.
+        """
         try:  # a suppress() takes half a microsecond
             return self._idle.pop()
         except IndexError:  # more runs are under way than ever before
+            if self.state:
+                raise SpecError(
+                    f"{self.name}: a run of this sequence is under way, and leaves state to the "
+                    "next one: sequence() begins another"
+                ) from None
             return self.network.context()
+
+    def lasting_context(self) -> Any:
+        """Return a context for runs that last: of the sequence, or one that nobody uses."""
+        return self._sequence if self.state else self.context()
 
     def release(self, context: Any) -> None:
         self._idle.append(context)
@@ -439,6 +501,8 @@ def restore_runner(
     return Runner(
         library, signature["name"], signature["declarations"], weights, inputs, outputs,
         signature.get("backend", HOST), signature.get("entry", ""), signature.get("sizes", ()),
+        [StatePort(port["name"], tuple(port["shape"]), port["dtype"], port["at"])
+         for port in signature["state"]],
     )  # fmt: skip
 
 

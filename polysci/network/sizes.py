@@ -24,6 +24,7 @@ from polysci.network.options import CompileOptions
 from polysci.network.prepare import Model, RunSizes, graph_of, prepare_with, shares_of
 from polysci.network.runner import Runner
 from polysci.network.size_classes import classes_of
+from polysci.network.state import NetworkState
 from polysci.printers.network import OPENMP, told_sizes
 from polysci.text import names
 from polysci.text.tables import bytes_text, columns, shorten
@@ -138,6 +139,25 @@ class SizedNetwork:
                 return replace(network, code=code, runner=self._runner(network, own, sizes))
         wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
+
+    @property
+    def state(self) -> NetworkState:
+        """What a run of any entry leaves to the next one."""
+        return next(iter(self.entries.values())).state
+
+    @guard
+    def reset(self) -> None:
+        """Begin anew: give the state the values that it has before the first run."""
+        next(iter(self.entries.values())).reset()
+
+    @guard
+    def sequence(self) -> SizedNetwork:
+        """Return these networks with state of their own, as it is before the first run."""
+        first = next(iter(self.entries.values())).runner.sequence()
+        return SizedNetwork({
+            sizes: network.with_runner(network.runner.join(first))
+            for sizes, network in self.entries.items()
+        })  # fmt: skip
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Run the entry whose inputs have these shapes, as ``Network`` does.
@@ -276,7 +296,7 @@ def compile_sizes(
         for code in codes:
             check_first_run(code, library, options.threads)
     first = load_runner(codes[0], library)
-    runners = [
+    runners = [  # one state
         first, *(first.entry(code.entry, *ports(code), code.sizes) for code in codes[1:])
     ]  # fmt: skip
     return SizedNetwork({

@@ -207,6 +207,43 @@ def shown_entries(entries: Sequence[RunEntry], name: str) -> list[RunEntry]:
     return shown
 
 
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """A tensor of a context's state: where it lies there, and where its first values lie.
+
+    Both are bytes, ``first`` of the model's constants; None: it begins with zeros.
+    """
+
+    title: str
+    dtype: str
+    shape: tuple[int, ...]
+    at: int
+    first: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * array_type(self.dtype).itemsize
+
+    @property
+    def row(self) -> str:
+        """The line of the header about it."""
+        shape = " x ".join(map(str, self.shape)) or "one number"
+        return f" *   byte {self.at:>10}  {self.dtype:<8} {shape} ({remark(self.title)})"
+
+
+def state_values(state: Sequence[StateTensor], size: int) -> dict[str, str]:
+    """Return what the templates say of the state of a context, which takes ``size`` bytes."""
+    copies = [
+        f"    memcpy(arena + {tensor.at}, constants + {tensor.first}, {tensor.bytes});\n"
+        for tensor in state if tensor.first is not None
+    ]  # fmt: skip
+    return {
+        "STATE": str(size) if state else "",
+        "STATE_ROWS": "\n".join(tensor.row for tensor in state),
+        "RESET": "".join([*copies] or ["    (void)constants;\n"]),
+    }
+
+
 def size_constants(entries: Sequence[RunEntry], name: str, memory: Mapping[str, int]) -> str:
     """Return the constants of the header: of arguments, and of ``memory``, by what takes it."""
     sizes = {
@@ -394,11 +431,12 @@ def denormal_values(*, flush: bool) -> dict[str, str]:
 
 
 def library_declarations(
-    entries: Sequence[RunEntry], name: str, *, apart: bool, timed: bool
+    entries: Sequence[RunEntry], name: str, *, apart: bool, timed: bool, state: bool = False
 ) -> dict[str, str]:
     """Return the declarations that cffi takes, and functions for the project itself.
 
-    ``apart``: one gives the memory of tensors; ``timed``: one gives the times of a run.
+    ``apart``: one gives the memory of tensors; ``timed``: one gives the times of a run. ``state``:
+    runs read what the last one left.
     """
     inside = {
         f"char *{name}_memory({name}_context *context)": "context->arena" * apart,
@@ -411,6 +449,9 @@ def library_declarations(
     ]  # fmt: skip
     if words := ", ".join(f"int64_t {word}" for word in entries[0].sizes):
         heads.append(f"int {name}_run({name}_context *context, {words}, {parameters});")
+    if state:
+        heads.append(f"void {name}_reset({name}_context *context);")
+        heads.append(f"void *{name}_state({name}_context *context);")
     public = _fill("declarations.h", {"NAME": name, "RUNS": "\n".join(heads)})
     return {
         "CDEF": public + "".join(f"{head};\n" for head in shown),

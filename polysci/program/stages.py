@@ -434,9 +434,11 @@ class Program:
 
     ``titles`` are the names by which callers know the outputs; ``dynamic_dims``, by such a name,
     are those of which data decides the length. ``in_place``, by output: the input whose memory it
-    takes (one argument). ``ranges``: those of example inputs. ``spans`` are sizes that a run is
-    told, by name: shapes are those of the last one; ``varying``, by tensor: the axes that have as
-    many elements as such a size; ``merged`` those that are such an axis with others around it.
+    takes (one argument). ``state``: inputs that lie in a context, with the values that they begin
+    with; neither they nor what replaces them are arguments. ``ranges``: those of example inputs.
+    ``spans`` are sizes that a run is told, by name: shapes are those of the last one; ``varying``,
+    by tensor: the axes that have as many elements as such a size; ``merged`` those that are such an
+    axis with others around it.
     """
 
     name: str
@@ -448,6 +450,7 @@ class Program:
     constants: Mapping[str, Array]
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state: Mapping[str, Array] = field(default_factory=lambda: MappingProxyType({}))
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
     spans: Mapping[str, range] = field(default_factory=lambda: MappingProxyType({}))
     varying: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MappingProxyType({}))
@@ -462,8 +465,23 @@ class Program:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The inputs that are only read."""
-        return tuple(name for name in self.inputs if name not in self.in_place.values())
+        """The inputs that a caller gives and that are only read."""
+        own = {*self.in_place.values(), *self.state}
+        return tuple(name for name in self.inputs if name not in own)
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The outputs that a caller takes: title -> tensor."""
+        return {
+            title: name for title, name in zip(self.titles, self.outputs, strict=True)
+            if self.in_place.get(name) not in self.state
+        }  # fmt: skip
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """State -> the tensor that stands in its memory at the end of a run."""
+        following = {state: output for output, state in self.in_place.items()}
+        return {name: following.get(name, name) for name in self.state}
 
     def lines(self) -> Iterator[str]:
         """Return a line for each stage, for people; members of a stage are indented."""

@@ -100,6 +100,12 @@ class DeviceNetwork(Protocol):
     def packed_weights(self) -> memoryview:
         """Return constants and packed weights, as the code reads them."""
 
+    def reset(self, context: Argument) -> None:
+        """Give the state of a context the values that it has before the first run."""
+
+    def state(self, context: Argument, size: int) -> Array:
+        """Return the first ``size`` bytes of a context's state where they lie, valid with it."""
+
     def tensors(self, context: Argument, size: int) -> Array | None:
         """Return ``size`` bytes of a context's tensors; None where they share memory."""
 

@@ -89,10 +89,19 @@ def test_wrong_bindings_are_refused(
     assert reason in str(error.value)
 
 
-def test_programs_of_models_that_learn_are_refused() -> None:
-    program = torch.export.export(nn.BatchNorm1d(3), (torch.zeros(4, 3),))
-    with pytest.raises(UnsupportedError, match=r"changes '.*running_mean.*call eval"):
-        load_program(program)
+def test_running_statistics_are_state() -> None:
+    """A program that changes its buffers: every run reads what the last one left of them."""
+    norm = nn.BatchNorm1d(3)
+    x = torch.randn(4, 3)
+    network = polysci.compile_network(torch.export.export(norm, (x,)), "estimate")
+    for _ in range(3):
+        with torch.no_grad():
+            expected = norm(x).numpy()
+        np.testing.assert_allclose(network(x.numpy()), expected, rtol=1e-5, atol=1e-6)
+    state = {name: value.numpy() for name, value in norm.state_dict().items() if "run" in name}
+    for name, value in state.items():
+        np.testing.assert_allclose(network.state[name], value, rtol=1e-5, atol=1e-6)
+    assert network.state["num_batches_tracked"] == norm.num_batches_tracked == 3
 
 
 def test_weights_of_bf16_are_refused() -> None:

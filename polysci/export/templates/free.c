@@ -5,6 +5,18 @@
 
 @DECLARATIONS@
 @CODE@
+@?STATE@
+int @NAME@_reset(const void *weights, void *arena)
+{
+    static const char head[64] = "polysci packed @DIGEST@";
+    const char *const bytes = weights;
+    if ((uintptr_t)weights % 64 || (uintptr_t)arena % 64 || memcmp(bytes, head, sizeof head))
+        return @UPPER@_NO_WEIGHTS;
+    reset_state(arena, bytes + sizeof head);
+    return @UPPER@_OK;
+}
+
+@/STATE@
 int @NAME@_run(const void *weights, void *arena, @?CALLBACK@@NAME@_parallel *parallel, void *pool, @/CALLBACK@@PARAMETERS@)
 {
     static const char head[64] = "polysci packed @DIGEST@";

@@ -11,7 +11,8 @@
 @TENSORS@
  * Weights are the constant array of @NAME@_weights.c, or the bytes of the file @NAME@.weights wherever
  * they lie, as in flash memory: then leave that C file out. Weights and arena start at multiples of 64.
- * A run writes to its arena and its outputs, which overlap no other argument, and keeps nothing: runs
+ * A run writes to its arena and its outputs, which overlap no other argument, and keeps @!STATE@nothing@/STATE@@?STATE@its state
+ * in the first @UPPER@_STATE_SIZE bytes of the arena, where the next one reads it@/STATE@: runs
  * with arenas of their own may overlap. It takes less than 32 KiB of stack where the compiler optimizes
  * (-O1 and above), and calls nothing but memcpy, memmove, memset, memcmp and, where operators need
  * them, functions of math.h.  @DENORMALS@ */
@@ -43,6 +44,14 @@ enum {
  * calling thread runs alone.@/CALLBACK@ */
 int @NAME@_run(const void *weights, void *arena, @?CALLBACK@@NAME@_parallel *parallel, void *pool, @/CALLBACK@@PARAMETERS@);
 
+@?STATE@
+/* State as it is before the first run, in an arena: to be called before that, and to begin anew. It is
+ * @UPPER@_STATE_SIZE bytes, to read, to keep for later and to write back:
+@STATE_ROWS@
+ * One of the constants above; unless it is @UPPER@_OK nothing was written. */
+int @NAME@_reset(const void *weights, void *arena);
+
+@/STATE@
 #ifdef __cplusplus
 }
 #endif

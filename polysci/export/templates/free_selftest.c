@@ -27,6 +27,9 @@ static @NAME@_parallel *parallel;
 static int run(const void *weights, void *memory, void **x, void **y)
 {
     (void)x, (void)y;
+@?STATE@
+    (void)@NAME@_reset(weights, memory);
+@/STATE@
     return @NAME@_run(weights, memory@?CALLBACK@, parallel, 0@/CALLBACK@@CALLED@);
 }
 

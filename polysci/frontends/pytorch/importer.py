@@ -53,11 +53,11 @@ class AtenImporter:
     refusals: dict[Any, NodeRefusal] = field(default_factory=dict)
     shared: dict[Any, str] = field(default_factory=dict)  # by place and type, a constant
 
-    def add_input(self, node: Any) -> Tensor:
+    def add_input(self, node: Any, name: str) -> Tensor:
         """Add an input of the graph. Raises SpecError for one without a fixed shape."""
-        tensor = _tensor_of(node.name, node.meta["val"])
-        self.graph.tensors[node.name] = tensor
-        self.names[node] = node.name
+        tensor = _tensor_of(name, node.meta["val"])
+        self.graph.tensors[name] = tensor
+        self.names[node] = name
         return tensor
 
     def add(self, node: Any) -> None:
@@ -186,16 +186,16 @@ class AtenImporter:
 
 def import_calls(
     title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
-    values: Mapping[Any, Any],
+    values: Mapping[Any, Any], titles: Mapping[Any, str] = MappingProxyType({}),
 ) -> tuple[Graph, AtenImporter]:  # fmt: skip
     """Import the calls between inputs and outputs, all of them nodes of a program.
 
-    ``values`` are the tensors that are known. What cannot be expressed is in the importer, and its
-    results have no maker.
+    ``values`` are the tensors that are known, ``titles`` other names of inputs. What cannot be
+    expressed is in the importer, and its results have no maker.
     """
     empty = Graph(title, (), (), (), {}, {})
     importer = AtenImporter(GraphBuilder(empty), dict(values))
-    tensors = [importer.add_input(node) for node in inputs]
+    tensors = [importer.add_input(node, titles.get(node, node.name)) for node in inputs]
     for node in calls:
         importer.add(node)
     names = list[str]()
@@ -210,10 +210,10 @@ def import_calls(
 
 def graph_of_calls(
     title: str, calls: Iterable[Any], inputs: Sequence[Any], outputs: Sequence[Any],
-    values: Mapping[Any, Any],
+    values: Mapping[Any, Any], titles: Mapping[Any, str] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
     """Import calls; raise RefusedNodesError, which lists all that cannot be expressed."""
-    graph, importer = import_calls(title, calls, inputs, outputs, values)
+    graph, importer = import_calls(title, calls, inputs, outputs, values, titles)
     if importer.refusals:
         raise RefusedNodesError(title, [*importer.refusals.values()])
     return graph

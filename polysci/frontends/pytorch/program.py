@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from operator import getitem
 from os import PathLike
@@ -20,6 +20,7 @@ import numpy as np
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.frontends.pytorch.importer import (
     OPERATORS,
+    array_of,
     graph_of_calls,
     operator_name,
     select_calls,
@@ -168,10 +169,20 @@ def pytorch_failures(where: str, what: str, advice: str = "") -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramState:
+    """What a run of a program leaves to the next: its name, first value, the node replacing it."""
+
+    name: str
+    first: Any
+    following: Any
+
+
+@dataclass(frozen=True, slots=True)
 class TorchProgram:
     """The calls of a program: its inputs and outputs, and tensors that are known, by node.
 
-    An output that is no tensor is a number or None.
+    An output that is no tensor is a number or None. ``state`` are buffers and inputs that it
+    changes: what replaces each, its name, and the value that it begins with.
     """
 
     where: str
@@ -179,6 +190,7 @@ class TorchProgram:
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     values: Mapping[Any, Any]
+    state: Mapping[Any, ProgramState] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def made(self) -> list[Any]:
@@ -208,13 +220,22 @@ def load_program(
 ) -> Graph:
     """Return the graph of an ExportedProgram, or of the file that ``torch.export.save`` wrote.
 
-    Parameters and buffers are constants. ``dims`` binds dimensions that are free, by their name or
+    Parameters and buffers are constants, but for those that it changes, as inputs that it changes:
+    they are state. ``dims`` binds dimensions that are free, by their name or
     as ``INPUT.AXIS``, ``values`` inputs to constants. Raises SpecError for a file that is none or a
     dimension that is free; RefusedNodesError with every call that cannot be computed.
     """
     program = read_program(model, dims, values)
-    calls = select_calls(program.nodes, program.made)
-    return graph_of_calls(program.where, calls, program.inputs, program.made, program.values)
+    following = [state.following for state in program.state.values()]
+    calls = select_calls(program.nodes, [*following, *program.made])
+    titles = {node: state.name for node, state in program.state.items()}
+    inputs, outputs = (*program.inputs, *titles), (*following, *program.made)
+    graph = graph_of_calls(program.where, calls, inputs, outputs, program.values, titles)
+    replaced = zip(graph.outputs, titles.values(), strict=False)
+    return replace(
+        graph, in_place={tensor.name: name for tensor, name in replaced},
+        state={state.name: array_of(state.first) for state in program.state.values()},
+    )  # fmt: skip
 
 
 def read_program(
@@ -226,7 +247,8 @@ def read_program(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's own parts to each other
         program = read_file(torch, model) if isinstance(model, str | PathLike) else model
-        return program_of(torch, where, fix_extents(torch, where, program, dims or {}), values)
+        fixed = fix_extents(torch, where, program, dims or {})
+        return program_of(torch, where, fixed, values, with_state=True)
 
 
 def read_file(torch: Any, file: str | PathLike[str] | IO[bytes]) -> Any:
@@ -257,11 +279,12 @@ def _hint(path: str | PathLike[str] | None) -> str:
 
 
 def program_of(
-    torch: Any, where: str, program: Any, values: Mapping[str, Any] | None = None
-) -> TorchProgram:
+    torch: Any, where: str, program: Any, values: Mapping[str, Any] | None = None, *,
+    with_state: bool = False,
+) -> TorchProgram:  # fmt: skip
     """Return the calls of a program, decomposed to ones that have rules as far as possible.
 
-    Raises UnsupportedError where it changes a tensor.
+    Raises UnsupportedError where it changes a parameter, or a tensor that may not be state.
     """
     graph = functional_graph(torch, program)
     if graph is None:
@@ -271,32 +294,39 @@ def program_of(
     nodes = {node.name: node for node in graph.nodes}
     if any(node.op == "get_attr" for node in graph.nodes):  # graphs: of tensors they are inputs
         raise UnsupportedError(f"{where}: data decides which of its calls are made (torch.cond)")
-    changed = {
-        **signature.buffers_to_mutate, **signature.user_inputs_to_mutate,
-        **getattr(signature, "parameters_to_mutate", {}),
-    }  # fmt: skip
-    if changed:
-        names = ", ".join(map(repr, sorted(changed.values())))
+    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    fixed = {**getattr(signature, "parameters_to_mutate", {}), **({} if with_state else changed)}
+    if fixed:
+        names = ", ".join(map(repr, sorted(fixed.values())))
         raise UnsupportedError(
-            f"{where}: the program changes {names:.300}, and a network keeps no state; call eval() "
-            "on the module before export, or make what it changes an argument that it returns"
+            f"{where}: the program changes {names:.300}, and here nothing lasts from one run to "
+            "the next; call eval() on the module, or make what it changes an argument that it "
+            "returns"
         )
     known = {**program.state_dict, **program.constants}
-    tensors, inputs = dict[Any, Any](), list[Any]()
+    tensors, inputs, state = dict[Any, Any](), list[Any](), dict[Any, ProgramState]()
+    following = {target: nodes[name] for name, target in changed.items()}
     for spec in signature.input_specs:
         node = nodes.get(getattr(spec.arg, "name", ""))
-        if spec.target is not None and node is not None:
+        if node is None:
+            continue
+        new = following.get(spec.target or node.name)
+        if new is not None and new is not node:
+            like = node.meta["val"]
+            first = known.get(spec.target)
+            zeros = torch.zeros(like.shape, dtype=like.dtype) if first is None else first
+            state[node] = ProgramState(spec.target or node.name, zeros, new)
+        elif spec.target is not None:
             tensors[node] = known[spec.target]
-        elif node is not None and hasattr(node.meta.get("val"), "dtype"):
+        elif hasattr(node.meta.get("val"), "dtype"):
             inputs.append(node)
     _check_names(where, "value", values, [node.name for node in inputs])
     for node in inputs:
         if node.name in values:
             tensors[node] = _value(torch, where, node, values[node.name])
     free = tuple(node for node in inputs if node.name not in values)
-    return TorchProgram(
-        where, tuple(graph.nodes), free, tuple(graph.output_node().args[0]), tensors
-    )
+    outputs = tuple(graph.output_node().args[0])[len(changed) :]
+    return TorchProgram(where, tuple(graph.nodes), free, outputs, tensors, state)
 
 
 def _value(torch: Any, where: str, node: Any, value: Any) -> Any:
@@ -387,6 +417,7 @@ def run_program(
     torch = torch_module()
     known, kind = dict(program.values), getattr(torch, dtype)
     known |= {node: torch.from_numpy(inputs[node.name]) for node in program.inputs}
+    known |= {node: state.first for node, state in program.state.items()}
     with torch.no_grad():
         for node in select_calls(program.nodes, program.made):
             with pytorch_failures(program.where, f"it computes {node.target} in {dtype}"):

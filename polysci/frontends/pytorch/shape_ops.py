@@ -159,16 +159,19 @@ def index_put(
     """Replace elements at places, or add to them."""
     first, taken = _neighbours(call, indices)
     places, broad = _vectors(call, taken)
-    shape = call.shape
-    wide = (*shape[:first], *broad, *shape[first + len(taken) :])
+    wide = (*call.shape[:first], *broad, *call.shape[first + len(taken) :])
     values = call.graph.expand(call.cast(values), wide)
-    moved = _to_front(first, len(taken), len(shape))
-    if first:
-        x = call.graph.transpose(x, moved)
-        values = call.graph.transpose(values, _to_front(first, len(broad), len(wide)))
     reduction = "add" if accumulate else "none"
-    y = call.add("scatter_nd", x, places, values, shape=call.graph.shape(x), reduction=reduction)
-    return call.graph.transpose(y, [int(at) for at in np.argsort(moved)]) if first else y
+    return call.add("scatter_nd", x, places, values, reduction=reduction, axis=first)
+
+
+def index_copy(call: AtenCall, x: str, dim: int, index: str, source: str) -> str:
+    """Replace the slices along an axis at places."""
+    axis = call.axis(dim)
+    places = call.graph.reshape(call.cast(index, "int64"), (*call.graph.shape(index), 1))
+    if not call.graph.shape(index):
+        places = call.graph.reshape(places, (1, 1))
+    return call.add("scatter_nd", x, places, call.cast(source), reduction="none", axis=axis)
 
 
 def _neighbours(call: AtenCall, indices: Sequence[str | None]) -> tuple[int, list[str]]:
@@ -295,6 +298,7 @@ RULES: AtenRules = MappingProxyType(
         "roll": roll,
         "index": index,
         "index_put": index_put,
+        "index_copy": index_copy,
         "scatter": partial(scatter, "none"),
         "scatter_add": partial(scatter, "add"),
         "unfold": unfold,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -136,9 +137,11 @@ def gather_nd(build: Builder, node: Node) -> None:
     build.define(node, Load(x, tuple(index)))
 
 
-def vector_places(indices: str, outer: int, extents: Sequence[int]) -> list[Computed]:
-    """The subscripts that vectors, one at every place of ``outer`` axes, name."""
-    place = tuple(axis(at) for at in range(outer))
+def vector_places(
+    indices: str, outer: int, extents: Sequence[int], first: int = 0
+) -> list[Computed]:
+    """The subscripts that vectors, one at every place of ``outer`` axes from ``first`` on, name."""
+    place = tuple(axis(first + at) for at in range(outer))
     return [
         Computed(Load(indices, (*place, constant(at))), extent) for at, extent in enumerate(extents)
     ]
@@ -216,17 +219,22 @@ def scatter_elements(build: Builder, node: Node) -> None:
 
 
 def scatter_nd(build: Builder, node: Node) -> None:
-    """Slices of y, whose first axes vectors name, become those of updates."""
+    """Slices of y, whose first axes vectors name, become those of updates.
+
+    Or axes from ``axis`` on, which ONNX does not have: those before them are alike in updates.
+    """
     data, indices, updates = node.inputs[:3]
     shape, wanted = build.shape(data), build.shape(indices)
-    outer, extents = len(wanted) - 1, shape[: wanted[-1]]
-    if len(extents) != wanted[-1] or build.shape(updates) != (*wanted[:-1], *shape[wanted[-1] :]):
-        shapes = f"indices {list(wanted)} and updates {list(build.shape(updates))}"
+    first, outer = int(node.attributes.get("axis", 0)), len(wanted) - 1
+    extents, behind = shape[first : first + wanted[-1]], shape[first + wanted[-1] :]
+    box = build.shape(updates)
+    if len(extents) != wanted[-1] or box != (*shape[:first], *wanted[:-1], *behind):
+        shapes = f"indices {list(wanted)} and updates {list(box)}"
         build.refuse(f"{shapes} for data {list(shape)}")
     check_places(build, node, extents)
-    index: list[Index] = [*vector_places(indices, outer, extents)]
-    index += [axis(outer + at) for at in range(len(shape) - len(extents))]
-    box = build.shape(updates)
+    index: list[Index] = [axis(at) for at in range(first)]
+    index += vector_places(indices, outer, extents, first)
+    index += [axis(first + outer + at) for at in range(len(behind))]
     _update(build, node, tuple(index), box, Load(updates, tuple(map(axis, range(len(box))))))
 
 
@@ -324,8 +332,28 @@ def _extents(node: Node, known: Mapping[str, Array]) -> NDArray[Any] | None:
         return np.array(shape[0], np.int64)
     if node.op in ALONG_AXIS:
         return np.array(shape[node.attributes.get("axis", 0)], indices.dtype)
-    first = int(node.attributes.get("batch_dims", 0))
+    first = int(node.attributes.get("batch_dims", 0) or node.attributes.get("axis", 0))
     return np.array(shape[first : first + indices.shape[-1]], indices.dtype)
+
+
+_COMBINE: Mapping[str, np.ufunc] = MappingProxyType(
+    {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+)
+
+
+def scatter_nd_reference(of: Evaluation) -> list[Array] | None:
+    """ScatterND of axes behind others, which ONNX does not have."""
+    if "axis" not in of.node.attributes:
+        return None
+    first = int(of.node.attributes["axis"])
+    data, indices, updates = of.inputs
+    places = (slice(None),) * first + tuple(np.moveaxis(indices, -1, 0))
+    y, function = data.copy(), _COMBINE.get(str(of.node.attributes.get("reduction", "none")))
+    if function is None:
+        y[places] = updates
+    else:
+        function.at(y, places, updates)
+    return [y]
 
 
 def gather_elements_reference(of: Evaluation) -> list[Array]:
@@ -364,7 +392,7 @@ ROWS = (
     Operator("one_hot", "OneHot", one_hot, shape_inputs=slice(1, 2)),
     Operator("reverse_sequence", "ReverseSequence", reverse_sequence),
     Operator("scatter_elements", "ScatterElements", scatter_elements),
-    Operator("scatter_nd", "ScatterND", scatter_nd),
+    Operator("scatter_nd", "ScatterND", scatter_nd, reference=scatter_nd_reference),
     Operator("tensor_scatter", "TensorScatter", tensor_scatter),
     Operator("max_unpool", "MaxUnpool", max_unpool, infer_unpool,
              reference=max_unpool_reference),

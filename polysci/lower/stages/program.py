@@ -150,7 +150,7 @@ class StageLowering:
         self.arena = arrange(self.placed, extra, apart=self.apart, beside=self.shares.beside)
         for name, at in self.constants.items():
             self.pointers[name] = Address(CONSTANTS, as_index(at))
-        for field_name, names in (("in", program.arguments), ("out", program.outputs)):
+        for field_name, names in (("in", program.arguments), ("out", program.results.values())):
             buffers = Member("m", field_name, pointed=True)
             for position, name in enumerate(names):
                 self.pointers[name] = Element(buffers, as_index(position))

@@ -97,6 +97,9 @@ const void *@NAME@_model_data(const @NAME@_model *model) { return model->constan
         return 0;
     }
     context->model = model;
+@?STATE@
+    @NAME@_reset(context);
+@/STATE@
 @START_POOL@    return context;
 }
 
@@ -108,6 +111,15 @@ void @NAME@_free(@NAME@_context *context)
     free(context);
 }
 
+@?STATE@
+void @NAME@_reset(@NAME@_context *context)
+{
+    reset_state(context->arena, context->model->constants);
+}
+
+void *@NAME@_state(@NAME@_context *context) { return context->arena; }
+
+@/STATE@
 size_t @NAME@_model_size(void) { return (size_t)CONSTANTS + PACKED; }
 size_t @NAME@_context_size(void) { return ARENA; }
 

@@ -15,7 +15,8 @@
  * Tensors, C-contiguous, in the order of the arguments:
 @TENSORS@
  * @NAME@_run allocates nothing and keeps nothing but its context: runs in different contexts may
- * overlap.  Outputs overlap no other argument.  @DENORMALS@
+ * overlap.  @?STATE@What a run leaves as state the next run of its context reads: a context is one sequence, and
+ * @NAME@_reset begins another.  @/STATE@  Outputs overlap no other argument.  @DENORMALS@
  * It uses @THREADS@. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
@@ -28,7 +29,7 @@ extern "C" {
 #endif
 
 typedef struct @NAME@_model @NAME@_model;     /* packed weights; never changes */
-typedef struct @NAME@_context @NAME@_context; /* memory of one run at a time */
+typedef struct @NAME@_context @NAME@_context; /* memory of one run at a time@?STATE@, and state@/STATE@ */
 @POOL_TYPES@
 /* Elements and bytes of inputs and outputs; bytes of all that a context and a model allocate. */
 @SIZES@
@@ -46,6 +47,16 @@ int @NAME@_supported(void);
 @NAME@_context *@NAME@_new(const @NAME@_model *model);
 @POOL_HEADER@
 @RUN_DECLARED@
+@?STATE@
+
+/* State as it is before the first run; @NAME@_new leaves it so.  No run of the context is under way. */
+void @NAME@_reset(@NAME@_context *context);
+
+/* The state of a context, @UPPER@_STATE_SIZE bytes, to read, to keep for later and to write back:
+@STATE_ROWS@
+ */
+void *@NAME@_state(@NAME@_context *context);
+@/STATE@
 
 void @NAME@_free(@NAME@_context *context);
 void @NAME@_unload(@NAME@_model *model);

@@ -15,6 +15,14 @@ typedef struct {
 #endif
 
 @NOW@@LOOPS@
+@?STATE@
+/* State, the first bytes of an arena, as it is before the first run. */
+static void reset_state(char *arena, const char *constants)
+{
+    memset(arena, 0, @STATE@);
+@RESET@}
+
+@/STATE@
 static void stages(const ps_memory *m)
 {
 @STAGES@

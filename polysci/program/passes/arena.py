@@ -16,11 +16,15 @@ from polysci.program.stages import ConcatStage, Program, RepeatStage, ViewStage
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Offsets in bytes by buffer, the size of all, and what it would be without sharing."""
+    """Offsets in bytes by buffer, the size of all, and what it would be without sharing.
+
+    The first ``state`` bytes are those of state, in its order: alike for all programs of a library.
+    """
 
     offsets: Mapping[str, int]
     size: int
     unshared: int
+    state: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +80,31 @@ def arrange(
     for name, (size, at) in (extra or {}).items():
         sizes[name], alive[name] = size, Life(at, at)
     alive = {name: life.widen(beside) for name, life in alive.items()}
-    offsets: dict[str, int] = {}
+    held, state = state_offsets(program)
+    offsets = dict(held)
     order = sorted(sizes, key=lambda name: (-sizes[name], alive[name].first, name))
     for name in order:
         taken = sorted(
             (offsets[other], offsets[other] + round_up(sizes[other]))
             for other in offsets
-            if apart or alive[other].meets(alive[name])
+            if other not in held and (apart or alive[other].meets(alive[name]))
         )
-        at = 0
+        at = state
         for start, end in taken:
             if at + round_up(sizes[name]) <= start:
                 break
             at = max(at, end)
         offsets[name] = at
-    total = max((offsets[name] + round_up(sizes[name]) for name in offsets), default=0)
-    return Arena(offsets, total, sum(map(round_up, sizes.values())))
+    total = max((offsets[name] + round_up(sizes[name]) for name in sizes), default=state)
+    return Arena(offsets, total, state + sum(map(round_up, sizes.values())), state)
+
+
+def state_offsets(program: Program) -> tuple[dict[str, int], int]:
+    """Return where state lies in a context, by buffer, and the bytes of all of it."""
+    offsets, size = dict[str, int](), 0
+    for name in program.kept.values():
+        offsets[name], size = size, size + round_up(max(1, program.values[name].bytes))
+    return offsets, size
 
 
 def order_for_memory(program: Program) -> Program:

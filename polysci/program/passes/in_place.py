@@ -1,23 +1,28 @@
 """Tensors that take the memory of what they replace: outputs that of inputs, and from step to step.
 
 An output is written where its input lies once no stage reads that any more, each element behind its
-own reads: then nothing is copied. Any other one is made elsewhere, and copied at the end.
+own reads: then nothing is copied. Of one that holds most elements of its input, as a cache to which
+rows are added, those that change are written alone. Any other one is made elsewhere, and copied at
+the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from polysci.loop_ir.expressions import loads, reductions
-from polysci.program.control import CarriedTensor
+from polysci.loop_ir.expressions import Load, combine, loads, reductions
+from polysci.program.control import BranchStage, CarriedTensor
 from polysci.program.passes.relations import iterators, pointwise
 from polysci.program.stages import (
+    ConcatStage,
     LayerStage,
     LoopStage,
     Program,
     RepeatStage,
     Stage,
+    UpdateStage,
+    Value,
     ViewStage,
     fresh_name,
 )
@@ -34,7 +39,9 @@ def replace_in_place(program: Program) -> Program:
         state = program.in_place.get(output)
         if state is None:
             continue
-        if not _at_once(stages, output, state, program.values[output].shape):
+        if updated := _as_updates(replace(program, stages=tuple(stages)), output, state):
+            stages = updated
+        elif not _at_once(stages, output, state, program.values[output].shape):
             for _ in range(1 + (output in _aliases(stages, state))):  # what is moved inside itself
                 source, names[at] = names[at], fresh_name(output, values, "kept")
                 values[names[at]] = replace(values[output], name=names[at])
@@ -42,6 +49,71 @@ def replace_in_place(program: Program) -> Program:
         in_place[names[at]] = state
     done = replace(program, outputs=tuple(names), values=values, in_place=in_place)
     return replace(done, stages=tuple(_early(stages, in_place)))
+
+
+def _as_updates(program: Program, output: str, state: str) -> list[Stage] | None:
+    """Return stages of which only updates of some elements are left of those that make the output.
+
+    They stand behind all that reads the old elements. None where the output is not made so, and
+    where something that reads old elements waits for new ones.
+    """
+    stages, values = program.stages, program.values
+    makers = [at for at, stage in enumerate(stages) if output in stage.outputs]
+    if not makers:
+        return None
+    names, kept = _aliases(stages, state), [stages[at] for at in makers[1:]]
+    first, others = stages[makers[0]], [part for part in stages if output not in part.outputs]
+    if not all(isinstance(stage, UpdateStage) for stage in kept):
+        return None
+    if isinstance(first, ConcatStage) and not kept:
+        kept = _replaced_parts(first, stages, state, values)
+    elif not (isinstance(first, LoopStage) and _is_copy(first, state, values[state].shape)):
+        return None
+    needed = {name for part in kept for name in part.inputs} - {output}
+    waits = [
+        at + 1 for at, part in enumerate(others)
+        if needed & {*part.outputs} or (names & {*part.inputs} and _moves(part, program))
+    ]  # fmt: skip
+    place = max([makers[0], *waits])
+    branches = any(isinstance(part, BranchStage) for part in others[makers[0] : place])
+    early = any(output in part.inputs for part in others[:place])
+    if not kept or branches or early or needed & names:
+        return None
+    return [*others[:place], *kept, *others[place:]]
+
+
+def _is_copy(stage: LoopStage, state: str, shape: tuple[int, ...]) -> bool:
+    """Return whether every element is that of a tensor in its own place."""
+    read = stage.expr
+    if not isinstance(read, Load) or read.tensor != state:
+        return False
+    return pointwise(read, iterators(shape), shape)
+
+
+def _moves(stage: Stage, program: Program) -> bool:
+    """Return whether a stage reads elements: views do where they are outputs."""
+    return not isinstance(stage, ViewStage) or stage.output in program.outputs
+
+
+def _replaced_parts(
+    whole: ConcatStage, stages: Sequence[Stage], state: str, values: Mapping[str, Value]
+) -> list[Stage]:
+    """Return updates of the parts of a concatenation that do not lie in their input's place."""
+    views = {stage.output: stage for stage in stages if isinstance(stage, ViewStage)}
+    updates, first, rank = list[Stage](), 0, len(values[state].shape)
+    for name in whole.parts:
+        index = tuple(
+            combine({f"i{at}": 1}, first if at == whole.axis else 0) for at in range(rank)
+        )
+        view = views.get(name)
+        own = view is not None and (view.source, view.index) == (state, index)
+        if not own:
+            shape = values[name].shape
+            updates.append(
+                UpdateStage(whole.name, whole.output, shape, index, values[name].elements)
+            )
+        first += values[name].shape[whole.axis]
+    return updates if len(updates) < len(whole.parts) else []
 
 
 def _at_once(stages: Sequence[Stage], output: str, state: str, shape: tuple[int, ...]) -> bool:

@@ -150,6 +150,15 @@ class HostNetwork:
         data = self._function("model_data")(self._model)
         return memoryview(self.library.ffi.buffer(data, self.model_bytes))
 
+    def reset(self, context: Any) -> None:
+        """Give the state of a context the values that it has before the first run."""
+        self._function("reset")(context)
+
+    def state(self, context: Any, size: int) -> Array:
+        """Return the first bytes of a context's state where they lie, valid with it."""
+        memory = self._function("state")(context)
+        return np.frombuffer(self.library.ffi.buffer(memory, size), np.uint8)
+
     def tensors(self, context: Any, size: int) -> Array | None:
         """Return a copy of a context's tensors; None where they share memory."""
         memory = getattr(self.library.lib, f"{self._name}_memory", None)
