@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from polysci.api import compile, conv2d
     from polysci.frontends import layers
     from polysci.network.compiled import Network, compile_network
+    from polysci.network.generation import Generation
     from polysci.network.options import CompileOptions
     from polysci.network.sizes import SizedNetwork, compile_sizes
     from polysci.notation.einsum import einsum
@@ -50,6 +51,7 @@ __all__ = [
     "Conv3dBackwardData",
     "Conv3dBackwardWeights",
     "ConvTranspose2d",
+    "Generation",
     "Matmul",
     "Nest",
     "Network",
@@ -94,6 +96,7 @@ _HOMES = MappingProxyType(
         "Conv3dBackwardData": "polysci.ops.convolution_gradients",
         "Conv3dBackwardWeights": "polysci.ops.convolution_gradients",
         "ConvTranspose2d": "polysci.ops.conv_transpose2d",
+        "Generation": "polysci.network.generation",
         "Matmul": "polysci.ops.matmul",
         "Nest": "polysci.ops.nest",
         "Network": "polysci.network.compiled",

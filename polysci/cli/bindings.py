@@ -11,6 +11,7 @@ from polysci.errors import SpecError
 from polysci.text.tables import shorten
 
 if TYPE_CHECKING:
+    from polysci.graph.state import KeptState
     from polysci.network.compiled import Network
 
 
@@ -27,6 +28,41 @@ def binding_options(command: argparse.ArgumentParser) -> None:
         help="bind an input to a constant: a number for all elements, or numbers separated by "
         "commas; may be repeated",
     )  # fmt: skip
+
+
+def state_options(command: argparse.ArgumentParser) -> None:
+    """Add ``--state``, ``--positions`` and ``--mask``."""
+    command.add_argument(
+        "--state", type=_pair, action="append", default=[], metavar="PAST=PRESENT",
+        help="keep an input in the network, where the output PRESENT replaces it, or adds a row to "
+        "it; a * in both stands for the number of a layer; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--positions",
+        metavar="INPUT",
+        default="",
+        help="count the tokens of all runs, and make this input, their positions, of that",
+    )
+    command.add_argument(
+        "--mask",
+        metavar="INPUT",
+        default="",
+        help="make this input of the count of tokens: 1 for rows so far, these included, else 0",
+    )
+
+
+def kept_state(arguments: argparse.Namespace) -> KeptState:
+    """Return what the network keeps of the model's inputs."""
+    from polysci.graph.state import KeptState
+
+    return KeptState(dict(arguments.state), arguments.positions, arguments.mask)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    past, equals, present = text.partition("=")
+    if not (past and equals and present):
+        raise argparse.ArgumentTypeError(f"{text!r:.100}: expected PAST=PRESENT")
+    return past, present
 
 
 def input_options(command: argparse.ArgumentParser) -> None:

@@ -122,6 +122,7 @@ def _write_explanation(arguments: argparse.Namespace, network: Network) -> None:
 def reading_options(command: argparse.ArgumentParser) -> None:
     """Options to read a model and to order what it computes."""
     bindings.binding_options(command)
+    bindings.state_options(command)
     command.add_argument(
         "--external-data", action="store_true",
         help="read weights from files beside the model, where the model refers to them",
@@ -262,7 +263,8 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     from polysci.network.prepare import graph_of
 
     values, external = dict(arguments.value), arguments.external_data
-    graph = graph_of(arguments.model, dims, values, external=external)
+    kept = bindings.kept_state(arguments)
+    graph = graph_of(arguments.model, dims, values, external=external, kept=kept)
     return _round_weights(graph, getattr(arguments, "weights", "f32"))
 
 
@@ -402,7 +404,11 @@ def _show_passes(arguments: argparse.Namespace) -> int:
     if what != "passes":
         forms = ", ".join(shared.FORMS)
         raise SpecError(f"--show {arguments.show}: expected {forms}, passes, or passes:NAME")
-    options = targets.compile_options(arguments, dims=bindings.dims_of(arguments), tuner=None)
+    kept = bindings.kept_state(arguments)
+    options = targets.compile_options(
+        arguments, dims=bindings.dims_of(arguments), tuner=None, state=kept.pairs,
+        positions=kept.positions, mask=kept.mask,
+    )  # fmt: skip
     steps = trace_passes(arguments.model, options)
     text = (
         output.describe_pass(find_steps(steps, name)) if name

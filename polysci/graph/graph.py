@@ -112,7 +112,7 @@ class Graph(ConstantValues):
     ``dynamic_dims`` are outputs of which data decides the length, whose counts are outputs as well,
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     ``state``: inputs that are no caller's, by name: what a run leaves of them the next one reads,
-    and the first one these values.
+    and the first one these values. ``counter`` is that which counts tokens so far, if one does.
     ``dequantised`` says of constants which whole numbers they stand for, by name.
     """
 
@@ -125,6 +125,7 @@ class Graph(ConstantValues):
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state: Mapping[str, Array] = field(default_factory=lambda: MappingProxyType({}))
+    counter: str = ""
     dequantised: Mapping[str, QuantisedConstant] = field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -20,6 +20,7 @@ from polysci.network.code import Code
 from polysci.network.runner import FUNCTIONS, Runner, StatePort, TensorPort, inputs_of, save
 from polysci.printers.network import include_header
 from polysci.program.passes.arena import state_offsets
+from polysci.program.passes.in_place import rows_of_state
 from polysci.runtime.backends import backend_named
 from polysci.runtime.policy import read_policy
 from polysci.runtime.worker_process import WorkerProcess
@@ -118,7 +119,14 @@ def state_ports(code: Code) -> tuple[StatePort, ...]:
     program = code.placed.program
     offsets, _ = state_offsets(program)
     return tuple(
-        StatePort(name, program.values[held].shape, program.values[held].dtype, offsets[held])
+        StatePort(
+            name,
+            program.values[held].shape,
+            program.values[held].dtype,
+            offsets[held],
+            name == program.counter,
+            rows_of_state(program) if name == program.counter else None,
+        )
         for name, held in program.kept.items()
     )
 

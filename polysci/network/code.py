@@ -22,6 +22,7 @@ from polysci.lower.weights_file import (
     weights_file_of,
 )
 from polysci.printers import devices
+from polysci.printers.generation import NO_GENERATION, GenerationCode, generation_code
 from polysci.printers.launches import NetworkMemory
 from polysci.printers.network import (
     MEMORY,
@@ -43,6 +44,7 @@ from polysci.printers.network import (
 )
 from polysci.program.passes.arena import Arena, state_offsets
 from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.in_place import rows_of_state
 from polysci.program.passes.thread_shares import SHARED, ThreadShares
 from polysci.program.stages import Program
 from polysci.runtime.source import Source, assemble
@@ -237,7 +239,9 @@ def code_of(
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
     arena = _largest_arena(lowerings)
-    values = _memory_values(entries, name, arena, weights_file) | run_values(entries, name)
+    generation = _generation(programs, entries, name)
+    values = _memory_values(entries, name, arena, weights_file, generation.room)
+    values |= {**run_values(entries, name), **generation.values}
     values |= state_values(_state_of(programs[0].placed.program, offsets[0]), arena.state)
     values["SIZE"] = describe_size(programs)
     if isa.language != "c":
@@ -271,6 +275,20 @@ def _state_of(program: Program, constants: Mapping[str, int]) -> list[StateTenso
         )
         for name, held in program.kept.items() for value in [program.values[held]]
     ]  # fmt: skip
+
+
+def _generation(
+    programs: Sequence[SizedProgram], entries: Sequence[RunEntry], name: str
+) -> GenerationCode:
+    """Return the functions of a library that reads tokens, where its state counts them."""
+    all_programs = [own.placed.program for own in programs]
+    first = all_programs[0]
+    if not first.counter:
+        return NO_GENERATION
+    offsets, _ = state_offsets(first)
+    limits = [limit for program in all_programs if (limit := rows_of_state(program)) is not None]
+    at = offsets[first.kept[first.counter]]
+    return generation_code(entries, name, at, min(limits, default=None))
 
 
 def _sources_of(calls: Iterable[LayerCall]) -> list[Source]:
@@ -377,10 +395,13 @@ def _module_of(
 
 
 def _memory_values(
-    entries: Sequence[RunEntry], name: str, arena: Arena, weights: WeightsFile
+    entries: Sequence[RunEntry], name: str, arena: Arena, weights: WeightsFile, room: int
 ) -> dict[str, str]:
-    """Return the names of the library and the bytes of its memory, by template value."""
-    memory = {"CONTEXT": arena.size, "MODEL": weights.constants_size + weights.packed_size}
+    """Return the names of the library and the bytes of its memory, by template value.
+
+    ``room``: bytes of a context beside the arena.
+    """
+    memory = {"CONTEXT": arena.size + room, "MODEL": weights.constants_size + weights.packed_size}
     memory |= {"STATE": arena.state} if arena.state else {}
     return {
         "NAME": name,

@@ -21,6 +21,8 @@ from polysci.border.guard import report_of as report_of_error
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
+from polysci.graph.passes.table import simplify
+from polysci.graph.state import keep_state
 from polysci.loop_ir.nodes import LoopModule
 from polysci.network.build import (
     assembly_of,
@@ -398,9 +400,10 @@ def compile_network(
         raise SpecError("machine: nothing runs on a described machine, and a network runs")
     model = check_path("model", model) if isinstance(model, PathLike) else model
     graph = (
-        model if isinstance(model, Graph)
+        simplify(keep_state(model, options.kept)) if isinstance(model, Graph) and options.kept
+        else model if isinstance(model, Graph)
         else graph_of(model, options.dims, options.values, external=options.external,
-                      weights=options.weights)
+                      weights=options.weights, kept=options.kept)
     )  # fmt: skip
     plan, name = options.plan(), options.name
     title = title_of(model) if name is None else names.project(name)

@@ -73,8 +73,7 @@ def tensors(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
     The network must have been compiled with its tensors apart.
     """
-    code, runner = network.code, network.runner
-    runner.reset()
+    code, runner = network.code, network.runner.sequence()
     context = runner.context()
     arrays = order_inputs(runner.inputs, inputs)
     results = [np.empty(port.shape, array_type(port.dtype)) for port in runner.outputs]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from polysci.border.arguments import check_callable, check_texts, check_type
 from polysci.errors import SpecError
 from polysci.graph.passes.rounded_weights import check_weights
+from polysci.graph.state import KeptState
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO
 from polysci.runtime.backends import device_named
@@ -41,6 +42,9 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "keep_dtype": (bool,),
         "machine": (Machine, _NOTHING),
         "device": (str, _NOTHING),
+        "state": (Mapping, _NOTHING),
+        "positions": (str,),
+        "mask": (str,),
     }
 )
 
@@ -94,8 +98,9 @@ class CompileOptions:
     of the one that runs it, as ``opencl:0``, whose compute units share all work; an architecture,
     as ``cuda:sm_80``, has its code compiled, and calls are refused. ``weights``: the type in which
     constant weights of products of matrices are stored, ``bf16``, ``int8``, ``int4`` or one of
-    blocks, as ``u4x32``; kernels multiply f32. Raises TypeError or SpecError for an option that is
-    none.
+    blocks, as ``u4x32``; kernels multiply f32. ``state``, ``positions`` and ``mask``: inputs that
+    the network keeps or makes itself, as ``KeptState`` has them. Raises TypeError or SpecError for
+    an option that is none.
     """
 
     level: str = "measure"
@@ -124,6 +129,9 @@ class CompileOptions:
     progress: Callable[[Progress], None] | None = None
     device: str | None = None
     weights: str = "f32"
+    state: Mapping[str, str] | None = None
+    positions: str = ""
+    mask: str = ""
 
     def __post_init__(self) -> None:
         for option, kinds in _TYPES.items():
@@ -155,6 +163,11 @@ class CompileOptions:
             if name not in names:
                 raise TypeError(f"{name}: no option of a network{suggest(name, names)}")
         return CompileOptions(level, threads, dtype, **keywords)
+
+    @property
+    def kept(self) -> KeptState:
+        """What the network keeps of the model's inputs."""
+        return KeptState(self.state or {}, self.positions, self.mask)
 
     def plan(self) -> PlanOptions:
         """Return the options on which schedules and code depend."""

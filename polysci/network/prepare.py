@@ -20,6 +20,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.graph.passes.rounded_weights import round_weights
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
+from polysci.graph.state import NOTHING_KEPT, KeptState, keep_state
 from polysci.lower.choice import candidates, has_groups, reproducible_schedule
 from polysci.lower.layer_calls import (
     predict_rows,
@@ -153,12 +154,14 @@ def graph_of(
     *,
     external: bool = False,
     weights: str = "f32",
+    kept: KeptState = NOTHING_KEPT,
 ) -> Graph:
-    """Return the simplified graph of a model, as ``read_graph`` takes it.
+    """Return the simplified graph of a model, as ``read_graph`` takes it, with state in it.
 
     Constant weights of products are stored in the type ``weights``, as ``round_weights`` has it.
     """
-    return round_weights(simplify(read_graph(model, dims, values, external=external)), weights)[0]
+    graph = keep_state(read_graph(model, dims, values, external=external), kept)
+    return round_weights(simplify(graph), weights)[0]
 
 
 def read_graph(
@@ -435,7 +438,10 @@ def trace_passes(model: Model | Graph, options: CompileOptions) -> tuple[PassSte
         seen.add(row.name)
 
     read = partial(read_graph, external=asked.external)
-    graph = model if isinstance(model, Graph) else read(model, asked.dims, asked.values)
+    if isinstance(model, Graph):
+        graph = model
+    else:
+        graph = keep_state(read(model, asked.dims, asked.values), asked.kept)
     graph = simplify(graph, watch)
     watch(STAGES, graph, lower(graph))
     prepared = prepare_with(graph, asked, watch)

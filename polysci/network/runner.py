@@ -58,12 +58,17 @@ class TensorPort:
 
 @dataclass(frozen=True, slots=True)
 class StatePort:
-    """A tensor that a run leaves to the next one, and where it lies in the state, in bytes."""
+    """A tensor that a run leaves to the next one, and where it lies in the state, in bytes.
+
+    ``counts``: it counts tokens, ``most`` is how many there is room for, if that is limited.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     at: int
+    counts: bool = False
+    most: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -501,8 +506,7 @@ def restore_runner(
     return Runner(
         library, signature["name"], signature["declarations"], weights, inputs, outputs,
         signature.get("backend", HOST), signature.get("entry", ""), signature.get("sizes", ()),
-        [StatePort(port["name"], tuple(port["shape"]), port["dtype"], port["at"])
-         for port in signature["state"]],
+        [StatePort(**{**port, "shape": tuple(port["shape"])}) for port in signature["state"]],
     )  # fmt: skip
 
 

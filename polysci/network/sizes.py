@@ -20,6 +20,7 @@ from polysci.lower.layer_calls import packings_of
 from polysci.network.build import check_first_run, library_of, load_runner, ports
 from polysci.network.code import Code, Size, SizedProgram, code_of, ends_of
 from polysci.network.compiled import Network, PlannedNetwork, plan_network, title_of
+from polysci.network.generation import Generation
 from polysci.network.options import CompileOptions
 from polysci.network.prepare import Model, RunSizes, graph_of, prepare_with, shares_of
 from polysci.network.runner import Runner
@@ -139,6 +140,11 @@ class SizedNetwork:
                 return replace(network, code=code, runner=self._runner(network, own, sizes))
         wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
+
+    @guard
+    def generation(self) -> Generation:
+        """Return what reads tokens by these entries. Raises SpecError where they take others."""
+        return Generation([*self.entries.values()])
 
     @property
     def state(self) -> NetworkState:
@@ -284,7 +290,12 @@ def compile_sizes(
         raise SpecError(f"{what}; compile_sizes takes sizes as its second argument, and runs")
     title = title_of(model) if options.name is None else names.project(options.name)
     read = partial(
-        graph_of, model, values=options.values, external=options.external, weights=options.weights
+        graph_of,
+        model,
+        values=options.values,
+        external=options.external,
+        weights=options.weights,
+        kept=options.kept,
     )
 
     plan = partial(plan_sizes, options=options, title=title)

@@ -435,7 +435,8 @@ class Program:
     ``titles`` are the names by which callers know the outputs; ``dynamic_dims``, by such a name,
     are those of which data decides the length. ``in_place``, by output: the input whose memory it
     takes (one argument). ``state``: inputs that lie in a context, with the values that they begin
-    with; neither they nor what replaces them are arguments. ``ranges``: those of example inputs.
+    with; neither they nor what replaces them are arguments. ``counter`` is that of
+    tokens. ``ranges``: those of example inputs.
     ``spans`` are sizes that a run is told, by name: shapes are those of the last one; ``varying``,
     by tensor: the axes that have as many elements as such a size; ``merged`` those that are such an
     axis with others around it.
@@ -451,6 +452,7 @@ class Program:
     dynamic_dims: Mapping[str, DynamicDim] = field(default_factory=lambda: MappingProxyType({}))
     in_place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     state: Mapping[str, Array] = field(default_factory=lambda: MappingProxyType({}))
+    counter: str = ""
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
     spans: Mapping[str, range] = field(default_factory=lambda: MappingProxyType({}))
     varying: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MappingProxyType({}))

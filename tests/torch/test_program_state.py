@@ -31,6 +31,7 @@ def errors(model: Any, run: Any, lengths: list[int], shift: int = 0) -> list[flo
     return differences
 
 
+@pytest.mark.exhaustive
 def test_a_cache_is_written_where_it_lies() -> None:
     model = decoders.decoder()
     network = polysci.compile_network(decoders.export(model, 1), "estimate")

@@ -92,7 +92,7 @@ const void *@NAME@_model_data(const @NAME@_model *model) { return model->constan
 @NAME@_context *@NAME@_new(const @NAME@_model *model)
 {
     @NAME@_context *context = calloc(1, sizeof *context);
-    if (!context || !(context->arena = room(ARENA))) {
+    if (!context || !(context->arena = room(ARENA@ROWS_SIZE@))) {
         free(context);
         return 0;
     }
@@ -121,7 +121,7 @@ void *@NAME@_state(@NAME@_context *context) { return context->arena; }
 
 @/STATE@
 size_t @NAME@_model_size(void) { return (size_t)CONSTANTS + PACKED; }
-size_t @NAME@_context_size(void) { return ARENA; }
+size_t @NAME@_context_size(void) { return ARENA@ROWS_SIZE@; }
 
 @RUN_HEAD@
 {
@@ -131,4 +131,4 @@ size_t @NAME@_context_size(void) { return ARENA; }
                                       .in = {@IN@},
                                       .out = {@OUT@}@SET_TIMES@};
 @RUN@}
-@ENTRIES@@POOL_FUNCTIONS@@DEBUG@
+@ENTRIES@@GENERATE@@POOL_FUNCTIONS@@DEBUG@

@@ -15,8 +15,8 @@
  * Tensors, C-contiguous, in the order of the arguments:
 @TENSORS@
  * @NAME@_run allocates nothing and keeps nothing but its context: runs in different contexts may
- * overlap.  @?STATE@What a run leaves as state the next run of its context reads: a context is one sequence, and
- * @NAME@_reset begins another.  @/STATE@  Outputs overlap no other argument.  @DENORMALS@
+ * overlap.@?STATE@  What a run leaves as state the next run of its context reads: a context is one sequence, and
+ * @NAME@_reset begins another.@/STATE@  Outputs overlap no other argument.  @DENORMALS@
  * It uses @THREADS@. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
@@ -57,6 +57,10 @@ void @NAME@_reset(@NAME@_context *context);
  */
 void *@NAME@_state(@NAME@_context *context);
 @/STATE@
+@?GENERATE_HEADER@
+
+@GENERATE_HEADER@
+@/GENERATE_HEADER@
 
 void @NAME@_free(@NAME@_context *context);
 void @NAME@_unload(@NAME@_model *model);

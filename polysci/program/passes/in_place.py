@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from polysci.loop_ir.expressions import Load, combine, loads, reductions
+from polysci.loop_ir.expressions import Computed, Load, combine, loads, reductions
 from polysci.program.control import BranchStage, CarriedTensor
 from polysci.program.passes.relations import iterators, pointwise
 from polysci.program.stages import (
@@ -114,6 +114,17 @@ def _replaced_parts(
             )
         first += values[name].shape[whole.axis]
     return updates if len(updates) < len(whole.parts) else []
+
+
+def rows_of_state(program: Program) -> int | None:
+    """Return how many rows its shortest state has that data says the places in; None: no state."""
+    held = {*program.kept.values()}
+    extents = [
+        index.extent
+        for stage in program.stages if isinstance(stage, UpdateStage) and stage.output in held
+        for index in stage.index if isinstance(index, Computed)
+    ]  # fmt: skip
+    return min(extents, default=None)
 
 
 def _at_once(stages: Sequence[Stage], output: str, state: str, shape: tuple[int, ...]) -> bool:
