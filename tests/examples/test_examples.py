@@ -44,6 +44,20 @@ def test_a_script_checks_its_own_result(script: str) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_language_model_writes_in_python_and_in_c(tmp_path: Path) -> None:
+    out = tmp_path / "writer"
+    assert "between learning and writing" in run("language_model.py", 3, out)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run(["make", "-s", "libwriter.a", "CFLAGS=-O1"], cwd=out, check=True)
+    strict = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "write.c", "libwriter.a", "-lm"]
+    subprocess.run([*compiler, *strict, "-o", "write"], cwd=out, check=True)
+    done = subprocess.run(["./write", "The "], cwd=out, capture_output=True, check=True)
+    assert done.stdout.startswith(b"The ") and len(done.stdout) == 128 + 2  # the last is not read
+    done = subprocess.run(["./write", ""], cwd=out, capture_output=True, check=False)
+    assert done.returncode == 1 and b"the prompt is empty" in done.stdout
+
+
+@pytest.mark.exhaustive
 def test_the_microcontroller_needs_nothing_but_a_compiler(tmp_path: Path) -> None:
     build = [sys.executable, "-W", "error", EXAMPLES / "microcontroller" / "build.py", tmp_path]
     built = subprocess.run(build, capture_output=True, text=True, check=False)

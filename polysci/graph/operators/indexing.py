@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polysci.graph.builder import FLOATS
+from polysci.graph.builder import FLOATS, Backward
 from polysci.graph.graph import Node, Tensor
 from polysci.graph.operators.builder import Builder, attribute_axes
 from polysci.graph.operators.table import (
@@ -52,6 +52,18 @@ def gather(build: Builder, node: Node) -> None:
     else:
         index[along] = _table(known % max(1, shape[along]), along)
     _select(build, node, tuple(index))
+
+
+def gather_gradient(back: Backward, node: Node, dys: Sequence[str]) -> Sequence[str]:
+    """Add each slice to the one that it was read from."""
+    x, indices = node.inputs[:2]
+    shape = back.shape(x)
+    (along,) = attribute_axes([node.attributes.get("axis", 0)], len(shape))
+    zeros = back.expand(back.number(0.0, back.dtype(x)), shape)
+    places = back.reshape(indices, (*back.shape(indices), 1))
+    names = (zeros, places, dys[0])
+    dx = back.add("scatter_nd", names, shape, back.dtype(x), axis=along, reduction="add")
+    return [dx, ""]
 
 
 def _select(build: Builder, node: Node, index: tuple[Index, ...]) -> None:
@@ -383,7 +395,7 @@ def max_unpool_reference(of: Evaluation) -> list[Array]:
 
 
 ROWS = (
-    Operator("gather", "Gather", gather, dims="gathered"),
+    Operator("gather", "Gather", gather, gradient=gather_gradient, dims="gathered"),
     Operator("gather_elements", "GatherElements", gather_elements,
              reference=gather_elements_reference),
     Operator("gather_nd", "GatherND", gather_nd, dims="gathered_slices"),

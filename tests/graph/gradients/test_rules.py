@@ -43,6 +43,8 @@ CASES = [
     _case("PRelu", (3, 4), (4,)),
     _case("Transpose", (2, 3, 4), perm=[1, 2, 0]),
     _case("Transpose", (2, 3)),
+    *(_case("Gather", (4, 5), told=[np.array(places, INTS)], axis=axis) for places, axis in (
+        ([[1, -2], [1, 0]], 0), ([3, 3, 0], -1), (2, 1))),
     _case("Flatten", (2, 3, 4)),
     _case("Reshape", (2, 3, 4), told=[np.array([4, -1], INTS)]),
     _case("Squeeze", (2, 1, 4), told=[np.array([1], INTS)]),
