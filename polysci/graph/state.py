@@ -22,7 +22,7 @@ COUNT: Final = "position"  # of tokens so far, where no input of the model says 
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """What a network keeps of a model's inputs.
+    """The inputs of a model that a network keeps, or makes itself.
 
     ``pairs``: inputs and the outputs that replace them; a ``*`` in both stands for what runs
     through several, as the number of a layer. An output may be the input's rows with new ones

@@ -161,8 +161,16 @@ def _note(program: Program, name: str, title: str) -> str:
     return f": of axis {mark.axis} the first *y{[*program.results].index(mark.count)}"
 
 
-def check_programs(programs: Sequence[SizedProgram], name: str) -> None:
-    """Raise UnsupportedError where programs have other arguments or state than the first."""
+def check_programs(programs: Sequence[SizedProgram], name: str, isa: Isa) -> None:
+    """Raise UnsupportedError where programs have other arguments or state than the first.
+
+    Or where they keep state, and the code is that of a device.
+    """
+    kept = programs[0].placed.program.state
+    if kept and isa.language != "c":
+        raise UnsupportedError(
+            f"{name}: it keeps state, as {next(iter(kept))!r:.80}: only the host does"
+        )
     first, *others = [
         [argument.parameter for argument in arguments_of(program.placed.program)]
         for program in programs
@@ -217,12 +225,7 @@ def code_of(
     The code's ``arena`` is the largest of theirs, ``placed`` and ``calls`` are the first's. Raises
     UnsupportedError for programs whose arguments differ in number or type.
     """
-    check_programs(programs, name)
-    state = programs[0].placed.program.state
-    if state and isa.language != "c":
-        raise UnsupportedError(
-            f"{name}: it keeps state, as {next(iter(state))!r:.80}: only the host does"
-        )
+    check_programs(programs, name, isa)
     if all(len(own.shares.alone) == len(own.placed.program.stages) for own in programs):
         programs, threads = [own.serial() for own in programs], 1
     pool = pool if threads > 1 else OPENMP
@@ -241,9 +244,11 @@ def code_of(
     arena = _largest_arena(lowerings)
     generation = _generation(programs, entries, name)
     values = _memory_values(entries, name, arena, weights_file, generation.room)
-    values |= {**run_values(entries, name), **generation.values}
-    values |= state_values(_state_of(programs[0].placed.program, offsets[0]), arena.state)
-    values["SIZE"] = describe_size(programs)
+    values |= {
+        **run_values(entries, name), **generation.values,
+        **state_values(_state_of(programs[0].placed.program, offsets[0]), arena.state),
+        "SIZE": describe_size(programs),
+    }  # fmt: skip
     if isa.language != "c":
         return _device_code(name, isa, lowerings, calls, weights_file, entries, values)
     sources = _sources_of(calls)
@@ -251,7 +256,7 @@ def code_of(
     values |= {
         **stages.values(entries, name),
         **denormal_values(flush=flush_denormals),
-        **library_declarations(entries, name, apart=apart, timed=timed, state=bool(state)),
+        **library_declarations(entries, name, apart=apart, timed=timed, state=arena.state > 0),
         **tuning,
         "EMBEDDED": "",
         "DECLARATIONS": _declare(sources),

@@ -351,7 +351,7 @@ class Network(PlannedNetwork):
 
     @property
     def state(self) -> NetworkState:
-        """What a run leaves to the next one, by name, to read and to replace."""
+        """Tensors that a run leaves to the next one, by name, to read and to replace."""
         return NetworkState(self.runner)
 
     @guard

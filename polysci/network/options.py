@@ -166,7 +166,7 @@ class CompileOptions:
 
     @property
     def kept(self) -> KeptState:
-        """What the network keeps of the model's inputs."""
+        """The inputs that the network keeps, or makes itself."""
         return KeptState(self.state or {}, self.positions, self.mask)
 
     def plan(self) -> PlanOptions:

@@ -148,7 +148,7 @@ class SizedNetwork:
 
     @property
     def state(self) -> NetworkState:
-        """What a run of any entry leaves to the next one."""
+        """Tensors that a run of any entry leaves to the next one, by name."""
         return next(iter(self.entries.values())).state
 
     @guard

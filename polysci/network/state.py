@@ -1,4 +1,4 @@
-"""What a run of a network leaves to the next one: tensors by name, to read and to replace."""
+"""Tensors that a run of a network leaves to the next one, by name, to read and to replace."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from polysci.tune import calibrate, search
 PUBLIC = """
     PRECISIONS CompileOptions Conv1d Conv1dBackwardData Conv1dBackwardWeights Conv2d
     Conv2dBackwardData Conv2dBackwardWeights Conv3d Conv3dBackwardData Conv3dBackwardWeights
-    ConvTranspose2d Matmul Nest Network Primitive Result Scales Schedule SearchOptions
+    ConvTranspose2d Generation Matmul Nest Network Primitive Result Scales Schedule SearchOptions
     SizedNetwork Target TunerOptions Wisdom compile compile_network compile_sizes conv2d detect
     einsum errors extract from_bf16 layers notation optimize parse_problem to_bf16 training
 """

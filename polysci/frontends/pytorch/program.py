@@ -170,7 +170,7 @@ def pytorch_failures(where: str, what: str, advice: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ProgramState:
-    """What a run of a program leaves to the next: its name, first value, the node replacing it."""
+    """A tensor that a run leaves to the next: its name, first value, the node replacing it."""
 
     name: str
     first: Any
