@@ -242,13 +242,7 @@ def code_of(
         for own, entry, use, constants in zip(programs, entries, uses, offsets, strict=True)
     ]  # fmt: skip
     arena = _largest_arena(lowerings)
-    generation = _generation(programs, entries, name)
-    values = _memory_values(entries, name, arena, weights_file, generation.room)
-    values |= {
-        **run_values(entries, name), **generation.values,
-        **state_values(_state_of(programs[0].placed.program, offsets[0]), arena.state),
-        "SIZE": describe_size(programs),
-    }  # fmt: skip
+    values = _library_values(programs, entries, name, arena, weights_file, offsets[0])
     if isa.language != "c":
         return _device_code(name, isa, lowerings, calls, weights_file, entries, values)
     sources = _sources_of(calls)
@@ -268,6 +262,21 @@ def code_of(
         programs[0].placed, uses[0].calls, pool,
         module=_module_of(stages, sources, arena, weights_file),
     )  # fmt: skip
+
+
+def _library_values(
+    programs: Sequence[SizedProgram], entries: Sequence[RunEntry], name: str, arena: Arena,
+    weights: WeightsFile, constants: Mapping[str, int],
+) -> dict[str, str]:  # fmt: skip
+    """Return what templates say of memory, runs and state; ``constants`` are offsets, by name."""
+    generation = _generation(programs, entries, name)
+    return {
+        **_memory_values(entries, name, arena, weights, generation.room),
+        **run_values(entries, name),
+        **generation.values,
+        **state_values(_state_of(programs[0].placed.program, constants), arena.state),
+        "SIZE": describe_size(programs),
+    }
 
 
 def _state_of(program: Program, constants: Mapping[str, int]) -> list[StateTensor]:
