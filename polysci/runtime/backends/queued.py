@@ -235,6 +235,14 @@ class QueuedNetwork:
             library.kernels, function, buffers, context.recordings.get(name)
         )
 
+    def reset(self, context: Any) -> None:
+        """Raise UnsupportedError: contexts keep no state."""
+        raise UnsupportedError("a device keeps no state")
+
+    def state(self, context: Any, size: int) -> Array:
+        """Raise UnsupportedError: contexts keep no state."""
+        raise UnsupportedError("a device keeps no state")
+
     def packed_weights(self) -> memoryview:
         """Return a copy of constants and packed weights."""
         sizes = (self.memory.constants_size, self.memory.packed_size)
