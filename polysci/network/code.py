@@ -135,7 +135,7 @@ def ends_of(sizes: range) -> tuple[int, ...]:
 def arguments_of(program: Program, words: Mapping[str, str] = EMPTY) -> list[RunArgument]:
     """Return the arguments of a run: inputs, then outputs; ``words`` are parameters by size."""
     values = program.values
-    tensors = [*program.arguments, *program.outputs]
+    tensors = [*program.arguments, *program.results.values()]
     axes = [
         {at: words[size] for at, size in program.varying.get(name, {}).items() if size in words}
         for name in tensors

@@ -147,5 +147,6 @@ def test_a_place_that_is_off_by_one_is_noticed() -> None:
 
 
 def test_a_device_keeps_none() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
     with pytest.raises(UnsupportedError, match="it keeps state, as 'cache': only the host does"):
         polysci.compile_network(doubled(), "estimate", device="cuda:sm_80")
