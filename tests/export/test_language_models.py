@@ -78,6 +78,7 @@ def networks() -> dict[int, Network]:
     return {length: polysci.compile_network(MODEL.graph(length), OPTIONS) for length in LENGTHS}
 
 
+@pytest.mark.exhaustive
 def test_a_c_program_generates(networks: dict[int, Network], tmp_path: Path) -> None:
     whole = join_sizes([({"T": length}, network) for length, network in networks.items()], "lm")
     write_project(whole, tmp_path / "lm")

@@ -185,7 +185,7 @@ def check(problems: list[Attention], random: np.random.Generator, isa: str, thre
         assert np.abs(results[name] - wanted).max() <= BOUND * size, problem
 
 
-@pytest.mark.sampled(50)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(50))
 def test_as_in_float64(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -29,11 +29,11 @@ from tests.support.device_cases import WARPS, WARPS_OF_WORDS, WORDS
 from tests.support.interpreted_layers import InterpretedLayer, check
 
 CASES = (
+    ("mb1ic3ih7oc5oh7kh3ph1 act=gelu", "nhwc", "2x4", 8, 4, 2, Copy(2)),
     ("mb2ic6ih9oc20oh9kh3ph1", "nhwc", "4x4", 16, 16, 4, Copy(2, 4)),
     ("mb2ic8ih7oc16oh4kh3ph1sh2", "nchw", "4x4", 8, 8, 3, Copy()),
     ("mb1ic16ih6oc20oh6kh3ph1", "nhwc", "4x4", 16, 16, 8, Copy(2, 4)),
     ("mb1ic16ih7oc20oh4kh3ph1sh2", "nhwc", "8x4", 16, 16, 12, Copy()),
-    ("mb1ic3ih7oc5oh7kh3ph1 act=gelu", "nhwc", "2x4", 8, 4, 2, Copy(2)),
     ("mm:3:13x21x17 ta", "nhwc", "4x4", 8, 8, 4, Copy(2)),
     ("mm:13x21x17 tb alpha=2 beta=3", "nhwc", "4x8", 8, 16, 5, Copy(1, 1)),
     ("g2mb1ic8ih6oc40kh1", "nhwc", "2x8", 4, 16, 4, Copy(1, 4)),
