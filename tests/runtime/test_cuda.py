@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import polysci
+from polysci.cost.groups import GroupWork
 from polysci.errors import BuildError, UnsupportedError
 from polysci.lower.mapped.algorithm import work_of
 from polysci.lower.mapped.plan import resolve
@@ -27,7 +28,7 @@ from polysci.runtime.backends.nvrtc import Resources, parse_resources
 from polysci.runtime.backends.occupancy import REGISTERS
 from polysci.runtime.primitive import assemble_primitive
 from polysci.runtime.source import emit
-from polysci.space.schedule import parse
+from polysci.space.schedule import Schedule, parse
 from polysci.target.isas import isa_of
 from polysci.target.machine import assume_rates
 from polysci.target.microkernels import Microkernel, find, registry
@@ -209,21 +210,32 @@ def spilled(backend: Cuda, text: str) -> list[Resources]:
 
 
 def check_warps(architecture: str, kernel: Microkernel) -> None:
-    """Compile a tile whose group has 4 or 8 warps; read what NVRTC made of it."""
+    """Compile a tile whose group has 4 or 8 warps; read what NVRTC made of it.
+
+    Of 8, unless they are predicted to need more registers than two such groups have.
+    """
     whole = kernel.compute == "i8"
     dtype = "int8" if whole else kernel.compute
     problem = parse_problem("mb32ic256ih14oc256kh3ph1", "nhwc", dtype)
     stages = 3 if isa_of(kernel.isa).copies_async else 2
     rows, depth = min(128, kernel.rows * kernel.cols // 16), 64 if whole else 32
-    tile = f"npq:{rows}@by k:128@bx c:{depth} copy(A,B)x{stages}|swizzle"
-    schedule = parse(f"{tile} npq:{kernel.rows}@ty k:{kernel.cols}@tx > {kernel}")
+    _, roles, strides = model_of(problem)
+    target = target_of(architecture)
+    rates = assume_rates(target)
+
+    def plan_of(columns: int) -> tuple[Schedule, GroupWork]:
+        tile = f"npq:{rows}@by k:{columns}@bx c:{depth} copy(A,B)x{stages}|swizzle"
+        schedule = parse(f"{tile} npq:{kernel.rows}@ty k:{kernel.cols}@tx > {kernel}")
+        return schedule, work_of(resolve(roles, strides, schedule), rates)
+
+    schedule, work = plan_of(128)
+    if work.spills(target.unit, work.registers):
+        schedule, work = plan_of(64)
+    assert not work.spills(target.unit, work.registers)
     source, backend = emit(problem, schedule, 3), Cuda(architecture)
     assert not spilled(backend, source.file)
     (row,) = (it for it in resources(backend.build(source.file)) if it.kernel == "primitive_k0")
     assert row.stack == 0 and row.shared <= STATIC_SHARED
-    _, roles, strides = model_of(problem)
-    plan = resolve(roles, strides, schedule)
-    work = work_of(plan, assume_rates(target_of(architecture)))
     budget = REGISTERS // (REGISTERS // (work.registers * work.items) * work.items)
     assert row.registers <= budget  # as many groups at a time as are predicted
     if cuda.find_disassembler():

@@ -192,8 +192,8 @@ def reshape(d: Draft) -> bool:
     if 1 in shape and len(shape) > 1 and d.one(True, False):
         return d.node("Squeeze", x, d.ints(shape.index(1)))
     size = prod(shape)
-    head = d.one(*(n for n in (1, 2, 3, 4, 6, 8, shape[0], shape[-1]) if size % n == 0))
-    tail = d.one(*(n for n in (1, 2, 3, 4, 5, 7, shape[-1]) if size // head % n == 0))
+    head = d.one(*(n for n in (1, 2, 3, 4, 6, 8, *shape[:1], *shape[-1:]) if size % n == 0))
+    tail = d.one(*(n for n in (1, 2, 3, 4, 5, 7, *shape[-1:]) if size // head % n == 0))
     to = d.one((head, -1), (head, -1, tail), (-1,), (1, head, -1, tail), (*shape[:-1], 1, -1))
     return len(to) < 6 and d.node(op, x, d.ints(*to))
 
