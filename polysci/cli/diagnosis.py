@@ -63,13 +63,11 @@ def checks(target: Target | None = None) -> list[Check]:
     results = [*_compiler(target), _isa(target), _caches(target), _cores(target)]
     results += [_runtimes(), _cache_directory(), _free_space(), _packages()]
     results += [_peer(name, remedy) for name, remedy in PEERS.items()] + [_onednn()]
-    results += [
-        Check(part.name, True, part.detail, part.remedy) for part in described_device_parts()
-    ]
+    results += [Check(part.name, True, part.detail, part.remedy) for part in device_parts_of_host()]
     return results + list(_permissions(target))
 
 
-def described_device_parts() -> Iterator[DevicePart]:
+def device_parts_of_host() -> Iterator[DevicePart]:
     """Yield the parts of devices; a device says whether its rates were measured, and how to."""
     for part in device_parts():
         if part.target is None:

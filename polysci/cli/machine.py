@@ -126,9 +126,9 @@ def _note(machine: Machine, name: str) -> tuple[str, str]:
 
 def _devices() -> Iterator[tuple[str, str]]:
     """Yield the devices beside the CPUs by the names that ``--device`` takes; what they need."""
-    from polysci.cli.diagnosis import described_device_parts
+    from polysci.cli.diagnosis import device_parts_of_host
 
-    yield from ((part.name, str(part)) for part in described_device_parts())
+    yield from ((part.name, str(part)) for part in device_parts_of_host())
 
 
 def _rates(machine: Machine | None, kernels: bool) -> Iterator[tuple[str, str]]:

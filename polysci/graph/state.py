@@ -60,7 +60,7 @@ def keep_state(graph: Graph, kept: KeptState) -> Graph:
 def _expand_pairs(graph: Graph, pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return names of inputs and outputs; each is there, and once."""
     inputs, outputs = ([tensor.name for tensor in its] for its in (graph.inputs, graph.outputs))
-    found = list[tuple[str, str]]()
+    names_of_pairs = list[tuple[str, str]]()
     for past, present in pairs.items():
         pattern = re.compile(re.escape(past).replace(r"\*", "(.*)"))
         matches = [match for name in inputs if (match := pattern.fullmatch(name))]
@@ -71,11 +71,11 @@ def _expand_pairs(graph: Graph, pairs: Mapping[str, str]) -> list[tuple[str, str
             raise SpecError(
                 f"state {past!r:.80}: no output is {wrong[0]!r:.80}{suggest(wrong[0], outputs)}"
             )
-        found += own
-    for names in zip(*found, strict=True):
+        names_of_pairs += own
+    for names in zip(*names_of_pairs, strict=True):
         if twice := [one for one, other in pairwise(sorted(names)) if one == other]:
             raise SpecError(f"state: {twice[0]!r:.80} is named twice")
-    return found
+    return names_of_pairs
 
 
 class _Keeper:

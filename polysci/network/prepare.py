@@ -44,9 +44,9 @@ from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, Pa
 from polysci.program.passes.row_fusion import FusionVerdict, RowCode, RowFuser, Setting
 from polysci.program.passes.spans import (
     OtherSize,
+    arguments_of_layers,
     copy_arguments,
     runs_on,
-    used_by_layers,
     with_spans,
 )
 from polysci.program.passes.table import (
@@ -214,7 +214,7 @@ def prepare(
     )
     program = sizes.program(graph)
     placed, considered = run_passes(program, context, watch)
-    while used := used_by_layers(placed):
+    while used := arguments_of_layers(placed):
         program = copy_arguments(program, used)
         placed, considered = run_passes(program, context, watch)
     Variation(placed)  # which raises for stages that can be of one size alone

@@ -42,7 +42,7 @@ def token_entries(entries: Sequence[RunEntry]) -> list[TokenEntry]:
     They have one input, of whole numbers, and one output, whose last axis is that of the numbers of
     a token; one of them reads one token, and no two as many.
     """
-    found, widths = list[TokenEntry](), set[int]()
+    readers, widths = list[TokenEntry](), set[int]()
     for entry in entries:
         if [argument.word for argument in entry.arguments] != ["x0", "y0"]:
             return []
@@ -54,11 +54,11 @@ def token_entries(entries: Sequence[RunEntry]) -> list[TokenEntry]:
         if length != tokens.shape[-1] or rows not in (1, length):
             return []
         widths.add(width)
-        found.append(TokenEntry(entry, length, rows))
-    lengths = {own.length for own in found}
-    if 1 not in lengths or len(lengths) < len(found) or len(widths) > 1:
+        readers.append(TokenEntry(entry, length, rows))
+    lengths = {own.length for own in readers}
+    if 1 not in lengths or len(lengths) < len(readers) or len(widths) > 1:
         return []
-    return sorted(found, key=lambda own: -own.length)
+    return sorted(readers, key=lambda own: -own.length)
 
 
 def generation_code(
@@ -68,10 +68,10 @@ def generation_code(
 
     ``counter`` is the byte of the state where it counts tokens, ``capacity`` how many it holds.
     """
-    found = token_entries(entries)
-    if not found:
+    readers = token_entries(entries)
+    if not readers:
         return NO_GENERATION
-    tokens, results = found[0].entry.arguments
+    tokens, results = readers[0].entry.arguments
     width = results.shape[-1]
     values = {
         "NAME": name,
@@ -79,15 +79,15 @@ def generation_code(
         "TOKEN": tokens.kind,
         "RESULT": results.kind,
         "RESULTS": str(width),
-        "LENGTHS": ", ".join(str(own.length) for own in found),
-        "ROWS": ", ".join(str(own.rows) for own in found),
+        "LENGTHS": ", ".join(str(own.length) for own in readers),
+        "ROWS": ", ".join(str(own.rows) for own in readers),
         "COUNTER": str(counter),
         "CAPACITY": "INT64_MAX" if capacity is None else str(capacity),
         "CAPACITY_TEXT": "any number" if capacity is None else f"at most {capacity}",
-        "CASES": "\n".join(_case(at, own) for at, own in enumerate(found)),
-        "DECODE": _run_of(found[-1].entry),
+        "CASES": "\n".join(_case(at, own) for at, own in enumerate(readers)),
+        "DECODE": _run_of(readers[-1].entry),
     }
-    room = max(own.rows for own in found) * width * array_type(results.dtype).itemsize
+    room = max(own.rows for own in readers) * width * array_type(results.dtype).itemsize
     texts = {
         "GENERATE": templates.fill(_TEMPLATES / "generate.c", values),
         "GENERATE_HEADER": templates.fill(_TEMPLATES / "generate.h", values).rstrip(),

@@ -205,7 +205,7 @@ class Rewriter:
         return self.made[key]
 
 
-def quantized(
+def quantise_layers(
     model: onnx.ModelProto, ranges: Mapping[str, LinearRange], dtypes: Mapping[str, str]
 ) -> onnx.ModelProto:
     """Return the model with layers, by the name of their result, in ``int8`` or ``bf16``."""

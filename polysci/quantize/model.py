@@ -18,7 +18,7 @@ from polysci.numerics.arrays import Array
 from polysci.quantize.layers import (
     WeightedLayer,
     layers_of,
-    quantized,
+    quantise_layers,
     with_losses,
     with_opset,
     with_outputs,
@@ -139,7 +139,7 @@ def quantize_model(
     if dtype == "auto":
         assert max_loss is not None
         chosen = _choose(calibration, layers, ranges, losses, max_loss, say)
-    result = quantized(proto, ranges, chosen)
+    result = quantise_layers(proto, ranges, chosen)
     total = calibration.loss(result) if any(kind != "f32" for kind in chosen.values()) else 0.0
     rows = (
         LayerLoss(layer.name, layer.op, chosen[layer.y],
@@ -214,7 +214,7 @@ def _choose(
         while least < most:
             count = (least + most + 1) // 2 if most < len(order) or least else most
             trial = with_first(count)
-            loss = calibration.loss(quantized(calibration.model, ranges, trial))
+            loss = calibration.loss(quantise_layers(calibration.model, ranges, trial))
             within = loss <= budget
             say(f"{count} of {len(order)} layers in {dtype}: loss {loss:.3g}, "
                 f"{'within' if within else 'beyond'} {budget:g}")  # fmt: skip

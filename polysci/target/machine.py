@@ -131,10 +131,10 @@ def from_json(text: str) -> Machine:
         measured, cores = bool(data.pop("measured")), int(data.pop("cores"))
         cpu = str(data.pop("cpu"))
         numbers = {name: float(value) for name, value in data.items()}
-        given = {name: MappingProxyType(values) for name, values in mappings.items()}
-        coefficients = given["coefficients"]
-        given["coefficients"] = MappingProxyType({**PRIORS, **coefficients})
-        fields: dict[str, Any] = {**numbers, **given}
+        tables = {name: MappingProxyType(values) for name, values in mappings.items()}
+        coefficients = tables["coefficients"]
+        tables["coefficients"] = MappingProxyType({**PRIORS, **coefficients})
+        fields: dict[str, Any] = {**numbers, **tables}
         machine = Machine(**fields, measured=measured, cores=cores, cpu=cpu)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecError(f"machine parameters: {error}") from error

@@ -8,8 +8,8 @@ import pytest
 from tests.support.campaign.axes import Case
 from tests.support.campaign.child import KINDS, Campaign
 
-FEW = {"layer": 5, "network": 1}  # cases of a part; two parts in ``make test``
-MANY = {"layer": 50, "network": 12}
+FEW = {"layer": 4, "network": 1}  # cases in ``make test``
+MANY = {"layer": 50, "network": 12}  # cases of a part
 PARTS = 12
 
 

@@ -11,7 +11,13 @@ from onnx.reference import ReferenceEvaluator
 from polysci.cli import main
 from polysci.errors import SpecError
 from polysci.quantize import quantize_model
-from polysci.quantize.layers import layers_of, narrow_weights, quantized, with_losses, with_opset
+from polysci.quantize.layers import (
+    layers_of,
+    narrow_weights,
+    quantise_layers,
+    with_losses,
+    with_opset,
+)
 from polysci.quantize.ranges import LinearRange
 from tests.support.onnxmodels import model, node, reals
 
@@ -55,7 +61,7 @@ def test_weights_are_symmetric_and_have_a_scale_a_channel() -> None:
 
 
 def test_layers_are_written_between_quantisations() -> None:
-    proto = quantized(small(), RANGES, {"a": "int8", "g": "int8", "y": "bf16"})
+    proto = quantise_layers(small(), RANGES, {"a": "int8", "g": "int8", "y": "bf16"})
     onnx.checker.check_model(proto, full_check=True)
     made = {name: one for one in proto.graph.node for name in one.output}
     for y in "ag":
@@ -69,7 +75,7 @@ def test_layers_are_written_between_quantisations() -> None:
 
 
 def test_what_is_left_in_f32_is_as_it_was() -> None:
-    assert np.array_equal(run(quantized(small(), RANGES, {})), run(small()))
+    assert np.array_equal(run(quantise_layers(small(), RANGES, {})), run(small()))
 
 
 def test_losses_are_those_of_layers_by_themselves() -> None:
@@ -77,7 +83,7 @@ def test_losses_are_those_of_layers_by_themselves() -> None:
     onnx.checker.check_model(proto)
     assert list(names) == [(y, kind) for y in "agy" for kind in ("f32", "int8", "bf16")]
     values = dict(zip(names, ReferenceEvaluator(proto).run(None, X), strict=True))
-    narrow = run(quantized(small(), RANGES, {"y": "int8"}))  # the last layer by itself
+    narrow = run(quantise_layers(small(), RANGES, {"y": "int8"}))  # the last layer by itself
     assert values["y", "int8"] == pytest.approx(np.square(narrow - run(small())).sum(), rel=1e-3)
     assert all(values[y, "bf16"] < values[y, "int8"] < 0.01 * values[y, "f32"] for y in "agy")
 
@@ -90,7 +96,7 @@ def test_older_models_are_converted() -> None:
 
 def test_onnxruntime_runs_what_is_written() -> None:
     runtime = pytest.importorskip("onnxruntime")
-    proto = quantized(small(), RANGES, {"a": "int8", "g": "int8", "y": "bf16"})
+    proto = quantise_layers(small(), RANGES, {"a": "int8", "g": "int8", "y": "bf16"})
     session = runtime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )

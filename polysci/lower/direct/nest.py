@@ -329,11 +329,11 @@ class _NestLowering:
         turn = Variable("task")
         loops, names = self.plan.schedule.loops, self.plan.tile_schedule.names
         inner: IndexLike = 1
-        found = dict[str, Index]()
+        places = dict[str, Index]()
         for at in reversed(range(len(counts))):
-            found[names[at]] = turn // inner % counts[at] * loops[at].step
+            places[names[at]] = turn // inner % counts[at] * loops[at].step
             inner = inner * counts[at]
-        return dict(reversed(found.items()))
+        return dict(reversed(places.items()))
 
     def _pack_b(self) -> list[LoopStatement]:
         """Return the packing of B, which changes with every call, behind the copies of A."""

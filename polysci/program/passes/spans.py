@@ -289,22 +289,22 @@ class _Comparison:
         """Learn how a stage makes axes of a size and others. Raises VaryingSizeError."""
         if isinstance(stage, ViewStage) and stage.index is None:
             self.reshape(stage)
-        found = self.merged.setdefault(name, {})
+        merged = self.merged.setdefault(name, {})
         for source in stage.inputs:
-            for at, own in self.merged.get(source, {}).items() if not found else ():
+            for at, own in self.merged.get(source, {}).items() if not merged else ():
                 extent = self.program.values[source].shape[at]
                 places = [
                     place for place in self.scaled[name]
                     if self.program.values[name].shape[place] == extent
                 ]  # fmt: skip
                 if len(places) == 1:  # which the rules of stages confirm, or refuse
-                    found[places[0]] = own
+                    merged[places[0]] = own
         if isinstance(stage, ViewStage) and stage.index is not None:
             for at, own in self.merged.get(stage.source, {}).items():
                 moved = single(stage.index[at])
-                if not moved or found.get(int(moved[1:])) != own:
+                if not moved or merged.get(int(moved[1:])) != own:
                     raise self.refuse(f"it takes a part of {stage.source} along axis {at}")
-        if missing := [at for at in self.scaled[name] if at not in found]:
+        if missing := [at for at in self.scaled[name] if at not in merged]:
             raise self.refuse(f"axis {missing[0]} of {name} is the size with others")
 
     def reshape(self, stage: ViewStage) -> None:
@@ -369,18 +369,18 @@ def copy_arguments(program: Program, names: Container[str]) -> Program:
 
 def whole_tensors(program: Program) -> set[str]:
     """Return the copies that ``copy_arguments`` made, which no loop has in their place."""
-    found = set[str]()
+    copies = set[str]()
     for stage in program.stages:
         if isinstance(stage, LoopStage) and isinstance(stage.expr, Load):
             read = stage.expr.tensor
             if read in program.inputs and read in program.varying:
-                found.add(stage.output)
+                copies.add(stage.output)
             if stage.output in program.outputs and read in program.varying:
-                found.add(read)
-    return found
+                copies.add(read)
+    return copies
 
 
-def used_by_layers(placed: PlacedProgram) -> set[str]:
+def arguments_of_layers(placed: PlacedProgram) -> set[str]:
     """Return the arguments with axes that vary which layers read or write."""
     program, places = placed.program, placed.places
     own = {name for name in (*program.inputs, *program.outputs) if name in program.varying}
