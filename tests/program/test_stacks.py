@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polysci.ops.matmul import Matmul
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.rates import set_coefficients
@@ -44,3 +45,16 @@ def test_small_stacks_stay_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     ports = {"a": (4, 2, 3), "b": (4, 3, 2)}
     network = network_of(read(model([node("MatMul", "a b", "y")], ports, {"y": None})), 2)
     assert "thread + 1" not in network.code.files["small.c"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_few_rows_read_both_factors_where_they_lie(rows: int, turned: bool) -> None:
+    a, b = reals(3, rows, 21, seed=1), reals(3, *((37, 21) if turned else (21, 37)), seed=2)
+    turn = [node("Transpose", "b", "c", perm=[0, 2, 1])] * turned
+    nodes = [*turn, node("MatMul", "a " + "bc"[turned], "y")]
+    network = network_of(read(model(nodes, {"a": a.shape, "b": b.shape}, {"y": None})))
+    (layer,) = network.code.placed.program.layers()
+    assert isinstance(layer.problem, Matmul) == (rows <= 4)
+    exact = a.astype(np.float64) @ (b.transpose(0, 2, 1) if turned else b)
+    assert np.abs(network({"a": a, "b": b})["y"] - exact).max() < 1e-5

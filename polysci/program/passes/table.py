@@ -22,6 +22,7 @@ from polysci.program.passes.row_fusion import FusionVerdict, Setting, fuse_rows
 from polysci.program.passes.spans import whole_tensors
 from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.passes.weights_ahead import with_weights_ahead
+from polysci.program.passes.weights_in_place import with_weights_in_place
 from polysci.program.stages import Program
 from polysci.target.machine import Machine
 from polysci.target.target import Target
@@ -112,6 +113,8 @@ PROGRAM_PASSES: Final[tuple[Pass, ...]] = (
     plain("buffers", "every tensor gets its place in a buffer", place_buffers),
     plain("weights ahead", "weights of steps are packed before them",
           with_weights_ahead),
+    plain("weights in place", "stacked products of few rows copy no factor",
+          with_weights_in_place),
 )  # fmt: skip
 # Of a placed program whose layers have schedules.
 SCHEDULED_PASSES: Final[tuple[Pass, ...]] = (
