@@ -172,7 +172,7 @@ def network_files(code: Code, entries: Sequence[RunEntry], *, flush: bool) -> di
     # What a run replaces it also reads.
     replaced = [row for row, its in zip(outputs, program.outputs, strict=True)
                 if its in program.in_place]  # fmt: skip
-    raw = [str(array.nbytes) for _, array in code.weights_file.parts[len(memory.constants) :]]
+    raw = [str(its.array.nbytes) for its in code.weights_file.parts[len(memory.constants) :]]
     sizes = {
         "CONTEXT": memory.arena + sum(map(max, zip(*map(_bytes, entries), strict=True))),
         "MODEL": memory.constants_size + memory.packed_size + 4 * len(memory.literals),

@@ -149,7 +149,7 @@ def _is_hardly_larger(network: Network) -> bool:
 
     Loading then takes no memory beside theirs.
     """
-    raw = sum(array.nbytes for _, array in network.code.weights_file.parts)
+    raw = sum(part.array.nbytes for part in network.code.weights_file.parts)
     return raw > 0 and network.runner.model_bytes <= HARDLY_LARGER * raw
 
 

@@ -35,7 +35,7 @@ from polysci.loop_ir.nodes import (
 from polysci.lower.direct.panels import clear_bytes
 from polysci.lower.layer_calls import LayerCall, Spot, is_same, packed_once
 from polysci.numerics.arrays import LINE, Array, round_up
-from polysci.numerics.dtypes import to_stored
+from polysci.numerics.dtypes import DTYPES, DType, to_stored
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.stages import LayerStage, members_of
 
@@ -48,6 +48,39 @@ Chunk = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsPart:
+    """An array of the file, and the constant of the program, ``source``, that it is made from.
+
+    ``flushed``: the source has denormals, and the array 0 instead. ``dtype``: the name of the
+    array's type, if the source has another one.
+    """
+
+    name: str
+    array: Array
+    source: Array
+    flushed: bool = False
+    dtype: str = ""
+
+    @staticmethod
+    def of(name: str, source: Array, dtype: DType | None = None, *, flush: bool) -> WeightsPart:
+        """Return the part that a constant is; ``flush``: without denormals."""
+        flushed = flush and has_denormals(source)
+        changed = dtype.name if dtype and dtype.numpy != source.dtype else ""
+        return WeightsPart(name, convert(source, flushed, changed), source, flushed, changed)
+
+
+def convert(source: Array, flushed: bool, dtype: str) -> Array:
+    """Return the array of a part that is made from ``source``."""
+    array = flush_denormals(source) if flushed else source
+    if not dtype:
+        return array
+    stored = DTYPES[dtype]
+    if stored.block > 1:  # the constant holds their bytes
+        return np.ascontiguousarray(array).view(stored.numpy)
+    return to_stored(array, stored)
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsFile:
     """Constants as stages read them, then raw weights, which are packed on load.
 
@@ -56,7 +89,7 @@ class WeightsFile:
     time.
     """
 
-    parts: tuple[tuple[str, Array], ...]
+    parts: tuple[WeightsPart, ...]
     constants: tuple[int, ...]
     constants_size: int
     packed_size: int
@@ -64,8 +97,8 @@ class WeightsFile:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the bytes of the file, without its head."""
-        for _, array in self.parts:
-            yield from pieces_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for part in self.parts:
+            yield from pieces_of(np.ascontiguousarray(part.array).reshape(-1).view(np.uint8).data)
 
     @property
     def digest(self) -> str:
@@ -116,28 +149,28 @@ def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
     return int(total), int(sums)
 
 
-def weights_of(call: LayerCall, array: Array) -> Array:
-    """Return the weights of a layer in the element type that it packs."""
-    kind, shape = call.source.precision.w, call.layer.problem.w_shape
-    if kind.block > 1:  # a constant of their bytes
-        return np.ascontiguousarray(array).view(kind.numpy).reshape(shape)
-    array = array.reshape(shape)
-    return array if array.dtype == kind.numpy else to_stored(array, kind)
+def has_denormals(array: Array) -> bool:
+    """Tell whether numbers of f32 or f64 are below the smallest normal one, and not 0."""
+    if array.dtype not in (np.float32, np.float64):
+        return False
+    flat = array.ravel("K")
+    return any(_denormals(flat[at : at + PIECE]).any() for at in range(0, flat.size, PIECE))
 
 
 def flush_denormals(array: Array) -> Array:
-    """Return numbers with 0 for those below the smallest normal one of f32 or f64."""
-    if array.dtype not in (np.float32, np.float64):
-        return array
-    flat, least = array.reshape(-1), np.finfo(array.dtype).tiny
-    changed: Array | None = None
+    """Return a copy of numbers of f32 or f64 with 0 for denormals."""
+    changed = array.copy()
+    flat = changed.reshape(-1)
     for first in range(0, flat.size, PIECE):
         piece = flat[first : first + PIECE]
-        denormal = (piece > -least) & (piece < least) & (piece != 0)
-        if denormal.any():
-            changed = flat.copy() if changed is None else changed
-            changed[first : first + PIECE][denormal] = 0
-    return array if changed is None else changed.reshape(array.shape)
+        piece[_denormals(piece)] = 0
+    return changed
+
+
+def _denormals(numbers: Array) -> Array:
+    least = np.finfo(numbers.dtype).tiny
+    mask: Array = (numbers > -least) & (numbers < least) & (numbers != 0)
+    return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,32 +218,32 @@ def weights_file_of(
     Equal constants are one; of several programs a constant may be the beginning of another one.
     ``flush``: without denormals.
     """
-    change = flush_denormals if flush else np.asarray
-    parts, places, size = list[tuple[str, Array]](), list[int](), 0
+    parts, places, size = list[WeightsPart](), list[int](), 0
     offsets = [dict[str, int]() for _ in uses]
     for use, own in reversed([*zip(uses, offsets, strict=True)]):  # the largest sizes first
         known = {name: use.placed.program.constants[name] for name in use.constants}
         for name, value in [*known.items(), *use.first_values.items()]:
-            array = np.ascontiguousarray(change(value))
-            array = array if array.nbytes else np.zeros(LINE, np.uint8)
-            others = (at for at, (_, other) in zip(places, parts, strict=True)
-                      if _begins_with(other, array, whole=len(uses) == 1))  # fmt: skip
+            source = value if value.nbytes else np.zeros(LINE, np.uint8)
+            part = WeightsPart.of(name, source, flush=flush)
+            others = (at for at, other in zip(places, parts, strict=True)
+                      if _begins_with(other.array, part.array, whole=len(uses) == 1))  # fmt: skip
             own[name] = next(others, size)
             if own[name] == size:
                 places.append(size)
-                parts.append((name, array))
-                size += round_up(array.nbytes)
+                parts.append(part)
+                size += round_up(part.array.nbytes)
     packed, largest = 0, LINE
     raw: dict[int | None, Array] = {}
     for use in reversed(uses):
         constants, calls = use.placed.program.constants, packed_once(use.calls.values())
         raw |= {call.packed_at: constants[call.layer.weights] for call in calls}
     for call in packed_once(call for use in uses for call in use.calls.values()):
-        array = weights_of(call, change(raw[call.packed_at]))
-        parts.append((call.layer.weights, array))
-        nbytes = array.nbytes
+        weights, dtype = raw[call.packed_at], call.source.precision.w
+        part = WeightsPart.of(call.layer.weights, weights, dtype, flush=flush)
+        parts.append(part)
+        nbytes = part.array.nbytes
         if call.source.columns:  # taken piece by piece
-            nbytes = min(nbytes, prod(call.source.columns) * array.itemsize)
+            nbytes = min(nbytes, prod(call.source.columns) * part.array.itemsize)
         largest = max(largest, round_up(nbytes))
         packed += round_up(call.source.packed)
     return WeightsFile(tuple(parts), tuple(places), size, packed, largest), offsets
@@ -227,7 +260,7 @@ def packing_of(file: WeightsFile, calls: Iterable[LayerCall]) -> LoopModule:
     tables = list[Table]()
     if file.constants:
         pairs = zip(file.constants, file.parts, strict=False)
-        places = [value for at, (_, array) in pairs for value in (at, array.nbytes)]
+        places = [value for at, part in pairs for value in (at, part.array.nbytes)]
         tables.append(Table("parts", "size", (len(file.constants), 2), tuple(places)))
         first, size = (TableEntry("parts", (i, as_index(column))) for column in (0, 1))
         filled = RoutineResult("fill", (source, Address(constants, first), size))

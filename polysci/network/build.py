@@ -70,7 +70,7 @@ def store(code: Code, library: Path, folder: Path) -> None:
 
 def weights_of(code: Code) -> list[NDArray[Any]]:
     """Return the arrays with which a network's library is loaded."""
-    return [np.ascontiguousarray(array) for _, array in code.weights_file.parts]
+    return [np.ascontiguousarray(part.array) for part in code.weights_file.parts]
 
 
 def signature_of(code: Code) -> dict[str, Any]:

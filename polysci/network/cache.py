@@ -26,21 +26,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
 from polysci.border.files import read_stored
 from polysci.errors import PolysciError, WisdomError
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
 from polysci.lower.choice import key_of as key_of_record
-from polysci.lower.weights_file import pieces_of
 from polysci.measure.first_run import has_run
 from polysci.network.build import signature_of
 from polysci.network.code import Code
+from polysci.network.kept_weights import MOST_BYTES, describe_weights, read_weights
 from polysci.network.options import PlanOptions
 from polysci.network.prepare import PreparedNetwork
 from polysci.network.runner import Runner, restore_runner
-from polysci.numerics.arrays import Array, round_up
+from polysci.numerics.arrays import Array
 from polysci.program.stages import problems
 from polysci.runtime.backends import backend_of
 from polysci.runtime.build import cache as builds
@@ -156,7 +154,6 @@ def _digest_text(text: str) -> str:
 
 
 FOLDER: Final = "networks"
-MOST_BYTES: Final = 1 << 25  # of weights that are no constants of the graph
 _ENTRY, _WEIGHTS = "entry.json", "weights"
 _PACKAGE: Final = Path(__file__).parents[1]
 _log = logging.getLogger(__name__)
@@ -243,13 +240,7 @@ def load_network(
         extra = read_stored(home / _WEIGHTS, MOST_BYTES)
         if library is None or hashlib.sha256(extra).hexdigest() != entry["weights"]:
             return None
-        arrays, at = list[Array](), 0
-        for part in entry["parts"]:
-            if isinstance(part, str):
-                arrays.append(np.ascontiguousarray(constants[part]))
-            else:
-                arrays.append(np.frombuffer(extra, np.uint8, part, at))
-                at += round_up(part)
+        arrays = read_weights(entry["parts"], extra, constants)
         runner = restore_runner(library, entry["network"], arrays)
         os.utime(home)
         return runner, entry["summary"]
@@ -263,46 +254,30 @@ def keep_network(
     """Store a network for later processes, if the policy is to; a full disk is no error."""
     if not read_policy().kept_networks:
         return
-    parts, extra = _parts_of(code, constants)
-    if len(extra) > MOST_BYTES:
+    described = describe_weights(code.weights_file, constants)
+    if described is None:
+        _log.debug("the network %s is not kept: its weights are made too unlike", code.name)
         return
+    parts, others = described
     entry = {
         "build": library.parent.name,
         "network": signature_of(code),
         "parts": parts,
         "records": asdict(read),
         "summary": dict(summary),
-        "weights": hashlib.sha256(extra).hexdigest(),
+        "weights": hashlib.sha256(others).hexdigest(),
     }
     home = cache_dir() / FOLDER / key
     try:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with scratch_in(home.parent) as aside:
-            (aside / _WEIGHTS).write_bytes(extra)
+            (aside / _WEIGHTS).write_bytes(others)
             (aside / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
             shutil.rmtree(home, ignore_errors=True)
             aside.rename(home)
         note_insertion(home.parent.parent)
     except OSError as error:
         _log.debug("the network %s is not kept: %s", code.name, error)
-
-
-def _parts_of(code: Code, constants: Mapping[str, Array]) -> tuple[Sequence[Any], bytes]:
-    """Return each of the weights as the name of the constant that it is, or its size."""
-    names = {_digest(array): name for name, array in constants.items()}
-    parts, extra = list[str | int](), bytearray()
-    for _, array in code.weights_file.parts:
-        if name := names.get(_digest(array)):
-            parts.append(name)
-        elif len(extra) <= MOST_BYTES:
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            parts.append(data.nbytes)
-            extra += b"".join(pieces_of(data))
-    return parts, bytes(extra)
-
-
-def _digest(array: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def freeze(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:

@@ -320,7 +320,7 @@ def _device_code(
     constants = zip(weights.constants, weights.parts, strict=False)
     memory = NetworkMemory(
         len(program.arguments), len(program.results), arena.size, weights.constants_size,
-        weights.packed_size, tuple((at, array.nbytes) for at, (_, array) in constants),
+        weights.packed_size, tuple((at, part.array.nbytes) for at, part in constants),
         tuple(packing.functions), apart=first.apart,
     )  # fmt: skip
     stages = map(_stages_module, lowerings)

@@ -95,7 +95,7 @@ def test_entries_share_weights_that_are_packed_alike(tmp_path: Path) -> None:
     file = whole.whole.code.weights_file
     assert len(packed) == 1 and len(sources) == 2 and "packed" in sources[0].packing
     assert file.packed_size == files[0].packed_size == files[1].packed_size > 0
-    shapes = sorted(array.size for _, array in file.parts)
+    shapes = sorted(part.array.size for part in file.parts)
     assert shapes == [4, 8, 40, 40, 24 * 40]  # r of either, a scale and a shift, w
     write_project(whole, tmp_path, embed=True)
     built = run("make", "check", "CFLAGS=-O1 -Werror", cwd=tmp_path)

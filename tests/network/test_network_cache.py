@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,23 @@ def made(number: float = DENORMAL, turn: bool = False, **options: object) -> Net
     return compile_network(graph, "estimate", isa=ISA, **options)  # type: ignore[arg-type]
 
 
+def product(alpha: float = 1.0, weight: float = 1.0, width: int = 4, dtype: str = "f32") -> Network:
+    """Two products by constants, which layers read transposed, the first of them a part of one.
+
+    ``alpha`` is a factor of the second, ``weight`` one of its weights, ``width`` decides shapes.
+    """
+    weights = {"w": reals(4, 6), "v": reals(8, 4), "rows": np.array([-1, width], np.int64)}
+    weights["v"][0, 0] = weight
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("Reshape", "a rows", "b"),
+        node("Gemm", "b v", "y", alpha=alpha) if width == 8 else
+        node("Gemm", "b v", "y", alpha=alpha, transB=1),
+    ]  # fmt: skip
+    graph = graph_of(model(nodes, {"x": (4, 4)}, {"y": None}, weights).SerializeToString())
+    return compile_network(graph, "estimate", dtype=dtype, isa=ISA)
+
+
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no network be planned any more."""
     monkeypatch.setattr(compiled, "build_network", lambda *_, **__: pytest.fail("planned"))
@@ -62,8 +81,6 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = made()
-    (home,) = folder.iterdir()
-    assert (home / "weights").stat().st_size >= 8 * 4 * 9 * 4  # other numbers than the model's
     refuse(monkeypatch)
     second = made(turn=True)
     assert second.runner.library.path == first.runner.library.path
@@ -75,6 +92,46 @@ def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.Monkey
     assert second.schedules == first.schedules and second.summary.stages == len(
         second.prepared.program.stages
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, False),
+        ({"weight": DENORMAL}, False),
+        ({"dtype": "bf16"}, False),
+        ({"alpha": 2.0}, True),
+    ],
+)
+def test_weights_that_lie_in_constants_are_not_kept(
+    folder: Path, options: dict[str, Any], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, x = product(**options), reals(4, 4, seed=1)
+    (home,) = folder.iterdir()
+    assert bool((home / "weights").stat().st_size) == kept
+    refuse(monkeypatch)
+    second = product(**options)
+    assert second.known and np.array_equal(second(x), first(x))
+    assert bytes(second.runner.packed_weights()) == bytes(first.runner.packed_weights())
+
+
+@pytest.mark.exhaustive
+def test_networks_with_too_many_other_weights_are_not_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polysci.network.kept_weights.MOST_BYTES", 8 * 4 * 4 - 1)
+    product(alpha=2.0)
+    assert not folder.exists() or not [*folder.iterdir()]
+
+
+@pytest.mark.exhaustive
+def test_other_constants_are_other_networks() -> None:
+    """A weight changes the results, and one that decides shapes changes those."""
+    x = reals(4, 4, seed=1)
+    first, other, wide = product(), product(weight=2.0), product(width=8)
+    assert first(x).shape == other(x).shape == (6, 8) and wide(x).shape == (3, 4)
+    rows = (x @ reals(4, 6)).reshape(-1, 4)
+    np.testing.assert_allclose(other(x) - first(x), np.outer(rows[:, 0], np.eye(8)[0]), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +179,8 @@ def test_records_of_its_layers_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_damaged_entries_are_made_again(
     folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = made()
+    make, x = (partial(product, 2.0), reals(4, 4)) if damage == "weights" else (made, X)
+    first = make()
     (home,) = folder.iterdir()
     if damage == "library":
         shutil.rmtree(first.runner.library.path.parent)
@@ -130,9 +188,9 @@ def test_damaged_entries_are_made_again(
         (home / damage).write_bytes((home / damage).read_bytes()[:-1])
     else:
         (home / "entry.json").write_text(damage)
-    assert np.array_equal(made()(X), first(X))
+    assert np.array_equal(make()(x), first(x))
     refuse(monkeypatch)
-    assert np.array_equal(made()(X), first(X))
+    assert np.array_equal(make()(x), first(x))
 
 
 @pytest.mark.exhaustive

@@ -44,8 +44,8 @@ class InterpretedNetwork:
         )
         stages = LoopFunction("stages", (MEMORY,), lowering.stages())
         constants = np.zeros(file.constants_size, np.uint8)
-        for at, (_, array) in zip(file.constants, file.parts, strict=False):
-            data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        for at, part in zip(file.constants, file.parts, strict=False):
+            data = np.frombuffer(np.ascontiguousarray(part.array).tobytes(), np.uint8)
             constants[at : at + len(data)] = data
         return cls(lowering, LoopModule((*lowering.functions, stages)), constants)
 

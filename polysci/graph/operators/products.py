@@ -46,8 +46,8 @@ def gemm(build: Builder, node: Node) -> None:
     left = Matrix(a, rows=(1,), columns=0) if across else Matrix(a, rows=(0,), columns=1)
     product = Matrix(whole, rows=(0,), columns=1)
     if constant_b is not None:
-        scaled_b = (constant_b if back else constant_b.T) * np.float32(alpha)
-        w = build.number(f"{b}.kc", np.ascontiguousarray(scaled_b))
+        turned = constant_b if back else constant_b.T
+        w = build.number(f"{b}.kc", turned if alpha == 1.0 else turned * np.float32(alpha))
         back, alpha = True, 1.0
     else:
         w = b
@@ -174,7 +174,7 @@ def _stacked_rows(build: Builder, a: str, b: str, out: str, product: Product) ->
     value, (k, n) = build.constant_value(b), build.shape(b)[-2:]
     w = b
     if value is not None:
-        w = build.number(f"{b}.kc", np.ascontiguousarray(value.reshape(k, n).T))
+        w = build.number(f"{b}.kc", value.reshape(k, n).T)
     x = Matrix(a, rows=tuple(range(rank - 1)), columns=rank - 1)
     y = Matrix(out, rows=tuple(range(extra, extra + rank - 1)), columns=extra + rank - 1)
     product(x, y, w, across=value is None)
