@@ -25,8 +25,13 @@ def read_named(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
     A device, a named pipe, for whose writer this process might wait for ever, a name with a NUL
     byte and more than ``limit`` bytes are errors, too.
     """
-    with _open(path, (_is_file, _is_unnamed_pipe), "a regular file or a shell's pipe") as file:
-        return _whole(file, limit)
+    with open_named(path) as file:
+        return read_whole(file, limit)
+
+
+def open_named(path: str | PathLike[str]) -> BufferedReader:
+    """Return a file, or a shell's pipe, that a user names, to be read. Raises as ``read_named``."""
+    return _open(path, (_is_file, _is_unnamed_pipe), "a regular file or a shell's pipe")
 
 
 def read_text(path: str | PathLike[str]) -> str:
@@ -45,7 +50,7 @@ def read_stored(path: str | PathLike[str], limit: int = TEXT_LIMIT) -> bytes:
     A pipe, which may never end, is an error.
     """
     with open_stored(path) as file:
-        return _whole(file, limit)
+        return read_whole(file, limit)
 
 
 def open_stored(path: str | PathLike[str]) -> BufferedReader:
@@ -103,7 +108,8 @@ def _is_unnamed_pipe(status: os.stat_result) -> bool:
             os.close(end)
 
 
-def _whole(file: BufferedReader, limit: int) -> bytes:
+def read_whole(file: BufferedReader, limit: int) -> bytes:
+    """Return the bytes that are left of a file. Raises OSError where there are more."""
     data = file.read(limit + 1)
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"expected at most {limit} bytes", file.name)

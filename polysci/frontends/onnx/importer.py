@@ -41,6 +41,7 @@ from polysci.frontends.onnx.model_file import (
     onnx_module,
     opset_of,
     read,
+    read_apart,
     rename_nodes,
     widen_float16,
 )
@@ -336,16 +337,19 @@ def load(
     type is not in ``supported``.
     """
     where = str(model) if isinstance(model, str | PathLike) else IN_MEMORY
-    whole = read(model, external=external)
-    return graph_of(whole, dims, values, supported=supported, where=where)
+    parsed, arrays = read_apart(model, external=external)
+    return graph_of(parsed, dims, values, supported=supported, where=where, arrays=arrays)
 
 
 def graph_of(
     model: onnx.ModelProto, dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None, *, supported: Container[str] | None = None,
-    where: str = "model",
+    where: str = "model", arrays: Mapping[str, Array] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
-    """Return the graph of a model in memory that ``model_file.check_model`` accepts."""
+    """Return the graph of a model in memory that ``model_file.check_model`` accepts.
+
+    ``arrays`` are those initialisers, by name, whose values the model lacks.
+    """
     opset, functions = opset_of(model, where), functions_of(model)
     opsets = [_function_opset(function, opset) for function in functions.values()]
     if opsets and max(opsets) > newest_opset():
@@ -353,7 +357,8 @@ def graph_of(
     table = TensorTable(onnx_module(), where, max(KNOWN, opset, *opsets))
     model = widen_float16(model)
     for tensor in model.graph.initializer:
-        table.learn(tensor.name, table.array(tensor))
+        array = arrays.get(tensor.name)
+        table.learn(tensor.name, table.array(tensor) if array is None else array)
     InputBinder(table, dims or {}, values or {}).bind(model.graph)
     reader = Reader(table, supported, expansion_of, functions, dynamic_dims_of, opset)
     reader.made |= table.types.keys()

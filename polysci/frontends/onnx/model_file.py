@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from polysci.border.files import read_named
+from polysci.border.files import open_named, read_whole
 from polysci.errors import SpecError, UnsupportedError, cut_line
+from polysci.frontends.onnx.large_tensors import BYTE, split_file, take_array
+from polysci.numerics import arrays as aligned
+from polysci.numerics.arrays import Array
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +53,7 @@ def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
     for what is neither a path nor a model.
     """
     if isinstance(model, str | PathLike):
-        return _read_file(Path(model), external)
+        return _read_file(Path(model), external, None)
     memory = _in_memory(onnx_module(), model)
     check_model(memory, IN_MEMORY)
     for tensor in _tensors(memory):
@@ -60,6 +63,19 @@ def read(model: ModelSource, *, external: bool = False) -> onnx.ModelProto:
                 "or load its external data first"
             )
     return memory
+
+
+def read_apart(
+    model: ModelSource, *, external: bool = False
+) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
+    """Read and check a model as ``read`` does; large initialisers of a file are arrays by name.
+
+    The model then has no bytes of theirs.
+    """
+    arrays = dict[str, Array]()
+    if isinstance(model, str | PathLike):
+        return _read_file(Path(model), external, arrays), arrays
+    return read(model, external=external), arrays
 
 
 def _in_memory(onnx: Any, model: object) -> onnx.ModelProto:
@@ -72,26 +88,39 @@ def _in_memory(onnx: Any, model: object) -> onnx.ModelProto:
     return model
 
 
-def _read_file(path: Path, external: bool) -> onnx.ModelProto:
+def _read_file(path: Path, external: bool, arrays: dict[str, Array] | None) -> onnx.ModelProto:
+    """Return the model of a file, without the initialisers that ``arrays`` takes, if it is one."""
     onnx = onnx_module()
-    model = _parse_file(onnx, path)
+    model, large = _parse_file(onnx, path, apart=arrays is not None)
     check_model(model, str(path))
-    outside = [tensor for tensor in _tensors(model) if _lies_outside(onnx, tensor)]
-    if outside and not external:
-        raise SpecError(
-            f"{path}: {outside[0].name!r} lies in another file; external data is read on request"
-        )
-    for tensor in outside:
-        _load(onnx, path, tensor)
+    initialisers, tensors = len(model.graph.initializer), [*_tensors(model)]
+    for number, tensor in enumerate(tensors):
+        if not _lies_outside(onnx, tensor):
+            raw = large.get(number)
+        elif external:
+            raw = _load(onnx, path, tensor)
+        else:
+            raise SpecError(
+                f"{path}: {tensor.name!r} lies in another file; external data is read on request"
+            )
+        if raw is not None and not (
+            arrays is not None and number < initialisers and take_array(tensor, raw, arrays)
+        ):
+            tensor.raw_data = raw.tobytes()
     return model
 
 
-def _parse_file(onnx: Any, path: Path) -> onnx.ModelProto:
+def _parse_file(
+    onnx: Any, path: Path, *, apart: bool
+) -> tuple[onnx.ModelProto, Mapping[int, Array]]:
+    """Return the model of a file, and if ``apart`` bytes of initialisers that it lacks."""
     try:
-        data = read_named(path, MOST_FILE)
+        with open_named(path) as file:
+            parts = split_file(file, MOST_FILE) if apart else None
+            data, large = parts or (read_whole(file, MOST_FILE), {})
     except OSError as error:
         raise SpecError(f"{cut_line(path)}: cannot be read: {error.strerror}") from None
-    return _parse(onnx, data, str(path))
+    return _parse(onnx, data, str(path)), large
 
 
 def _parse(onnx: Any, data: bytes, where: str) -> onnx.ModelProto:
@@ -186,8 +215,11 @@ def _lies_outside(onnx: Any, tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
-def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
-    """Fetch a tensor's bytes from a regular file in the model's own folder or below it."""
+def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> Array:
+    """Return a tensor's bytes from a regular file in the model's own folder or below it.
+
+    The tensor then lies in no other file.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     where, home = f"{model}: external data of {tensor.name!r:.200}", model.parent.resolve()
     try:
@@ -205,14 +237,16 @@ def _load(onnx: Any, model: Path, tensor: onnx.TensorProto) -> None:
             )
         with path.open("rb") as file:
             file.seek(start)
-            data = file.read(length if length >= 0 else -1)
+            raw = aligned.empty((length if length >= 0 else size - start,), dtype=BYTE)
+            if file.readinto(raw.data) < raw.nbytes:
+                raise ValueError(f"{place!r:.200} ends before them")
     except (KeyError, ValueError, OSError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError(f"{where}: {error}") from None
-    tensor.raw_data = data
     del tensor.external_data[:]
     tensor.data_location = onnx.TensorProto.DEFAULT
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
