@@ -281,8 +281,11 @@ def is_same(array: Array, other: Array) -> bool:
     """Return whether the elements of two arrays are the same, in order."""
     if array is other:
         return True
-    a, b = array.reshape(-1), other.reshape(-1)
-    return a.dtype == b.dtype and bool(np.array_equal(a[:HEAD], b[:HEAD]) and np.array_equal(a, b))
+    if (array.dtype, array.size) != (other.dtype, other.size):
+        return False
+    if not np.array_equal(array.flat[:HEAD], other.flat[:HEAD]):  # of both in order, copied
+        return False
+    return np.array_equal(array.reshape(-1), other.reshape(-1))
 
 
 def _spots(program: Program) -> Iterator[tuple[Spot, LayerStage, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -42,6 +43,7 @@ from polysci.program.stages import LayerStage, members_of
 MAGIC = b"polysci weights "
 PACKED_MAGIC = b"polysci packed "
 SOURCE = Buffer("from", "source")  # of packing: where weights come from
+DIGITS = 16  # of a digest
 PIECE = 1 << 20  # elements or bytes looked at at a time: whole lines
 
 Chunk = bytes | memoryview
@@ -80,7 +82,7 @@ def convert(source: Array, flushed: bool, dtype: str) -> Array:
     return to_stored(array, stored)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WeightsFile:
     """Constants as stages read them, then raw weights, which are packed on load.
 
@@ -100,15 +102,43 @@ class WeightsFile:
         for part in self.parts:
             yield from pieces_of(np.ascontiguousarray(part.array).reshape(-1).view(np.uint8).data)
 
+    @cached_property
+    def checks(self) -> FileChecks:
+        """What tells the file from those of other networks, and from a damaged one."""
+        return FileChecks.of(self.chunks())
+
     @property
     def digest(self) -> str:
-        """Hexadecimal digits that tell the file from those of other networks."""
-        return digest_of(self.chunks())
+        """The digest of the file."""
+        return self.checks.digest
 
     def pieces(self) -> Iterator[Chunk]:
         """Yield the bytes of the file, piece by piece."""
         yield head_of(MAGIC, self.digest)
         yield from self.chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class FileChecks:
+    """The digest of a file's bytes, the sum of all words, and that of the sums on the way.
+
+    Sums are modulo 2^64.
+    """
+
+    digest: str
+    sum: int
+    sums: int
+
+    @staticmethod
+    def of(chunks: Iterable[Chunk]) -> FileChecks:
+        state, total, sums = hashlib.sha256(), np.uint64(0), np.uint64(0)
+        with np.errstate(over="ignore"):
+            for chunk in chunks:
+                state.update(chunk)
+                running = np.cumsum(np.frombuffer(chunk, np.uint64), dtype=np.uint64) + total
+                sums += running.sum(dtype=np.uint64)
+                total = running[-1]
+        return FileChecks(state.hexdigest()[:DIGITS], int(total), int(sums))
 
 
 def pieces_of(data: memoryview) -> Iterator[Chunk]:
@@ -135,18 +165,7 @@ def digest_of(chunks: Iterable[Chunk]) -> str:
     state = hashlib.sha256()
     for chunk in chunks:
         state.update(chunk)
-    return state.hexdigest()[:16]
-
-
-def checksum_of(chunks: Iterable[Chunk]) -> tuple[int, int]:
-    """Return the sum of all words, and of the sums on the way: both modulo 2^64."""
-    total, sums = np.uint64(0), np.uint64(0)
-    with np.errstate(over="ignore"):
-        for chunk in chunks:
-            running = np.cumsum(np.frombuffer(chunk, np.uint64), dtype=np.uint64) + total
-            sums += running.sum(dtype=np.uint64)
-            total = running[-1]
-    return int(total), int(sums)
+    return state.hexdigest()[:DIGITS]
 
 
 def has_denormals(array: Array) -> bool:

@@ -193,10 +193,14 @@ def _digest_of_records(keys: Sequence[str], options: PlanOptions, wisdom: Wisdom
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def key_of_network(graph: Graph, options: PlanOptions, *others: str) -> str:
-    """Return the name of a network's entry; ``others`` are further options."""
+def digest_graph(graph: Graph) -> str:
+    """Return a digest of a graph with its constants, whatever the order of its tables."""
     tables = (sorted(table.items()) for table in (graph.constants, graph.tensors))
-    digest = digest_value((replace(graph, constants={}, tensors={}), *tables))
+    return digest_value((replace(graph, constants={}, tensors={}), *tables))
+
+
+def key_of_network(digest: str, options: PlanOptions, *others: str) -> str:
+    """Return the name of the entry of a network by its graph; ``others`` are further options."""
     rates = options.rates.to_json()
     parts = (_code(), find_compiler().identity, repr(options), rates, digest, *others)
     return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()

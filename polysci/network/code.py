@@ -12,10 +12,9 @@ from polysci.loop_ir.nodes import Let, LoopFunction, LoopModule, join
 from polysci.lower.layer_calls import LayerCall, SharedLayers, Spot, calls_of, serial
 from polysci.lower.stages.program import StageLowering
 from polysci.lower.weights_file import (
+    FileChecks,
     WeightsFile,
     WeightsUse,
-    checksum_of,
-    digest_of,
     packing_by_layer,
     packing_of,
     pieces_of,
@@ -344,8 +343,7 @@ def _largest_arena(lowerings: Iterable[StageLowering]) -> Arena:
 
 def use_packed_weights(code: Code, data: memoryview) -> dict[str, str]:
     """Return all C files for weights packed ahead: ``data``, as ``NAME_model_data`` has it."""
-    sums = _sums(checksum_of(pieces_of(data)))
-    values = {**code.values, "DIGEST": digest_of(pieces_of(data)), **sums}
+    values = {**code.values, **_values_of(FileChecks.of(pieces_of(data)))}
     return {**code.files, **print_network(values, "packed")}
 
 
@@ -426,10 +424,9 @@ def _memory_values(
         "CONSTANTS": str(weights.constants_size),
         "PACKED": str(weights.packed_size),
         "LARGEST": str(weights.largest),
-        "DIGEST": weights.digest,
-        **_sums(checksum_of(weights.chunks())),
+        **_values_of(weights.checks),
     }
 
 
-def _sums(checksum: tuple[int, int]) -> dict[str, str]:
-    return dict(zip(("SUM", "SUMS"), map(hex, checksum), strict=True))
+def _values_of(checks: FileChecks) -> dict[str, str]:
+    return {"DIGEST": checks.digest, "SUM": hex(checks.sum), "SUMS": hex(checks.sums)}

@@ -35,6 +35,7 @@ from polysci.network.build import (
 from polysci.network.cache import (
     NetworkRecords,
     ReadRecords,
+    digest_graph,
     dumps,
     keep_network,
     key_of_network,
@@ -435,7 +436,7 @@ def _from_cache(graph: Graph, options: PlanOptions, title: str, asked: CompileOp
     """Return a network for which nothing is measured, built now or by an earlier process."""
     start, wisdom, flags, verify = time.monotonic(), asked.wisdom, asked.flags, asked.verify
     key_parts = (title, str(asked.fuse), str(asked.optimize), str(asked.update), repr(flags))
-    key_of = partial(key_of_network, graph, options, *key_parts)
+    key_of = partial(key_of_network, digest_graph(graph), options, *key_parts)
     kept = load_network(key_of(), graph.constants, options, wisdom, verify=verify)
     if kept is None:
         ready = prepare_with(graph, asked)
