@@ -8,7 +8,8 @@ their products if these take longer. Where threads meet, rows are computed twice
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from polysci.cost.networks import StageCosts, rate_of
 from polysci.target.machine import Machine
@@ -53,15 +54,16 @@ class FusedWork:
         return sum(member.alone for member in self.members)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FusionCosts:
     """Costs of stages that run together, on so many threads of a machine."""
 
     machine: Machine
     target: Target
     threads: int
+    times: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def room(self) -> float:
         """The bytes of a core's L2 that weights and waiting rows may fill."""
         return self.machine.coefficient("row_fusion_cache") * self.target.second_level.size
@@ -71,8 +73,11 @@ class FusionCosts:
 
         A part stays in L2 of one that is larger than the room there, unless it is twice as large.
         """
-        beyond = min(1.0, max(0.0, size / self.room - 1))
-        return 1e-9 * beyond * size / rate_of(self.machine, self.target, size, self.threads)
+        if size not in self.times:  # a program has few sizes, and asks for them very often
+            beyond = min(1.0, max(0.0, size / self.room - 1))
+            rate = rate_of(self.machine, self.target, size, self.threads)
+            self.times[size] = 1e-9 * beyond * size / rate
+        return self.times[size]
 
     def loop(self, size: int, sizes: tuple[int, ...]) -> float:
         """Return seconds of loops that compute or reduce so many elements.

@@ -48,7 +48,7 @@ class GroupLaunch:
     held: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupFusionCosts(FusionCosts):
     """Costs of stages that run together in kernels of a device with groups."""
 

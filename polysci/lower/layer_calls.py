@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Self
 
@@ -175,15 +176,28 @@ def packed_before(problem: Problem) -> Problem:
 
 
 def refuse_code(
-    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int = 0
-) -> str:
+    layer: LayerStage, placed: PlacedProgram, schedule: Schedule, height: int = 0,
+    known: dict[tuple[str, ...], str] | None = None,
+) -> str:  # fmt: skip
     """Return why there is no code of a layer as it stands in a program; empty where there is.
 
     In a row fusion it makes ``height`` rows at a time.
     What it refuses no pass may choose: it asks the code itself, so that they cannot disagree.
+    ``known`` holds what was asked before, by the key of the code.
     """
     try:
-        LayerCode.of(layer, placed, schedule, height).lower(SYMBOL, 1, Team.OWN)
+        code = LayerCode.of(layer, placed, schedule, height)
+    except PolysciError as error:
+        return str(error)
+    known = {} if known is None else known
+    if code.key not in known:
+        known[code.key] = _refusal_of(code)
+    return known[code.key]
+
+
+def _refusal_of(code: LayerCode) -> str:
+    try:
+        code.lower(SYMBOL, 1, Team.OWN)
     except PolysciError as error:
         return str(error)
     return ""
@@ -390,7 +404,8 @@ def refuse_schedule(key: str, schedule: Schedule, placed: PlacedProgram) -> str:
     """
     layers = [layer for layer in placed.program.layers() if layer.problem.key == key]
     other = (own for own in layers if strides_of(own, placed) or adds_to_y(own, placed))
-    return next(filter(None, (refuse_code(layer, placed, schedule) for layer in other)), "")
+    refuse = partial(refuse_code, known={})
+    return next(filter(None, (refuse(layer, placed, schedule) for layer in other)), "")
 
 
 def packings_of(calls: Iterable[LayerCall]) -> dict[str, tuple[str, int]]:

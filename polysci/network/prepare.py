@@ -381,7 +381,7 @@ def setting_of(
         return predict_rows(problem, schedule, context)
 
     price, fuser = partial(price_rows, predict=predict), GroupFuser if groups else RowFuser
-    return Setting(chosen, seconds, costs, price, refuse_code, fuser)
+    return Setting(chosen, seconds, costs, price, partial(refuse_code, known={}), fuser)
 
 
 STAGES: Final = plain("stages", "nodes become layers, loops and views", lower)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -138,13 +139,18 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def precision_named(name: str) -> Precision:
-    """The precision of a name or alias, in any case. Raises SpecError listing those that exist."""
+@cache
+def _precisions() -> Mapping[str, Precision]:
+    """Return the precisions by all of their names."""
     rows = {f"{row.x}:{row.w}:{row.y}": row for row in PRECISIONS.values()} | dict(WEIGHT_ONLY)
     other = {**ALIASES, **SPELLINGS}
-    rows |= {**PRECISIONS, **{alias: PRECISIONS[full] for alias, full in other.items()}}
+    return {**rows, **PRECISIONS, **{alias: PRECISIONS[full] for alias, full in other.items()}}
+
+
+def precision_named(name: str) -> Precision:
+    """The precision of a name or alias, in any case. Raises SpecError listing those that exist."""
     try:
-        return rows[name.lower()]
+        return _precisions()[name.lower()]
     except KeyError:
         narrow = "f32:bf16:f32", "f32:s4x32:f32 (s4, u4, s8 or u8 in blocks of 16 to 256)"
         known = ", ".join([*PRECISIONS, *narrow, *(f"{a} ({p})" for a, p in ALIASES.items())])

@@ -21,7 +21,7 @@ from polysci.loop_ir.expressions import reductions
 from polysci.numerics.dtypes import precision_named
 from polysci.ops.problem import Problem
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.operands import part_height
+from polysci.program.passes.operands import Rows, part_height
 from polysci.program.passes.row import Fusion, FusionGroup
 from polysci.program.passes.row_counts import count_rows
 from polysci.program.passes.row_links import Member, RowLinks
@@ -186,6 +186,26 @@ def cheapest_divisions(
     return [runs for _, runs in best[-1]]
 
 
+@dataclass(frozen=True, slots=True)
+class LoopWork:
+    """The elements that a loop computes or reduces; buffer and bytes of what it moves."""
+
+    elements: int
+    tensors: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def of(placed: PlacedProgram, loop: LoopStage) -> LoopWork:
+        values, places = placed.program.values, placed.places
+        names = [name for name in (loop.output, *loop.inputs) if name in values]
+        return LoopWork(
+            values[loop.output].size * terms_of(loop),
+            tuple(
+                (places[name].buffer if name in places else name, values[name].bytes)
+                for name in names
+            ),
+        )
+
+
 @dataclass(slots=True)
 class RowFuser:
     """``refused``: why layers have no code that makes some rows at a time, by identity."""
@@ -198,6 +218,9 @@ class RowFuser:
     refused: dict[int, str] = field(default_factory=dict)
     asked: dict[tuple[int, int], str] = field(default_factory=dict)  # why there is no code
     groups: dict[tuple[str, ...], FusionGroup] = field(default_factory=dict)
+    loops: dict[int, LoopWork] = field(default_factory=dict)  # by identity
+    steps: dict[tuple[int, int], int] = field(default_factory=dict)  # and height
+    known_rows: dict[str, Rows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.links = self.links_without(
@@ -403,12 +426,11 @@ class RowFuser:
 
     def loop(self, member: LoopStage, without: Collection[str]) -> float:
         """Return the predicted seconds of a loop that finds some tensors in a near cache."""
-        values, places = self.placed.program.values, self.placed.places
-        sizes = tuple(
-            values[name].bytes for name in (member.output, *member.inputs) if name in values
-            and (places[name].buffer if name in places else name) not in without
-        )  # fmt: skip
-        return self.setting.costs.loop(values[member.output].size * terms_of(member), sizes)
+        if id(member) not in self.loops:
+            self.loops[id(member)] = LoopWork.of(self.placed, member)
+        work = self.loops[id(member)]
+        sizes = tuple(size for buffer, size in work.tensors if buffer not in without)
+        return self.setting.costs.loop(work.elements, sizes)
 
     def shared(self, run: Sequence[Member]) -> list[str]:
         """Return the buffers around a run of which several members read a window of rows.
@@ -433,9 +455,7 @@ class RowFuser:
         """Return how members take turns, behind buffers around them, whose rows are there."""
         tensors, rows = [*shared, *(member.output for member in run)], list[int]()
         for name in tensors:
-            own = self.placed.rows_of(name)
-            assert own is not None
-            rows.append(own.height)
+            rows.append(self.rows(name).height)
         steps = (*(1 for _ in shared), *(self.step(member, height) for member in run))
         reads = reads_among(tensors, run, self.links.read, self.links.window)
         return RowTurns(tuple(rows), steps, reads)
@@ -467,12 +487,8 @@ class RowFuser:
         ``again``: rows that two threads compute where they meet; ``kept``: tensors that others
         make or read just before.
         """
-        alone, rows, values = (
-            self.alone(member),
-            self.placed.rows_of(member.output),
-            self.placed.program.values,
-        )
-        assert rows is not None
+        alone, rows = self.alone(member), self.rows(member.output)
+        values = self.placed.program.values
         repeated = again * (self.setting.costs.threads - 1) / rows.height
         if isinstance(member, LoopStage):
             return MemberWork(alone, alone, alone - self.loop(member, kept), 0.0, repeated)
@@ -486,8 +502,23 @@ class RowFuser:
             alone, code.seconds, moved, code.least, repeated, _weights(member.problem), turns
         )
 
+    def rows(self, name: str) -> Rows:
+        """Return a tensor that may stay inside, or that a member makes, as rows."""
+        if name not in self.known_rows:
+            rows = self.placed.rows_of(name)
+            assert rows is not None
+            self.known_rows[name] = rows
+        return self.known_rows[name]
+
     def step(self, member: Member, height: int) -> int:
         """Return the rows that a member makes at a time."""
+        key = id(member), height
+        if key not in self.steps:
+            self.steps[key] = self.rows_at_a_time(member, height)
+        return self.steps[key]
+
+    def rows_at_a_time(self, member: Member, height: int) -> int:
+        """Return the rows that a member makes at a time, the first time that it is asked for."""
         if isinstance(member, LoopStage):
             return rows_of_loops(self.placed, member)
         code, rows = self.code(member, height), self.placed.rows_of(member.output)

@@ -30,6 +30,7 @@ class RowLinks:
     readers: dict[str, list[Stage]] = field(default_factory=dict)  # by buffer
     joined: dict[str, Member] = field(default_factory=dict)  # makers of what may stay inside
     windows: dict[tuple[int, str], RowWindow | None] = field(default_factory=dict)
+    reads: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of stages, by identity
 
     def __post_init__(self) -> None:
         self.positions = {id(stage): at for at, stage in enumerate(self.placed.program.stages)}
@@ -39,9 +40,11 @@ class RowLinks:
             for buffer in self.read(stage):
                 self.readers.setdefault(buffer, []).append(stage)
 
-    def read(self, stage: Stage) -> list[str]:
+    def read(self, stage: Stage) -> tuple[str, ...]:
         """Return the buffers that a stage reads."""
-        return buffers_read(self.placed, stage)
+        if id(stage) not in self.reads:
+            self.reads[id(stage)] = tuple(buffers_read(self.placed, stage))
+        return self.reads[id(stage)]
 
     def window(self, member: Member, buffer: str) -> RowWindow | None:
         """Return the rows of a buffer that a stage reads for one of its result."""
