@@ -177,26 +177,30 @@ def explain_stages(prepared: PreparedNetwork, width: int | None) -> str:
 
 
 def _explain_row_fusions(groups: Sequence[FusionGroup], width: int | None) -> list[str]:
-    """Return how many runs of neighbours were considered, and the times of those taken."""
+    """Return how many runs of neighbours were considered, and the times of those taken or timed."""
     if not groups:
         return []
-    pruned = sum(group.pruned for group in groups)
-    done = [group for group in groups if group.done]
+    pruned, done = (sum(getattr(its, name) for its in groups) for name in ("pruned", "done"))
     lines = [
         "", f"{len(groups)} runs of neighbouring stages as row fusions: "
-        f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {len(done)} done",
+        f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {done} done",
     ]  # fmt: skip
-    rows: list[tuple[str, ...]] = [("run together", "bound", "predicted", "measured", "apart")]
-    for group in done:
-        together, apart = group.measured or (None, group.apart)
-        measured = time_text(together) if together is not None else ""
-        times = time_text(group.bound), time_text(group.together), measured, time_text(apart)
-        rows.append((shorten(" > ".join(group.members), 60), *times))
-    if not any(group.measured for group in done):
-        rows = [(*row[:3], row[4]) for row in rows]
+    rows: list[tuple[str, ...]] = [
+        ("run together", "done", "bound", "predicted", "measured", "apart", "measured apart")
+    ]
+    for group in groups:
+        if not (group.done or group.measured):
+            continue
+        together, apart = map(time_text, group.measured) if group.measured else ("", "")
+        rows.append((
+            shorten(" > ".join(group.members), 60), "yes" * group.done, time_text(group.bound),
+            time_text(group.together), together, time_text(group.apart), apart,
+        ))  # fmt: skip
+    if not any(group.measured for group in groups):
+        rows = [(row[0], *row[2:4], row[5]) for row in rows]
     names = ("run together",)
-    table = fit(rows, width, clip=names, left=names, indent="  ")
-    return [*lines, table] if done else lines
+    table = fit(rows, width, clip=names, left=("run together", "done"), indent="  ")
+    return [*lines, table] if len(rows) > 1 else lines
 
 
 def _fusion_row(fusion: Fusion) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from polysci.cost.networks import StageCosts, rate_of
 from polysci.target.machine import Machine
@@ -40,18 +41,23 @@ class MemberWork:
 class FusedWork:
     """Stages, each behind those whose results it reads; sizes are in bytes.
 
-    ``around``: of the tensors that others make or read; ``rings``: of the rows that wait for
+    ``leaves``: of the result that the last one writes; ``rings``: of the rows that wait for
     stages.
     """
 
     members: tuple[MemberWork, ...]
-    around: tuple[int, ...]
+    leaves: int
     rings: int
 
     @property
     def alone(self) -> float:
         """The predicted seconds of all members, one after the other."""
         return sum(member.alone for member in self.members)
+
+    @property
+    def least(self) -> float:
+        """The seconds of all multiplications at the peak, those of repeated rows too."""
+        return sum(member.least * (1 + member.repeated) for member in self.members)
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,42 @@ class FusionCosts:
         return seconds * (-(-count // self.threads) if evenly else count)
 
     def bound(self, work: FusedWork) -> float:
-        """Return the seconds below which no code of the members together can be."""
-        products = sum(member.least * (1 + member.repeated) for member in work.members)
-        return max(products, sum(map(self.moving, work.around)))
+        """Return the seconds below which no code of the members together can be.
+
+        The larger of: their multiplications, those of rows that threads repeat too, at the peak;
+        the result on its way out of L2. What comes in is not counted: a stage may read a part of a
+        tensor, and both ways may be taken at the same time. A core may clock higher than when its
+        peak was measured.
+        """
+        return self.safe * max(work.least, self.leaving(work.leaves))
+
+    @property
+    def safe(self) -> float:
+        """The share of a bound by measured rates below which nothing is."""
+        return self.machine.coefficient("safe_bound")
+
+    def prunes(self, work: FusedWork) -> bool:
+        """Return whether the bound alone shows that the members take no less than apart.
+
+        Both hang on the same measured rates, whatever the clock is.
+        """
+        return self.bound(work) >= self.safe * work.alone
+
+    def leaving(self, size: int) -> float:
+        """Return the seconds that so many bytes take out of L2 at least.
+
+        All caches may keep as many as they have room for, and none the same as another.
+        """
+        machine, target, threads = self.machine, self.target, self.threads
+        counts = [-(-threads // target.sharing(its.name, threads)) for its in target.levels]
+        held = [*accumulate(n * its.size for n, its in zip(counts, target.levels, strict=True))]
+        rates = (
+            min(threads * machine.l3, counts[-1] * max(machine.l3, machine.l3_all)),
+            min(threads * machine.memory, max(machine.memory, machine.memory_all)),
+        )
+        return max(
+            1e-9 * max(0, size - room) / rate for room, rate in zip(held[1:], rates, strict=True)
+        )
 
     def hurdle(self, work: FusedWork) -> float:
         """Return the seconds that a prediction must gain: what loops around layers may cost."""

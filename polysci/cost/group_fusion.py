@@ -104,9 +104,9 @@ class GroupFusionCosts(FusionCosts):
 
     def bound(self, work: FusedWork) -> float:
         """Return the seconds below which no code of the members together can be."""
-        products = sum(member.least * (1 + member.repeated) for member in work.members)
-        missed = max(0, sum(work.around) - self.target.last_level.size)
-        return self.launch + max(products, 1e-9 * missed / self.machine.memory_all)
+        missed = max(0, work.leaves - self.target.last_level.size)
+        moved = 1e-9 * missed / self.machine.memory_all
+        return self.safe * (self.launch + max(work.least, moved))
 
     def together(self, work: FusedWork) -> float:
         """Return the predicted seconds of the members in one kernel."""

@@ -73,14 +73,19 @@ def lower_bound(context: Context, family: Family) -> Count:
     The work is divided evenly among all threads. The bound contains no prediction, so a schedule
     whose bound exceeds a measured time cannot win.
     """
+    safe = context.machine.coefficient("safe_bound")
+    return safe * np.maximum(compute_bound(context, family), _loads(context)) / context.threads
+
+
+def compute_bound(context: Context, family: Family) -> Count:
+    """Return one thread's seconds of the FMAs that register tiles issue, at the machine's peak."""
     issued = np.array([_issued_flops(context, tile) for tile in family.tiles])[family.which]
     shares = [share_of_work(context.contraction, packed=packed) for packed in (False, True)]
     skipped = np.where(family.pack >= 0, shares[1], shares[0])
     kernel = family.tiles[0].kernel
     fastest = context.machine.peak * context.machine.fastest(kernel.compute)
-    compute = issued * skipped / (fastest * 1e9)
-    safe = context.machine.coefficient("safe_bound")
-    return safe * np.maximum(compute, _loads(context)) / context.threads
+    seconds: Count = issued * skipped / (fastest * 1e9)
+    return seconds
 
 
 def _issued_flops(context: Context, tile: RegisterTile) -> float:

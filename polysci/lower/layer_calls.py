@@ -12,6 +12,8 @@ import numpy as np
 
 from polysci.cost.estimate import Context
 from polysci.cost.group_fusion import HeldTile
+from polysci.cost.shortlist import as_family
+from polysci.cost.traffic import compute_bound
 from polysci.errors import PolysciError, UnsupportedError
 from polysci.loop_ir.interface import Role
 from polysci.loop_ir.nodes import Invoke, Team, Value
@@ -228,7 +230,7 @@ def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowC
     assert isinstance(outer, Loop)
     shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
     seconds = algorithm_of(schedule).predict_seconds(problem, context, shared)
-    least = 1e-9 * problem.flops / (context.peak * context.threads)
+    least = float(compute_bound(*as_family(context, schedule))[0]) / context.threads
     return RowCode(outer.step, seconds, least)
 
 

@@ -13,7 +13,7 @@ from polysci.graph.passes.rounded_weights import check_weights
 from polysci.graph.state import KeptState
 from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO
-from polysci.runtime.backends import device_named
+from polysci.runtime.backends import backend_named, device_named
 from polysci.target.host import detect
 from polysci.target.machine import Machine, assume_rates
 from polysci.target.target import HOST, Target
@@ -76,6 +76,11 @@ class PlanOptions:
     def times_networks(self) -> bool:
         """Tell whether whole networks are timed: not on a device, nor for a described machine."""
         return self.target.backend == HOST and not self.machine
+
+    @property
+    def times_stages(self) -> bool:
+        """Tell whether stages are timed: where code for the target runs."""
+        return backend_named(self.target.backend).measured and not self.machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from polysci.ops.problem import Problem
 from polysci.program.passes.fused_updates import AUTO, step_products
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.layouts import free_orders
+from polysci.program.passes.row import FusionGroup
 from polysci.program.passes.row_fusion import Chain, FusionSpace, FusionVerdict, fuse_rows
 from polysci.program.passes.table import (
     PassChoices,
@@ -73,6 +74,8 @@ from polysci.tune.wisdom import Record, Wisdom
 TIE: Final = 0.01  # of the time: within it the schedule that was best alone stays
 RUNS: Final = 9
 WARM_UP: Final = 2  # runs
+Inside = tuple[str, ...]  # the tensors within a row fusion
+Times = tuple[float, float]  # seconds of its members together, and apart
 ROUNDS: Final = 7  # schedules of each layer
 KINDS: Final = 3  # of them the fastest of an algorithm or a kernel
 FIRST: Final = 2  # of them what the model prefers with weights from memory, measured or not
@@ -90,15 +93,18 @@ def retune(
     At a level that measures, both are timed in the whole network; else the model decides.
     """
     chosen = {key: result.schedule for key, result in results.items()}
-    measures = LEVELS[options.level].measured != 0 and bool(chosen) and options.times_networks
-    if measures:
+    measures = LEVELS[options.level].measured != 0 and bool(chosen)
+    if measures and options.times_networks:
         chosen = in_place(prepared, results, options, name, wisdom)
     seconds = {key: result.predicted for key, result in results.items()}
-    decided = dict[str, FusionVerdict]()
-    if measures and not prepared.program.resizes:
-        space = fuse_rows(prepared.placed, setting_of(chosen, seconds, options))
-        decided = time_divisions(space, chosen, options, name)
-    return fuse_with_schedules(prepared, chosen, seconds, options, decided), chosen
+    if not (measures and options.times_stages) or prepared.program.resizes:
+        return fuse_with_schedules(prepared, chosen, seconds, options, {}), chosen
+    space = fuse_rows(prepared.placed, setting_of(chosen, seconds, options))
+    decided, measured = time_divisions(space, chosen, options, name)
+    whole = fuse_with_schedules(prepared, chosen, seconds, options, decided)
+    links = (its for its in whole.considered if not isinstance(its, FusionGroup))
+    groups = space.judged(whole.program.stages, measured)
+    return replace(whole, considered=(*links, *groups)), chosen
 
 
 def in_place(
@@ -134,10 +140,11 @@ def in_place(
 
 def time_divisions(
     space: FusionSpace, chosen: Mapping[str, Schedule], options: PlanOptions, name: str
-) -> dict[str, FusionVerdict]:
+) -> tuple[dict[str, FusionVerdict], dict[Inside, Times]]:
     """Return which tensors of chains lie inside a row fusion where their stages take least time.
 
-    All chains are divided otherwise at once, and their stages timed.
+    And the seconds of all row fusions that were timed. All chains are divided otherwise at once,
+    and their stages timed.
     """
     rounds = max((len(chain.divisions) for chain in space.chains), default=0)
     spent: list[dict[str, float]] = []
@@ -147,31 +154,47 @@ def time_divisions(
         seconds = [sorted(run[at] for run in runs)[1] for at in range(len(runs[0]))]
         timed = zip(placed.program.stages, seconds, strict=True)
         spent.append({name: taken for stage, taken in timed for name in stage.outputs})
-    decided: dict[str, FusionVerdict] = {}
+    decided, measured = dict[str, FusionVerdict](), dict[Inside, Times]()
     for stages in space.chains if spent else ():
-        decided |= verdicts_of(stages, spent[: len(stages.divisions)])
-    return decided
+        own = times_of(stages, spent)
+        measured |= own
+        decided |= verdicts_of(stages, spent, own)
+    return decided, measured
 
 
-def verdicts_of(chain: Chain, spent: Sequence[Mapping[str, float]]) -> dict[str, FusionVerdict]:
-    """Return what is decided of the tensors of a chain by seconds of stages, a mapping a division.
+def times_of(chain: Chain, spent: Sequence[Mapping[str, float]]) -> dict[Inside, Times]:
+    """Return seconds of the row fusions of a chain, together and apart, by the tensors inside.
 
-    The last division is that into stages by themselves.
+    ``spent`` holds seconds of stages, a mapping a division; the last is that into stages by
+    themselves.
     """
-    whole = [
-        sum(times[chain.members[run.end - 1].output] for run in runs)
-        for runs, times in zip(chain.divisions, spent, strict=True)
-    ]
-    best = whole.index(min(whole))
-    verdicts: dict[str, FusionVerdict] = {}
-    for runs, times in zip(chain.divisions[:-1], spent, strict=False):
-        inside = runs == chain.divisions[best]
+    times = dict[Inside, Times]()
+    for runs, seconds in zip(chain.divisions[:-1], spent, strict=False):
         for run in runs:
             *tensors, last = [member.output for member in run.of(chain.members)]
-            together, apart = times[last], sum(spent[-1][name] for name in (*tensors, last))
-            seconds = f"measured {together * 1e6:.0f} us together, {apart * 1e6:.0f} us apart"
-            verdict = FusionVerdict("" if inside else seconds, (together, apart))
-            verdicts |= {name: verdict for name in tensors if inside or name not in verdicts}
+            if tensors:
+                together, _ = times.get(tuple(tensors), (seconds[last], 0.0))
+                apart = sum(spent[-1][name] for name in (*tensors, last))
+                times[tuple(tensors)] = min(together, seconds[last]), apart
+    return times
+
+
+def verdicts_of(
+    chain: Chain, spent: Sequence[Mapping[str, float]], times: Mapping[Inside, Times]
+) -> dict[str, FusionVerdict]:
+    """Return what is decided of the tensors of a chain by what ``times_of`` took and returned."""
+    whole = [
+        sum(seconds[chain.members[run.end - 1].output] for run in runs)
+        for runs, seconds in zip(chain.divisions, spent, strict=False)
+    ]
+    best = whole.index(min(whole))
+    fused = [tuple(member.output for member in its.members[:-1]) for its in chain.fusions(best)]
+    verdicts: dict[str, FusionVerdict] = {}
+    for tensors, (together, apart) in times.items():
+        inside = tensors in fused
+        seconds = f"measured {together * 1e6:.0f} us together, {apart * 1e6:.0f} us apart"
+        verdict = FusionVerdict("" if inside else seconds)
+        verdicts |= {name: verdict for name in tensors if inside or name not in verdicts}
     return verdicts
 
 

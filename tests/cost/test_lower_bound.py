@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polysci.cost import traffic
 from polysci.cost.shortlist import as_family, rank_all
-from polysci.cost.traffic import lower_bound
+from polysci.cost.traffic import compute_bound, lower_bound
 from polysci.errors import PolysciError
 from polysci.measure.bench import Bench
 from polysci.measure.trials import build_trials, time_trials
@@ -36,6 +36,15 @@ def test_no_schedule_runs_faster_than_its_bound(layer: Conv2d, calibrated_cache:
         for one, samples_s in time_trials(bench, build_trials(layer, plans), check=False):
             assert not isinstance(samples_s, PolysciError)
             assert bounds[one.schedule] <= min(samples_s.seconds), str(one.schedule)
+
+
+def test_taps_in_the_padding_are_not_multiplied() -> None:
+    """The FMAs of whole vectors are those of taps inside the image."""
+    context = samples.fixed_context(LAYERS[0], 1)
+    (family, *_) = samples.families(context)
+    least = 1e-9 * LAYERS[0].multiplied_flops / context.peak
+    assert LAYERS[0].multiplied_flops < LAYERS[0].flops
+    assert compute_bound(context, family) == pytest.approx(least)
 
 
 @pytest.mark.exhaustive

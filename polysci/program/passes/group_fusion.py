@@ -112,11 +112,7 @@ class GroupFuser(RowFuser):
             self.held_member(member, own, fusion, launch)
             for member, own in zip(run, rows, strict=True)
         ]
-        around = (*fusion.inputs, fusion.output)
-        return FusedWork(
-            tuple(members), tuple(values[name].bytes for name in around if name in values),
-            launch.held,
-        )  # fmt: skip
+        return FusedWork(tuple(members), values[fusion.output].bytes, launch.held)
 
     def held_member(
         self, member: Member, rows: HeldRows, fusion: RowFusion, launch: GroupLaunch

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from polysci.cost.fusion import FusedWork, FusionCosts, MemberWork
@@ -26,7 +27,7 @@ from polysci.program.passes.row import Fusion, FusionGroup
 from polysci.program.passes.row_counts import count_rows
 from polysci.program.passes.row_links import Member, RowLinks
 from polysci.program.passes.row_turns import RowTurns, read_names, reads_among, rows_of_loops
-from polysci.program.stages import LayerStage, LoopStage, RowFusion
+from polysci.program.stages import LayerStage, LoopStage, RowFusion, Stage
 from polysci.space.schedule import Schedule
 
 LONGEST: Final = 8  # members of a row fusion
@@ -80,13 +81,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class FusionVerdict:
-    """The decision about a tensor between two stages: that it stays inside, or why it does not.
-
-    ``measured``: seconds of its stages together, and apart.
-    """
+    """The decision about a tensor between two stages: that it stays inside, or why it does not."""
 
     refusal: str = ""
-    measured: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -146,8 +143,18 @@ class FusionSpace:
             else replace(fusion, refusal=self._why_apart(fusion.tensor))
             for fusion in self.links
         ]  # fmt: skip
-        groups = [replace(its, done=names in done) for names, its in self.groups.items()]
-        return (*links, *groups)
+        return (*links, *self.judged(stages))
+
+    def judged(
+        self, stages: Iterable[Stage],
+        measured: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
+    ) -> list[FusionGroup]:  # fmt: skip
+        """Return all runs; which are among ``stages``, and the seconds of those ``measured``."""
+        done = {stage.internal for stage in stages if isinstance(stage, RowFusion)}
+        return [
+            replace(its, done=names in done, measured=measured.get(names))
+            for names, its in self.groups.items()
+        ]
 
     def _why_apart(self, tensor: str) -> str:
         """Return why a tensor that could stay inside a row fusion does not."""
@@ -332,7 +339,7 @@ class RowFuser:
         costs, names = self.setting.costs, tuple(member.output for member in run[:-1])
         height, *others = self.heights(run)
         work = self.work(run, height)
-        pruned = not wanted and costs.bound(work) + costs.hurdle(work) >= work.alone
+        pruned = not wanted and costs.prunes(work)
         for other in () if pruned else others:
             if self.has_rows(run, other):
                 height, work = min(
@@ -340,12 +347,11 @@ class RowFuser:
                     key=lambda its: costs.together(its[1]),
                 )  # fmt: skip
         bound, together = costs.bound(work), costs.together(work)
-        verdict = self.decided.get(names[0])
         refusal = self.refuse_room(work) or ("" if wanted else self.refuse_cost(work))
         refusal = refusal or self.keep_apart(run)
         self.groups[names] = FusionGroup(
-            tuple(member.name for member in run), bound, together, work.alone,
-            verdict.measured if verdict else None, refusal, pruned,
+            tuple(member.name for member in run), bound, together, work.alone, refusal=refusal,
+            pruned=pruned,
         )  # fmt: skip
         return None if refusal else (together + costs.hurdle(work), Run(start, end, height))
 
@@ -392,8 +398,9 @@ class RowFuser:
         """Return why members cost no less together than apart; empty if they do."""
         costs, apart = self.setting.costs, work.alone
         bound, together, hurdle = costs.bound(work), costs.together(work), costs.hurdle(work)
-        if bound + hurdle >= apart:
-            return f"no code takes less than {_us(bound)} together, apart they take {_us(apart)}"
+        if costs.prunes(work):
+            least = _us(bound / costs.safe)
+            return f"no code takes less than {least} together, apart they take {_us(apart)}"
         if together + hurdle < apart:
             return ""
         risk = f"{_us(hurdle)} are at risk"
@@ -474,12 +481,7 @@ class RowFuser:
         for member, rows in zip(run, again, strict=True):
             members.append(self.member(member, height, rows, kept))
             kept |= {*shared} & {*self.links.read(member)}
-        around = dict.fromkeys(name for member in run for name in self.links.read(member))
-        return FusedWork(
-            tuple(members),
-            tuple(values[name].bytes for name in (*around, run[-1].output) if name not in kept),
-            rings,
-        )
+        return FusedWork(tuple(members), values[run[-1].output].bytes, rings)
 
     def member(self, member: Member, height: int, again: int, kept: Collection[str]) -> MemberWork:
         """Return the features of one member.

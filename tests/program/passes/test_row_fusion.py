@@ -141,10 +141,14 @@ def test_verdicts_follow_the_clock() -> None:
     whole, pair = (Run(0, 3, 1),), (Run(0, 2, 1), Run(2, 3))
     chain = Chain(members, (whole, pair, tuple(Run(at, at + 1) for at in range(3))))
     apart = {"a": 3e-6, "b": 3e-6, "c": 3e-6}
-    verdicts = tuning.verdicts_of(chain, [{"c": 8e-6}, {"b": 4e-6, "c": 3e-6}, apart])
-    assert verdicts["a"] == FusionVerdict("", (4e-6, 6e-6))
-    assert verdicts["b"] == FusionVerdict("measured 8 us together, 9 us apart", (8e-6, 9e-6))
-    verdicts = tuning.verdicts_of(chain, [{"c": 10e-6}, {"b": 7e-6, "c": 3e-6}, apart])
+    spent = [{"c": 8e-6}, {"b": 4e-6, "c": 3e-6}, apart]
+    times = tuning.times_of(chain, spent)
+    assert times == {("a", "b"): (8e-6, 9e-6), ("a",): (4e-6, 6e-6)}
+    verdicts = tuning.verdicts_of(chain, spent, times)
+    assert verdicts["a"] == FusionVerdict("")
+    assert verdicts["b"] == FusionVerdict("measured 8 us together, 9 us apart")
+    spent = [{"c": 10e-6}, {"b": 7e-6, "c": 3e-6}, apart]
+    verdicts = tuning.verdicts_of(chain, spent, tuning.times_of(chain, spent))
     assert all(its.refusal for its in verdicts.values()) and len(verdicts) == 2
 
 
