@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from polysci.cli.compile_output import explain_stages
 from polysci.frontends.onnx import reference
 from polysci.network.compiled import CompileOptions, compile_network
 from polysci.network.prepare import prepare_with, search_schedules, setting_of
@@ -44,6 +45,23 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
 def test_rows_of_work_items_are_exact(case: str, threads: int, cpu: Target) -> None:
     """Each work-item has rings of its own in the device's memory."""
     check(case, fused(case, cpu, threads))
+
+
+@pytest.mark.exhaustive
+def test_divisions_are_timed(cpu: Target) -> None:
+    """What was timed stands beside its bound, whether it is done or not."""
+    nodes = [node("MatMul", "x w", "a"), node("Abs", "a", "b"), node("MatMul", "b v", "y")]
+    weights = {"w": integers((8, 16), 1), "v": integers((16, 4), 2)}
+    tokens = model(nodes, {"x": (32, 8)}, {"y": None}, weights)
+    options = CompileOptions("measure", 2, target=cpu, time_limit=5.0)
+    prepared = compile_network(tokens, options).prepared
+    timed = [group for group in prepared.fusion_groups if group.measured]
+    assert timed and all(min(group.measured or (0.0,)) > 0 for group in timed)
+    text = explain_stages(prepared, None)
+    assert f"{len(prepared.fusion_groups)} runs of neighbouring stages as row fusions: " in text
+    head, *rows = text.splitlines()[-1 - len(timed) :]
+    assert "bound" in head and "measured" in head
+    assert len([row for row in rows if " > " in row]) == len(timed)
 
 
 @pytest.fixture

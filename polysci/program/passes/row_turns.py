@@ -182,13 +182,14 @@ def reads_among(
 ) -> tuple[RowRead, ...]:
     """Return what members read of ``tensors``, the last of which are their results.
 
-    ``read`` returns the buffers that a member reads, ``window`` which rows of one.
+    ``read`` returns the buffers that a member reads, ``window`` which rows of one. What a member
+    replaces in place it reads before it writes there: nothing makes that for it.
     """
     numbers = {name: at for at, name in enumerate(tensors)}
     reads = list[RowRead]()
     for at, member in enumerate(members, len(tensors) - len(members)):
         for buffer in read(member):
-            rows = window(member, buffer) if buffer in numbers else None
+            rows = window(member, buffer) if numbers.get(buffer, at) != at else None
             if rows:
                 reads.append(RowRead(numbers[buffer], at, rows))
     return tuple(reads)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polysci import layers, training
 from polysci.cost.fusion import FusedWork, FusionCosts
 from polysci.errors import UnsupportedError
 from polysci.frontends.onnx import importer, reference
@@ -150,6 +151,25 @@ def test_verdicts_follow_the_clock() -> None:
     spent = [{"c": 10e-6}, {"b": 7e-6, "c": 3e-6}, apart]
     verdicts = tuning.verdicts_of(chain, spent, tuning.times_of(chain, spent))
     assert all(its.refusal for its in verdicts.values()) and len(verdicts) == 2
+
+
+@pytest.mark.exhaustive
+def test_a_gradient_and_its_update_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update replaces the weights in place, of which nothing before makes rows."""
+    parts = [
+        layers.Conv2d(4, 16, 1), layers.AdaptiveAvgPool2d(1), layers.Flatten(),
+        layers.Linear(16, 64),
+    ]  # fmt: skip
+    x, target, losses = reals(4, 4, 6, 6), np.arange(4), []
+    for together in (False, True):
+        if together:
+            fuse_rows_everywhere(monkeypatch)
+        trainer = training.compile_training(parts, x.shape, level="estimate", flags=QUICK)
+        stages = trainer.network.prepared.program.stages
+        fused = [str(its.name) for its in stages if isinstance(its, RowFusion)]
+        assert any("gemm" in name and "sub" in name for name in fused) is together, fused
+        losses.append([trainer.step(x, target) for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1])
 
 
 @pytest.mark.exhaustive
