@@ -11,10 +11,10 @@ stay in L2, the divisions that were timed, the fastest of all, the fastest that 
 the noise, and the largest bound of a run over its measured seconds. The script fails where a
 division with a pruned run is faster than all others by more than the noise, or where a bound is
 above what was measured. The second table has a row a run of neighbours: bound, predicted and
-measured seconds together and apart.
+measured seconds together and apart. fusion-bounds-divisions.csv has the seconds of each division.
 
 Takes a minute a network at first, then seconds, since libraries are kept. Results of other networks
-and places stay in fusion-bounds.csv and fusion-bounds-runs.csv, so that a run may take some only:
+and places stay in the files, so that a run may take some only:
 
   python experiments/fusion_bounds.py --place host "conv 3 3" "conv pool"
 """
@@ -287,6 +287,16 @@ class Proof:
                 "apart us": micro(self.apart(inside) if measured else None),
             }  # fmt: skip
 
+    def divisions(self, name: str, place: str) -> Iterator[dict[str, Any]]:
+        """Yield a row a division, with the seconds of both contexts."""
+        for trial in self.trials:
+            first, second = (micro(its.seconds) for its in trial.contexts)
+            yield {
+                "network": name, "place": place,
+                "inside": "; ".join(", ".join(its) for its in sorted(trial.division)),
+                "us": first, "again us": second, "pruned run": self.holds_pruned(trial),
+            }  # fmt: skip
+
 
 def micro(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:.1f}"
@@ -336,12 +346,14 @@ def work(arguments: Namespace) -> bool:
         raise SpecError(f"network {other[0]!r}: no such network{suggest(other[0], [*GROUPS])}")
     tasks = [(name, place) for place in arguments.place or PLACES for name in names]
 
+    stem = script.stem(arguments, "fusion-bounds")
+
     def results() -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         for name, place in tasks:
             proof = prove(Subject.of(name, place), arguments.rounds, arguments.lock)
             summary, rows = proof.summary(name, place), [*proof.rows(name, place)]
-            stem = script.stem(arguments, "fusion-bounds")
             add_rows(stem.with_suffix(".csv"), [summary])
+            add_rows(stem.with_name(f"{stem.name}-divisions.csv"), [*proof.divisions(name, place)])
             if rows:
                 add_rows(stem.with_name(f"{stem.name}-runs.csv"), rows)
             yield summary, rows

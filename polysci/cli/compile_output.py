@@ -181,9 +181,11 @@ def _explain_row_fusions(groups: Sequence[FusionGroup], width: int | None) -> li
     if not groups:
         return []
     pruned, done = (sum(getattr(its, name) for its in groups) for name in ("pruned", "done"))
+    refused = sum(bool(its.refusal) for its in groups) - pruned
     lines = [
         "", f"{len(groups)} runs of neighbouring stages as row fusions: "
-        f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {done} done",
+        f"{pruned} ({pruned / len(groups):.0%}) pruned by their bound, {refused} refused, "
+        f"{done} done",
     ]  # fmt: skip
     rows: list[tuple[str, ...]] = [
         ("run together", "done", "bound", "predicted", "measured", "apart", "measured apart")
