@@ -86,6 +86,22 @@ class StageCosts:
         return self.machine.coefficient(name)
 
 
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """Bytes of the arena of a network, and the time of a run in one thread, in microseconds."""
+
+    memory: int
+    time: float
+
+    def score(self, aim: str) -> tuple[float, float]:
+        """Return what is to be least where memory can be had for time.
+
+        For the aim ``memory`` it is the memory; for ``speed`` the product of both, so that memory
+        has to shrink by a larger factor than time grows.
+        """
+        return (self.memory if aim == "memory" else self.memory * self.time), self.time
+
+
 def rate_of(machine: Machine, target: Target, size: float, threads: int = 1) -> float:
     """Return the GB/s at which threads together read what L2 does not hold: so many bytes."""
     if size > target.last_level.size:

@@ -145,11 +145,13 @@ TARGET, RATE, STEP = "target", "lr", "step"
 class StepGraph:
     """Graph of x, target, learning rate, parameters and state; its first output is the loss.
 
-    All other outputs replace inputs. ``first`` are the first values of what is replaced.
+    All other outputs replace inputs. ``first`` are the first values of what is replaced. The first
+    ``forward`` nodes are those of the forward pass and the loss.
     """
 
     graph: Graph
     first: Mapping[str, Array]
+    forward: int
 
 
 def with_loss(model: TrainedModel, loss: str) -> Graph:
@@ -196,7 +198,7 @@ def build_step(
     replaced |= {new: old for old, new in model.learning.replaced.items()}
     graph = replace(back.to_graph(inputs, [value, *replaced]), in_place=replaced)
     first = {**model.learning.parameters, **model.learning.state, **kept}
-    return StepGraph(graph, {**first, STEP: np.zeros((), np.int64)})
+    return StepGraph(graph, {**first, STEP: np.zeros((), np.int64)}, len(forward.nodes))
 
 
 def _updates(

@@ -46,6 +46,7 @@ from polysci.runtime.backend import Argument
 from polysci.target.target import HOST
 from polysci.text.names import remark, suggest
 from polysci.text.tables import shorten
+from polysci.training.memory import spare_memory
 from polysci.training.model import (
     RATE,
     TARGET,
@@ -410,8 +411,8 @@ class Trainer:
 def compile_training(
     model: Source, shape: Sequence[int], loss: str = "cross_entropy",
     optimizer: Optimizer | None = None, *, level: str = "measure", threads: int = 1, seed: int = 0,
-    clip_norm: float | None = None, batch_statistics: bool = False, name: str = "model",
-    **options: Any,
+    clip_norm: float | None = None, batch_statistics: bool = False, recompute: bool = True,
+    name: str = "model", **options: Any,
 ) -> Trainer:  # fmt: skip
     """Compile forward pass, backward pass and update on batches of ``shape`` as one library.
 
@@ -421,14 +422,18 @@ def compile_training(
     batch in a step, and by their running means in ``predict``. ``loss`` is ``cross_entropy`` (of
     scores and the indices of classes, int64), ``mse`` or ``bce_with_logits`` (of a target like the
     result), each the mean over the batch. ``optimizer`` is SGD (the default) or Adam; ``clip_norm``
-    limits the norm of all gradients together. ``level``, ``threads``, and further options as
-    ``compile_network`` has them: with ``dtype="bf16"`` layers and what is between them are in bf16,
-    parameters, their updates and the loss in f32; with ``reproducible=True`` any number of threads
-    gives the same bits. Raises SpecError for a model or loss that does not fit, UnsupportedError
-    with every node that has no gradient, TypeError for what is no layer.
+    limits the norm of all gradients together. With ``recompute`` the backward pass computes cheap
+    tensors again, such as the probabilities of attention from a maximum and a sum a row, where that
+    makes the arena smaller by a larger factor than the step longer, as the cost model has it; with
+    ``optimize="memory"`` wherever it makes the arena smaller. ``level``, ``threads``, and further
+    options as ``compile_network`` has them: with ``dtype="bf16"`` layers and what is between them
+    are in bf16, parameters, their updates and the loss in f32; with ``reproducible=True`` any
+    number of threads gives the same bits. Raises SpecError for a model or loss that does not fit,
+    UnsupportedError with every node that has no gradient, TypeError for what is no layer.
     """
     check_type("loss", loss, str)
     check_type("shape", shape, list, tuple)
+    check_type("recompute", recompute, bool)
     if 0 in shape:
         raise SpecError(f"shape {[*shape]}: a mean over nothing has no gradient")
     chosen: Optimizer = SGD() if optimizer is None else optimizer
@@ -438,11 +443,14 @@ def compile_training(
         raise TypeError(f"compile_training: unexpected argument {min(unknown)!r}")
     trained = model_of(model, shape, seed=seed, batch_statistics=batch_statistics)
     step = build_step(trained, loss, chosen, clip_norm)
+    graph = (
+        spare_memory(step, CompileOptions(level, threads, **options)) if recompute else step.graph
+    )
 
     def compile_graph(graph: Graph, name: str) -> Network:
         return compile_network(simplify(graph), level, threads, name=name, **options)
 
-    network = compile_graph(step.graph, name)
+    network = compile_graph(graph, name)
     values = dict(step.first)
     parameters = {key: values.pop(key) for key in trained.learning.parameters}
     reside = partial(ResidentTensors.of, network.runner.library)

@@ -5,7 +5,7 @@ Stages are ordered so that tensors take least memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polysci.numerics.arrays import round_up
@@ -58,6 +58,48 @@ def lives(placed: PlacedProgram, kept: frozenset[str]) -> dict[str, Life]:
             if buffer not in kept:
                 alive[buffer] = Life(alive[buffer].first if buffer in alive else at, at)
     return alive
+
+
+@dataclass(slots=True)
+class MemoryUse:
+    """Lives of buffers by name, and the bytes of those that live at each stage."""
+
+    sizes: Mapping[str, int]
+    alive: dict[str, Life]
+    used: list[int]
+
+    @staticmethod
+    def of(placed: PlacedProgram) -> MemoryUse:
+        program = placed.program
+        kept = frozenset({*program.inputs, *program.outputs, *program.constants})
+        alive, used = lives(placed, kept), [0] * len(program.stages)
+        sizes = {name: program.values[name].bytes for name in alive}
+        for name, life in alive.items():
+            for at in range(life.first, life.last + 1):
+                used[at] += sizes[name]
+        return MemoryUse(sizes, alive, used)
+
+    def prolong(self, buffers: Collection[str], stages: range, worth: int) -> bool:
+        """Let buffers live at some stages, too, and return True; or False where the most grows.
+
+        Less than ``worth`` bytes may always. Each lives at one of the stages before.
+        """
+        more = dict[int, int]()
+        for name in {*buffers} & self.alive.keys():
+            life = self.alive[name]
+            for at in stages:
+                if not life.first <= at <= life.last:
+                    more[at] = more.get(at, 0) + self.sizes[name]
+        most = max(self.used, default=0)
+        if any(size >= worth and self.used[at] + size > most for at, size in more.items()):
+            return False
+        for at, size in more.items():
+            self.used[at] += size
+        for name in {*buffers} & self.alive.keys():
+            life = self.alive[name]
+            first, last = min(life.first, stages.start), max(life.last, stages.stop - 1)
+            self.alive[name] = Life(first, last)
+        return True
 
 
 def arrange(

@@ -31,6 +31,7 @@ from polysci.loop_ir.functions import PLACES, is_truth, kind_of, kind_of_type
 from polysci.numerics.affine import Affine
 from polysci.numerics.scalar_functions import CONVERSIONS
 from polysci.program.control import BranchStage
+from polysci.program.passes.arena import MemoryUse
 from polysci.program.passes.buffers import PlacedProgram, alike
 from polysci.program.passes.operands import operands_of
 from polysci.program.passes.relations import iterators, pointwise, reads_once, uses
@@ -345,13 +346,18 @@ def _cannot(
 
 
 def join_loops(placed: PlacedProgram) -> tuple[PlacedProgram, tuple[Fusion, ...]]:
-    """The program with loops that can share one, and what each of them saves."""
+    """The program with loops that can share one, and what each of them saves.
+
+    No loop moves past others where that takes more memory at a time, as much as reading it saves.
+    """
     stages, fusions = list[Stage](), list[Fusion]()
-    for stage in placed.program.stages:
+    use, places = MemoryUse.of(placed), list[int]()
+    for place, stage in enumerate(placed.program.stages):
         stages.append(stage)
+        places.append(place)
         if not isinstance(stage, LoopStage):
             continue
-        at, shared, rises = _partner(placed, stages)
+        at, shared, rises = _partner(placed, stages, places, use)
         if not shared:
             continue
         first = stages[at]
@@ -359,7 +365,7 @@ def join_loops(placed: PlacedProgram) -> tuple[PlacedProgram, tuple[Fusion, ...]
         fusions.append(Fusion(stage.name, first.name, shared[0], bytes_read))
         joint = JointLoops((*_loops(first), stage))
         stages[at if rises else -1] = joint
-        del stages[-1 if rises else at]
+        del stages[-1 if rises else at], places[-1 if rises else at]
     return replace(placed, program=replace(placed.program, stages=tuple(stages))), tuple(fusions)
 
 
@@ -370,10 +376,13 @@ def _loops(stage: Stage) -> tuple[LoopStage, ...]:
     return tuple(part for part in members_of(stage) if isinstance(part, LoopStage))
 
 
-def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple[str, ...], bool]:
+def _partner(
+    placed: PlacedProgram, stages: Sequence[Stage], places: Sequence[int], use: MemoryUse
+) -> tuple[int, tuple[str, ...], bool]:
     """The last stage that the one behind all others can join, and the tensors that both use.
 
-    Whether the latter moves up to it; else it moves down.
+    Whether the latter moves up to it; else it moves down. ``places`` are those of the stages in the
+    program whose memory is in ``use``.
     """
     stage = stages[-1]
     assert isinstance(stage, LoopStage)
@@ -384,10 +393,15 @@ def _partner(placed: PlacedProgram, stages: Sequence[Stage]) -> tuple[int, tuple
         members = _loops(first)
         if not members or not (shared := _shared_tensors(placed, members, stage)):
             continue
+        way = range(places[at], places[-1] + 1)
+        saved = sum(placed.program.values[name].bytes for name in shared)
         if not any(placed.must_keep_order(other, stage) for other in between):
-            return at, shared, True
-        if not any(placed.must_keep_order(first, other) for other in between):
-            return at, shared, False
+            if not between or use.prolong(placed.buffers_of(stage.outputs), way, saved):
+                return at, shared, True
+        elif not any(placed.must_keep_order(first, other) for other in between):
+            inputs = (name for member in members for name in member.inputs)
+            if use.prolong(placed.buffers_of(inputs), way, saved):
+                return at, shared, False
     return 0, (), False
 
 

@@ -42,3 +42,20 @@ def test_softmax_stays(nodes: list[Any], outputs: dict[str, None]) -> None:
     """Where another stage reads it, along another axis, and where its rows are not summed."""
     graph = simplify(read(model(nodes, {"x": [5, 5]}, outputs, {"w": reals(5, 5), "v": reals(5)})))
     assert graph.nodes[0].op.endswith("softmax")
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_shares_of_rows_that_others_read(centred: bool) -> None:
+    """The product is scaled where exponentials are at most 1; larger ones might overflow."""
+    steps = [node("ReduceMax", "x", "m", axes=[-1]) if centred else node("Neg", "r", "m"),
+             node("Sub", "x m", "z"), node("Exp", "z", "e"),
+             node("ReduceSum", "e last", "t"), node("Reciprocal", "t", "s"),
+             node("Mul", "e s", "a"), PRODUCT]  # fmt: skip
+    graph = read(model(steps, {"x": [3, 5], "r": [3, 1]}, {"y": None, "s": None},
+                       {"w": reals(5, 2), "last": np.array([-1])}))  # fmt: skip
+    changed = simplify(graph)
+    last = [its.op for its in changed.nodes][-2:]
+    assert last == (["matmul", "mul"] if centred else ["mul", "matmul"])
+    inputs = {"x": reals(3, 5, seed=3), "r": reals(3, 1)}
+    expected, found = (reference.run(its, inputs)["y"] for its in (graph, changed))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=20 * np.finfo(np.float32).eps)

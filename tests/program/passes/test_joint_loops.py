@@ -8,10 +8,14 @@ import numpy as np
 import onnx
 import pytest
 
+from polysci.graph.passes.table import simplify
 from polysci.network.compiled import Network
+from polysci.network.prepare import prepare
+from polysci.program.passes.fusion import join_loops
 from polysci.program.stages import JointLoops
+from polysci.target.host import detect
 from tests.support.networks import network_of, read
-from tests.support.onnxmodels import model, node
+from tests.support.onnxmodels import model, node, reals
 
 SHAPE = [33, 70]
 
@@ -113,3 +117,19 @@ def test_a_stage_between_keeps_loops_apart() -> None:
     made = network(x)
     np.testing.assert_array_equal(made["c"], np.maximum(x, 0) * x)
     np.testing.assert_array_equal(made["d"], x * x)
+
+
+@pytest.mark.parametrize(("early", "late"), [(40, 400), (400, 40)])
+def test_a_loop_far_away_stays_where_memory_is_short(early: int, late: int) -> None:
+    """What it makes would wait beside the widest rows of all, if these come first."""
+    nodes = [
+        node("Relu", "x", "a"), node("MatMul", "a wide", "b"), node("MatMul", "b narrow", "c"),
+        node("Exp", "x", "d"), node("MatMul", "d other", "e"), node("Add", "c e", "f"),
+        node("MatMul", "f last", "g"), node("MatMul", "g end", "y"),
+    ]  # fmt: skip
+    weights = {"wide": reals(70, early), "narrow": reals(early, 9), "other": reals(70, 9),
+               "last": reals(9, late), "end": reals(late, 9)}  # fmt: skip
+    graph = simplify(read(model(nodes, {"x": [*SHAPE]}, {"y": None}, weights)))
+    stages = prepare(graph, target=detect("portable")).placed
+    joint = [it for it in join_loops(stages)[0].program.stages if isinstance(it, JointLoops)]
+    assert [{*its.outputs} for its in joint] == ([{"a", "d"}] if early < late else [])
