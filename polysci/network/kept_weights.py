@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from polysci.lower.weights_file import WeightsFile, WeightsPart, convert, pieces_of
-from polysci.numerics.arrays import Array, round_up
+from polysci.numerics.arrays import Array, reserve_copy, round_up
 
 MOST_BYTES: Final = 1 << 25  # of weights that lie in no constant
 
@@ -99,5 +99,6 @@ def read_weights(
             arrays.append(np.frombuffer(others, np.uint8, part, at))
             at += round_up(part)
         else:
-            arrays.append(np.ascontiguousarray(ConstantPart(**part).read(constants)))
+            array = ConstantPart(**part).read(constants)
+            arrays.append(array if array.flags.c_contiguous else reserve_copy(array))
     return arrays

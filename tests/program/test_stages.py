@@ -1,5 +1,6 @@
 """Stages of networks: what is fused and why not, where tensors lie, what waits for what."""
 
+import mmap
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ from polysci.program.passes.buffers import reshape
 from polysci.program.passes.fusion import fuse_loops
 from polysci.program.passes.relations import iterators, pointwise, reads_once
 from polysci.program.stages import LayerStage, LoopStage
+from polysci.target.host import detect
 from tests.support.networks import given, network_of, read
 from tests.support.onnxmodels import model, node, reals
 from tests.support.randomgraphs import models
@@ -270,6 +272,14 @@ def test_weights_that_are_damaged_or_of_another_network_are_refused(tmp_path: Pa
             load(good[:size])
     with pytest.raises(PolysciError, match="cannot be opened"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no huge pages")
+def test_large_weights_lie_in_huge_pages() -> None:
+    """Whether or not a precompiled header comes before the network's own."""
+    network = network_of(read(model([conv("y")], X, Y, W)), isa=detect().isa.name)
+    library = network.runner.library.path
+    assert b"madvise" in library.read_bytes()
 
 
 @pytest.mark.exhaustive

@@ -22,6 +22,8 @@ from polysci.printers.headers import INTRINSICS
 from polysci.runtime.build.compiler import PROBE_S, Compiler, CompileTimeoutError, call
 
 _NAME = "intrinsics.h"
+# It includes headers of the C library, which then stay as they are: with what texts ask of them.
+_ASKED = "#define _DEFAULT_SOURCE\n"
 _lock = threading.Lock()
 _known: dict[Path, Path | None] = {}
 
@@ -43,7 +45,7 @@ def header_for(
     text = INTRINSICS.get(compiler.machine)
     if text is None:
         return None
-    identity = "\0".join([text, compiler.identity, *flags])
+    identity = "\0".join([_ASKED, text, compiler.identity, *flags])
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with _lock:
         if folder / key in _known:
@@ -108,7 +110,7 @@ def _make(
     kept: Path | None = None
     try:
         home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
-        (home / _NAME).write_text(INTRINSICS[compiler.machine])
+        (home / _NAME).write_text(_ASKED + INTRINSICS[compiler.machine])
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled_path(home)))
