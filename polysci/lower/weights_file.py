@@ -104,7 +104,7 @@ class WeightsFile:
 
     @cached_property
     def checks(self) -> FileChecks:
-        """What tells the file from those of other networks, and from a damaged one."""
+        """The digest and sums that tell the file from those of other networks."""
         return FileChecks.of(self.chunks())
 
     @property

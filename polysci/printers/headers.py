@@ -20,6 +20,9 @@ from polysci.target.microkernels import HeaderSet, header
 INTRINSICS: Mapping[str, str] = MappingProxyType(
     {"x86_64": "#include <immintrin.h>\n", "aarch64": "#include <arm_neon.h>\n"}
 )
+# Before such a header that comes first: it includes headers of the C library, in which texts that
+# follow look for what this asks them for.
+PRECEDING: Final = "#define _DEFAULT_SOURCE\n"
 LEAST: Final = "int least;\n"  # a file that every compiler takes
 REGION: Final = f"int f(void);\nint f(void) {{\n{openmp.parallel(1)}\n{{ }}\nreturn 0; }}\n"
 COUNT_OF_TWO: Final = (  # ``count`` returns the threads of a region that asks for two

@@ -18,12 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from polysci.errors import BuildError, PolysciError
-from polysci.printers.headers import INTRINSICS
+from polysci.printers.headers import INTRINSICS, PRECEDING
 from polysci.runtime.build.compiler import PROBE_S, Compiler, CompileTimeoutError, call
 
 _NAME = "intrinsics.h"
-# It includes headers of the C library, which then stay as they are: with what texts ask of them.
-_ASKED = "#define _DEFAULT_SOURCE\n"
 _lock = threading.Lock()
 _known: dict[Path, Path | None] = {}
 
@@ -45,7 +43,7 @@ def header_for(
     text = INTRINSICS.get(compiler.machine)
     if text is None:
         return None
-    identity = "\0".join([_ASKED, text, compiler.identity, *flags])
+    identity = "\0".join([PRECEDING, text, compiler.identity, *flags])
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with _lock:
         if folder / key in _known:
@@ -110,7 +108,7 @@ def _make(
     kept: Path | None = None
     try:
         home = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=folder))
-        (home / _NAME).write_text(_ASKED + INTRINSICS[compiler.machine])
+        (home / _NAME).write_text(PRECEDING + INTRINSICS[compiler.machine])
         _compile(compiler, flags, home, timeout)
         partial = home / "partial"
         partial.write_bytes(_digest(_compiled_path(home)))
