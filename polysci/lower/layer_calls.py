@@ -230,7 +230,9 @@ def predict_rows(problem: Problem, schedule: Schedule, context: Context) -> RowC
     assert isinstance(outer, Loop)
     shared = schedule.with_nest((replace(outer, parallel=context.threads > 1), *inner))
     seconds = algorithm_of(schedule).predict_seconds(problem, context, shared)
-    least = float(compute_bound(*as_family(context, schedule))[0]) / context.threads
+    least = 0.0  # of an algorithm that sums otherwise than the contraction says
+    if schedule.transform is None:
+        least = float(compute_bound(*as_family(context, schedule))[0]) / context.threads
     return RowCode(outer.step, seconds, least)
 
 
