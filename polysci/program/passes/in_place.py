@@ -150,14 +150,15 @@ def _aliases(stages: Sequence[Stage], name: str) -> set[str]:
 def _early(stages: Sequence[Stage], in_place: dict[str, str]) -> list[Stage]:
     """Loops that replace an input right behind what they wait for."""
     order = list(stages)
+    reads = {id(stage): frozenset(stage.inputs) for stage in stages}
     for stage in stages:
         if not isinstance(stage, LoopStage) or stage.output not in in_place:
             continue
         order.remove(stage)
-        read = _aliases(order, in_place[stage.output])
+        old = _aliases(order, in_place[stage.output])
         places = (
             at for at, other in enumerate(order)
-            if {*stage.inputs} & {*other.outputs} or read & {*other.inputs}
+            if reads[id(stage)] & {*other.outputs} or old & reads[id(other)]
         )  # fmt: skip
         order.insert(1 + max(places, default=-1), stage)
     return order
