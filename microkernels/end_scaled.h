@@ -47,7 +47,7 @@ PS_INLINE void ps_begin_offset(ps_acc *acc, ps_tile t, const ps_epilogue *e)
 }
 
 /* acc = real(acc + offset + bias) * scale */
-PS_INLINE void ps_scale(ps_acc *acc, ps_tile t, const ps_epilogue *e)
+PS_INLINE void ps_shift_sums(ps_acc *acc, ps_tile t, const ps_epilogue *e)
 {
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
@@ -64,16 +64,17 @@ PS_INLINE void ps_scale(ps_acc *acc, ps_tile t, const ps_epilogue *e)
 }
 
 /* sum + (residual - zero) * scale */
-PS_INLINE ps_acc ps_with(ps_acc sum, ps_vec residual, const polysci_scales *to)
+PS_INLINE ps_acc ps_with(ps_acc sum, ps_vec residual, const ps_epilogue *e)
 {
-    const ps_int whole = ps_int_add(ps_as_int(residual), ps_int_splat(-to->residual_zero));
-    ps_vec real = ps_mul(ps_to_real(whole), ps_splat(to->residual_scale)), own = ps_as_real(sum);
+    const ps_int whole = ps_int_add(ps_as_int(residual), ps_int_splat(-e->to->residual_zero));
+    const ps_vec scale = ps_splat(e->to->residual_scale);
+    ps_vec real = ps_mul(ps_to_real(whole), scale), own = ps_as_real(sum);
     PS_ROUND(real);
     PS_ROUND(own);
     return ps_as_int(ps_add(own, real));
 }
 
-PS_INLINE void ps_add_scaled(ps_acc *acc, ps_tile t, const ps_y *residual, const polysci_scales *to)
+PS_INLINE void ps_add_residual(ps_acc *acc, ps_tile t, const ps_y *residual, const ps_epilogue *e)
 {
     PS_UNROLL
     for (int v = 0; v < t.vecs; ++v) {
@@ -81,7 +82,7 @@ PS_INLINE void ps_add_scaled(ps_acc *acc, ps_tile t, const ps_y *residual, const
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i) {
                 __asm__ volatile("" : : : "memory"); /* one row at a time */
-                acc[i * t.vecs + v] = ps_with(acc[i * t.vecs + v], ps_fetch(t, residual, i, v), to);
+                acc[i * t.vecs + v] = ps_with(acc[i * t.vecs + v], ps_fetch(t, residual, i, v), e);
             }
             continue;
         }
@@ -93,7 +94,7 @@ PS_INLINE void ps_add_scaled(ps_acc *acc, ps_tile t, const ps_y *residual, const
             for (int i = 0; i < PS_LANES; ++i)
                 if (first + i < t.rows) {
                     ps_acc *sum = &acc[(first + i) * t.vecs + v];
-                    *sum = ps_with(*sum, x[i], to);
+                    *sum = ps_with(*sum, x[i], e);
                 }
         }
     }
@@ -122,13 +123,9 @@ PS_INLINE void ps_put_narrow(ps_acc *acc, ps_tile t, ps_y *c)
     }
 }
 
-/* e->clamp is what ps_limits says. */
-PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
+/* What is done behind a residual; e->clamp is what ps_limits says. */
+PS_INLINE void ps_finish(ps_acc *acc, ps_tile t, const ps_epilogue *e)
 {
-    ps_settle(acc, t);
-    ps_scale(acc, t, e);
-    if (e->residual)
-        ps_add_scaled(acc, t, e->residual, e->to);
     if (e->clamp) {
         const ps_vec lowest = ps_splat(e->clamp[0]), highest = ps_splat(e->clamp[1]);
         PS_UNROLL
@@ -144,6 +141,15 @@ PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
         for (int i = 0; i < t.rows * t.vecs; ++i)
             acc[i] = ps_int_add(acc[i], y_zero);
     }
+}
+
+PS_INLINE void ps_end(ps_acc *acc, ps_tile t, ps_y *c, const ps_epilogue *e)
+{
+    ps_settle(acc, t);
+    ps_shift_sums(acc, t, e);
+    if (e->residual)
+        ps_add_residual(acc, t, e->residual, e);
+    ps_finish(acc, t, e);
     if (t.c_col == 1)
         ps_put_narrow(acc, t, c);
     else

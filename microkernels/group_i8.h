@@ -23,30 +23,28 @@ PS_INLINE void ps_run_words(ps_acc *acc, ps_tile t, const PS_LOCAL ps_rows *a,
     }
 }
 
-/* Epilogue and store of the first `rows` rows, which lie at `places` in y, and of the columns below
- * `columns`; vectors are `apart`. */
-PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
-                            int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
+/* acc += A * B over `depth` steps, of which a word has PS_WORD, of what the item reads itself.  Row i
+ * of A lies at places[i] of x, and its steps a_k apart, if they are not `whole`: words at multiples of
+ * their size.  Below 0 it holds `zero`.  B is a panel of words, `b_line` from one step to the next;
+ * its vectors lie `apart`. */
+PS_INLINE void ps_read_words(ps_acc *acc, ps_tile t, const ps_x *x, const ps_place *places,
+                             int64_t a_k, int whole, int32_t zero, const ps_b *b, int64_t b_line,
+                             int depth, int64_t apart)
 {
-    ps_tile one = t;
-    one.rows = one.vecs = one.wrap = 1;
     PS_UNROLL
-    for (int i = 0; i < t.rows; ++i) {
+    for (int k = 0; k < depth; k += PS_WORD) {
+        _Alignas(64) ps_int bv[8];
         PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v) {
-            const int64_t n = v * apart, c = places[i] + n * t.c_col;
-            ps_epilogue own = *e;
-            one.lanes = (int)ps_least(columns - n, t.lanes);
-            if (i >= rows || one.lanes <= 0)
-                continue;
-            own.offset += n;
-            if (e->to)
-                own.scale += n;
-            if (e->bias)
-                own.bias += n;
-            if (e->residual)
-                own.residual += c;
-            ps_end(acc + i * t.vecs + v, one, y + c, &own);
+        for (int v = 0; v < t.vecs; ++v)
+            bv[v] = ps_panel_words(b + k * b_line + PS_WORD * v * apart);
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            const uint32_t av = places[i] < 0 ? (uint8_t)zero * 0x01010101u
+                                : whole       ? ps_word_of(x + places[i] + k)
+                                : ps_gathered_word(x + places[i] + k * a_k, a_k, depth - k);
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                acc[i * t.vecs + v] = ps_dot_words(av, bv[v], acc[i * t.vecs + v]);
         }
     }
 }

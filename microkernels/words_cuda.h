@@ -23,6 +23,20 @@ PS_INLINE void ps_copy_words(ps_columns *to, const ps_b *from)
 {
     *(ps_int *)to = *(const ps_int *)from;
 }
+/* Words of neighbouring columns of a panel, PS_LANES of them. */
+PS_INLINE ps_int ps_panel_words(const ps_b *p) { return *(const ps_int *)p; }
+/* A word of x, at a multiple of its size. */
+PS_INLINE uint32_t ps_word_of(const ps_x *p) { return *(const uint32_t *)p; }
+/* A word of four elements, `apart`, of which the first `used` exist. */
+PS_INLINE uint32_t ps_gathered_word(const ps_x *p, int64_t apart, int used)
+{
+    uint32_t word = 0;
+    PS_UNROLL
+    for (int i = 0; i < PS_WORD; ++i)
+        if (i < used)
+            word |= (uint32_t)(uint8_t)p[i * apart] << 8 * i;
+    return word;
+}
 PS_INLINE uint32_t ps_row_word(const ps_rows *p) { return *(const uint32_t *)p; }
 PS_INLINE ps_int ps_column_words(const ps_columns *p) { return *(const ps_int *)p; }
 #ifndef PS_EMULATED

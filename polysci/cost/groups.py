@@ -32,7 +32,8 @@ class Reads:
 
     ``items`` are those along rows and columns of a tile; neighbours are so along the rows, or along
     the columns. A load of a row serves ``across`` products. With ``channels`` both factors are
-    vectors along the columns. An element of x has ``x_bytes``, one of weights 4.
+    vectors along the columns. An element of x has ``x_bytes``, one of weights 4; of 8-bit numbers
+    words count as elements.
     """
 
     items: tuple[int, int]

@@ -15,10 +15,11 @@ from polysci.loop_ir.microkernels import (
     TileView,
     User,
     add_products,
-    bias_of,
+    add_residual,
     end_tile,
-    finish_sums,
+    finish,
     read_values,
+    shift_sums,
 )
 
 
@@ -176,17 +177,28 @@ def _add_lines(
 ) -> None:  # fmt: skip
     """Do to the same sums what comes before activation and clamp, with a residual at places.
 
-    Below 0 there is none.
+    Below 0 there is none. Whole sums that are scaled now are the bits of reals.
     """
     for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
+        tile, moves = TileView(user.unit, piece), ("bias", "offset", "scale")
+        own = {**e, **{name: e[name].move(first) if e[name] else 0 for name in moves}}
+        result = shift_sums(user, tile, sums[0], own)
+        if place >= 0:
+            at = place + first * tile.c_col + tile.c
+            result = add_residual(user, result, read_values(user, residual, at, "ps_y"), e)
+        sums[...] = result.view(sums.dtype)
+
+
+def _end_rest(
+    user: User, acc: Accumulators, t: Fields, places: Pointer, rows: int, columns: int,
+    apart: int, y: Pointer, e: Fields,
+) -> None:  # fmt: skip
+    """Finish and store these sums."""
+    scaled = user.unit.formats["ps_bias"].integer and user.unit.y != "s32"
+    for sums, piece, first, place in _pieces(user, acc, t, places, rows, columns, apart):
         tile = TileView(user.unit, piece)
-        moved = {
-            "bias": e["bias"].move(first) if e["bias"] else 0,
-            "residual": residual.move(place + first * tile.c_col) if place >= 0 else 0,
-        }
-        own = {**e, **moved, "activation": 0, "clamp": 0}
-        bias = bias_of(user, own, tile.columns)
-        sums[...] = finish_sums(user, tile, sums[0], own, tile.c, bias)
+        result = finish(user, sums[0].view(np.float32) if scaled else sums[0], e)
+        user.write(y.move(place + first * tile.c_col), tile.c, user.unit.encode(result, "ps_y"))
 
 
 def _pieces(
@@ -220,6 +232,8 @@ GROUP_TILES: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_warp": _run_warp,
     "ps_end_lines": _end_lines,
     "ps_keep_lines": _end_lines,
+    "ps_end_rest": _end_rest,
+    "ps_keep_rest": _end_rest,
     "ps_add_lines": _add_lines,
     "ps_add_held": _add_lines,
 }

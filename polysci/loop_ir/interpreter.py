@@ -8,7 +8,8 @@ that nothing has written, and elements outside of their memory. What the C heade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from operator import add, mul, sub
@@ -309,8 +310,9 @@ class Thread(MemoryUser):
                         return
             case If(condition, then, otherwise):
                 yield from self.steps(then if self.value(condition) else otherwise)
-            case Scoped(body):
-                yield from self.steps(body)
+            case Scoped(body, unit):
+                with self.using(unit):
+                    yield from self.steps(body)
             case Once(body, wait, first):
                 self.encounters += 1
                 if self.program.chooses(self.encounters, first) == self.number:
@@ -377,7 +379,18 @@ class Thread(MemoryUser):
         self.block(node.then if self.value(node.condition) else node.otherwise)
 
     def inside(self, node: Scoped | Once) -> None:
-        self.block(node.body)
+        with self.using(node.unit if isinstance(node, Scoped) else None):
+            self.block(node.body)
+
+    @contextmanager
+    def using(self, unit: Unit | None) -> Iterator[None]:
+        """Call microkernels of other element types, if there are any, until the end."""
+        outer = self.names, self.types, self.kernels
+        if unit:
+            self.names = {**self.names, **unit.names}
+            self.types, self.kernels = {**self.types, **unit.types}, unit
+        yield
+        self.names, self.types, self.kernels = outer
 
     def loop(self, node: For) -> None:
         """Run a loop; of one over thread numbers the turns are threads of their own."""

@@ -483,39 +483,48 @@ def bias_of(user: User, e: Fields, count: int) -> Array:
 
 
 def end_tile(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
-    tile, unit = TileView(user.unit, t), user.unit
+    tile = TileView(user.unit, t)
     sums = acc.sums[0, :, : tile.columns]
-    if unit.formats["ps_bias"].integer:
-        sums = (_end_whole if unit.y == "s32" else _end_scaled)(user, tile, sums, e)
-    elif e:
-        sums = finish_sums(user, tile, sums, e, tile.c, bias_of(user, e, tile.columns))
-    user.write(c, tile.c, unit.encode(sums, "ps_y"))
+    if e:
+        sums = shift_sums(user, tile, sums, e)
+        if e["residual"]:
+            sums = add_residual(user, sums, read_values(user, e["residual"], tile.c, "ps_y"), e)
+        sums = finish(user, sums, e)
+    user.write(c, tile.c, user.unit.encode(sums, "ps_y"))
 
 
-def _end_whole(user: User, tile: TileView, sums: Array, e: Any) -> Array:
-    """Return whole results."""
-    if not e:
-        return sums
-    result = sums.astype(np.int64) + _start(user, tile, e)
-    if e["residual"]:
-        result = result + read_values(user, e["residual"], tile.c, "ps_y")
-    result = result.astype(np.int32).astype(np.int64)
-    if e["clamp"]:
-        low, high = np.clip(user.read(e["clamp"], np.arange(2)).astype(float), -(2**31), 2**31 - 1)
-        result = np.minimum(int(high), np.maximum(int(low), result))
-    return result
-
-
-def _end_scaled(user: User, tile: TileView, sums: Array, e: Fields) -> Array:
-    """Return results scaled to 8 bits, each operation rounded to f32."""
-    scales = e["to"]
+def shift_sums(user: User, tile: TileView, sums: Array, e: Fields) -> Array:
+    """Return sums after what comes before a residual: factors, offset, bias, scales."""
+    unit = user.unit
+    if not unit.formats["ps_bias"].integer:
+        return np.asarray(sums * np.float32(e["alpha"]) + bias_of(user, e, tile.columns))
     if not tile.begun:
-        sums = (sums + _start(user, tile, e)).astype(np.int32)
-    result: Array = sums.astype(np.float32) * user.read(e["scale"], np.arange(tile.columns))
-    if e["residual"]:
-        residual = read_values(user, e["residual"], tile.c, "ps_y") - scales["residual_zero"]
-        result = result + residual.astype(np.float32) * np.float32(scales["residual_scale"])
-    return np.asarray(np.rint(clamp_values(user, result, e["clamp"])) + scales["y_zero"])
+        sums = (sums.astype(np.int64) + _start(user, tile, e)).astype(np.int32)
+    if unit.y == "s32":
+        return sums
+    return np.asarray(sums.astype(np.float32) * user.read(e["scale"], np.arange(tile.columns)))
+
+
+def add_residual(user: User, sums: Array, residual: Array, e: Fields) -> Array:
+    """Return sums and a residual, each operation rounded."""
+    if not user.unit.formats["ps_bias"].integer:
+        return np.asarray(sums + np.float32(e["beta"]) * residual)
+    if user.unit.y == "s32":
+        return (sums.astype(np.int64) + residual).astype(np.int32)
+    real = (residual - e["to"]["residual_zero"]).astype(np.float32)
+    return np.asarray(sums + real * np.float32(e["to"]["residual_scale"]))
+
+
+def finish(user: User, sums: Array, e: Fields) -> Array:
+    """Return results: what comes behind a residual, activation, clamp, zero point."""
+    if not user.unit.formats["ps_bias"].integer:
+        return clamp_values(user, activate(sums, e["activation"]), e["clamp"])
+    if user.unit.y != "s32":
+        return np.asarray(np.rint(clamp_values(user, sums, e["clamp"])) + e["to"]["y_zero"])
+    if not e["clamp"]:
+        return sums
+    low, high = np.clip(user.read(e["clamp"], np.arange(2)).astype(float), -(2**31), 2**31 - 1)
+    return np.asarray(np.minimum(int(high), np.maximum(int(low), sums.astype(np.int64))))
 
 
 def _end_rows(user: User, acc: Accumulators, t: Fields, c: Pointer, e: Any) -> None:
@@ -602,6 +611,5 @@ KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_in_batch": _in_batch,
     "ps_times": lambda user, e, alpha, beta: {**e, "alpha": alpha, "beta": beta},
     "ps_then": lambda user, e, activation: {**e, "activation": activation},
-    "ps_rest": lambda user, e: {**e, "bias": 0, "residual": 0, "alpha": 1.0},
     "ps_limits": _limits,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from polysci.loop_ir.index import ZERO, Condition, Index, as_index
 
@@ -506,9 +506,13 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Scoped:
-    """Statements whose names end with them."""
+    """Statements whose names end with them.
+
+    With a ``unit`` they call microkernels of other element types than the function around them.
+    """
 
     body: Block
+    unit: Unit | None = None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, {}))
@@ -650,6 +654,18 @@ def names_in(node: object) -> set[str]:
         elif is_dataclass(part):
             pending.extend(getattr(part, item.name) for item in fields(part))
     return names
+
+
+def map_words(node: Any, change: Callable[[str], str]) -> Any:
+    """Return statements or values with other names, and other words that they hold."""
+    if isinstance(node, str):
+        return change(node)
+    if isinstance(node, tuple):
+        return tuple([map_words(part, change) for part in node])
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {item.name: getattr(node, item.name) for item in fields(node) if item.init}
+    return replace(node, **{name: map_words(part, change) for name, part in parts.items()})
 
 
 def walk_statements(statement: LoopStatement) -> Iterator[LoopStatement]:

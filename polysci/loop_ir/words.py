@@ -15,6 +15,8 @@ from polysci.loop_ir.microkernels import (
     Integers,
     TileView,
     User,
+    add_products,
+    read_values,
 )
 
 
@@ -44,6 +46,21 @@ def _run_words(
     right = user.unit.decode(user.read(b, columns * word + np.arange(word)), "ps_columns")
     with np.errstate(over="ignore"):  # they wrap around
         acc.sums[0] += np.einsum("kre,kje->rj", left, right).astype(acc.sums.dtype)
+
+
+def _read_words(
+    user: User, acc: Accumulators, t: Fields, x: Pointer, places: Pointer, a_k: int, whole: int,
+    zero: int, b: Pointer, b_line: int, depth: int, apart: int,
+) -> None:  # fmt: skip
+    """Add products of ``depth`` steps of rows of x, at their places, and of a panel's words."""
+    tile, word = TileView(user.unit, t), user.unit.word
+    lines, (vectors, lanes) = np.arange(depth), np.divmod(np.arange(tile.width), user.unit.lanes)
+    columns = lines[:, None] // word * word * b_line + (vectors * apart + lanes) * word
+    right = read_values(user, b, columns + lines[:, None] % word, "ps_b")
+    at = np.asarray(user.read(places, np.arange(tile.rows)))
+    left = np.full((tile.rows, depth), zero, np.int64)
+    left[at >= 0] = read_values(user, x, at[at >= 0, None] + lines * a_k, "ps_x")
+    add_products(acc, np.arange(tile.rows), left @ right)
 
 
 def _run_warp_words(
@@ -88,6 +105,8 @@ WORDS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_copy_word": _copy_word,
     "ps_copy_words": _copy_words,
     "ps_run_words": _run_words,
+    "ps_read_words": _read_words,
+    "ps_held_words": _read_words,
     "ps_run_warp_words": _run_warp_words,
     "ps_copy_chunk_filled": _filled("ps_copy_chunk"),
     "ps_copy_async_filled": _filled("ps_copy_async"),

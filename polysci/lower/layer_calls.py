@@ -244,7 +244,8 @@ def predict_tiles(problem: Problem, schedule: Schedule, context: Context) -> Row
     plan = MappedGroups().resolve(problem, schedule, 1)
     work = work_of(plan, context.machine)
     tile = HeldTile(work, context, plan.rows, plan.row_count, tiles_of(plan, 1), plan.packed_bytes)
-    least = 1e-9 * problem.flops / (context.machine.peak * context.target.cores)
+    peak = context.machine.peak * work.speed * plan.word * context.target.cores
+    least = 1e-9 * problem.flops / peak
     return RowCode(1, work.seconds(context), least, tile)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from polysci.errors import UnsupportedError
@@ -26,11 +27,13 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
+    Scoped,
     Table,
     Team,
     Value,
     block,
     map_statements,
+    map_words,
     names_in,
 )
 from polysci.numerics.scalar_functions import REAL
@@ -127,7 +130,16 @@ class _Choices:
     def text(self, module: LoopModule) -> str:
         """Return a module of one part as text, by the names that its headers have."""
         (part,) = module.parts
-        return self._rename(CPrinter(Team.GROUP).module(module), part)
+        if isinstance(part, LoopFunction):
+            part = replace(part, body=map_statements(part.body, self._rename_scope))
+        return self._rename(CPrinter(Team.GROUP).module(replace(module, parts=(part,))), part)
+
+    def _rename_scope(self, statement: LoopStatement) -> LoopStatement:
+        """Return statements of other element types by the names that their headers have."""
+        if not (isinstance(statement, Scoped) and statement.unit):
+            return statement
+        unit = self.units[_types_of(statement.unit)]
+        return Scoped(map_words(statement.body, partial(self.variants.rename, unit=unit)))
 
     def head(self, function: LoopFunction) -> str:
         """Return the head of a function."""

@@ -55,9 +55,10 @@ OPENCL: Final = Dialect(
         # Vectors are read at multiples of their size.
         (r"^( +PS_LOCAL \w+ \w+\[[^;]*\]);", r"\1 __attribute__((aligned(16)));"),
         # A pointer to numbers is to the device's memory, unless a header of OpenCL's own says
-        # otherwise: sums and vectors of a work-item are arrays of other types.
+        # otherwise: sums and vectors of a work-item are arrays of other types. Where a text has
+        # several choices of headers, names end in theirs.
         (r"\b(ps_a|ps_b|ps_x|ps_y|ps_bias|ps_ranked|float|double|void|char|u?int\d+_t|polysci_scales)"
-         r" \*", r"__global \1 *"),
+         r"(_of_\w+)? \*", r"__global \1\2 *"),
     ),
 )  # fmt: skip
 CUDA: Final = Dialect(

@@ -359,6 +359,11 @@ def _held_rows(walk: _Walk, operands: Sequence[Value]) -> None:
     _held(walk, x, places, (along, depth), as_index(0))
 
 
+def _held_words(walk: _Walk, operands: Sequence[Value]) -> None:
+    _, _, x, places, along, *_, depth, _ = operands
+    _held(walk, x, places, (along, depth), as_index(0))
+
+
 def _held_channels(walk: _Walk, operands: Sequence[Value]) -> None:
     _, _, x, places, along, across, *_, depth, columns, apart = operands
     vectors, lanes = (number_in(walk.names[f"t.{name}"]) or 0 for name in ("vecs", "lanes"))
@@ -405,7 +410,8 @@ def _keep_lines(walk: _Walk, operands: Sequence[Value], *, writes: bool = True) 
 
 ROUTINES: Final[Mapping[str, Callable[[_Walk, Sequence[Value]], None]]] = {
     "ps_copy_across": _copy_across, "ps_copy_along": _copy_along, "ps_run_lines": _run_lines,
-    "ps_held_rows": _held_rows, "ps_held_channels": _held_channels, "ps_keep_lines": _keep_lines,
+    "ps_held_rows": _held_rows, "ps_held_channels": _held_channels, "ps_held_words": _held_words,
+    "ps_keep_lines": _keep_lines, "ps_keep_rest": _keep_lines,
     "ps_copy_word": _copy_word, "ps_copy_words": _copy_words,
     "ps_add_held": partial(_keep_lines, writes=False),
     "ps_run_words": partial(_run_lines, word=WORD),

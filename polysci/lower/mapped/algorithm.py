@@ -294,9 +294,9 @@ def reads_of(plan: MappedPlan) -> Reads:
     """Return what items read of a plan without copies."""
     lanes, a = plan.kernel.lanes, plan.contraction.a
     beside = a.offset(plan.strides[a.array]).coef(plan.deep[-1].name) == 1
-    vectors = beside and plan.depth % lanes == 0
-    items = (plan.tile_rows, plan.tile_columns)
-    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels, a.bytes)
+    vectors = beside and plan.depth % lanes == 0 and plan.word == 1
+    items, size = (plan.tile_rows, plan.tile_columns), a.bytes * plan.word
+    return Reads(items, plan.along_rows, lanes if vectors else 1, plan.channels, size)
 
 
 @dataclass(frozen=True, slots=True)

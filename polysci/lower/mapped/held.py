@@ -36,11 +36,11 @@ from polysci.loop_ir.nodes import (
     Member,
     Named,
     Point,
-    RoutineResult,
     Scope,
     Store,
     loop,
 )
+from polysci.lower.mapped.integers import integer_arguments
 from polysci.lower.mapped.nest import NARROW, At, GroupNest, place_at
 from polysci.lower.mapped.plan import (
     MappedPlan,
@@ -48,19 +48,20 @@ from polysci.lower.mapped.plan import (
     kernel_family,
     kernels_of,
     leaves,
+    longest_step,
     read_dim,
     refusal,
     resolve,
 )
 from polysci.lower.mapped.reading import NOWHERE, ReadingNest
 from polysci.numerics.affine import Affine
+from polysci.numerics.dtypes import DTYPES
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.program.passes.held_rows import HeldRows
 from polysci.program.passes.operands import Images
 from polysci.space.schedule import Schedule
 from polysci.target.microkernels import Microkernel
 
-HELD: Final = "held"  # the memory of a group, for all rows between two members
 ITEMS: Final = 128  # of a group that computes several members
 MOST_SUMS: Final = 64  # of an item: registers remain for what finds its places
 SIDES: Final = (1, 2, 4, 8, 16, 32, 64, 128)  # items along the columns of a tile
@@ -88,11 +89,11 @@ def refuse_held(contraction: Contraction, isa: str) -> str:
     """Return why groups of an instruction set do not hold rows of a contraction; or nothing."""
     if why := refusal(contraction):
         return why
-    operands = (contraction.a, contraction.b, contraction.out)
-    if other := next((it.dtype for it in operands if it.dtype != "f32"), ""):
-        return f"groups hold rows of f32, not {other}"
-    if not kernels_of(isa, "f32", (kernel_family(contraction),)):
+    x = contraction.a.dtype
+    if not kernels_of(isa, x, (kernel_family(contraction),)):
         return f"{isa} has no tiles of groups for it"
+    if DTYPES[x].integer and leaves(contraction, read_dim(contraction)):
+        return f"a word of {x} has four steps, and its rows leave x from one step to the next"
     return ""
 
 
@@ -109,7 +110,7 @@ def held_schedule(contraction: Contraction, strides: Strides, isa: str, rows: in
     )
     _, size, kernel = min(ways, key=lambda way: way[:2])
     dims = read_dim(contraction)
-    most = 1 if leaves(contraction, dims) else dims[-1].extent
+    most = 1 if leaves(contraction, dims) else longest_step(kernel, dims)
     depth = next(depth for depth in DEPTHS if depth <= most)
     schedule = form_of(contraction, kernel, *size, depth, None)
     return resolve(contraction, strides, schedule).schedule
@@ -117,7 +118,7 @@ def held_schedule(contraction: Contraction, strides: Strides, isa: str, rows: in
 
 def _tiles(contraction: Contraction, isa: str) -> Iterator[tuple[Microkernel, tuple[int, int]]]:
     """Yield the kernels, and rows and columns of the tiles that ITEMS items compute by them."""
-    for kernel in kernels_of(isa, "f32", (kernel_family(contraction),)):
+    for kernel in kernels_of(isa, contraction.a.dtype, (kernel_family(contraction),)):
         if kernel.rows * kernel.cols <= MOST_SUMS:
             for side in SIDES:
                 yield kernel, (ITEMS // side * kernel.rows, side * kernel.cols)
@@ -179,6 +180,7 @@ class HeldNest(ReadingNest):
         args = [("a", Named("x")), *((name, Named(name)) for name in fields)]
         return [
             Let("args", Fields(tuple(args)), "ps_args", const=False),
+            *integer_arguments(self.plan),
             Point(Buffer("g", "ps_args", const=True), AddressOf("args")),
             Point(Buffer("weights", "ps_b", const=True), Member("g", "packed", pointed=True)),
             loop("tile", tiles_of(self.plan, self.count), *self.places_of_tile(), self.item()),
@@ -220,8 +222,8 @@ class HeldNest(ReadingNest):
         return {**at, self.row: own % height, dim: BLOCK * images + own // height}
 
     @property
-    def place_in_source(self) -> int:
-        """The element of the memory of the group that is read where all dimensions are 0."""
+    def first_of_x(self) -> int:
+        """That of the memory of the group, if x lies there."""
         x, source = self.offset_of_x, self.source
         if source is None or source.place is None:
             return x.const
@@ -236,7 +238,7 @@ class HeldNest(ReadingNest):
         if not self.made.inside:
             places["line_at"] = start_of(self.made) + LINE
         own = self.at_row(held=self.source is not None)
-        places["x_at"] = linear(dict(self.offset_of_x.terms), own, self.place_in_source)
+        places["x_at"] = linear(dict(self.offset_of_x.terms), own, self.first_of_x)
         extent = as_index(self.row_share)
         return [
             *(Declare(Buffer(name, self.kind_of_place(name), extent, Scope.STACK))
@@ -264,14 +266,14 @@ class HeldNest(ReadingNest):
         acc, tile, x, *others = call.operands
         assert isinstance(x, Address)
         held = call.function.replace("read", "held")
-        return Invoke(held, (acc, tile, Address(Named(HELD), x.at), *others))
+        return Invoke(held, (acc, tile, Address(Named(self.source.memory), x.at), *others))
 
     @property
     def result(self) -> tuple[str, Address]:
         """The routine that ends sums, and where it stores them."""
         if self.made.place is None:
             return "ps_end_lines", Address(Named("y"))
-        return "ps_keep_lines", Address(Named(HELD), as_index(self.made.place))
+        return "ps_keep_lines", Address(Named(self.made.memory), as_index(self.made.place))
 
     def rows_from(self, first: Index) -> Index:
         """Return how many rows of the block there are from one on."""
@@ -293,7 +295,7 @@ class HeldNest(ReadingNest):
         own = Variable("row") + own_row + Variable("i") * self.tile.rows_apart
         add, where, place = "ps_add_lines", Address(Named("residual")), out
         if residual.held is not None:
-            add, where = "ps_add_held", Address(Named(HELD))
+            add, where = "ps_add_held", Address(Named(residual.held.memory))
             place = replace(out, const=self.place_in_residual(out, residual.held))
         at = {**self.at_row(held=residual.held is not None)}
         at[self.plan.column.name] = Variable("column") + own_column
@@ -307,8 +309,7 @@ class HeldNest(ReadingNest):
             Declare(Buffer("r_at", "ps_place", as_index(self.tile.rows), Scope.STACK)),
             loop("i", self.tile.rows, *self.row_of(own), at_residual),
             Invoke(add, (acc, tile, Named("r_at"), rows, columns, apart, where, epilogue)),
-            Let("rest", RoutineResult("ps_rest", (Named("e"),)), "ps_epilogue"),
-            Invoke(end.function, (*end.operands[:-1], AddressOf("rest"))),
+            Invoke(end.function.replace("lines", "rest"), end.operands),
         ]
 
     def place_in_residual(self, out: Affine, held: HeldRows) -> int:

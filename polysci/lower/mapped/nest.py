@@ -217,6 +217,11 @@ class GroupNest:
         return self.plan.contraction.a.offset(self.plan.strides[self.plan.contraction.a.array])
 
     @property
+    def first_of_x(self) -> int:
+        """The element that is read where all dimensions are 0."""
+        return self.offset_of_x.const
+
+    @property
     def steps_touch(self) -> bool:
         """Return whether neighbours in x are neighbours along the last dimension of the steps."""
         return self.offset_of_x.coef(self.plan.deep[-1].name) == 1
@@ -228,7 +233,7 @@ class GroupNest:
         whole = self.plan.deep[-1].extent % lanes == 0 and self.plan.depth % lanes == 0
         still = not any(subscript.coef(last) for subscript, _ in self.plan.guarded.values())
         places = (coef for name, coef in self.offset_of_x.terms if name != last)
-        aligned = not any(coef % lanes for coef in (*places, self.offset_of_x.const))
+        aligned = not any(coef % lanes for coef in (*places, self.first_of_x))
         return lanes if self.steps_touch and whole and still and aligned else 1
 
     @property

@@ -244,8 +244,8 @@ class MappedPlan:
 
     @property
     def padded_deep(self) -> int:
-        """Lines of packed weights along the dimensions of the steps: of copies in whole steps."""
-        return self.steps * self.depth if self.copy else self.deep_extent
+        """Lines of packed weights along the dimensions of the steps: whole words, whole copies."""
+        return self.steps * self.depth if self.copy else round_up(self.deep_extent, self.word)
 
     @property
     def packed_elements(self) -> int:
@@ -313,10 +313,14 @@ def refusal(contraction: Contraction) -> str:
     return ""
 
 
+def changes_b(contraction: Contraction) -> bool:
+    """Return whether no item can read a B as it lies: that of a call, of other types than f32."""
+    return contraction.packs_b and contraction.b.dtype != "f32"
+
+
 def only_copies(contraction: Contraction) -> bool:
-    """Return whether no item reads its factors: 8-bit ones, and a B of each call but of f32."""
-    changes = contraction.packs_b and contraction.b.dtype != "f32"
-    return changes or DTYPES[contraction.a.dtype].integer
+    """Return whether layers by themselves have copied factors alone: 8-bit ones are faster so."""
+    return changes_b(contraction) or DTYPES[contraction.a.dtype].integer
 
 
 def takes(contraction: Contraction, target: Target) -> bool:
@@ -411,7 +415,7 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     families = FAMILIES if copy and family == FAMILY else (family,)
     if kernel.family not in families or len(loops) != 5:
         raise SpecError(f"schedule {schedule}: expected {FORM} > {'_... or '.join(families)}_...")
-    if copy is None and only_copies(contraction):
+    if copy is None and changes_b(contraction):
         raise UnsupportedError(f"schedule {schedule}: without copy(A,B) items read f32 or packed B")
     if copy and family != FAMILY:
         raise SpecError(f"schedule {schedule}: {copy}: only products share their factors")
@@ -428,7 +432,10 @@ def resolve(contraction: Contraction, strides: Strides, schedule: Schedule) -> M
     column, deep = columns_of(contraction), (deep_dims if copy else read_dim)(contraction)
     if not 1 <= depth <= (longest := longest_step(kernel, deep)):
         raise SpecError(f"schedule {schedule}: a step of {depth} exceeds {longest}, all products")
-    if copy and (why := misfit(contraction, kernel, copy, depth, columns)):
+    if why := (
+        misfit(contraction, kernel, copy, depth, columns) if copy
+        else misfit_of_item(contraction, kernel, depth)
+    ):  # fmt: skip
         raise SpecError(f"schedule {schedule}: {why}")
     reductions = (dim for dim in contraction.dims if dim.name in contraction.reductions)
     around = tuple(dim for dim in reductions if dim not in deep)
@@ -454,6 +461,16 @@ def longest_step(kernel: Microkernel, dims: Sequence[Dim]) -> int:
     return -(-deep // part) * part
 
 
+def misfit_of_item(contraction: Contraction, kernel: Microkernel, depth: int) -> str:
+    """Return the same of a kernel of an item's own, whether or not its group copies the factors."""
+    word = COMPUTES[kernel.compute].vnni_factor
+    if contraction.weights != "f32":
+        return f"{kernel} multiplies no weights of {contraction.b.dtype} by f32"
+    if DTYPES[contraction.a.dtype].integer != (word > 1):
+        return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
+    return f"a step of {depth} is no multiple of {word}, a word" if depth % word else ""
+
+
 def chunk_of(kernel: Microkernel) -> int:
     """Return how many numbers a warp reads at once, of a line."""
     return CHUNK // (1 if COMPUTES[kernel.compute].sum.integer else 2)
@@ -463,15 +480,12 @@ def misfit(
     contraction: Contraction, kernel: Microkernel, copy: Copy, depth: int, columns: int
 ) -> str:
     """Return what keeps a kernel from taking the steps of a schedule; empty where nothing does."""
-    word = COMPUTES[kernel.compute].vnni_factor
-    if contraction.weights != "f32":
-        return f"{kernel} multiplies no weights of {contraction.b.dtype} by f32"
     if kernel.items == 1 and copy.swizzle:
         return f"{copy}: lines of {kernel.family} are in order"
-    if kernel.items == 1 and DTYPES[contraction.a.dtype].integer != (word > 1):
-        return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"
     if kernel.items == 1:
-        return f"a step of {depth} is no multiple of {word}, a word" if depth % word else ""
+        return misfit_of_item(contraction, kernel, depth)
+    if contraction.weights != "f32":
+        return f"{kernel} multiplies no weights of {contraction.b.dtype} by f32"
     own = "i8" if DTYPES[contraction.a.dtype].integer else contraction.a.dtype
     if own != kernel.compute:
         return f"{kernel} multiplies {kernel.compute}, not {contraction.a.dtype}"

@@ -69,7 +69,9 @@ class ReadingNest(GroupNest):
         plan, name = self.plan, iterator(self.deep.name).name
         whole, rest = (part := self.deep.extent // plan.depth * plan.depth), self.deep.extent - part
         within = plan.guards_steps
-        steps: list[LoopStatement] = [loop(name, whole, *self._step(plan.depth), step=plan.depth)]
+        steps = list[LoopStatement]()
+        if whole:
+            steps.append(loop(name, whole, *self._step(plan.depth), step=plan.depth))
         if rest:
             steps += [Let(name, as_index(whole)), *self._step(rest)]
         nest = [*([] if within else self._places()), *steps]
@@ -108,25 +110,46 @@ class ReadingNest(GroupNest):
     def _products(self, depth: int) -> Invoke:
         """Return the call that adds the products of a step."""
         plan, x = self.plan, self.offset_of_x
+        if plan.word > 1:
+            return self._products_of_words(depth)
         column = Variable("column") + Variable("own_column")
         apart = plan.tile_columns * plan.kernel.lanes
         ragged = plan.column.extent % plan.columns and (plan.contraction.packs_b or plan.channels)
         limit = plan.column.extent - column if ragged else as_index(plan.columns)
-        steps = x.coef(self.deep.name)
-        outside = () if self.moves else plan.around
-        inner = () if plan.guards_steps and self.moves else plan.deep
-        source = linear(dict(x.terms), self.at((*outside, *inner)))
-        sides: list[Value] = [as_index(steps)]
+        source, sides = self._source(), list[Value]([as_index(x.coef(self.deep.name))])
         if plan.channels:
             sides.append(as_index(x.coef(plan.column.name)))
             source = source + column * x.coef(plan.column.name)
         panel, of_b = self._panel(column)
         operands = (
             Named("acc"), Named("t"), Address(Named("x"), source),
-            Named("now" if self.moves else "x_at"), *sides, Address(Named("weights"), panel),
+            self._places_now(), *sides, Address(Named("weights"), panel),
             *of_b, depth, limit, apart,
         )  # fmt: skip
         return Invoke("ps_read_channels" if plan.channels else "ps_read_rows", operands)
+
+    def _products_of_words(self, depth: int) -> Invoke:
+        """Return the same of words of neighbouring steps; where a row is not real x holds its 0."""
+        plan, column = self.plan, Variable("column") + Variable("own_column")
+        wide, along = plan.padded_columns, as_index(self.offset_of_x.coef(self.deep.name))
+        line = self._line_of_weights(iterator(self.deep.name) + as_index(0))
+        operands = (
+            Named("acc"), Named("t"), Address(Named("x"), self._source()), self._places_now(),
+            along, int(self.vectors == plan.word), self.zero,
+            Address(Named("weights"), line * wide + column * plan.word), as_index(wide), depth,
+            plan.tile_columns * plan.kernel.lanes,
+        )  # fmt: skip
+        return Invoke("ps_read_words", operands)
+
+    def _source(self) -> Index:
+        """Return how far behind the places of its rows a step begins."""
+        plan = self.plan
+        outside = () if self.moves else plan.around
+        inner = () if plan.guards_steps and self.moves else plan.deep
+        return linear(dict(self.offset_of_x.terms), self.at((*outside, *inner)))
+
+    def _places_now(self) -> Named:
+        return Named("now" if self.moves else "x_at")
 
     def _panel(self, column: Index) -> tuple[Index, Sequence[Value]]:
         """Return where the factors of a step lie in B, and how far apart steps and columns are.
@@ -140,8 +163,6 @@ class ReadingNest(GroupNest):
             at = {**self.at(dims), plan.column.name: column}
             apart = (offset.coef(self.deep.name), offset.coef(plan.column.name))
             return linear(dict(offset.terms), at, offset.const), [*map(as_index, apart)]
-        line = iterator(self.deep.name) + as_index(0)
-        for dim in (*plan.batches, *plan.around):
-            line = line + iterator(dim.name) * self.lines_of(dim)
+        line = self._line_of_weights(iterator(self.deep.name) + as_index(0))
         wide = plan.padded_columns
         return line * wide + column, [as_index(wide), as_index(0)]

@@ -37,7 +37,6 @@ from polysci.lower.lowering import unit_of
 from polysci.lower.mapped.algorithm import MappedGroups
 from polysci.lower.mapped.held import (
     BLOCK,
-    HELD,
     ITEMS,
     LINE,
     HeldNest,
@@ -50,11 +49,11 @@ from polysci.lower.stages.access import MemoryAccess
 from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.loops import MEMORY, LoopLowering
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.held_rows import HeldRows, held_bytes, hold_rows
+from polysci.program.passes.held_rows import HeldRows, held_elements, hold_rows, memory_of
 from polysci.program.passes.operands import images_of, row_dim
 from polysci.program.stages import RowFusion
 
-FIELDS = ("x", "packed", "y", "bias", "residual", "clamp")  # of layers, that kernels take
+FIELDS = ("x", "packed", "y", "bias", "residual", "clamp", "to")  # of layers, that kernels take
 ROW: Final = Variable("row")  # of a tensor, that an item makes a part of
 
 
@@ -78,10 +77,14 @@ class GroupFusionLowering:
         return dict(zip(self.stage.internal, self.rows, strict=False))
 
     @property
-    def unit(self) -> Unit | None:
-        """The element types and vectors of its layers' microkernels, if it has layers."""
-        units = [unit_of(call.source.header_set) for call in self.calls.values()]
-        return units[0] if units else None
+    def memories(self) -> dict[str, tuple[str, int]]:
+        """The element types and extents of what a group has for rows, by name."""
+        return {memory_of(kind): (kind, size) for kind, size in held_elements(self.rows).items()}
+
+    def unit(self, inside: int) -> Unit | None:
+        """Return the element types and vectors of a layer's microkernels; of a loop nothing."""
+        call = self.calls.get(inside)
+        return unit_of(call.source.header_set) if call else None
 
     def layer(self, inside: int, operands: Mapping[str, Value]) -> Block:
         """Return what an item does of a layer; ``operands`` are those of its code's call."""
@@ -123,7 +126,8 @@ class GroupFusionLowering:
         self.keep(lowering, made)
         defined = [
             it for it in lowering.pointer_definitions()
-            if not isinstance(it, Unused) and not (isinstance(it, Point) and it.buffer.name == HELD)
+            if not isinstance(it, Unused)
+            and not (isinstance(it, Point) and it.buffer.name in self.memories)
         ]  # fmt: skip
         at = digits(extents, number)
         line = at.pop(ROW.name)
@@ -141,9 +145,9 @@ class GroupFusionLowering:
 
     def keep(self, lowering: LoopLowering, made: HeldRows) -> None:
         """Let a loop read and write rows that the group holds."""
-        for tensor in self.held:
+        for tensor, rows in self.held.items():
             if tensor in lowering.places:
-                lowering.buffers[lowering.places[tensor].buffer] = HELD
+                lowering.buffers[lowering.places[tensor].buffer] = rows.memory
         for load, access in lowering.accesses.items():
             lowering.accesses[load] = self.held_access(load.tensor, access, lowering.rows, made)
         lowering.outs = [
@@ -170,16 +174,14 @@ class GroupFusionLowering:
         """
         item, rows = Statements(), self.rows
         for inside in range(len(members)):
-            item += [*([Barrier()] if inside else []), Scoped(members[inside])]
-        elements = as_index(held_bytes(rows) // 4)
+            item += [*([Barrier()] if inside else []), Scoped(members[inside], self.unit(inside))]
         items = For("at", as_index(0), as_index(ITEMS), block(*item), kind=LoopKind.ITEMS)
         turns: list[LoopStatement] = [
-            Declare(Buffer(HELD, "ps_shared", elements, Scope.LOCAL)),
+            *(Declare(Buffer(name, kind, as_index(extent), Scope.LOCAL))
+              for name, (kind, extent) in self.memories.items()),
             items,
-        ]
+        ]  # fmt: skip
         blocks = as_index(rows[-1].blocks)
         groups = For(BLOCK.name, as_index(0), blocks, block(*turns), kind=LoopKind.PARALLEL)
         check_groups(groups)
-        return LoopFunction(
-            self.symbol, (MEMORY,), block(groups), attributes=("static",), unit=self.unit
-        )
+        return LoopFunction(self.symbol, (MEMORY,), block(groups), attributes=("static",))

@@ -50,7 +50,6 @@ from polysci.loop_ir.nodes import (
     loop,
 )
 from polysci.lower.layer_calls import LayerCall, Spot, packed_ahead
-from polysci.lower.mapped.held import HELD
 from polysci.lower.mapped.plan import kernels_of
 from polysci.lower.stages.accumulators import Statements
 from polysci.lower.stages.barriers import Barriers
@@ -140,7 +139,7 @@ class StageLowering:
                 if kernels_of(self.isa.name, "f32"):
                     group = GroupFusionLowering(stage, self.placed, inner, symbol)
                     self.group_fusions[at] = group
-                    self.pointers |= dict.fromkeys(stage.internal, Named(HELD))
+                    self.pointers |= {name: Named(its.memory) for name, its in group.held.items()}
                     continue
                 threads = 1 if self.shares.serial(at) else threads
                 fusion = RowFusionLowering(stage, self.placed, inner, threads, symbol)

@@ -24,14 +24,11 @@ MOST_TERMS: Final = 4096  # of an element, all of which one work-item takes
 
 @dataclass(slots=True)
 class GroupLinks(RowLinks):
-    """Those that groups can hold: f32 alone, between layers whose weights are constants."""
+    """Those that groups can hold: between layers whose weights are constants."""
 
     def refuse_tensor(self, maker: Member, readers: Sequence[Stage]) -> str:
         """Return why groups cannot hold what a stage makes, whoever reads it; or nothing."""
-        if why := RowLinks.refuse_tensor(self, maker, readers) or self.refuse_member(maker):
-            return why
-        dtype = self.placed.program.values[maker.output].dtype
-        return f"groups hold rows of float32, not {dtype}" if dtype != "float32" else ""
+        return RowLinks.refuse_tensor(self, maker, readers) or self.refuse_member(maker)
 
     def refuse_read(self, name: str, reader: Member) -> str:
         """Return why a stage cannot read rows of a tensor out of a group; empty if it can."""

@@ -13,11 +13,13 @@ from math import prod
 from typing import Final
 
 from polysci.errors import UnsupportedError
+from polysci.numerics.arrays import round_up
+from polysci.numerics.dtypes import array_type
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.operands import Rows, RowWindow, images_of, rows_read
 from polysci.program.stages import LayerStage, LoopStage
 
-ALIGNED: Final = 4  # elements of f32, which items read and write at once
+ALIGNED: Final = 16  # bytes, of which items read and write several elements at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class HeldRows:
     """Rows of a tensor that a group makes: ``count`` from ``step * block + first`` on, of all.
 
     ``extent`` rows of ``size`` elements are the whole tensor; of others nothing is made. There are
-    ``blocks`` groups. ``place`` is that of the first row in the memory of the group; None where
-    rows lie in the tensor itself.
+    ``blocks`` groups. Elements are of type ``dtype``. ``place`` is that of the first row in the
+    memory that a group has for elements of this type; None where rows lie in the tensor itself.
     """
 
     step: int
@@ -35,6 +37,7 @@ class HeldRows:
     extent: int
     size: int
     blocks: int
+    dtype: str
     place: int | None = None
 
     @property
@@ -48,9 +51,24 @@ class HeldRows:
         """Elements of all of them."""
         return self.count * self.size
 
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return array_type(self.dtype).itemsize
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory of a group for elements of this type."""
+        return memory_of(self.dtype)
+
     def shift(self, elements: int) -> HeldRows:
         """Return rows that begin so many elements further on in the memory of the group."""
         return self if self.place is None else replace(self, place=self.place + elements)
+
+
+def memory_of(dtype: str) -> str:
+    """Return the name of the memory of a group for rows whose elements are of a type."""
+    return f"held_{dtype}"
 
 
 def hold_rows(
@@ -64,7 +82,8 @@ def hold_rows(
     rows = _rows(placed, members[-1].output)
     height, blocks = min(height, rows.height), -(-rows.height // height)
     last = len(members) - 1
-    every[last] = HeldRows(height, 0, height, rows.height, _size(rows), blocks)
+    kind = placed.places[members[last].output].dtype
+    every[last] = HeldRows(height, 0, height, rows.height, _size(rows), blocks, kind)
     for inside in reversed(range(last)):
         name = members[inside].output
         readers = [at for at in range(inside + 1, len(members)) if name in members[at].inputs]
@@ -74,14 +93,26 @@ def hold_rows(
             raise UnsupportedError(f"{name}: its rows are read at several paces")
         first, end = min(part[1] for part in parts), max(part[2] for part in parts)
         every[inside] = HeldRows(
-            parts[0][0], first, end - first, rows.height, _size(rows), blocks
+            parts[0][0], first, end - first, rows.height, _size(rows), blocks,
+            placed.places[name].dtype,
         )  # fmt: skip
     return _with_places(members, [every[inside] for inside in range(len(members))])
 
 
+def held_elements(rows: Sequence[HeldRows]) -> dict[str, int]:
+    """Return the elements of each type that a group's memory holds."""
+    extents = dict[str, int]()
+    for own in rows:
+        if own.place is not None:
+            end = own.place + own.elements
+            extents[own.dtype] = max(end, extents.get(own.dtype, 0))
+    return extents
+
+
 def held_bytes(rows: Sequence[HeldRows]) -> int:
     """Return the bytes of a group's memory that hold rows."""
-    return 4 * max((own.place + own.elements for own in rows if own.place is not None), default=0)
+    extents = held_elements(rows).items()
+    return sum(round_up(count * array_type(dtype).itemsize, ALIGNED) for dtype, count in extents)
 
 
 def _read(
@@ -120,7 +151,10 @@ def _size(rows: Rows) -> int:
 def _with_places(
     members: Sequence[LayerStage | LoopStage], rows: Sequence[HeldRows]
 ) -> tuple[HeldRows, ...]:
-    """Return rows at the first places that are free from when they are made until they are read."""
+    """Return rows at the first places that are free from when they are made until they are read.
+
+    Those of one type share a memory.
+    """
     every = list[HeldRows]()
     ends = [
         max(
@@ -132,11 +166,11 @@ def _with_places(
         taken = sorted(
             (other.place, other.place + other.elements)
             for other, end in zip(every, ends, strict=False)
-            if other.place is not None and end >= inside
+            if other.place is not None and other.dtype == own.dtype and end >= inside
         )
-        place = 0
+        place, aligned = 0, ALIGNED // own.item
         for start, end in taken:
             if place + own.elements > start:
-                place = max(place, -(-end // ALIGNED) * ALIGNED)
+                place = max(place, round_up(end, aligned))
         every.append(replace(own, place=place))
     return (*every, rows[-1])

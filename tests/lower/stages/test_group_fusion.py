@@ -95,7 +95,7 @@ def test_a_barrier_that_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert barriers == len(network.fusion.members) - 1
     for number in range(barriers):
         broken = network.change(without(number))
-        with pytest.raises(IllegalScheduleError, match="held: work-items"):
+        with pytest.raises(IllegalScheduleError, match="held_float32: work-items"):
             check_groups(broken.kernel.body)
         with pytest.raises(MemoryFaultError):
             broken.run(integers((13, 8), 9))
