@@ -55,7 +55,7 @@ class ConstantMemory:
     def find(self, part: WeightsPart) -> ConstantPart | None:
         """Return where the source of a part lies, if it does in a constant of its type."""
         source = part.source
-        first, end = np.lib.array_utils.byte_bounds(source)
+        first, end = _bounds(source)
         at = bisect_right(self._starts, first) - 1
         if at < 0:
             return None
@@ -64,6 +64,14 @@ class ConstantMemory:
             return None
         offset = source.__array_interface__["data"][0] - start
         return ConstantPart(name, offset, source.shape, source.strides, part.flushed, part.dtype)
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """Return the addresses of an array's first byte and behind its last one, whatever its order."""
+    steps = [(size - 1) * step for size, step in zip(array.shape, array.strides, strict=True)]
+    start: int = array.__array_interface__["data"][0]
+    before, behind = sum(min(0, it) for it in steps), sum(max(0, it) for it in steps)
+    return start + before, start + behind + array.itemsize
 
 
 def describe_weights(
