@@ -80,7 +80,7 @@ def test_headers_are_those_of_the_unit(unit: HeaderSet) -> None:
     for step in ("ps_begin", "ps_run", "ps_run_part", "ps_run_filled", "ps_end", "ps_pack_row"):
         assert len(re.findall(rf"^PS_INLINE void {step}\(", text, re.MULTILINE)) == 1, step
     scaled = unit.y in ("u8", "s8")
-    assert ("void ps_scale(" in text) == scaled
+    assert ("void ps_put_narrow(" in text) == scaled
 
 
 def test_f32_needs_nothing_narrow() -> None:
@@ -139,6 +139,9 @@ def test_no_header_lies_idle() -> None:
             "activations",
             "group",
             "group_i8",
+            "held_i8",
+            "keep",
+            "lines",
             "held",
             "reading",
             "dot_narrow",
