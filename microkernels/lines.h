@@ -9,7 +9,20 @@ PS_INLINE ps_tile ps_piece(ps_tile t, int v, int64_t columns, int64_t apart)
     return t;
 }
 
-/* What is done to sums before a residual. */
+/* What is done to the sums of vector v of a row before a residual. */
+PS_INLINE void ps_shift_piece(ps_acc *sums, ps_tile one, int64_t column, const ps_epilogue *e)
+{
+    ps_epilogue own = *e;
+    if (e->bias)
+        own.bias += column;
+    if (e->offset)
+        own.offset += column;
+    if (e->to)
+        own.scale += column;
+    ps_shift_sums(sums, one, &own);
+}
+
+/* What is done to all sums before a residual. */
 PS_INLINE void ps_shift_lines(ps_acc *acc, ps_tile t, int64_t columns, int64_t apart,
                               const ps_epilogue *e)
 {
@@ -19,16 +32,8 @@ PS_INLINE void ps_shift_lines(ps_acc *acc, ps_tile t, int64_t columns, int64_t a
         PS_UNROLL
         for (int v = 0; v < t.vecs; ++v) {
             const ps_tile one = ps_piece(t, v, columns, apart);
-            ps_epilogue own = *e;
-            if (one.lanes <= 0)
-                continue;
-            if (e->bias)
-                own.bias += v * apart;
-            if (e->offset)
-                own.offset += v * apart;
-            if (e->to)
-                own.scale += v * apart;
-            ps_shift_sums(acc + i * t.vecs + v, one, &own);
+            if (one.lanes > 0)
+                ps_shift_piece(acc + i * t.vecs + v, one, v * apart, e);
         }
     }
 }
@@ -69,13 +74,26 @@ PS_INLINE void ps_end_rest(ps_acc *acc, ps_tile t, const ps_place *places, int64
     }
 }
 
-/* All of the epilogue and the store; a residual lies as y does. */
+/* All of the epilogue and the store, sums after sums, so that few are in registers at a time; a
+ * residual lies as y does. */
 PS_INLINE void ps_end_lines(ps_acc *acc, ps_tile t, const ps_place *places, int64_t rows,
                             int64_t columns, int64_t apart, ps_y *y, const ps_epilogue *e)
 {
-    if (e->residual)
-        ps_add_lines(acc, t, places, rows, columns, apart, e->residual, e);
-    else
-        ps_shift_lines(acc, t, columns, apart, e);
-    ps_end_rest(acc, t, places, rows, columns, apart, y, e);
+    ps_settle(acc, t);
+    PS_UNROLL
+    for (int i = 0; i < t.rows; ++i) {
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const ps_tile one = ps_piece(t, v, columns, apart);
+            const int64_t c = places[i] + v * apart * t.c_col;
+            ps_acc *sums = acc + i * t.vecs + v;
+            if (i >= rows || one.lanes <= 0)
+                continue;
+            ps_shift_piece(sums, one, v * apart, e);
+            if (e->residual)
+                ps_add_residual(sums, one, e->residual + c, e);
+            ps_finish(sums, one, e);
+            ps_put(sums, one, y + c, 0);
+        }
+    }
 }
