@@ -1,10 +1,13 @@
 /* Products whose x lies in the memory of a group. */
 typedef ps_x ps_x_held;
+typedef float ps_real_held;
 
 /* Elements `apart`, of which the first `used` exist; zeros behind them. */
 PS_INLINE ps_vec ps_held_apart(const PS_LOCAL ps_x_held *p, int64_t apart, int64_t used)
 {
     _Alignas(64) float x[PS_LANES];
+    if (sizeof(ps_x) == sizeof(ps_real_held) && apart == 1 && used >= PS_LANES)
+        return ps_load_shared((const PS_LOCAL ps_real_held *)p); /* a vector of f32 at once */
     PS_UNROLL
     for (int i = 0; i < PS_LANES; ++i)
         x[i] = i < used ? ps_x_value(p[i * apart]) : 0.0f;
