@@ -5,18 +5,12 @@ PS_INLINE void ps_held_words(ps_acc *acc, ps_tile t, const PS_LOCAL ps_rows *x,
 {
     PS_UNROLL
     for (int k = 0; k < depth; k += PS_WORD) {
-        _Alignas(64) ps_int bv[8];
+        ps_four av[16]; /* of the rows of a tile */
         PS_UNROLL
-        for (int v = 0; v < t.vecs; ++v)
-            bv[v] = ps_panel_words(b + k * b_line + PS_WORD * v * apart);
-        PS_UNROLL
-        for (int i = 0; i < t.rows; ++i) {
-            const uint32_t av = places[i] < 0 ? (uint8_t)zero * 0x01010101u
-                                : whole       ? ps_word_of(x + places[i] + k)
-                                : ps_gathered_word(x + places[i] + k * a_k, a_k, depth - k);
-            PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v)
-                acc[i * t.vecs + v] = ps_dot_words(av, bv[v], acc[i * t.vecs + v]);
-        }
+        for (int i = 0; i < t.rows; ++i)
+            av[i] = places[i] < 0 ? (uint8_t)zero * 0x01010101u
+                    : whole       ? ps_word_of(x + places[i] + k)
+                                  : ps_gathered_word(x + places[i] + k * a_k, a_k, depth - k);
+        ps_add_words(acc, t, av, b + k * b_line, apart);
     }
 }

@@ -112,14 +112,14 @@ def compare_tensors(
     LEAST at least.
     """
     graph, bound = network.prepared.graph, bound_of(network)
-    given, inputs = inputs, {**graph.state, **inputs}
+    arguments, inputs = inputs, {**graph.state, **inputs}
     run = run or partial(reference.run, graph)
     references = run(inputs, "float64")
     rounded: Mapping[str, Array] = {}
     if strict and not network.summary.narrow:
         rounded = run(inputs, "float32")
     moved = spreads(graph, inputs)
-    arrays, rows = tensors(network, given), list[CheckedTensor]()
+    arrays, rows = tensors(network, arguments), list[CheckedTensor]()
     program = network.code.placed.program
     titles = dict(zip(program.outputs, program.titles, strict=True))
     values = {**arrays, **inputs, **program.constants}

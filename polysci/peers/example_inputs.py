@@ -67,8 +67,8 @@ def example_inputs(problem: Problem, dtype: str, seed: int) -> ExampleInputs:
         to_stored(x.astype(np.float32), precision.x),
         to_stored(w.astype(np.float32), precision.w),
     )
-    given = scale if precision.integer else None
-    return ExampleInputs(elements, *arrays, stored.astype(np.float32), given)
+    scales = scale if precision.integer else None
+    return ExampleInputs(elements, *arrays, stored.astype(np.float32), scales)
 
 
 def fault(result: NDArray[Any], expected: NDArray[Any], element: str) -> str | None:

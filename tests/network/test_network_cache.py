@@ -98,8 +98,8 @@ def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.Monkey
     ("options", "kept"),
     [
         ({}, False),
-        ({"weight": DENORMAL}, False),
-        ({"dtype": "bf16"}, False),
+        pytest.param({"weight": DENORMAL}, False, marks=pytest.mark.exhaustive),
+        pytest.param({"dtype": "bf16"}, False, marks=pytest.mark.exhaustive),
         ({"alpha": 2.0}, True),
     ],
 )

@@ -524,8 +524,8 @@ def find_disassembler() -> str | None:
         from cuda.pathfinder import find_nvidia_binary_utility
     except ImportError:
         return shutil.which(_DISASSEMBLER)
-    found: str | None = find_nvidia_binary_utility(_DISASSEMBLER)
-    return found
+    path: str | None = find_nvidia_binary_utility(_DISASSEMBLER)
+    return path
 
 
 def _disassemble(program: str, binary: Path) -> str:
