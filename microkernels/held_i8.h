@@ -5,7 +5,7 @@ PS_INLINE void ps_held_words(ps_acc *acc, ps_tile t, const PS_LOCAL ps_rows *x,
 {
     PS_UNROLL
     for (int k = 0; k < depth; k += PS_WORD) {
-        ps_four av[16]; /* of the rows of a tile */
+        _Alignas(64) ps_four av[16]; /* of the rows of a tile */
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i)
             av[i] = places[i] < 0 ? (uint8_t)zero * 0x01010101u
