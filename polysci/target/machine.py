@@ -161,7 +161,9 @@ def assume_rates(target: Target) -> Machine:
     """Return parameters typical of a 3 GHz server core with the target's vectors.
 
     A bandwidth that the target knows of its second or last cache, or of ``memory``, takes the place
-    of ours. Memory feeds the levels that a target with fewer than three caches lacks.
+    of ours. Memory feeds the levels that a target with fewer than three caches lacks. Compute units
+    of a device have the clock at which they read the known memory of their groups, and a share each
+    of the device's memory.
     """
     bandwidths = {memory.name: memory.bandwidth for memory in target.memories}
     assumed = {name: row.prior for name, row in ASSUMED.items()}
@@ -171,9 +173,12 @@ def assume_rates(target: Target) -> Machine:
         for cache, level in zip(target.levels[1:], ("l2", "l3"), strict=True)
     ]
     l2, l3, *_ = (*caches[: len(target.caches) - 1], memory, memory)
+    peak, power = assumed["lane_peak"] * target.isa.lanes_f32, assumed["memory_power"]
+    if target.local and target.local.bandwidth:
+        peak, power = 2 * target.unit.lanes * target.local.bandwidth / target.unit.front, 1.0
     return Machine(
-        peak=assumed["lane_peak"] * target.isa.lanes_f32, l2=l2, l3=l3, memory=memory,
+        peak=peak, l2=l2, l3=l3, memory=memory,
         l3_all=l3 * target.sharing(target.last_level.name, target.cores),
-        memory_all=memory * target.cores ** assumed["memory_power"],
+        memory_all=memory * target.cores ** power,
         cores=target.cores,
     )  # fmt: skip

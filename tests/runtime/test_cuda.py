@@ -31,11 +31,13 @@ from polysci.runtime.source import emit
 from polysci.space.schedule import Schedule, parse
 from polysci.target.isas import isa_of
 from polysci.target.machine import assume_rates
+from polysci.target.machine_file import read
 from polysci.target.microkernels import Microkernel, find, registry
 from tests.support.command import done
 from tests.support.command import polysci as command
 from tests.support.device_cases import two_layers
 
+MACHINES = Path(__file__).parents[2] / "experiments" / "machines"
 LAYER = "mb1ic8ih6oc16kh3ph1"
 # More shared memory than a kernel may declare.
 LARGE = """\
@@ -81,6 +83,17 @@ def test_names_of_places() -> None:
     assert backend_named("cuda:sm_90").name == "cuda:sm_90"
     with pytest.raises(UnsupportedError, match="no backend 'cuda:x'; known: host"):
         backend_named("cuda:x")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file"), [("sm_75", "t4-40"), ("sm_80", "a100-108"), ("sm_90", "h100-132")]
+)
+def test_compiled_for_what_the_machine_files_describe(architecture: str, file: str) -> None:
+    described = read(MACHINES / f"{file}.toml")
+    target, rates = target_of(architecture), assume_rates(target_of(architecture))
+    assert (target.unit, target.cores) == (described.target.unit, described.target.cores)
+    assert rates.peak == pytest.approx(described.machine.peak, rel=1e-3)
+    assert rates.memory_all == pytest.approx(described.machine.memory_all, rel=1e-3)
 
 
 class TestCompiled:

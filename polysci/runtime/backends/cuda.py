@@ -34,7 +34,7 @@ from polysci.runtime.backends.queued import MESSAGE, Launches, QueuedBackend, Qu
 from polysci.runtime.build import process
 from polysci.target.isa import Isa
 from polysci.target.isas import DEVICE_ISAS
-from polysci.target.target import KIB, MIB, Memory, Target
+from polysci.target.target import KIB, MIB, ComputeUnit, Memory, Target
 
 PREFIX: Final = "cuda"
 NO_DRIVER: Final = "no driver: libcuda.so.1 is missing"
@@ -56,38 +56,48 @@ _DISASSEMBLY_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A device that stands for its architecture; sizes are in KiB, those of ``memory`` in MiB."""
+    """A device that stands for its architecture; sizes are in KiB, those of ``memory`` in MiB.
+
+    ``clock`` in GHz is that of its published peak, ``bandwidth`` the GB/s of its memory.
+    """
 
     model: str
     multiprocessors: int
     first_level: int
     second_level: int
     memory: int
+    clock: float
+    bandwidth: float
 
 
 # NVIDIA's data sheets and the CUDA C++ Programming Guide, technical specifications; the first level
 # is what caches and shared memory of a multiprocessor have together.
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({
-    "sm_75": Architecture("T4", 40, 96, 4096, 16384),
-    "sm_80": Architecture("A100", 108, 192, 40960, 40960),
-    "sm_86": Architecture("A10", 72, 128, 6144, 24576),
-    "sm_89": Architecture("L4", 58, 128, 49152, 24576),
-    "sm_90": Architecture("H100", 132, 256, 51200, 81920),
+    "sm_75": Architecture("T4", 40, 96, 4096, 16384, 1.59, 320.0),
+    "sm_80": Architecture("A100", 108, 192, 40960, 40960, 1.41, 1555.0),
+    "sm_86": Architecture("A10", 72, 128, 6144, 24576, 1.695, 600.0),
+    "sm_89": Architecture("L4", 58, 128, 49152, 24576, 2.04, 300.0),
+    "sm_90": Architecture("H100", 132, 256, 51200, 81920, 1.98, 3352.0),
 })  # fmt: skip
 
 
 def _describe(
-    place: str, architecture: str, title: str, units: int, sizes: tuple[int, int, int],
-    shared: int = STATIC_SHARED,
+    place: str, architecture: str, title: str, units: int, memories: tuple[Memory, ...],
 ) -> Target:  # fmt: skip
-    """Return the description of a device by the sizes of its memories in bytes."""
-    first, second, memory = sizes
-    memories = (
+    isa, limits, backend = _isa_of(architecture), limits_of(architecture), f"{PREFIX}:{place}"
+    unit = ComputeUnit(lanes=limits.lanes, most=limits.warps)
+    return Target(isa, isa.features, memories, units, title, backend=backend, unit=unit)
+
+
+def _memories(
+    first: int, second: int, shared: int, memory: int, near: float = 0.0, far: float = 0.0
+) -> tuple[Memory, ...]:
+    """Return the memories of sizes in bytes; GB/s of the groups' memory and of the device's."""
+    return (
         Memory("L1", first), Memory("L2", second, cores=0),
-        Memory("local", shared, kind="local"), Memory("memory", memory, cores=0, kind="global"),
+        Memory("local", shared, bandwidth=near, kind="local"),
+        Memory("memory", memory, cores=0, bandwidth=far, kind="global"),
     )  # fmt: skip
-    isa = _isa_of(architecture)
-    return Target(isa, isa.features, memories, units, title, backend=f"{PREFIX}:{place}")
 
 
 def _isa_of(architecture: str) -> Isa:
@@ -103,9 +113,12 @@ def target_of(architecture: str) -> Target:
         known = ", ".join(ARCHITECTURES)
         raise UnsupportedError(f"{PREFIX}:{architecture}: no such architecture; known: {known}")
     row = ARCHITECTURES[architecture]
-    sizes = (row.first_level * KIB, row.second_level * KIB, row.memory * MIB)
+    memories = _memories(
+        row.first_level * KIB, row.second_level * KIB, STATIC_SHARED, row.memory * MIB,
+        row.clock * ComputeUnit().front, row.bandwidth / row.multiprocessors,
+    )  # fmt: skip
     title = f"{row.model} ({architecture})"
-    return _describe(architecture, architecture, title, row.multiprocessors, sizes)
+    return _describe(architecture, architecture, title, row.multiprocessors, memories)
 
 
 # The driver.
@@ -240,14 +253,13 @@ class CudaStream:
 
     def target(self, number: int) -> Target:
         """Return the description of the device."""
-        sizes = (
+        memories = _memories(
             self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-            self.attribute("L2_CACHE_SIZE"), self.memory,
+            self.attribute("L2_CACHE_SIZE"), self.attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+            self.memory,
         )  # fmt: skip
-        return _describe(
-            str(number), self.architecture, self.model, self.attribute("MULTIPROCESSOR_COUNT"),
-            sizes, self.attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
-        )  # fmt: skip
+        count = self.attribute("MULTIPROCESSOR_COUNT")
+        return _describe(str(number), self.architecture, self.model, count, memories)
 
     def buffer(self, size: int) -> DeviceMemory:
         """Reserve bytes of the device's memory. Raises MemoryError."""

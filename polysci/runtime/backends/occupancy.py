@@ -1,7 +1,8 @@
 """How many blocks a multiprocessor of an NVIDIA architecture holds at a time.
 
-Limits are those of the CUDA C++ Programming Guide, technical specifications by compute capability;
-registers and shared memory are given out in the units of the occupancy calculator.
+Limits are those of the CUDA C++ Programming Guide, technical specifications and throughput of
+instructions by compute capability; registers and shared memory are given out in the units of the
+occupancy calculator.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ SHARED_UNIT: Final = 256  # bytes; 128 from sm_80 on, which RESERVED outweighs
 
 @dataclass(frozen=True, slots=True)
 class UnitLimits:
-    """Warps and blocks that a multiprocessor holds at most, and its shared memory in bytes."""
+    """Warps and blocks that a multiprocessor holds at most, and its shared memory in bytes.
+
+    ``lanes``: its multiplications of f32 a clock.
+    """
 
     warps: int
     blocks: int
     shared: int
+    lanes: int
 
     def blocks_at_a_time(self, threads: int, registers: int, shared: int) -> int:
         """Return the blocks held of so many threads; registers are those of one thread."""
@@ -37,11 +42,11 @@ class UnitLimits:
 
 
 _LIMITS: Mapping[int, UnitLimits] = MappingProxyType({
-    75: UnitLimits(32, 16, 64 << 10),
-    80: UnitLimits(64, 32, 164 << 10),
-    86: UnitLimits(48, 16, 100 << 10),
-    89: UnitLimits(48, 24, 100 << 10),
-    90: UnitLimits(64, 32, 228 << 10),
+    75: UnitLimits(32, 16, 64 << 10, 64),
+    80: UnitLimits(64, 32, 164 << 10, 64),
+    86: UnitLimits(48, 16, 100 << 10, 128),
+    89: UnitLimits(48, 24, 100 << 10, 128),
+    90: UnitLimits(64, 32, 228 << 10, 128),
 })  # fmt: skip
 
 
