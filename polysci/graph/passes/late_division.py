@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from polysci.graph.builder import GraphBuilder, rewrite_nodes
@@ -12,52 +15,96 @@ from polysci.graph.graph import Graph, Node, rebuild
 def divide_late(graph: Graph) -> Graph:
     """``softmax(x) @ w`` becomes ``(e @ w) / sum(e)`` of ``e = exp(x - max(x))``, computed once.
 
-    So does ``(e * share) @ w``, where the share of each row is computed for others as well.
+    So does ``(e * share) @ w``, where the share of each row is computed for others as well. Where a
+    softmax that is no number becomes 0, so does the quotient: a row of it is no number as a whole.
     """
-    makers, readers = graph.makers(), graph.readers()
-    kept = {tensor.name for tensor in graph.outputs}
+    division = _Division(graph, graph.makers(), graph.readers())
+    if not any(map(division.source, graph.nodes)):
+        return graph
+    changed = rewrite_nodes(graph, division.expand)
+    return rebuild(changed, changed.nodes)
 
-    def late(node: Node) -> Node | None:
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The softmax that a product reads; ``guarded``: by a choice of 0 where it is no number."""
+
+    softmax: Node
+    guarded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Division:
+    graph: Graph
+    makers: Mapping[str, Node]
+    readers: Mapping[str, Sequence[Node]]
+
+    def source(self, node: Node) -> _Source | None:
         """Return the softmax that a product alone reads, row by row, as its first factor."""
-        maker = makers.get(node.input(0))
-        if maker is None or node.op != "matmul":
+        if node.op != "matmul" or node.inputs[0] == node.inputs[1]:
             return None
-        x, weights = (graph.tensors[name] for name in node.inputs)
-        alone = len(readers[x.name]) == 1 and x.name not in {node.inputs[1], *kept}
+        x, weights = (self.graph.tensors[name] for name in node.inputs)
         real = x.dtype == weights.dtype == "float32"  # sums of f16 could be too large
-        matrices = min(len(x.shape), len(weights.shape)) > 1
-        return maker if alone and real and matrices and divides_rows(maker) else None
+        if not real or min(len(x.shape), len(weights.shape)) < 2:
+            return None
+        name, maker = x.name, self._maker(x.name, 1)
+        if maker and maker.op == "reshape" and self._rows(maker.inputs[0]) == self._rows(name):
+            name, maker = maker.inputs[0], self._maker(maker.inputs[0], 1)
+        guarded = maker is not None and self._is_guard(maker)
+        if maker and guarded:
+            maker = self._maker(maker.inputs[2], 2)
+        return _Source(maker, guarded) if maker and self._divides_rows(maker) else None
 
-    def divides_rows(node: Node) -> bool:
+    def _rows(self, name: str) -> int:
+        """Return how long the rows of a tensor are."""
+        return (1, *self.graph.tensors[name].shape)[-1]
+
+    def _maker(self, name: str, readers: int) -> Node | None:
+        """Return the node that makes a tensor with so many readers; None where users read it."""
+        kept = any(tensor.name == name for tensor in self.graph.outputs)
+        return None if kept or len(self.readers[name]) != readers else self.makers.get(name)
+
+    def _is_guard(self, node: Node) -> bool:
+        """Return whether a node is ``select(isnan(x), 0, x)``."""
+        if node.op != "select":
+            return False
+        test, zero = self._maker(node.inputs[0], 1), self.graph.constants.get(node.inputs[1])
+        if test is None or test.op != "isnan" or test.inputs[0] != node.inputs[2]:
+            return False
+        return zero is not None and zero.size == 1 and not zero.any()
+
+    def _divides_rows(self, node: Node) -> bool:
         """Return whether a node is softmax along the last axis, or its last step."""
         if node.op == "softmax":
-            rank = len(graph.tensors[node.outputs[0]].shape)
+            rank = len(self.graph.tensors[node.outputs[0]].shape)
             return node.attributes.get("axis", -1) in (-1, rank - 1)
-        below = made_by("sub", made_by("exp", node, 0), 0) if node.op == "mul" else None
-        rows = graph.tensors[node.inputs[1]].shape[-1:] == (1,) if below else False
-        return rows and made_by("reduce_max", below, 1) is not None
+        below = self._made_by("sub", self._made_by("exp", node, 0), 0) if node.op == "mul" else None
+        rows = self.graph.tensors[node.inputs[1]].shape[-1:] == (1,) if below else False
+        return rows and self._made_by("reduce_max", below, 1) is not None
 
-    def made_by(op: str, node: Node | None, position: int) -> Node | None:
+    def _made_by(self, op: str, node: Node | None, position: int) -> Node | None:
         """Return the node of an operator that makes an input of another one; None if none does."""
-        maker = makers.get(node.input(position)) if node else None
+        maker = self.makers.get(node.input(position)) if node else None
         return maker if maker and maker.op == op else None
 
-    def expand(growing: GraphBuilder, node: Node) -> str:
-        maker = late(node)
-        if maker is None:
+    def expand(self, growing: GraphBuilder, node: Node) -> str:
+        """Add the product and the quotient; return an empty name for all other nodes."""
+        source = self.source(node)
+        if source is None:
             return ""
-        text, (x, *share) = "y * share", maker.inputs
+        text, (x, *share) = "y * share", source.softmax.inputs
         if not share:
-            shape = growing.shape(node.inputs[0])
+            shape = growing.shape(x)
             last = growing.constant(np.array([len(shape) - 1], np.int64))
             one = (*shape[:-1], 1)
             most = growing.add("reduce_max", (x, last), one)
             x = derive(growing, "exp(x - most)", x=x, most=most)
             text, share = "y / share", [growing.add("reduce_sum", (x, last), one)]
-        product = growing.add("matmul", (x, node.inputs[1]), growing.shape(node.outputs[0]))
-        return derive(growing, text, y=product, share=share[0])
-
-    if not any(map(late, graph.nodes)):
-        return graph
-    changed = rewrite_nodes(graph, expand)
-    return rebuild(changed, changed.nodes)
+        if source.guarded:
+            text = f"select(isnan(share), 0, {text})"
+        shape = growing.shape(node.inputs[0])
+        product = growing.add(
+            "matmul", (growing.reshape(x, shape), node.inputs[1]), growing.shape(node.outputs[0])
+        )
+        rows = growing.reshape(share[0], (*shape[:-1], 1))
+        return derive(growing, text, y=product, share=rows)

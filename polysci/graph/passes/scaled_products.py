@@ -20,7 +20,7 @@ def scale_products(graph: Graph) -> Graph:
 
     An attention then scales neither queries nor scores, but the weights that project the queries.
     """
-    while scaled := _scale_one(graph) or _delay_one(graph):
+    while scaled := _join_one(graph) or _scale_one(graph) or _delay_one(graph):
         graph = scaled
     return graph
 
@@ -50,21 +50,49 @@ def _scale_one(graph: Graph) -> Graph | None:
     return None
 
 
+def _join_one(graph: Graph) -> Graph | None:
+    """Return the graph with the first two scales of both factors of a product as one."""
+    makers, readers = graph.makers(), graph.readers()
+    for node in graph.nodes:
+        if node.op != "matmul" or node.inputs[0] == node.inputs[1]:
+            continue
+        first, second = (_scaled(graph, makers, readers, name) for name in node.inputs)
+        factor = scale_of(graph, second)
+        if first is None or second is None or factor is None:
+            continue
+        scaling = _Scaling(graph, makers, readers, factor)
+        scaling.scale_constants(first, [1, 2])
+        nodes = [scaling.nodes.get(it.outputs[0], it) for it in graph.nodes if it is not second]
+        source, name = second.inputs[0], second.outputs[0]
+        nodes = [
+            replace(it, inputs=tuple(source if own == name else own for own in it.inputs))
+            for it in nodes
+        ]
+        return rebuild(graph, nodes, scaling.constants)
+    return None
+
+
+def _scaled(
+    graph: Graph, makers: Mapping[str, Node], readers: Mapping[str, list[Node]], name: str
+) -> Node | None:
+    """Return the AFFINE that scales a tensor behind moves that nobody else reads; None without."""
+    kept = {tensor.name for tensor in graph.outputs}
+    while (maker := makers.get(name)) and len(readers[name]) == 1 and name not in kept:
+        if maker.op not in MOVES:
+            return maker if scale_of(graph, maker) is not None else None
+        name = maker.inputs[0]
+    return None
+
+
 def _delay_one(graph: Graph) -> Graph | None:
     """Return the graph with the first scale of a factor behind the product, where that is less."""
     makers, readers = graph.makers(), graph.readers()
-    kept = {tensor.name for tensor in graph.outputs}
     for node in graph.nodes:
         for name in node.inputs if node.op == "matmul" and node.inputs[0] != node.inputs[1] else ():
-            maker = makers.get(name)
-            while maker and len(readers[name]) == 1 and name not in kept and maker.op in MOVES:
-                name = maker.inputs[0]
-                maker = makers.get(name)
-            more = graph.tensors[name].size > graph.tensors[node.outputs[0]].size
-            free = len(readers[name]) == 1 and name not in kept
-            if maker is None or scale_of(graph, maker) is None or not more or not free:
-                continue
-            return _delay(graph, node, maker)
+            maker = _scaled(graph, makers, readers, name)
+            whole = graph.tensors[node.outputs[0]].size
+            if maker and graph.tensors[maker.outputs[0]].size > whole:
+                return _delay(graph, node, maker)
     return None
 
 

@@ -14,6 +14,7 @@ from polysci.graph.passes.copies import without_copies
 from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
 from polysci.graph.passes.grouped_heads import group_heads
+from polysci.graph.passes.hidden_scores import skip_hidden_scores
 from polysci.graph.passes.idle_quantisations import remove_idle_quantisations
 from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
@@ -48,6 +49,8 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
           fold_weights),
     plain("scaled products", "weights are scaled, and not what is computed of their products",
           scale_products),
+    plain("hidden scores", "attention computes no scores that its mask hides",
+          skip_hidden_scores),
     plain("grouped heads", "rows that share an expanded matrix are multiplied together",
           group_heads),
     plain("late division", "softmax divides what it is multiplied to", divide_late),

@@ -59,3 +59,20 @@ def test_shares_of_rows_that_others_read(centred: bool) -> None:
     inputs = {"x": reals(3, 5, seed=3), "r": reals(3, 1)}
     expected, found = (reference.run(its, inputs)["y"] for its in (graph, changed))
     np.testing.assert_allclose(found, expected, rtol=0, atol=20 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_zero_in_place_of_no_number(moved: bool) -> None:
+    """A row of a softmax is no number as a whole, and so is its quotient; heads may be merged."""
+    steps = [SOFTMAX, node("IsNaN", "a", "n"), node("Where", "n zero a", "c")]
+    steps += [node("Reshape", "c rows", "d"), node("MatMul", "d w", "y")] if moved else [
+        node("MatMul", "c w", "y")]  # fmt: skip
+    weights = {"w": reals(5, 2), "zero": np.float32(0), "rows": np.array([6, 5])}
+    graph = read(model(steps, {"x": [2, 3, 5]}, {"y": None}, weights))
+    changed = simplify(graph)
+    assert changed.nodes[-1].op == "select" and not any(it.op == "softmax" for it in changed.nodes)
+    x = reals(2, 3, 5, seed=3)
+    x[0, 1, 2], x[1, 0] = np.nan, -np.inf
+    expected, found = (reference.run(its, {"x": x})["y"] for its in (graph, changed))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=20 * np.finfo(np.float32).eps)
+    assert not found.reshape(2, 3, 2)[0, 1].any() and not found.reshape(2, 3, 2)[1, 0].any()

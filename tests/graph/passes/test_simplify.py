@@ -105,6 +105,13 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]] 
          node("Transpose", "k", "t", perm=[0, 1, 3, 2]), node("MatMul", "q t", "y")],
         {"f": np.array(0.5, np.float32)}, ["reduce_mean", "transpose", "matmul", AFFINE],
     ),
+    "scales of queries and of keys": (
+        [node("Relu", "x", "a"), node("Mul", "a f", "q"), node("Sigmoid", "x", "b"),
+         node("Mul", "b f", "k"), node("Transpose", "k", "t", perm=[0, 1, 3, 2]),
+         node("MatMul", "q t", "y")],
+        {"f": np.array(0.3, np.float32)},
+        ["relu", AFFINE, "sigmoid", "transpose", "matmul"],
+    ),
     "queries that share keys": (
         [node("Concat", "x x x", "q", axis=1), node("Unsqueeze", "x two", "a"),
          node("Expand", "a wide", "b"), node("Reshape", "b heads", "c"),
