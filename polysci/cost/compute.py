@@ -72,8 +72,9 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
     )
     column, total, asked = nest.column.name, 0.0, 0 if packed else _lines_asked(nest, tile)
-    block = nest.contraction.a.block
-    decoded = machine.coefficient("decode") if block > 1 else 0.0
+    block, rounds = nest.contraction.a.block, kernel.compute == "a8"
+    decoded = machine.coefficient("decode_a8" if rounds else "decode") if block > 1 else 0.0
+    rounded = machine.coefficient("round_a8") if rounds else 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):
@@ -82,7 +83,8 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
             wide = vecs * kernel.shifts
             rate = machine.of_kernel(name, rows, wide, kernel.compute)
             loads = rows + vecs + asked if asked else _load_slots(nest, rows, vecs)
-            slots = max(rows * vecs / rate, loads) + decoded * vecs
+            slots = max(rows * vecs / rate, 0 if rounds else loads)
+            slots += decoded * vecs + rounded * rows
             total += count * columns * slots * nest.lanes * 2.0 / (machine.peak * 1e9)
     return total * around * block
 

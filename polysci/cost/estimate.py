@@ -27,7 +27,7 @@ class Context:
     @property
     def compute(self) -> str:
         """The way to multiply inputs of these types whose kernels are the fastest here."""
-        several = ways("brgemm", self.target.isa.name, self.contraction.a.dtype)
+        several = ways("brgemm", self.target.isa.name, self.contraction.multiplied)
         return max((way[0].compute for way in several), key=self.machine.fastest)
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from polysci.loop_ir.memory import STORED, Pointer
 from polysci.loop_ir.microkernels import Accumulators, Fields, TileView, User
-from polysci.numerics.blocks import decode_blocks
+from polysci.numerics.blocks import decode_blocks, round_blocks
 from polysci.numerics.dtypes import BLOCK_TYPES
 
 
@@ -55,7 +55,9 @@ def _run_blocks(
         rows = np.concatenate([*parts, words.reshape(tile.width, -1)], 1)
         blocks = np.ascontiguousarray(rows).view(dtype)
         at = tile.a_rows[active][:, None] + step * a_k + np.arange(numbers)
-        acc.sums[0, active] += user.unit.decode(user.read(a, at), "ps_a") @ decode_blocks(blocks).T
+        x = user.unit.decode(user.read(a, at), "ps_a")
+        x = round_blocks(x, numbers) if user.unit.compute == "a8" else x
+        acc.sums[0, active] += x @ decode_blocks(blocks).T
 
 
 BLOCKS: Final[Mapping[str, Callable[..., Any]]] = {

@@ -10,6 +10,7 @@ from polysci.lower.algorithm import Algorithm
 from polysci.lower.registry import DEFAULT, algorithm_named
 from polysci.measure.integer_reference import Array, Arrays
 from polysci.numerics.arrays import Doubles
+from polysci.numerics.blocks import round_blocks
 from polysci.numerics.dtypes import PRECISIONS, DType, precision_named, to_stored, values
 from polysci.numerics.scalar_functions import ACTIVATIONS, apply_numpy
 from polysci.ops.problem import Problem, bias_shape, input_shapes
@@ -77,6 +78,7 @@ class Reals:
             for name, shape in input_shapes(problem.dense).items()
         }
         x, w = (values(inputs[name], types[name]).astype(np.float64) for name in "xw")
+        x = round_blocks(x, precision.w.block) if precision.w.rounds_x else x
         narrow, activation = without_activation(problem), problem.activation
         problem = narrow.dense
         sums = problem.reference(x, w)

@@ -55,6 +55,8 @@ class Arrays:
             name: random.integers(-top, top + 1, shape, np.int8).astype(np.float32)
             for name, shape in input_shapes(dense).items()
         }
+        if precision.w.rounds_x:  # in steps of 1
+            reals["x"][..., :: precision.w.block] = 127
         reals["w"] = exact_weights(reals["w"], exact)
         sums = np.asarray(dense.reference(reals["x"], reals["w"]), np.float32)
         fused = np.asarray(

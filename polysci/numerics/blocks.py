@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Block = np.dtype[Any]  # a structure: scale, perhaps zero, and numbers, or nibbles
+LEAST_ROUNDED = 2.0**-100  # of a block of inputs, that kernels round to 8 bits
 
 
 def block_dtype(bits: int, block: int, *, signed: bool) -> Block:
@@ -74,6 +75,19 @@ def decode_blocks(blocks: Array) -> NDArray[np.float64]:
         numbers -= blocks["zero"][..., None].astype(np.float64)
     numbers *= blocks["scale"][..., None]
     return numbers.reshape(*blocks.shape[:-1], -1)
+
+
+def round_blocks(x: Array, block: int) -> NDArray[np.float64]:
+    """Return the values of f32 numbers (..., K) that are rounded to 8 bits by blocks along K.
+
+    The largest number of a block becomes 127 or -127 steps; blocks below 2^-100 become 0.
+    """
+    grouped = np.asarray(x, np.float32).reshape(*x.shape[:-1], -1, block)
+    most = abs(grouped).max(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = np.where(most > np.float32(LEAST_ROUNDED), np.float32(127) / most, np.float32(0))
+        numbers = np.rint(grouped * inverse).astype(np.float64)
+    return (numbers * (most * np.float32(1 / 127))).reshape(x.shape)
 
 
 def encode_blocks(values: Array, dtype: Block) -> Array:

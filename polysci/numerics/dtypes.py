@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,7 +26,8 @@ class DType:
     """One element type.
 
     NumPy has no bfloat16: ``numpy`` is then the integer type that holds its bits. An element of
-    weights may be a ``block`` of several numbers: ``polysci.numerics.blocks`` says of which.
+    weights may be a ``block`` of several numbers: ``polysci.numerics.blocks`` says of which. Where
+    it ``rounds_x``, kernels round the f32 inputs beside it to 8 bits, by blocks as well.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DType:
     bytes: int
     integer: bool = False
     block: int = 1
+    rounds_x: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -58,13 +60,15 @@ BLOCKS: Final = (16, 32, 64, 128, 256)  # numbers of k that may share a scale
 def _block_types() -> Iterator[DType]:
     """Yield the types of blocks: ``s4x32`` is 32 numbers of 4 bits with a scale.
 
-    Unsigned ones, ``u4x32``, have a zero point as well.
+    Unsigned ones, ``u4x32``, have a zero point as well. ``s4a8x32`` multiplies inputs of 8 bits.
     """
     for bits in (4, 8):
         for sign in "su":
             for block in BLOCKS:
                 numpy = block_dtype(bits, block, signed=sign == "s")
-                yield DType(f"{sign}{bits}x{block}", numpy, numpy.itemsize, block=block)
+                row = DType(f"{sign}{bits}x{block}", numpy, numpy.itemsize, block=block)
+                yield row
+                yield replace(row, name=f"{sign}{bits}a8x{block}", rounds_x=True)
 
 
 BLOCK_TYPES: Mapping[str, DType] = MappingProxyType({row.name: row for row in _block_types()})
@@ -182,6 +186,7 @@ COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
             ComputeType("bf16", 2, 2, DTYPES["f32"]),
             ComputeType("i8", 1, 4, DTYPES["s32"]),
             ComputeType("i16", 2, 2, DTYPES["s32"]),
+            ComputeType("a8", 4, 1, DTYPES["f32"]),  # rounds f32 to 8 bits as it reads it
         )
     }
 )
@@ -190,11 +195,15 @@ COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
 def computes(x: str, family: str) -> tuple[str, ...]:
     """Return the ways to multiply inputs of type ``x``; which is fastest depends on the CPU.
 
+    ``a8`` stands for f32 inputs that kernels round to 8 bits, beside weights in blocks.
+
     All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
     no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
     channels (any family but ``brgemm``) has no neighbours along k: it is widened.
     Stencils read f32 alone, stacked words are of 8-bit numbers.
     """
+    if x == "a8":
+        return ("a8",) if family == "brgemm" else ()
     if family == "mma" and not DTYPES[x].integer:
         return (x,) if x in ("bf16", "f16") else ()
     if family.startswith("stencil"):

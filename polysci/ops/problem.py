@@ -16,7 +16,7 @@ from polysci.border.arguments import check_clamp, check_type
 from polysci.border.guard import guard
 from polysci.errors import SpecError
 from polysci.loop_ir.nodes import LoopFunction
-from polysci.numerics.blocks import decode_blocks
+from polysci.numerics.blocks import decode_blocks, round_blocks
 from polysci.numerics.dtypes import DType, precision_named, values
 from polysci.numerics.scalar_functions import apply_numpy
 from polysci.ops.textbook import scop_of
@@ -176,6 +176,9 @@ class Problem(Protocol):
             check_type("w", w, np.ndarray)
             if w.dtype != precision_named(self.dtype).w.numpy or w.shape != self.w_shape:
                 raise TypeError(f"w: expected {self.w_shape} blocks of {self.dtype}, got {w.dtype}")
+            if (row := precision_named(self.dtype).w).rounds_x:
+                _check_array("x", x, self.x_shape)
+                x = round_blocks(x, row.block)
             return self.dense.reference(x, decode_blocks(w), bias, residual, clamp)
         arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
         for name, shape in input_shapes(self).items():

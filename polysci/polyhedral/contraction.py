@@ -176,6 +176,11 @@ class Contraction:
         narrow = self.a.dtype == "f32" and not self.swapped
         return self.b.dtype.partition("x")[0] if narrow else "f32"
 
+    @property
+    def multiplied(self) -> str:
+        """The type of inputs by which kernels are chosen: that of x, or a8 if they round it."""
+        return "a8" if DTYPES[self.b.dtype].rounds_x and not self.swapped else self.a.dtype
+
     def packed_item(self, compute: ComputeType) -> int:
         """Return the bytes of an element of packed w: as the kernel multiplies it, or as stored."""
         return compute.bytes if self.weights == "f32" else self.b.bytes

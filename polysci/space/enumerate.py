@@ -173,9 +173,9 @@ def ways_of(contraction: Contraction, isa: str) -> tuple[tuple[Microkernel, ...]
         pixels = columns_of(contraction).extent
         fit = [name for name in shorter(isa) if lanes(name) >= pixels]
         isa = min(fit, key=lanes, default=isa)
-    every = ways(_family_for(contraction), isa, contraction.a.dtype)
+    every = ways(_family_for(contraction), isa, contraction.multiplied)
     if _stacks(contraction):
-        every += ways("stacked", isa, contraction.a.dtype)
+        every += ways("stacked", isa, contraction.multiplied)
     if not contraction.image or all(d.extent == 1 for d in contraction.by_role("br")):
         return every
     most = isa_of(isa).registers

@@ -274,6 +274,10 @@ _SPEEDS: Final = {
         "FMAs", "under way at a time: two units with a latency of four cycles", 8.0, SHEETS,
         "probed", 1.0, 32.0,
     ),
+    "decode_a8": Coefficient(
+        "FMAs", "unpacking a step of a vector of such weights beside inputs of 8 bits", 0.25, ZEN4
+    ),
+    "round_a8": Coefficient("FMAs", "rounding a number of a row to 8 bits by blocks", 0.6, ZEN4),
     "decode": Coefficient("FMAs", "decoding a vector of weights that lie in blocks", 0.7, ZEN4),
     "load_slot": Coefficient(
         "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
@@ -287,6 +291,9 @@ _SPEEDS: Final = {
         2.0, ZEN4,
     ),
     "speed_i8": Coefficient("f32 FMAs", "a multiplication of int8 by dot products", 4.0, ZEN4),
+    "speed_a8": Coefficient(
+        "f32 FMAs", "a multiplication of f32 rounded to 8 bits by weights in blocks", 4.0, ZEN4
+    ),
     "speed_i16": Coefficient("f32 FMAs", "a multiplication of pairs of int16", 1.0, ZEN4),
     "speed_tiles": Coefficient(
         "multiplications", "of tile registers in the time of one of vectors: a bf16 peak of 3200 "

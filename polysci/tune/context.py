@@ -37,7 +37,7 @@ def context_of(
     """
     target = target or detect()
     _, roles, strides = model_of(problem)
-    if not ways("brgemm", target.isa.name, roles.a.dtype):
+    if not ways("brgemm", target.isa.name, roles.multiplied):
         raise UnsupportedError(f"{target.isa}: no kernels for inputs of {roles.a.dtype}")
     if target.isa.language != "c" and roles.weights != "f32":
         raise UnsupportedError(f"{target.isa}: no kernels for weights of {roles.b.dtype} by f32")

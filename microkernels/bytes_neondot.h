@@ -1,0 +1,7 @@
+/* NEON with dot products: sum + the four unsigned numbers of each lane by the four signed ones of x. */
+enum { PS_BYTES_WHOLE = 0 }; /* of 4 bits, which are signed as well */
+PS_INLINE ps_int ps_bytes(ps_int w, ps_int x, ps_int sum)
+{
+    return vdotq_s32(sum, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(x));
+}
+PS_INLINE ps_int ps_int_shift(ps_int x, int count) { return vshlq_s32(x, vdupq_n_s32(count)); }

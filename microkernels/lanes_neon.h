@@ -1,0 +1,3 @@
+/* NEON: the largest, and the sum, of 32-bit whole numbers of all lanes. */
+PS_INLINE int32_t ps_int_most(ps_int x) { return vmaxvq_s32(x); }
+PS_INLINE int32_t ps_int_total(ps_int x) { return vaddvq_s32(x); }

@@ -1,0 +1,107 @@
+/* Products by B in blocks of A that is rounded to 8 bits, by blocks along k as well:
+ *
+ *   A[i][k] becomes number[i][k] * step[i][block],  step = max |A| / 127
+ *
+ * Numbers of B are unsigned here: signed ones have PS_W_MIDDLE added. */
+
+enum { PS_W_MOST_BLOCK = 256, PS_W_MOST_ROWS = 16 };
+
+/* Round a block of a row; return its step, and the sum of its numbers. */
+PS_INLINE float ps_round_block(int8_t *restrict to, const float *restrict from, int64_t numbers,
+                               int32_t *restrict total)
+{
+    ps_int most = ps_int_splat(0), sum = ps_int_splat(0);
+    for (int64_t k = 0; k < numbers; k += PS_LANES) /* not-a-numbers have the largest bits */
+        most = ps_int_max(most, ps_as_int(ps_load(from + k)) & ps_int_splat(0x7fffffff));
+    const int32_t bits = ps_int_most(most);
+    float largest;
+    __builtin_memcpy(&largest, &bits, sizeof largest);
+    const float inverse = largest > 0x1p-100f ? 127.0f / largest : 0.0f;
+    for (int64_t k = 0; k < numbers; k += PS_LANES) {
+        const ps_int x = ps_to_int(ps_load(from + k) * ps_splat(inverse));
+        ps_store_s8(to + k, x, PS_LANES);
+        sum = ps_int_add(sum, x);
+    }
+    *total = ps_int_total(sum);
+    return largest * (1.0f / 127.0f);
+}
+
+/* Four numbers of 8 bits of each lane; of 4 bits the first four, or the second. */
+PS_INLINE ps_int ps_unpack(ps_int word, int second)
+{
+    const ps_int halves = word >> 4 * second & ps_int_splat(0x0f0f0f0f);
+    return PS_W_BITS == 8 ? word : halves;
+}
+
+/* sum + the four unsigned numbers of each lane by the four of x. */
+PS_INLINE ps_int ps_add_bytes(ps_int w, ps_int x, ps_int sum)
+{
+    if (PS_BYTES_WHOLE || PS_W_BITS == 4)
+        return ps_bytes(w, x, sum);
+    const ps_int low = w & ps_int_splat(0x0f0f0f0f), high = w >> 4 & ps_int_splat(0x0f0f0f0f);
+    const ps_int part = ps_bytes(high, x, ps_int_splat(0));
+    return ps_int_add(ps_bytes(low, x, sum), ps_int_shift(part, 4));
+}
+
+/* acc += A * B over `length` blocks, A moving by a_k numbers a block. */
+PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *restrict a,
+                             const ps_b *restrict b, int64_t length, int64_t a_k)
+{
+    enum { BYTES = PS_W_STEPS * PS_W_BITS / 8, WORDS = PS_W_STEPS / 4 };
+    const int64_t columns = t.vecs * PS_LANES;
+    _Alignas(64) int8_t numbers[PS_W_MOST_ROWS * PS_W_MOST_BLOCK];
+    for (int64_t n = 0; n < length; ++n, a += a_k) {
+        _Alignas(64) float steps[PS_W_MOST_ROWS];
+        _Alignas(64) int32_t totals[PS_W_MOST_ROWS];
+        _Alignas(64) ps_int sums[PS_W_MOST_ROWS];
+        const float *scales = (const float *)(const void *)b;
+        const float *zeros = scales + columns * PS_W_ZEROS;
+        PS_UNROLL
+        for (int i = 0; i < t.rows; ++i) {
+            steps[i] = 0.0f, totals[i] = 0;
+            if (rows >> i & 1)
+                steps[i] = ps_round_block(numbers + i * t.block, a + ps_a_row(t, i), t.block,
+                                          totals + i);
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                sums[i * t.vecs + v] = ps_int_splat(-PS_W_MIDDLE * totals[i]);
+        }
+        __asm__ volatile("" : : : "memory"); /* words of rows come from memory, not out of registers */
+        b = (const ps_b *)(zeros + columns);
+        for (int64_t k = 0; k < t.block; k += PS_W_STEPS, b += columns * BYTES) {
+            _Alignas(64) ps_int words[8];
+            PS_UNROLL
+            for (int v = 0; v < t.vecs; ++v)
+                words[v] = ps_int_load((const void *)(b + v * PS_LANES * BYTES), PS_LANES);
+            PS_UNROLL
+            for (int j = 0; j < WORDS; ++j) {
+                _Alignas(64) ps_int w[8];
+                PS_UNROLL
+                for (int v = 0; v < t.vecs; ++v)
+                    w[v] = ps_unpack(words[v], j);
+                PS_UNROLL
+                for (int i = 0; i < t.rows; ++i) {
+                    if (!(rows >> i & 1))
+                        continue;
+                    int32_t word;
+                    __builtin_memcpy(&word, numbers + i * t.block + k + 4 * j, sizeof word);
+                    const ps_int x = ps_int_splat(word);
+                    PS_UNROLL
+                    for (int v = 0; v < t.vecs; ++v)
+                        sums[i * t.vecs + v] = ps_add_bytes(w[v], x, sums[i * t.vecs + v]);
+                }
+            }
+        }
+        PS_UNROLL
+        for (int v = 0; v < t.vecs; ++v) {
+            const ps_vec scale = ps_load(scales + v * PS_LANES);
+            PS_UNROLL
+            for (int i = 0; i < t.rows; ++i) {
+                ps_vec sum = ps_to_real(sums[i * t.vecs + v]);
+                if (PS_W_ZEROS) /* rounded once: both parts are exact */
+                    sum = ps_fma(ps_load(zeros + v * PS_LANES), ps_splat(-(float)totals[i]), sum);
+                acc[i * t.vecs + v] = ps_fma(sum, scale * ps_splat(steps[i]), acc[i * t.vecs + v]);
+            }
+        }
+    }
+}
