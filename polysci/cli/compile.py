@@ -152,7 +152,9 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--weights", default="f32", metavar="TYPE",
         help="store constant weights of products of matrices so, and multiply f32: bf16, int8, "
-        "int4, or blocks of 16 to 256 with a scale (s4x32, s8x64), and a zero point (u4x32) (f32)",
+        "int4, or blocks of 16 to 256 with a scale (s4x32, s8x64), and a zero point (u4x32); with "
+        "inputs rounded to 8 bits int8a8, int4a8, u4a8x32, and a8 beside weights that are narrow "
+        "already (f32)",
     )  # fmt: skip
     shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
@@ -270,13 +272,16 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
 
 def _round_weights(graph: Graph, weights: str) -> Graph:
     """Return the graph with weights in a type, and say what that loses."""
-    from polysci.graph.passes.rounded_weights import round_weights
+    from polysci.graph.passes.rounded_weights import round_weights, rounds_inputs
 
     graph, rows = round_weights(graph, weights)
     if weights == "f32":
         return graph
+    if rounded := sum(map(rounds_inputs, graph.nodes)):
+        shared.say(f"inputs rounded to 8 bits: {rounded} products")
     losses = {row.node: row.loss for row in rows if row.loss is not None}
-    shared.say(f"weights in {weights}: {len(losses)} of {len(rows)} products")
+    if rows:
+        shared.say(f"weights in {weights}: {len(losses)} of {len(rows)} products")
     if losses:
         worst = max(losses, key=lambda node: losses[node])
         shared.say(f"they are off by up to {losses[worst]:.2e} of their size, in {worst}")

@@ -103,9 +103,10 @@ class CompileOptions:
     of the one that runs it, as ``opencl:0``, whose compute units share all work; an architecture,
     as ``cuda:sm_80``, has its code compiled, and calls are refused. ``weights``: the type in which
     constant weights of products of matrices are stored, ``bf16``, ``int8``, ``int4`` or one of
-    blocks, as ``u4x32``; kernels multiply f32. ``state``, ``positions`` and ``mask``: inputs that
-    the network keeps or makes itself, as ``KeptState`` has them. Raises TypeError or SpecError for
-    an option that is none.
+    blocks, as ``u4x32``; kernels multiply f32. With ``int4a8``, ``u4a8x32`` and the like they
+    multiply inputs rounded to 8 bits, and with ``a8`` these beside weights that are narrow already.
+    ``state``, ``positions`` and ``mask``: inputs that the network keeps or makes itself, as
+    ``KeptState`` has them. Raises TypeError or SpecError for an option that is none.
     """
 
     level: str = "measure"

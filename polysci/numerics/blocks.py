@@ -87,7 +87,8 @@ def round_blocks(x: Array, block: int) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inverse = np.where(most > np.float32(LEAST_ROUNDED), np.float32(127) / most, np.float32(0))
         numbers = np.rint(grouped * inverse).astype(np.float64)
-    return (numbers * (most * np.float32(1 / 127))).reshape(x.shape)
+    values: NDArray[np.float64] = (numbers * (most * np.float32(1 / 127))).reshape(x.shape)
+    return values
 
 
 def encode_blocks(values: Array, dtype: Block) -> Array:

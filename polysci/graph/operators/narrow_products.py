@@ -11,14 +11,14 @@ from polysci.graph.operators.builder import Builder
 from polysci.graph.operators.convolution import Matrix
 from polysci.graph.operators.table import Evaluation, Operator
 from polysci.numerics.arrays import Array
-from polysci.numerics.blocks import decode_blocks
+from polysci.numerics.blocks import decode_blocks, round_blocks
 from polysci.numerics.dtypes import BLOCK_TYPES, from_bf16
 from polysci.ops.matmul import Matmul
 from polysci.program.stages import LayerStage
 
 
 def narrow_matmul(build: Builder, node: Node) -> None:
-    """``x @ weights' + bias``.
+    """``x @ weights' + bias``, where x may be rounded to 8 bits by blocks.
 
     The second input holds the bytes of the blocks of each column of y, or the bits of bf16;
     ``weights`` is their type.
@@ -40,7 +40,9 @@ def _reference(of: Evaluation) -> list[Array]:
     if weights == "bf16":
         values = from_bf16(w.astype(np.uint16))
     else:
-        values = decode_blocks(np.ascontiguousarray(w).view(BLOCK_TYPES[weights].numpy))
+        row = BLOCK_TYPES[weights]
+        values = decode_blocks(np.ascontiguousarray(w).view(row.numpy))
+        x = round_blocks(x, row.block).astype(x.dtype) if row.rounds_x else x
     y = x @ values.T.astype(x.dtype)
     return [y + bias[0] if bias else y]
 

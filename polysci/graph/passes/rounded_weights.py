@@ -1,9 +1,9 @@
-"""Weights of f32 as narrower ones, in products of matrices: asked for, since it rounds them."""
+"""Narrower weights of f32, and inputs of 8 bits beside narrow ones: asked for, since both round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -20,8 +20,11 @@ from polysci.numerics.dtypes import BLOCK_TYPES, DType, from_bf16, to_bf16
 from polysci.text.names import suggest
 
 # Name -> the type that it stands for.
-ALIASES: Final[Mapping[str, str]] = MappingProxyType({"int8": "s8x32", "int4": "s4x32"})
-PLAIN: Final = ("f32", "bf16")
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {"int8": "s8x32", "int4": "s4x32", "int8a8": "s8a8x32", "int4a8": "s4a8x32"}
+)
+INPUTS_ONLY: Final = "a8"  # weights stay as they are, and the inputs beside narrow ones are rounded
+PLAIN: Final = ("f32", "bf16", INPUTS_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def check_weights(name: str) -> str:
         known = [*PLAIN, *ALIASES, *BLOCK_TYPES]
         raise SpecError(
             f"weights {name!r:.100}: expected f32, bf16, int8 (s8x32), int4 (s4x32), or s4, u4, s8 "
-            f"or u8 in blocks of 16 to 256, as u4x32{suggest(name, known)}"
+            "or u8 in blocks of 16 to 256, as u4x32; int8a8, int4a8, u4a8x32 and the like beside "
+            f"inputs of 8 bits, a8 where weights are narrow already{suggest(name, known)}"
         )
     return chosen
 
@@ -50,13 +54,37 @@ def check_weights(name: str) -> str:
 def round_weights(graph: Graph, weights: str) -> tuple[Graph, tuple[RoundedWeights, ...]]:
     """Return the graph with constant weights of products in a type, and what each loses.
 
-    Raises SpecError for a type that there is not.
+    A type of inputs of 8 bits is that of products whose weights are narrow already, too; ``a8`` is
+    for those alone. Raises SpecError for a type that there is not.
     """
     chosen, rounded = check_weights(weights), list[RoundedWeights]()
     if chosen == "f32":
         return graph, ()
-    graph = rewrite_nodes(graph, partial(_replace, chosen, rounded))
+    if INPUTS_ONLY in chosen:
+        graph = replace(graph, nodes=tuple(map(_round_inputs, graph.nodes)))
+    if chosen != INPUTS_ONLY:
+        graph = rewrite_nodes(graph, partial(_replace, chosen, rounded))
     return rebuild(graph, graph.nodes), tuple(rounded)
+
+
+def rounds_inputs(node: Node) -> bool:
+    """Return whether a product rounds its inputs to 8 bits."""
+    kind = _blocks_of(node)
+    return kind is not None and kind.rounds_x
+
+
+def _blocks_of(node: Node) -> DType | None:
+    """Return the type of the weights of a product in blocks; None of all other nodes."""
+    weights = node.attributes["weights"] if node.op == NARROW_MATMUL else ""
+    return BLOCK_TYPES.get(weights)
+
+
+def _round_inputs(node: Node) -> Node:
+    kind = _blocks_of(node)
+    if kind is None or kind.rounds_x:
+        return node
+    weights = kind.name.replace("x", f"{INPUTS_ONLY}x")
+    return replace(node, attributes=MappingProxyType({**node.attributes, "weights": weights}))
 
 
 def _replace(

@@ -6,7 +6,7 @@ import pytest
 from polysci.errors import SpecError
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import NARROW_MATMUL, Graph
-from polysci.graph.passes.rounded_weights import check_weights, round_weights
+from polysci.graph.passes.rounded_weights import check_weights, round_weights, rounds_inputs
 from polysci.network.options import CompileOptions
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
@@ -54,6 +54,18 @@ def test_what_a_type_holds_is_exact() -> None:
         np.testing.assert_array_equal(
             reference.run(narrow, x)["y"], reference.run(read(own), x)["y"]
         )
+
+
+def test_inputs_of_8_bits_beside_narrow_weights() -> None:
+    """In C as in the reference, which rounds alike; of weights that are narrow already, too."""
+    rounded, (row, _) = round_weights(graph(), "int4a8")
+    narrow, _ = round_weights(graph(), "int4")
+    again, rows = round_weights(narrow, "a8")
+    assert row.loss == round_weights(graph(), "int4")[1][0].loss and not rows
+    assert sum(map(rounds_inputs, again.nodes)) == sum(map(rounds_inputs, rounded.nodes)) == 1
+    exact, near = (reference.run(own, X)["y"] for own in (narrow, rounded))
+    assert 0 < np.abs(near - exact).max() < 0.02 * np.abs(exact).max()
+    np.testing.assert_allclose(network_of(again)(X)["y"], near, rtol=0, atol=1e-5)
 
 
 def test_a_graph_in_f32_stays() -> None:

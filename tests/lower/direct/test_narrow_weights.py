@@ -7,7 +7,7 @@ import pytest
 
 import polysci
 from polysci.errors import UnsupportedError
-from polysci.numerics.blocks import decode_blocks, make_blocks
+from polysci.numerics.blocks import decode_blocks, make_blocks, round_blocks
 from polysci.numerics.dtypes import BLOCK_TYPES
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
@@ -19,8 +19,11 @@ from polysci.target.microkernels import Microkernel
 from polysci.tune import EmitOptions, emit
 from tests.support.judge import Judge, build
 
-ISAS = [isa.name for isa in detect().allowed if isa.name in ("portable", "avx2", "avx512")]
-WEIGHTS = ("bf16", "s4x16", "u4x32", "s8x64", "u8x16")
+NAMES = ("portable", "avx2", "avx512", "avx2vnni", "avx512vnni")
+ISAS = [isa.name for isa in detect().allowed if isa.name in NAMES]
+WEIGHTS = (
+    "bf16", "s4x16", "u4x32", "s8x64", "u8x16", "s4a8x16", "u4a8x32", "s8a8x64", "u8a8x128"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,13 @@ class Tail:
         return cls(problem, emit(problem, plan, 1, EmitOptions(f"t{kernel.cols}_{rows}_{lanes}")))
 
 
-def largest(isa: str) -> list[Microkernel]:
+def kind_of(weights: str) -> str:
+    return "a8" if "a8" in weights else "f32"
+
+
+def largest(isa: str, weights: str) -> list[Microkernel]:
     """The kernels of most rows, one of each width."""
-    (way,) = microkernels.ways("brgemm", isa, "f32")
+    (way,) = microkernels.ways("brgemm", isa, kind_of(weights))
     return list({kernel.vecs: kernel for kernel in way}.values())
 
 
@@ -55,7 +62,7 @@ def check(judge: Judge, tails: list[Tail]) -> None:
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("isa", ISAS)
 def test_all_tails(judge: Judge, isa: str, weights: str) -> None:
-    for kernel in largest(isa):
+    for kernel in largest(isa, weights):
         lanes = range(1, kernel.lanes + 1)
         rows = [1 + at % kernel.rows for at in range(max(kernel.lanes, kernel.rows))]
         check(judge, [Tail.of(kernel, weights, row, lanes[at % len(lanes)])
@@ -65,7 +72,7 @@ def test_all_tails(judge: Judge, isa: str, weights: str) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_tails_of_one_kernel(judge: Judge, weights: str) -> None:
-    kernel = largest("portable")[-1]
+    kernel = largest("portable", weights)[-1]
     check(judge, [Tail.of(kernel, weights, 1 + at % kernel.rows, 1 + at) for at in range(4)])
 
 
@@ -76,16 +83,16 @@ def test_tails_of_one_kernel(judge: Judge, weights: str) -> None:
 )
 def test_loops_around_blocks(judge: Judge, loops: str, weights: str) -> None:
     """Blocks of the reduction, threads that share it, and several rows."""
-    isa = ISAS[-1]
+    isa = largest(ISAS[-1], weights)[0].isa
     problem = parse_problem(f"linear:5x256x{5 * microkernels.lanes(isa)}", "", f"f32:{weights}:f32")
-    kernel = f"brgemm_{isa}_f32_5x{microkernels.lanes(isa)}"
+    kernel = f"brgemm_{isa}_{kind_of(weights)}_5x{microkernels.lanes(isa)}"
     plan = parse(f"{loops.format(v=microkernels.lanes(isa))} > {kernel}")
     source = emit(problem, plan, 2, EmitOptions("around"))
     judge.judge(problem, build([source]), source.symbol)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", ["s4x32", "u4x128", "s8x256", "u8x32"])
+@pytest.mark.parametrize("weights", ["s4x32", "u4x128", "s8x256", "u8x32", "u4a8x32", "s8a8x256"])
 def test_any_scale_and_zero(weights: str) -> None:
     """Scales and zeros that are no powers of two, in the order in which they are stored."""
     random, row = np.random.default_rng(0), BLOCK_TYPES[weights]
@@ -99,10 +106,30 @@ def test_any_scale_and_zero(weights: str) -> None:
     x = random.standard_normal((3, 512)).astype(np.float32)
     bias = random.random(50).astype(np.float32)
     y, dense = prim(x, prim.pack_weights(w), bias=bias), decode_blocks(w)
+    x = round_blocks(x, row.block) if row.rounds_x else x
     bound = 514 * 2.0**-24 * (abs(x).astype(float) @ abs(dense).T + abs(bias))
     assert (abs(y - (x.astype(float) @ dense.T + bias)) <= bound).all()
     with pytest.raises(TypeError):
         prim.pack_weights(dense.astype(np.float32))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_none(number: float) -> None:
+    """Rounding by blocks hides neither infinity nor what is no number, in one row alone."""
+    prim = polysci.compile("linear:2x64x5", "estimate", dtype="f32:s4a8x32:f32")
+    w = make_blocks(BLOCK_TYPES["s4x32"].numpy, np.full((5, 64), 3), np.ones((5, 2), np.float32))
+    x = np.ones((2, 64), np.float32)
+    x[1, 40] = number
+    y = prim(x, prim.pack_weights(w))
+    assert (y[0] == 192).all() and not np.isfinite(y[1]).any()
+
+
+def test_tiny_blocks_are_zero() -> None:
+    prim = polysci.compile("linear:1x32x3", "estimate", dtype="f32:s4a8x32:f32")
+    w = make_blocks(BLOCK_TYPES["s4x32"].numpy, np.full((3, 32), 7), np.ones((3, 1), np.float32))
+    for size, there in ((2.0**-101, False), (2.0**-90, True), (0.0, False)):
+        y = prim(np.full((1, 32), size, np.float32), prim.pack_weights(w))
+        assert (y != 0).all() == there
 
 
 def test_x_is_read_where_it_lies() -> None:
