@@ -156,7 +156,8 @@ def precision_named(name: str) -> Precision:
     try:
         return _precisions()[name.lower()]
     except KeyError:
-        narrow = "f32:bf16:f32", "f32:s4x32:f32 (s4, u4, s8 or u8 in blocks of 16 to 256)"
+        blocks = "s4, u4, s8 or u8 in blocks of 16 to 256; s4a8x32: inputs of 8 bits"
+        narrow = "f32:bf16:f32", f"f32:s4x32:f32 ({blocks})"
         known = ", ".join([*PRECISIONS, *narrow, *(f"{a} ({p})" for a, p in ALIASES.items())])
         hint = suggest(name, [*PRECISIONS, *ALIASES, *SPELLINGS])
         raise SpecError(f"dtype {name!r}: expected one of {known}{hint}") from None

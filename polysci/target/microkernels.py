@@ -190,7 +190,7 @@ class HeaderSet:
     """The hand-written headers of a C file: ``avx512`` for f32, ``avx512vnni_i8_u8_s8``.
 
     ``packed_copy``: kernels read a converted copy of x, not x itself; true where both are the same.
-    ``w``: how f32 kernels decode narrow weights as they load them.
+    ``w``: how kernels of f32 decode narrow weights, or those of a8 unpack them, as they load them.
     """
 
     isa: str
@@ -201,7 +201,7 @@ class HeaderSet:
     w: str = "f32"
 
     def __str__(self) -> str:
-        if {self.compute, self.x, self.y} == {"f32"}:
+        if {self.compute, self.x, self.y} == {"f32"} or self.compute == "a8":
             return self.isa if self.w == "f32" else f"{self.isa}_{self.w}"
         return "_".join(
             [self.isa, self.compute, self.x, self.y, *([] if self.packed_copy else ["x"])]

@@ -51,7 +51,7 @@ def test_bytes_without_zeros_have_the_middle_for_zero(bits: int) -> None:
 
 
 def test_precisions_of_blocks_have_a_name_each() -> None:
-    assert len(BLOCK_TYPES) == 4 * len(BLOCKS)
+    assert len(BLOCK_TYPES) == 8 * len(BLOCKS)  # of 4 and 8 bits, signed or not, a8 or not
     assert str(precision_named("F32:s4x32:f32")) == "f32:s4x32:f32"
     with pytest.raises(SpecError, match="f32:s4x32:f32"):
         precision_named("f32:s4x24:f32")

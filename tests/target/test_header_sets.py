@@ -48,6 +48,8 @@ def units() -> list[HeaderSet]:
         for packed in (True, False)
     }
     found |= {HeaderSet(isa, w=w) for isa in ("portable", "avx2", "avx512") for w in WEIGHTS}
+    rounding = ("portable", "avx2", "avx2vnni", "avx512", "avx512vnni")
+    found |= {HeaderSet(isa, "a8", w=f"{w}a8") for isa in rounding for w in WEIGHTS[1:]}
     return sorted(found, key=str)
 
 
