@@ -1,6 +1,6 @@
 /* AVX-VNNI: sum + the four unsigned numbers of each lane by the four signed ones of x. */
 enum { PS_BYTES_WHOLE = 1 }; /* of 8 bits */
-PS_INLINE ps_int ps_bytes(ps_int w, ps_int x, ps_int sum)
+PS_INLINE ps_int ps_dot_bytes(ps_int w, ps_int x, ps_int sum)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w), "x"(x));
     return sum;

@@ -1,6 +1,6 @@
 /* NEON with dot products: sum + the four unsigned numbers of each lane by the four signed ones of x. */
 enum { PS_BYTES_WHOLE = 0 }; /* of 4 bits, which are signed as well */
-PS_INLINE ps_int ps_bytes(ps_int w, ps_int x, ps_int sum)
+PS_INLINE ps_int ps_dot_bytes(ps_int w, ps_int x, ps_int sum)
 {
     return vdotq_s32(sum, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(x));
 }

@@ -37,10 +37,10 @@ PS_INLINE ps_int ps_unpack(ps_int word, int second)
 PS_INLINE ps_int ps_add_bytes(ps_int w, ps_int x, ps_int sum)
 {
     if (PS_BYTES_WHOLE || PS_W_BITS == 4)
-        return ps_bytes(w, x, sum);
+        return ps_dot_bytes(w, x, sum);
     const ps_int low = w & ps_int_splat(0x0f0f0f0f), high = w >> 4 & ps_int_splat(0x0f0f0f0f);
-    const ps_int part = ps_bytes(high, x, ps_int_splat(0));
-    return ps_int_add(ps_bytes(low, x, sum), ps_int_shift(part, 4));
+    const ps_int part = ps_dot_bytes(high, x, ps_int_splat(0));
+    return ps_int_add(ps_dot_bytes(low, x, sum), ps_int_shift(part, 4));
 }
 
 /* acc += A * B over `length` blocks, A moving by a_k numbers a block. */

@@ -285,13 +285,18 @@ def test_words_of_rows_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", ["bf16", "s4x16", "u4x32", "s8x16", "u8x32"])
-def test_narrow_weights_are_exact(tmp_path: Path, weights: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "weights"),
+    [*(("neon_f32", weights) for weights in ("bf16", "s4x16", "u4x32", "s8x16", "u8x32")),
+     *((f"{isa}_a8", weights) for isa in ("neon", "neondot") for weights in
+       ("s4a8x16", "u4a8x32", "s8a8x16", "u8a8x32"))],
+)  # fmt: skip
+def test_narrow_weights_are_exact(tmp_path: Path, kernel: str, weights: str) -> None:
     loops = {"linear:5x64x11": "i:3 j:8", "linear:3x64x16": "k:1 j:8"}
     layers = [
         ExportedLayer(
             parse_problem(words, dtype=f"f32:{weights}:f32"),
-            parse(f"{its} > brgemm_neon_f32_3x8"), 1,
+            parse(f"{its} > brgemm_{kernel}_3x8"), 1,
         )
         for words, its in loops.items()
     ]  # fmt: skip

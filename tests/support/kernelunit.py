@@ -146,7 +146,7 @@ def portable_first(group: Group) -> tuple[bool, bool, int]:
 
 
 def on_vectors() -> list[Microkernel]:
-    """All of CPUs but those with tests of their own: tile registers, stacked ones, rounded inputs."""
+    """All of CPUs but those with tests of their own: on tile registers, stacked, and a8."""
     kernels = [kernel for kernel in microkernels.registry().values() if kernel.isa in ISAS]
     kernels = [kernel for kernel in kernels if kernel.compute != "a8"]
     return [kernel for kernel in kernels if kernel.tile_registers is None and not kernel.stacked]
