@@ -61,7 +61,7 @@ class _Attention:
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """What constants tell of the scores of a graph."""
+    """Find attention, and the scores that constants hide."""
 
     graph: Graph
     makers: Mapping[str, Node]
@@ -176,13 +176,13 @@ def _replace(masks: _Masks, growing: GraphBuilder, node: Node) -> str:
     blocks = masks.blocks(attention) if attention else []
     if not attention or not blocks:
         return ""
-    parts = [_Part(masks, attention, growing, block).add(node) for block in blocks]
+    parts = [_BlockNodes(masks, attention, growing, block).add(node) for block in blocks]
     shape, dtype = growing.shape(node.outputs[0]), growing.dtype(node.outputs[0])
     return growing.add("concat", parts, shape, dtype, axis=len(shape) - 2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _BlockNodes:
     """A block of queries of an attention, whose nodes are added to a graph."""
 
     masks: _Masks

@@ -26,7 +26,7 @@ def divide_late(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _LateShares:
     """The softmax that a product reads; ``guarded``: by a choice of 0 where it is no number."""
 
     softmax: Node
@@ -39,7 +39,7 @@ class _Division:
     makers: Mapping[str, Node]
     readers: Mapping[str, Sequence[Node]]
 
-    def source(self, node: Node) -> _Source | None:
+    def source(self, node: Node) -> _LateShares | None:
         """Return the softmax that a product alone reads, row by row, as its first factor."""
         if node.op != "matmul" or node.inputs[0] == node.inputs[1]:
             return None
@@ -53,7 +53,7 @@ class _Division:
         guarded = maker is not None and self._is_guard(maker)
         if maker and guarded:
             maker = self._maker(maker.inputs[2], 2)
-        return _Source(maker, guarded) if maker and self._divides_rows(maker) else None
+        return _LateShares(maker, guarded) if maker and self._divides_rows(maker) else None
 
     def _rows(self, name: str) -> int:
         """Return how long the rows of a tensor are."""
