@@ -124,6 +124,11 @@ def several_sizes(arguments: argparse.Namespace) -> bool:
     return any(len(sizes) > 1 for _, sizes in arguments.dim)
 
 
+def has_ranges(arguments: argparse.Namespace) -> bool:
+    """Return whether ``--dim`` has a range of sizes."""
+    return any(isinstance(sizes, range) for _, sizes in arguments.dim)
+
+
 def dim(text: str) -> tuple[str, Sequence[int]]:
     """``NAME=N``, ``NAME=N,N`` or ``NAME=N..N``; argparse prints the error."""
     name, equals, sizes = text.rpartition("=")

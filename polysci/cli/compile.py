@@ -266,7 +266,8 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
 
     values, external = dict(arguments.value), arguments.external_data
     kept = bindings.kept_state(arguments)
-    graph = graph_of(arguments.model, dims, values, external=external, kept=kept)
+    ranges = bindings.has_ranges(arguments)
+    graph = graph_of(arguments.model, dims, values, external=external, kept=kept, any_size=ranges)
     return _round_weights(graph, getattr(arguments, "weights", "f32"))
 
 

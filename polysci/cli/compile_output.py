@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polysci.cli import layers as shared
-from polysci.cli.bindings import dims_of
+from polysci.cli.bindings import dims_of, has_ranges
 from polysci.errors import SpecError
 from polysci.text.tables import bytes_text, fit, paragraph, shorten, time_text
 
@@ -103,7 +103,7 @@ def write_sizes(arguments: argparse.Namespace, read: Read, plan: Plan) -> int:
         raise SpecError(f"--{wrong[0].replace('_', '-')}: of one size; --dim has several")
     if shared.machine_of(arguments):
         raise SpecError(f"--isa {arguments.isa}: nothing of it runs here; --dim has several sizes")
-    if arguments.device and any(isinstance(sizes, range) for _, sizes in arguments.dim):
+    if arguments.device and has_ranges(arguments):
         raise SpecError(f"--device {arguments.device}: its code is of one size; list sizes, N,N")
     choices = size_choices({
         name: sizes if len(sizes) > 1 else sizes[0] for name, sizes in arguments.dim

@@ -155,13 +155,15 @@ def graph_of(
     external: bool = False,
     weights: str = "f32",
     kept: KeptState = NOTHING_KEPT,
+    any_size: bool = False,
 ) -> Graph:
     """Return the simplified graph of a model, as ``read_graph`` takes it, with state in it.
 
     Constant weights of products are stored in the type ``weights``, as ``round_weights`` has it.
+    ``any_size`` is that of ``simplify``, for graphs of a range.
     """
     graph = keep_state(read_graph(model, dims, values, external=external), kept)
-    return round_weights(simplify(graph), weights)[0]
+    return round_weights(simplify(graph, any_size=any_size), weights)[0]
 
 
 def read_graph(

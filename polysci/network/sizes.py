@@ -24,8 +24,8 @@ from polysci.network.generation import Generation
 from polysci.network.options import CompileOptions
 from polysci.network.prepare import Model, RunSizes, graph_of, prepare_with, shares_of
 from polysci.network.runner import Runner
-from polysci.network.size_classes import classes_of
 from polysci.network.state import NetworkState
+from polysci.numerics.size_classes import classes_of
 from polysci.printers.network import OPENMP, told_sizes
 from polysci.text import names
 from polysci.text.tables import bytes_text, columns, shorten
@@ -296,6 +296,7 @@ def compile_sizes(
         external=options.external,
         weights=options.weights,
         kept=options.kept,
+        any_size=any(isinstance(own, range) for own in dims.values()),
     )
 
     plan = partial(plan_sizes, options=options, title=title)

@@ -9,8 +9,8 @@ import pytest
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.compiled import compile_network
-from polysci.network.size_classes import classes_of
 from polysci.network.sizes import SizedNetwork, compile_sizes
+from polysci.numerics.size_classes import classes_of
 from polysci.program.passes.variation import VaryingSizeError
 from tests.support.command import done, polysci
 from tests.support.exported import run
@@ -159,6 +159,19 @@ def test_batches_of_images() -> None:
         x = whole_numbers(count, 3, 12, 12, seed=count)
         alone = compile_network(images, "estimate", dims={"N": count}, verify=False)
         assert np.array_equal(network({"x": x})["y"], alone({"x": x})["y"])
+
+
+def test_scales_of_scores_are_where_all_sizes_have_them() -> None:
+    """Shorter sequences have fewer scores than queries have elements, and longer ones more."""
+    nodes = [
+        node("Split", "x", "a b", axis=-1, num_outputs=2), node("Mul", "a scale", "q"),
+        node("Transpose", "b", "k", perm=[1, 0]), node("MatMul", "q k", "y"),
+    ]  # fmt: skip
+    scores = model(nodes, {"x": ["T", 20]}, {"y": None}, {"scale": np.float32(0.5)})
+    network = compile_sizes(scores, {"T": range(9, 13)}, "estimate", verify=False)
+    for tokens in range(9, 13):
+        x = whole_numbers(tokens, 20, seed=tokens)
+        assert np.array_equal(network({"x": x})["y"], x[:, :10] * 0.5 @ x[:, 10:].T)
 
 
 @pytest.mark.exhaustive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from polysci.graph.graph import AFFINE, Graph, Node, rebuild
 from polysci.graph.passes.affine_pairs import parts_of
 from polysci.graph.passes.folded_weights import is_plain
 from polysci.numerics.arrays import Array
+from polysci.numerics.size_classes import class_end
 
 MOVES = ("reshape", "transpose")
 
@@ -90,10 +92,14 @@ def _delay_one(graph: Graph) -> Graph | None:
     for node in graph.nodes:
         for name in node.inputs if node.op == "matmul" and node.inputs[0] != node.inputs[1] else ():
             maker = _scaled(graph, makers, readers, name)
-            whole = graph.tensors[node.outputs[0]].size
-            if maker and graph.tensors[maker.outputs[0]].size > whole:
+            if maker and _extent(graph, maker.outputs[0]) > _extent(graph, node.outputs[0]):
                 return _delay(graph, node, maker)
     return None
+
+
+def _extent(graph: Graph, name: str) -> int:
+    """Return about how large a tensor is: one number for all sizes of a part of a range."""
+    return prod(map(class_end, graph.tensors[name].shape))
 
 
 def _delay(graph: Graph, product: Node, affine: Node) -> Graph:

@@ -56,13 +56,19 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
     plain("late division", "softmax divides what it is multiplied to", divide_late),
 )  # fmt: skip
 
+BY_SIZE: Final = frozenset(("hidden scores",))  # passes with other nodes for other sizes
+
 
 @np.errstate(all="ignore")  # infinity, and no number, are constants as well
-def simplify(graph: Graph, watch: PassWatch | None = None) -> Graph:
-    """Return the graph after all passes; ``watch`` hears of each."""
+def simplify(graph: Graph, watch: PassWatch | None = None, *, any_size: bool = False) -> Graph:
+    """Return the graph after all passes; ``watch`` hears of each.
+
+    With ``any_size`` graphs of a model that differ in sizes stay alike.
+    """
+    repeated = [row for row in REPEATED_PASSES if not (any_size and row.name in BY_SIZE)]
     graph, _ = run_table(FIRST_PASSES, graph, watch=watch)
     while True:
         before = graph.nodes
-        graph, _ = run_table(REPEATED_PASSES, graph, watch=watch)
+        graph, _ = run_table(repeated, graph, watch=watch)
         if graph.nodes == before:
             return graph

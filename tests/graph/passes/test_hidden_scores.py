@@ -8,6 +8,7 @@ import pytest
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
 from polysci.graph.passes.hidden_scores import skip_hidden_scores
+from polysci.graph.passes.table import simplify
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import model, node, reals
 
@@ -50,6 +51,12 @@ def test_causal_blocks(hidden: float) -> None:
     after = skip_hidden_scores(before)
     assert products(after) == [(128, 128), (128, 256), (44, 300)]
     check(before, after)
+
+
+def test_graphs_of_a_range_have_no_blocks() -> None:
+    before = masked(additive(AGE >= 0))
+    assert len(products(simplify(before))) == 3
+    assert products(simplify(before, any_size=True)) == [(TOKENS, TOKENS)]
 
 
 def test_a_window_leaves_out_the_past() -> None:
