@@ -283,8 +283,8 @@ def compile_sizes(
     Raises as it does, SpecError where no dimension has several sizes, and VaryingSizeError for
     networks that depend on a size of a range in a way that only code for this size can.
     """
-    options = replace(CompileOptions.of(level, threads, dtype, keywords), keep_dtype=True)
-    choices = size_choices(dims)
+    options = CompileOptions.of(level, threads, dtype, keywords)
+    check_type("dims", dims, Mapping)
     if options.dims or options.machine:
         what = "dims: given twice" if options.dims else "machine: nothing runs on a described one"
         raise SpecError(f"{what}; compile_sizes takes sizes as its second argument, and runs")
@@ -298,9 +298,19 @@ def compile_sizes(
         kept=options.kept,
         any_size=any(isinstance(own, range) for own in dims.values()),
     )
+    return compile_graphs(read, dims, options, title)
 
+
+def compile_graphs(
+    read: Read, dims: Mapping[str, int | Sequence[int]], options: CompileOptions, title: str
+) -> SizedNetwork:
+    """Compile the graphs that ``read`` returns for sizes, as ``compile_sizes`` does.
+
+    Where ``dims`` has ranges they are graphs that ``simplify`` made for any size.
+    """
+    options = replace(options, keep_dtype=True)
     plan = partial(plan_sizes, options=options, title=title)
-    networks = plan_choices(choices, read, plan)
+    networks = plan_choices(size_choices(dims), read, plan)
     whole = join_sizes(networks, title)
     library = library_of(whole.whole.code, options.flags)
     codes = whole.codes()

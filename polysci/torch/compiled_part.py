@@ -52,7 +52,8 @@ class PartReport:
 class ModuleReport:
     """Parts of a module, calls that PyTorch computes, with reasons, and seconds of both, if timed.
 
-    ``reason``: why the module as a whole is left to PyTorch; empty where it is not.
+    ``reason``: why the module as a whole is left to PyTorch; empty where it is not. ``ranges``: the
+    sizes that one library is for, and what it consists of; empty where each has its own.
     """
 
     parts: tuple[PartReport, ...]
@@ -60,6 +61,7 @@ class ModuleReport:
     eager_seconds: float | None = None
     own_seconds: float | None = None
     reason: str = ""
+    ranges: str = ""
 
     @property
     def gain(self) -> float | None:
@@ -70,6 +72,8 @@ class ModuleReport:
 
     def __str__(self) -> str:
         lines = [f"compiled: {part}" for part in self.parts]
+        if self.ranges:
+            lines.append(f"one library for all sizes {self.ranges}")
         lines += [f"PyTorch: {call.op} ({call.node}): {call.reason}" for call in self.refused]
         if self.eager_seconds is not None and self.own_seconds is not None:
             lines.append(

@@ -22,9 +22,11 @@ from torch._C._dynamo.eval_frame import (
 )
 from torch.utils import _pytree as pytree
 
+from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch.program import read_file
 from polysci.torch.compiled_part import ModuleReport, is_fake
+from polysci.torch.ranges import ModuleRanges, check_dims, compile_ranges
 from polysci.torch.state import ModuleState, SizeWatch
 from polysci.torch.variants import (
     ModuleOptions,
@@ -124,9 +126,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(
         self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        options: ModuleOptions, dynamic_shapes: Any = None,
+        options: ModuleOptions, dynamic_shapes: Any = None, ranges: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._with_ranges = ranges
+        self._ranges: ModuleRanges | None = None
         self.module, self._options = module, options
         self._spec = pytree.tree_flatten((args, dict(kwargs)))[1]
         self._names = [*inspect.signature(module.forward).parameters]
@@ -143,7 +147,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         self._examples, self._first = examples, key_of(leaves)
         self._types = [x.dtype for x in leaves if isinstance(x, torch.Tensor)]
         start = time.monotonic()
-        self._variants = {self._first: self._compile(leaves)}
+        if self._with_ranges:
+            self._ranges = self._compile_ranges(examples)
+            self._variants = {self._first: self._ranges.first}
+        else:
+            self._variants = {self._first: self._compile(leaves)}
         self._sizes = SizeWatch(_names_of(examples))
         self._sizes.note(self._first, time.monotonic() - start)
         self._state: ModuleState | None = state
@@ -236,7 +244,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return list(leaves)
 
     def _extend(self, leaves: Sequence[Any]) -> Variant:
-        """Compile for inputs of other sizes. Raises ValueError where those are not free."""
+        """Return the variant for other sizes. Raises ValueError where those are not free."""
         key, examples = key_of(leaves), pytree.tree_leaves(self._examples)
         if any(is_fake(x) for x in leaves):
             raise TypeError("inputs: expected tensors with memory, got fake ones")
@@ -249,6 +257,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 "dynamic_shapes leaves dimensions free"
             )
         with compile_lock():
+            if key not in self._variants and self._ranges:
+                self._variants[key] = self._ranges.variant(leaves)
             if key not in self._variants:  # by another thread meanwhile
                 start = time.monotonic()
                 self._variants[key] = self._compile(leaves)
@@ -262,6 +272,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             if self._free is not None:
                 check_sizes(self.module, self._examples, self._free, (args, kwargs))
             return compile_module(self.module, args, kwargs, self._options)
+
+    def _compile_ranges(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ModuleRanges:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of torch's own parts to each other
+            return compile_ranges(self.module, *examples, self._options, self._free)
 
     def _renew(self) -> None:
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
@@ -372,7 +387,7 @@ def optimize(
     module: Any, example_inputs: Any, level: str = "measure", dtype: str | None = None,
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
-    device: str | None = None,
+    device: str | None = None, ranges: bool = False,
 ) -> OptimizedModule:  # fmt: skip
     """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
@@ -380,14 +395,17 @@ def optimize(
     ``example_inputs`` are a tensor, or all positional inputs; ``example_words`` those by name.
     ``level``, ``algorithm`` and ``dtype`` (``f32``, the default, or ``bf16``) as
     ``polysci.compile_network`` takes them; ``threads`` are by default PyTorch's.
-    ``dynamic_shapes`` as ``torch.export.export`` takes it. Every part is compared with eager on the
-    example inputs. At levels that measure, the module is timed beside eager, and left to eager
-    where that is faster; ``report`` tells. With ``reproducible`` any number of threads gives the
-    same bits of the compiled parts, which are never left to eager for its time; ``report`` tells
-    what that costs. ``device``: where the compiled parts run. ``opencl:0`` and so on read tensors
-    on the CPU, which they copy; ``cuda`` (``cuda:0``) those of a module on that device, where they
-    lie, on PyTorch's current stream. Raises SpecError for a module that learns, and for one that is
-    on another device.
+    ``dynamic_shapes`` as ``torch.export.export`` takes it: other sizes are compiled at their first
+    call. With ``ranges`` one library is compiled ahead for all sizes of its ``torch.export.Dim``s,
+    which need a max; that takes longer, and the module must be one network. Every part is compared
+    with eager on the example inputs. At levels that measure, the module is timed beside eager, and
+    left to eager where that is faster; ``report`` tells. With ``reproducible`` any number of
+    threads gives the same bits of the compiled parts, which are never left to eager for its time;
+    ``report`` tells what that costs. ``device``: where the compiled parts run. ``opencl:0`` and so
+    on read tensors on the CPU, which they copy; ``cuda`` (``cuda:0``) those of a module on that
+    device, where they lie, on PyTorch's current stream. Raises SpecError for a module that learns,
+    for one that is on another device, and for a Dim without a max; UnsupportedError for what
+    ``ranges`` cannot do.
     """
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
@@ -400,6 +418,9 @@ def optimize(
     check_inference(module, module.named_modules())
     if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
         module = module.module  # in inference, processes exchange nothing
+    check_type("ranges", ranges, bool)
+    if ranges:
+        check_dims(dynamic_shapes)
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     options = module_options(
         level, dtype or "f32", algorithm, threads, reproducible=reproducible, device=device
@@ -409,7 +430,9 @@ def optimize(
         leaves = pytree.tree_leaves((args, dict(example_words or {})))
         examples = [("example_inputs", x) for x in leaves if isinstance(x, torch.Tensor)]
         options.device.check([*((f"module.{name}", x) for name, x in named), *examples])
-    return OptimizedModule(module, tuple(args), example_words or {}, options, dynamic_shapes)
+    return OptimizedModule(
+        module, tuple(args), example_words or {}, options, dynamic_shapes, ranges
+    )
 
 
 def check_inference(module: Any, parts: Iterable[tuple[str, Any]]) -> None:

@@ -170,11 +170,14 @@ def _computes(node: Any) -> bool:
     return hasattr(target, "_schema") and operator_name(target) not in shape_ops.RULES
 
 
-def graph_of_part(program: TorchProgram, part: Part) -> Graph:
-    """Return the graph of a part, whose inputs and outputs lie in memory as PyTorch's do."""
+def graph_of_part(program: TorchProgram, part: Part, *, any_size: bool = False) -> Graph:
+    """Return the graph of a part, whose inputs and outputs lie in memory as PyTorch's do.
+
+    ``any_size`` is that of ``simplify``.
+    """
     calls = _with_known(program, part)
     graph = graph_of_calls(program.where, calls, part.inputs, part.outputs, program.values)
-    return simplify(with_orders(graph, part))
+    return simplify(with_orders(graph, part), any_size=any_size)
 
 
 def _with_known(program: TorchProgram, part: Part) -> list[Any]:

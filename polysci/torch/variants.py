@@ -243,17 +243,31 @@ def compile_module(
     places = tuple(at for at, x in enumerate(leaves) if isinstance(x, torch.Tensor))
     inputs, eager = [leaves[at] for at in places], partial(module, *args, **kwargs)
     runs, report = compile_parts(program, inputs, options, eager=eager)
+    variant = Variant(runs, places, output_structure(exported), report)
+    return keep_faster(variant, inputs, options, eager)
+
+
+def output_structure(exported: Any) -> Any:
+    """Return the structure of a program's outputs; None of one tensor."""
     outputs = exported.call_spec.out_spec
-    outputs = None if outputs.is_leaf() else outputs
-    if runs is None:
-        return Variant(None, places, outputs, report)
-    if measures(options):
-        seconds, own = time_in_turns(eager, partial(runs, *inputs), options.device)
-        report = replace(report, eager_seconds=seconds, own_seconds=own)
-        if own > (1 + TIE) * seconds and not options.reproducible:
-            report = replace(report, reason="eager was faster on the example inputs")
-            return Variant(None, places, outputs, report)
-    return Variant(runs, places, outputs, report)
+    return None if outputs.is_leaf() else outputs
+
+
+def keep_faster(
+    variant: Variant, inputs: Sequence[Any], options: ModuleOptions, eager: Callable[[], Any]
+) -> Variant:
+    """Time a variant beside eager at levels that measure, and leave it to eager if that is faster.
+
+    ``inputs`` are those that are tensors.
+    """
+    if variant.runs is None or not measures(options):
+        return variant
+    seconds, own = time_in_turns(eager, partial(variant.runs, *inputs), options.device)
+    report = replace(variant.report, eager_seconds=seconds, own_seconds=own)
+    if own > (1 + TIE) * seconds and not options.reproducible:
+        report = replace(report, reason="eager was faster on the example inputs")
+        return replace(variant, runs=None, report=report)
+    return replace(variant, report=report)
 
 
 def _eager(reason: str) -> Variant:
@@ -296,11 +310,23 @@ def _compile_split(
     program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split,
     eager: Callable[[], Any] | None,
 ) -> tuple[Any, ModuleReport]:  # fmt: skip
-    refused, reports = tuple(split.refused.values()), dict[Part, PartReport]()
-    networks = dict[Part, Network]()
+    reports, networks = dict[Part, PartReport](), dict[Part, Network]()
     for part in split.parts:
         with _left_to_pytorch(program, part, reports):
             networks[part] = _compile_graph(options, split.graphs[part])
+    return run_networks(program, inputs, options, split, networks, eager, reports)
+
+
+def run_networks(
+    program: Any, inputs: Sequence[Any], options: ModuleOptions, split: Split,
+    networks: Mapping[Part, Network], eager: Callable[[], Any] | None,
+    reports: dict[Part, PartReport],
+) -> tuple[Any, ModuleReport]:  # fmt: skip
+    """Return what ``compile_parts`` does for networks that are there, of these parts.
+
+    ``reports`` are those of the other parts.
+    """
+    refused = tuple(split.refused.values())
     state = torch.get_rng_state()
     if eager is not None and (whole := compile_whole(program, networks, inputs, eager)):
         return whole[0].forward, ModuleReport((whole[1],), refused)

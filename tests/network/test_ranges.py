@@ -161,6 +161,14 @@ def test_batches_of_images() -> None:
         assert np.array_equal(network({"x": x})["y"], alone({"x": x})["y"])
 
 
+def test_the_last_axis_may_vary_behind_one_of_one_element() -> None:
+    turned = model([node("Neg", "x", "y")], {"x": [1, 4, "T"]}, {"y": None}, {})
+    network = compile_sizes(turned, {"T": range(5, 7)}, "estimate", verify=False)
+    for size in (5, 6):
+        x = whole_numbers(1, 4, size, seed=size)
+        assert np.array_equal(network({"x": x})["y"], -x)
+
+
 def test_scales_of_scores_are_where_all_sizes_have_them() -> None:
     """Shorter sequences have fewer scores than queries have elements, and longer ones more."""
     nodes = [

@@ -214,7 +214,7 @@ class LoopLowering:
                             terms[name] = terms.get(name, 0) + coef * stride
         terms = {name: coef for name, coef in terms.items() if coef}
         if load.tensor in self.dense:
-            forms = tuple([it for it in load.index if isinstance(it, Affine)])
+            forms = tuple([self.busy(it) for it in load.index if isinstance(it, Affine)])
             return DenseAccess(terms, const, forms=forms, strides=self.dense[load.tensor])
         return MemoryAccess(terms, const, tuple(tables), tuple(computed))
 

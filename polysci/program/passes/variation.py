@@ -40,12 +40,14 @@ Axes = tuple[tuple[int, ...], ...]  # of a tensor, for each axis of an operand
 
 
 class VaryingSizeError(UnsupportedError):
-    """A stage whose code depends on a size in another way than loops and layers can be told."""
+    """A stage whose code depends on a size in another way than loops and layers can be told.
+
+    ``reason`` is the message without its advice.
+    """
 
     def __init__(self, size: str, stage: str, rule: str) -> None:
-        super().__init__(
-            f"dimension {size} cannot vary: {stage}: {rule}; list its sizes, as in {size}=64,128"
-        )
+        self.reason = f"dimension {size} cannot vary: {stage}: {rule}"
+        super().__init__(f"{self.reason}; list its sizes, as in {size}=64,128")
 
 
 @dataclass(frozen=True, slots=True)
