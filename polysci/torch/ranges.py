@@ -15,13 +15,9 @@ from torch.utils._sympy.numbers import int_oo
 
 from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
+from polysci.frontends.pytorch.extents import fix_extents
 from polysci.frontends.pytorch.importer import select_calls
-from polysci.frontends.pytorch.program import (
-    TorchProgram,
-    fix_extents,
-    program_of,
-    pytorch_failures,
-)
+from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.graph.graph import Graph
 from polysci.network.options import CompileOptions
 from polysci.network.runner import TensorPort

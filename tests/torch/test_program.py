@@ -111,6 +111,22 @@ def test_weights_of_bf16_are_refused() -> None:
         load_program(program)
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_sizes_are_fixed_without_another_export(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, path = free(), tmp_path / "net.pt2"
+    if saved:
+        torch.export.save(program, path)
+    expected = load_program(exported())
+    monkeypatch.delattr(torch.export, "export")
+    graph = load_program(path if saved else program, {"x.0": 2, "x.2": 6})
+    assert [*graph.tensors.items()] == [*expected.tensors.items()]
+    assert [(it.op, it.inputs) for it in graph.nodes] == [
+        (it.op, it.inputs) for it in expected.nodes
+    ]
+
+
 def test_a_saved_program_is_checked_against_pytorch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

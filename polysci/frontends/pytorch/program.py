@@ -18,6 +18,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.frontends.pytorch.extents import fix_extents
 from polysci.frontends.pytorch.importer import (
     OPERATORS,
     array_of,
@@ -352,62 +353,6 @@ def _check_names(where: str, what: str, asked: Mapping[str, Any], known: list[st
             f"{where}: {what} of {unknown[0]!r:.200}: no input has that name; expected one of "
             f"{', '.join(known)!r:.300}"
         )
-
-
-def fix_extents(torch: Any, where: str, program: Any, dims: Mapping[str, int]) -> Any:
-    """Return the program for one size of each free dimension."""
-    free = free_dims(program)
-    labels = {label for symbol, places in free.items() for label in (symbol, *places)}
-    if unused := [name for name in dims if name not in labels]:
-        raise SpecError(
-            f"{where}: dimension {unused[0]!r:.200}: no input has a free one of that name"
-        )
-    sizes = dict[str, int]()
-    for symbol, places in free.items():
-        for label in (*places, symbol):
-            if label in dims:
-                sizes.setdefault(symbol, dims[label])
-    if missing := [places[0] for symbol, places in free.items() if symbol not in sizes]:
-        options = " ".join(f"--dim {place}=1" for place in missing)
-        raise SpecError(f"{where}: dimensions {', '.join(missing)} are free; bind them: {options}")
-    if not free:
-        return program
-    return export_again(torch, where, program, lambda name, axis, size: (
-        sizes[str(size)] if str(size) in sizes else int(size)
-    ))  # fmt: skip
-
-
-def free_dims(program: Any) -> dict[str, list[str]]:
-    """Return by symbol the dimensions that it is the size of: ``INPUT.AXIS``."""
-    places = dict[str, list[str]]()
-    for node in _placeholders(program):
-        for axis, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
-            if not isinstance(size, int):
-                places.setdefault(str(size), []).append(f"{node.name}.{axis}")
-    return places
-
-
-def _placeholders(program: Any) -> list[Any]:
-    names = {*program.graph_signature.user_inputs}
-    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
-
-
-def export_again(
-    torch: Any, where: str, program: Any, size_of: Callable[[str, int, Any], int]
-) -> Any:
-    """Export a program again with inputs of fixed sizes. Raises SpecError for those it refuses."""
-    arrays = [
-        torch.zeros([size_of(node.name, axis, size) for axis, size in enumerate(value.shape)],
-                    dtype=value.dtype)
-        if hasattr(value := node.meta.get("val"), "dtype") else value
-        for node in _placeholders(program)
-    ]  # fmt: skip
-    args, kwargs = torch.utils._pytree.tree_unflatten(arrays, program.call_spec.in_spec)
-    try:
-        return torch.export.export(program.module(), args, kwargs)
-    except Exception as error:  # of many kinds
-        text = str(error).split("\n", maxsplit=1)[0] or type(error).__name__
-        raise SpecError(f"{where}: sizes that the program does not take: {text:.300}") from None
 
 
 def run_program(
