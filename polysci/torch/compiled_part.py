@@ -27,7 +27,7 @@ class PartReport:
     those of its layers by the cost model or as measured, None where it has none. ``reason``: why it
     was left to PyTorch after all, of a part without stages because it does not compile.
     ``any_order_cost``: of reproducible sums, the most that one of its layers takes, over its time
-    in any order.
+    in any order. ``bytes``: what its library holds, weights and the memory of a run.
     """
 
     calls: int
@@ -37,6 +37,7 @@ class PartReport:
     predicted: float | None = None
     reason: str = ""
     any_order_cost: float | None = None
+    bytes: int = 0
 
     def __str__(self) -> str:
         if not self.stages:
@@ -53,7 +54,8 @@ class ModuleReport:
     """Parts of a module, calls that PyTorch computes, with reasons, and seconds of both, if timed.
 
     ``reason``: why the module as a whole is left to PyTorch; empty where it is not. ``ranges``: the
-    sizes that one library is for, and what it consists of; empty where each has its own.
+    sizes that one library is for, and what it consists of; empty where each has its own. ``held``:
+    what those of several sizes hold together.
     """
 
     parts: tuple[PartReport, ...]
@@ -62,6 +64,12 @@ class ModuleReport:
     own_seconds: float | None = None
     reason: str = ""
     ranges: str = ""
+    held: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Return how much the libraries of its parts hold."""
+        return 0 if self.reason else sum(part.bytes for part in self.parts if not part.reason)
 
     @property
     def gain(self) -> float | None:
@@ -74,6 +82,8 @@ class ModuleReport:
         lines = [f"compiled: {part}" for part in self.parts]
         if self.ranges:
             lines.append(f"one library for all sizes {self.ranges}")
+        if self.held:
+            lines.append(self.held)
         lines += [f"PyTorch: {call.op} ({call.node}): {call.reason}" for call in self.refused]
         if self.eager_seconds is not None and self.own_seconds is not None:
             lines.append(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import io
-import pickle
+import logging
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MethodType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._C._dynamo.eval_frame import (
@@ -24,10 +22,12 @@ from torch.utils import _pytree as pytree
 
 from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.pytorch.program import read_file
+from polysci.network.sizes import MOST_RUNNERS
+from polysci.text.tables import bytes_text
 from polysci.torch.compiled_part import ModuleReport, is_fake
 from polysci.torch.ranges import ModuleRanges, check_dims, compile_ranges
 from polysci.torch.state import ModuleState, SizeWatch
+from polysci.torch.stored import StoredModule, StoredVariants
 from polysci.torch.variants import (
     ModuleOptions,
     Variant,
@@ -38,51 +38,8 @@ from polysci.torch.variants import (
     module_options,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class StoredModule:
-    """A module to be pickled; one that torch.export made goes as its program."""
-
-    module: Any
-    examples: tuple[Any, ...]
-    free: Any
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StoredModule:
-        values = copy.deepcopy((self.module, self.examples, self.free), memo)
-        return StoredModule(*values)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if not isinstance(self.module, torch.fx.GraphModule):
-            return StoredModule, (self.module, self.examples, self.free)
-        (args, kwargs), file = self.examples, io.BytesIO()
-        exported = capture(self.module, args, kwargs, self.free)
-        torch.export.save(exported, file)
-        return _restore_module, (file.getvalue(), self.examples, self.free)
-
-
-def _restore_module(program: bytes, examples: tuple[Any, ...], free: Any) -> StoredModule:
-    return StoredModule(read_file(torch, io.BytesIO(program)).module(), examples, free)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVariants:
-    """Compiled networks to be pickled, all at once, before the module that they are of.
-
-    Picklers of processes move a module's tensors to shared memory, while networks still read their
-    constants where these lay.
-    """
-
-    variants: Mapping[Any, Any]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StoredVariants:
-        return StoredVariants(copy.deepcopy(self.variants, memo))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_variants, (pickle.dumps(self.variants),)
-
-
-def _restore_variants(data: bytes) -> StoredVariants:
-    return StoredVariants(pickle.loads(data))
+_log = logging.getLogger(__name__)
+CACHE_BYTES: Final = 1 << 30  # of the libraries of all sizes of a module
 
 
 def check_sizes(module: Any, examples: Any, dynamic_shapes: Any, inputs: Any) -> None:
@@ -116,7 +73,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     """The optimized form of a module, which ``module`` still is.
 
     Calls take what those of the module take, in the sizes of the example inputs, or others along
-    axes that ``dynamic_shapes`` leaves free, for which it is compiled once more. Weights are those
+    axes that ``dynamic_shapes`` leaves free, for which it is compiled once more, unless ranges of
+    sizes were compiled ahead. Weights are those
     of the module: where they changed, or a submodule was replaced, it is compiled again. Of writes
     that PyTorch does not count, through a NumPy view or ``.data``, those are noticed that change
     the first or last element of a tensor or one of two between: ``refresh`` tells of others. Hooks
@@ -127,8 +85,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         options: ModuleOptions, dynamic_shapes: Any = None, ranges: bool = False,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._most_bytes, self._dropped = cache_bytes, 0
         self._with_ranges = ranges
         self._ranges: ModuleRanges | None = None
         self.module, self._options = module, options
@@ -149,17 +109,49 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         start = time.monotonic()
         if self._with_ranges:
             self._ranges = self._compile_ranges(examples)
-            self._variants = {self._first: self._ranges.first}
+            first = self._ranges.first
         else:
-            self._variants = {self._first: self._compile(leaves)}
+            first = self._compile(leaves)
+        self._variants, self._used = {self._first: first}, dict[Any, float]()
+        self._report = first.report
         self._sizes = SizeWatch(_names_of(examples))
         self._sizes.note(self._first, time.monotonic() - start)
         self._state: ModuleState | None = state
 
     @property
     def report(self) -> ModuleReport:
-        """The report of the module for the example inputs."""
-        return self._variants[self._first].report
+        """The report of the module for the example inputs, and what all sizes hold."""
+        if self._free is None or self._with_ranges:
+            return self._report
+        count, held = len(self._variants), bytes_text(self._held)
+        most = bytes_text(self._most_bytes)
+        text = f"{count} size{'s' * (count > 1)}: libraries hold {held} of at most {most}"
+        dropped = f", {self._dropped} dropped" if self._dropped else ""
+        return replace(self._report, held=text + dropped)
+
+    @property
+    def _held(self) -> int:
+        """The bytes of the libraries of all sizes."""
+        return sum(variant.report.bytes for variant in [*self._variants.values()])
+
+    def _keep(self, key: Any, variant: Variant) -> None:
+        """Keep a variant; others go, the one that was called longest ago first, if it is full."""
+        self._variants[key], before = variant, self._dropped
+        for old in sorted(self._variants, key=lambda it: self._used.get(it, 0.0)):
+            if old != key and self._is_full():
+                del self._variants[old]
+                self._used.pop(old, None)
+                self._dropped += 1
+        if self._dropped and not (before or self._with_ranges):
+            _log.warning(
+                "libraries of sizes hold more than cache_bytes=%d: one was dropped, and a call of "
+                "its size compiles again; ranges=True has one library for all", self._most_bytes,
+            )  # fmt: skip
+
+    def _is_full(self) -> bool:
+        if self._with_ranges:  # variants share a library
+            return len(self._variants) > MOST_RUNNERS
+        return self._held > self._most_bytes
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         traced = set_eval_frame(None)  # TorchDynamo, where it looks for code to compile
@@ -202,7 +194,11 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def _variant(self, leaves: Sequence[Any]) -> Variant:
         """Return the variant for these inputs. Raises TypeError for what is no tensor or number."""
         try:
-            return self._variants.get(key_of(leaves)) or self._extend(leaves)
+            key = key_of(leaves)
+            variant = self._variants.get(key) or self._extend(leaves)
+            if len(self._variants) > 1:
+                self._used[key] = time.monotonic()
+            return variant
         except TypeError:
             kinds = {type(x).__name__ for x in leaves if not isinstance(x, torch.Tensor | Hashable)}
             if kinds:
@@ -257,13 +253,16 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
                 "dynamic_shapes leaves dimensions free"
             )
         with compile_lock():
-            if key not in self._variants and self._ranges:
-                self._variants[key] = self._ranges.variant(leaves)
-            if key not in self._variants:  # by another thread meanwhile
+            variant = self._variants.get(key)  # of another thread meanwhile
+            if variant is None and self._ranges:
+                variant = self._ranges.variant(leaves)
+                self._keep(key, variant)
+            if variant is None:
                 start = time.monotonic()
-                self._variants[key] = self._compile(leaves)
+                variant = self._compile(leaves)
+                self._keep(key, variant)
                 self._sizes.note(key, time.monotonic() - start)
-            return self._variants[key]
+            return variant
 
     def _compile(self, leaves: Sequence[Any]) -> Variant:
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
@@ -387,7 +386,7 @@ def optimize(
     module: Any, example_inputs: Any, level: str = "measure", dtype: str | None = None,
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
-    device: str | None = None, ranges: bool = False,
+    device: str | None = None, ranges: bool = False, cache_bytes: int = CACHE_BYTES,
 ) -> OptimizedModule:  # fmt: skip
     """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
@@ -396,7 +395,8 @@ def optimize(
     ``level``, ``algorithm`` and ``dtype`` (``f32``, the default, or ``bf16``) as
     ``polysci.compile_network`` takes them; ``threads`` are by default PyTorch's.
     ``dynamic_shapes`` as ``torch.export.export`` takes it: other sizes are compiled at their first
-    call. With ``ranges`` one library is compiled ahead for all sizes of its ``torch.export.Dim``s,
+    call, and beyond ``cache_bytes`` of their libraries those go that were not called for longest.
+    With ``ranges`` one library is compiled ahead for all sizes of its ``torch.export.Dim``s,
     which need a max; that takes longer, and the module must be one network. Every part is compared
     with eager on the example inputs. At levels that measure, the module is timed beside eager, and
     left to eager where that is faster; ``report`` tells. With ``reproducible`` any number of
@@ -419,6 +419,9 @@ def optimize(
     if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
         module = module.module  # in inference, processes exchange nothing
     check_type("ranges", ranges, bool)
+    check_type("cache_bytes", cache_bytes, int)
+    if cache_bytes < 0:
+        raise SpecError(f"cache_bytes: expected a number of bytes from 0 on, got {cache_bytes}")
     if ranges:
         check_dims(dynamic_shapes)
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
@@ -431,7 +434,7 @@ def optimize(
         examples = [("example_inputs", x) for x in leaves if isinstance(x, torch.Tensor)]
         options.device.check([*((f"module.{name}", x) for name, x in named), *examples])
     return OptimizedModule(
-        module, tuple(args), example_words or {}, options, dynamic_shapes, ranges
+        module, tuple(args), example_words or {}, options, dynamic_shapes, ranges, cache_bytes
     )
 
 

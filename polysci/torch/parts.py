@@ -255,10 +255,11 @@ def _make_part(part: Part, network: Network) -> CompiledPart:
 def _report_of(
     part: Part, network: Network, error: float, bound: float, reason: str = ""
 ) -> PartReport:
-    summary, calls = network.summary, len(part.calls)
+    summary, calls, runner = network.summary, len(part.calls), network.runner
     return PartReport(
-        calls, summary.stages, error, bound, summary.predicted, reason, summary.any_order_cost
-    )
+        calls, summary.stages, error, bound, summary.predicted, reason, summary.any_order_cost,
+        runner.model_bytes + runner.context_bytes,
+    )  # fmt: skip
 
 
 def compile_whole(

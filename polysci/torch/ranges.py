@@ -336,4 +336,5 @@ def _text(dims: Sequence[RangeDim], network: SizedNetwork) -> str:
     runner = next(iter(network.entries.values())).runner
     held = f"weights {bytes_text(runner.model_bytes)}, a context {bytes_text(runner.context_bytes)}"
     count = len(network.entries)
-    return f"{', '.join(map(str, dims))}: {count} programs, {held}"
+    programs = f"{count} program{'s' * (count > 1)}"
+    return f"{', '.join(map(str, dims))}: {programs}, {held}"

@@ -142,8 +142,8 @@ class SizeWatch:
         text = (
             f"compiled for size {', '.join(map(str, sizes))} of {name}{others}: each new size is "
             f"compiled anew, the last one in {seconds:.1f} s. Keep the size: a cache of fixed "
-            "length, written in place (transformers: cache_implementation='static'), or inputs "
-            "padded to a few lengths"
+            "length, written in place (transformers: cache_implementation='static'), inputs "
+            "padded to a few lengths, or polysci.torch.optimize(..., ranges=True)"
         )
         _told.add(text)
         _log.warning("%s", text)

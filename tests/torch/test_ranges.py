@@ -1,7 +1,10 @@
 """``optimize(..., ranges=True)``: one library computes every size of a module's dimensions."""
 
 import copy
+import gc
 import pickle
+import re
+import weakref
 from typing import Any
 
 import pytest
@@ -161,3 +164,31 @@ def test_eager_stays_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None
     compare(module, fast, torch.randn(6, 4))
     with pytest.raises(SpecError, match="rows is 7"):
         fast(torch.randn(7, 4))
+
+
+def test_libraries_of_sizes_beyond_a_limit_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Of those that do not fit the one that was called longest ago goes first."""
+    module, rows = nn.Linear(4, 3).eval(), Dim("rows", min=2, max=9)
+    least = optimize(module, torch.randn(2, 4), "estimate").report.bytes
+    assert least > 4 * 4 * 3
+    fast = optimize(
+        module, torch.randn(2, 4), "estimate", dynamic_shapes=({0: rows},),
+        cache_bytes=5 * least // 2,
+    )  # fmt: skip
+    assert "1 size: libraries hold " in str(fast.report)
+    for size in (3, 2, 4):
+        compare(module, fast, torch.randn(size, 4))
+    assert re.search("2 sizes: libraries hold .* of at most .*, 1 dropped", str(fast.report))
+    (line,) = [it.message for it in caplog.records if it.name == "polysci.torch.optimized_module"]
+    assert "one was dropped" in line
+    assert [shape for (shape,) in fast._variants] == [(2, 4), (4, 4)]
+    part = weakref.ref(next(iter(fast._variants.values())).runs.__self__)
+    fast(torch.randn(5, 4))
+    gc.collect()
+    assert part() is None
+
+
+@pytest.mark.parametrize(("given", "error"), [(-1, SpecError), (1.5, TypeError)])
+def test_wrong_limits_are_refused(given: Any, error: type) -> None:
+    with pytest.raises(error, match="cache_bytes: expected "):
+        optimize(nn.Linear(4, 3).eval(), torch.randn(2, 4), cache_bytes=given)
