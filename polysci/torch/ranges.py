@@ -17,7 +17,13 @@ from polysci.border.guard import guard
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.pytorch.extents import fix_extents
 from polysci.frontends.pytorch.importer import select_calls
-from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
+from polysci.frontends.pytorch.program import (
+    TorchProgram,
+    decompose,
+    functional_graph,
+    program_of,
+    pytorch_failures,
+)
 from polysci.graph.graph import Graph
 from polysci.network.options import CompileOptions
 from polysci.network.runner import TensorPort
@@ -207,6 +213,8 @@ def compile_ranges(
         exported = capture(module, args, kwargs, shapes)
     dims = find_dims(module, args, kwargs, shapes)
     with _with_advice():
+        if functional_graph(torch, exported) is None:  # once for all sizes
+            exported = decompose(torch, type(module).__name__, exported)
         return _Compilation(module, args, kwargs, options, exported, dims).run()
 
 

@@ -111,6 +111,18 @@ def test_weights_of_bf16_are_refused() -> None:
         load_program(program)
 
 
+def test_calls_of_vmap_are_not_made_to_fix_sizes() -> None:
+    """They would leave the process inside of one."""
+    mapped = nn.Sequential(nn.Linear(4, 3))
+    mapped.forward = lambda x: torch.vmap(lambda row: mapped[0](row).sin())(x)
+    rows, x = torch.export.Dim("rows", max=8), torch.ones(5, 4)
+    program = torch.export.export(mapped.eval(), (x,), dynamic_shapes=[{0: rows}])
+    assert any("vmap" in node.name for node in program.graph.nodes)
+    net = polysci.compile_network(program, "estimate", dims={"x.0": 6})
+    x = torch.randn(6, 4)  # which fails inside of one
+    np.testing.assert_allclose(net(x.numpy()), mapped(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_sizes_are_fixed_without_another_export(
     saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

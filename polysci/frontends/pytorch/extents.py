@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from polysci.errors import SpecError
+
+_OF_NUMBERS: Final = ("_operator", "math", "torch")  # modules of functions as of sizes
 
 
 def fix_extents(torch: Any, where: str, program: Any, dims: Mapping[str, int]) -> Any:
@@ -47,11 +49,20 @@ def _placeholders(program: Any) -> list[Any]:
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
 
 
+def _is_pure(torch: Any, node: Any) -> bool:
+    """Tell whether a node calls an operator, or a function of numbers, or nothing."""
+    operator = isinstance(node.target, torch._ops.OpOverload)
+    module = getattr(node.target, "__module__", "")
+    return node.op in ("placeholder", "output") or operator or module in _OF_NUMBERS
+
+
 def _with_sizes(torch: Any, program: Any, sizes: Mapping[str, int]) -> Any:
     """Return the program with its calls made on fake tensors of these sizes, which are in range."""
     bounds = {str(symbol): bound for symbol, bound in program.range_constraints.items()}
     if wrong := [name for name, size in sizes.items() if size not in bounds[name]]:
         raise ValueError(wrong)
+    if not all(_is_pure(torch, node) for node in program.graph.nodes):
+        raise TypeError("it makes calls that change more than tensors, as those of vmap")
 
     def number(size: Any) -> int:
         if isinstance(size, int):
