@@ -152,6 +152,7 @@ MOVING: dict[str, Callable[..., Any]] = {
     "slices": lambda x: (x[1], x[:, 1:3], x[..., ::2], x[-1, :, -2:], x[:, -2], x.narrow(1, 1, 2)),
     "parts": lambda x: (*x.chunk(2, 1), *x.split(2), *x.split([1, 4], 2), *x.unbind(1)),
     "joined": lambda x: (torch.cat([x, x], 1), torch.stack([x, -x], -1), torch.cat([x, x[:1]])),
+    "joined alone": lambda x: (torch.cat([x.new_empty(0), x], 1) + 1, torch.cat([x])),
     "repeats": lambda x: (
         x.repeat(2, 1, 3),
         x.expand(2, 4, 3, 5),

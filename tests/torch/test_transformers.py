@@ -65,6 +65,23 @@ def test_a_decoder_returns_its_cache() -> None:
     torch.testing.assert_close(following[1], following[0])
 
 
+@pytest.mark.exhaustive
+def test_a_decoder_of_a_range_of_lengths() -> None:
+    """With grouped heads, a causal mask, tables of positions, and the cache that it returns."""
+    case, tokens = CASES["LlamaForCausalLM"], torch.export.Dim("tokens", min=5, max=8)
+    module, ids = case.module(), case.example()["input_ids"][:, :5]
+    optimized = optimize(
+        module, (), "estimate", example_words={"input_ids": ids}, threads=1, ranges=True,
+        dynamic_shapes={"input_ids": {1: tokens}},
+    )  # fmt: skip
+    for length in (8, 5, 7):
+        longer = torch.randint(0, 30, (len(ids), length))
+        with torch.no_grad():
+            own, eager = optimized(input_ids=longer), module(longer)
+        assert own.past_key_values.get_seq_length() == length
+        torch.testing.assert_close(own.logits, eager.logits)
+
+
 def test_a_cache_that_is_an_input_is_written_by_pytorch() -> None:
     case = CASES["LlamaForCausalLM"]
     module, ids = case.module(), case.example()["input_ids"]

@@ -49,6 +49,8 @@ def repeat(call: AtenCall, x: str, repeats: Sequence[int]) -> str:
 def cat(call: AtenCall, tensors: Sequence[str], dim: int = 0) -> str:
     """Concatenate; lists without elements count for nothing, whatever the others' axes."""
     parts = [call.cast(x) for x in tensors if call.graph.shape(x) != (0,) or call.shape == (0,)]
+    if len(parts) == 1:
+        return call.add("identity", *parts)
     return call.add("concat", *parts, axis=call.axis(dim))
 
 
