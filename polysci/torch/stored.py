@@ -1,4 +1,4 @@
-"""What a pickle of an optimized module holds: the module, and its compiled networks."""
+"""The contents of a pickled optimized module: the module itself, and its compiled networks."""
 
 from __future__ import annotations
 
