@@ -226,22 +226,25 @@ def check(door: Door) -> None:
     assert not faults, faults
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in constructors()])
 def test_constructors(door: Door) -> None:
     check(door)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in layers_and_optimizers()])
 def test_layers_and_optimizers(door: Door) -> None:
     check(door)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in methods()])
 def test_methods_of_problems(door: Door) -> None:
     check(door)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in options()])
 def test_options(door: Door) -> None:
     check(door)
@@ -261,6 +264,7 @@ def test_options_of_another_type(name: str) -> None:
             polysci.compile(PROBLEMS["Conv2d"], **{"level": "estimate"} | wrong)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("door", [pytest.param(d, id=n) for n, d in schedules()])
 def test_schedules_of_another_tuner(door: Door) -> None:
     check(door)

@@ -26,7 +26,7 @@ def test_a_command_without_standard_error_prints_its_table(closed: str) -> None:
     assert ran.returncode == 0 and "traffic" in ran.stdout
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
     ("lost", "why"),
     [(">&-", "Bad file descriptor"), ("<&- >&-", "Bad file descriptor"),

@@ -8,9 +8,9 @@ import pytest
 from tests.support.campaign.axes import Case
 from tests.support.campaign.child import KINDS, Campaign
 
-FEW = {"layer": 4, "network": 1}  # cases in ``make test``
-MANY = {"layer": 50, "network": 12}  # cases of a part
-PARTS = 12
+FEW = {"layer": 2, "network": 1}  # cases in ``make test``
+MANY = {"layer": 25, "network": 6}  # cases of a part
+PARTS = 24
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ COMMANDS = {  # and what only --wide shows: nothing where tables wrap
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_tables_fit_a_pipe(command: str) -> None:
     words, dropped = COMMANDS[command]

@@ -46,7 +46,7 @@ def test_layers_have_schedules(count: int, algorithm: str, threads: int) -> None
     assert 0 < result.predicted < 1
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("ranker", [name for name in RANKERS if name != "learned"])
 @pytest.mark.parametrize("count", SOURCES)
 def test_every_ranker_ranks(count: int, ranker: str) -> None:
@@ -57,7 +57,7 @@ def test_every_ranker_ranks(count: int, ranker: str) -> None:
     assert np.isfinite(features(context, first.family)[1]).all()  # the ranker ``learned`` has them
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", SOURCES)
 def test_explanations_name_what_there_is(count: int) -> None:
     machine = parse(text_of(count))
@@ -78,7 +78,7 @@ def test_without_a_third_cache_data_come_from_memory() -> None:
     assert slow > fast
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", SOURCES)
 def test_commands_take_the_machine_file(
     count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

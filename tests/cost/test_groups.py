@@ -44,7 +44,7 @@ def best(text: str, name: str) -> str:
     return str(first.schedule)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_no_prediction_is_below_the_bound(path: Path) -> None:
     for text in LAYERS:
@@ -69,7 +69,7 @@ def test_large_products_take_large_tiles() -> None:
     assert best("mm:4096x4096x4096", "a100-108") == expected
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "dtype"), [("a100-108", "bf16"), ("t4-40", "f16")])
 def test_narrow_layers_take_tiles_of_warps(name: str, dtype: str) -> None:
     context = context_of("mb32ic256ih14oc256kh3ph1", name, dtype)

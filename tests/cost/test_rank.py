@@ -95,7 +95,7 @@ def test_far_levels_matter_when_caches_are_cold(level: str) -> None:
 UNUSED = ("prefetch_ns", "beside_l3", "first_reads")
 
 
-@pytest.mark.sampled(every=12)
+@pytest.mark.sampled(every=36)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("price", [name for name in FITTED if name not in UNUSED])
 def test_higher_prices_are_never_cheaper(price: str, layout: str) -> None:

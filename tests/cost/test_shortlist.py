@@ -87,7 +87,7 @@ def test_turns_count_what_came_before(kinds: np.ndarray) -> None:
     assert turns(kinds).tolist() == expected
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_schedules_are_predicted_as_each_of_them(threads: int) -> None:
     context = samples.fixed_context(Matmul(192, 256, 320), threads)

@@ -62,7 +62,7 @@ def test_short_rows_lose_lanes_that_channels_would_fill() -> None:
     assert seconds[0] > 1.3 * seconds[1]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("span", "families"), [(1.0, {"stencil"}), (10.0, {"depthwise", "stencil"})]
 )

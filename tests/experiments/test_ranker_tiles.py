@@ -109,7 +109,7 @@ def every_problem(context: Context) -> list[tuple[tiles.Shape, Blocks]]:
     return found
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("problem", LAYERS[:6], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_real_sizes_beat_every_lattice(problem: Conv2d, threads: int) -> None:
@@ -226,7 +226,7 @@ def test_every_member_resolves(problem: Conv2d, threads: int) -> None:
             assert threads > 1 or not schedule.parallel
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NESTS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_users_nest_has_proposals_as_well(name: str, threads: int) -> None:

@@ -89,7 +89,7 @@ def test_gathered_schedules_cost_what_each_does(problem: Conv2d, threads: int) -
     assert problem is GROUPED or texts == {i: str(plan) for i, plan in enumerate(schedules)}
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("threads", [1, 2])

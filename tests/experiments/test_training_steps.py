@@ -17,6 +17,7 @@ from tests.support.scripts import run_script
 FOLDER = Path(__file__).parents[2] / "experiments"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "parameters", "result"),
     [
@@ -43,6 +44,7 @@ def test_models_are_named() -> None:
     assert ran.returncode == 2 and "expected one of mlp, lstm, resnet18" in ran.stderr
 
 
+@pytest.mark.exhaustive
 def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_script(FOLDER / "notation.py", "wavenet")
     assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr

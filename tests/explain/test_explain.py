@@ -138,6 +138,7 @@ def test_a_machine_says_what_share_of_a_cache_is_usable() -> None:
     assert {flow.holds for flow in found.flows} == {None}
 
 
+@pytest.mark.exhaustive
 def test_a_cache_that_threads_share_is_divided() -> None:
     one, two = explained().caches, explained(threads=2).caches
     assert one[0] == two[0] and one[2] == 2 * two[2]

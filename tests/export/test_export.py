@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polysci.errors import PolysciError, SpecError, UnsupportedError
@@ -260,6 +260,7 @@ def test_the_stack_is_what_the_header_says(projects: dict[str, Path], tmp_path: 
 NAMES = st.lists(st.text() | st.sampled_from(["a", "a_t0", "a_pack", "A", "a-", "", "int", "t"]))
 
 
+@settings(max_examples=20)
 @given(NAMES, st.text(), st.sampled_from(["net", "not", "aligned", "int64"]))
 def test_identifiers_are_safe_and_distinct(texts: list[str], title: str, prefix: str) -> None:
     for project in (names.project(title), prefix):

@@ -172,6 +172,7 @@ def test_inputs_that_are_none(options: dict[str, Any], reason: str) -> None:
     assert reason in str(error.value)
 
 
+@pytest.mark.exhaustive
 def test_networks_that_read_no_tokens(networks: dict[int, Network]) -> None:
     with pytest.raises(SpecError, match=r"reads \[5\] tokens at a time, and never one"):
         Generation([networks[5]])

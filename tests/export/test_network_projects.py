@@ -51,7 +51,7 @@ def built(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 def test_the_files(network: Network, built: Path, tmp_path: Path) -> None:
     paths = write_project(network, tmp_path / "again")
     names = {path.name for path in paths}

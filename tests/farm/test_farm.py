@@ -56,7 +56,7 @@ def contents(records: tuple[Record, ...]) -> list[tuple[object, ...]]:
     return [astuple(replace(record, timestamp="2025-01-01T00:00:00Z")) for record in records]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("ranked_here", "many"), [(0, 16), (4, 1), pytest.param(4, 16, marks=pytest.mark.exhaustive)]
 )

@@ -35,6 +35,7 @@ def names_of(node: object) -> Iterator[str]:
         yield from names_of(getattr(node, field.name))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_names_are_identifiers(name: str) -> None:
     words, layout, schedule, threads, *dtype = SCHEDULES[name]

@@ -93,6 +93,7 @@ def clipped(array: np.ndarray, low: Fraction, high: Fraction) -> np.ndarray:
     return np.minimum(np.maximum(array, low), high)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_whole_inputs_reach_the_ends_of_their_types(dtype: str) -> None:
     problem, row = Conv2d(N=1, C=64, H=9, W=9, K=64, R=3, S=3, dtype=dtype), PRECISIONS[dtype]

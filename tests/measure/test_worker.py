@@ -100,7 +100,7 @@ def test_faults_that_the_worker_survives(worker: Child, fault: str, message: str
     assert check(worker, naive.compiled(SMALL)) == {}
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -209,6 +209,7 @@ def test_constant_sizes_compute_the_same(name: str, real: bool) -> None:
     assert (y[:, columns:] == 7).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("level", ["-O2", "-O3"])
 def test_compilers_make_nothing_but_tile_instructions_of_a_step(

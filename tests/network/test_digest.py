@@ -119,7 +119,7 @@ def transposed(w: Array) -> Array:
     return np.ascontiguousarray(w.transpose(0, 1, 3, 2))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", [channel_off, rows_exchanged, element_off, transposed])
 def test_the_first_wrong_tensor_is_that_of_the_wrong_layer(
     network: Network, fault: Callable[[Array], Array]

@@ -94,6 +94,7 @@ def test_a_second_process_plans_nothing(folder: Path, monkeypatch: pytest.Monkey
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "kept"),
     [

@@ -87,7 +87,7 @@ FAULTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_wrong_is_told(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [
@@ -165,6 +165,7 @@ CONSTANTS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CONSTANTS)
 def test_constants_that_are_no_numbers_warn_of_nothing(case: str) -> None:
     """Tests run with -W error: a warning of NumPy would end them."""

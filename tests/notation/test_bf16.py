@@ -160,7 +160,7 @@ def test_every_tensor_beside_the_reference() -> None:
     assert {row.tensor for row in rows} >= {"Z"} and not any(row.wrong for row in rows)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["bf16", "half"])
 @pytest.mark.usefixtures("fresh_cache")
 def test_exported_code(kind: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.sampled(every=14)
+@pytest.mark.sampled
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_results_are_those_of_the_interpreter(statement: str) -> None:
     text = f"def f({INPUTS}) -> (Z) {{ {statement} }}"

@@ -28,7 +28,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield name
 
 
-@pytest.mark.sampled(every=15)
+@pytest.mark.sampled(every=60)
 @pytest.mark.parametrize("statement", forward.STATEMENTS)
 def test_results_are_those_of_c(statement: str, device: str) -> None:
     text = f"def f({forward.INPUTS}) -> (Z) {{ {statement} }}"
@@ -40,7 +40,7 @@ def test_results_are_those_of_c(statement: str, device: str) -> None:
     assert np.array_equal(here, there)
 
 
-@pytest.mark.sampled(every=15)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("statement", "wanted"), backward.STATEMENTS)
 def test_gradients_are_those_of_c(statement: str, wanted: str, device: str) -> None:
     text = f"def f({backward.INPUTS}) -> (Z) {{ {statement} }}"
@@ -56,7 +56,7 @@ def test_gradients_are_those_of_c(statement: str, wanted: str, device: str) -> N
         np.testing.assert_allclose(there[name], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.sampled(every=15)
+@pytest.mark.sampled
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_einsum_is_numpys(equation: tuple[str, ...], device: str) -> None:
     text, *shapes = equation

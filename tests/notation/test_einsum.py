@@ -50,7 +50,7 @@ def arrays(*shapes: tuple[int, ...], dtype: str = "f4") -> list[Any]:
     return [RANDOM.integers(-3, 4, shape).astype(dtype) for shape in shapes]
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EQUATIONS])
 def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
     operands = arrays(*shapes)

@@ -62,6 +62,7 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("statements", "inputs"), STATEMENTS)
 def test_gradients_are_central_differences(statements: str, inputs: str) -> None:
     text = f"def f({INPUTS}) -> (Z) {{ {statements} }}"
@@ -223,7 +224,7 @@ def test_gradients_are_those_of_autograd(statements: str) -> None:
                 np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.sampled(every=40)
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(120))
 def test_gradients_of_random_programs_are_central_differences(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -49,11 +49,13 @@ def check(statements: str) -> None:
     np.testing.assert_array_equal(result["Z"] if "Y" in statements else result, expected)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("statements", PLACES)
 def test_places_are_those_of_the_first_extremes(statements: str) -> None:
     check(statements)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("statements", BACKWARDS)
 def test_sums_that_go_backwards_survive_optimisation(
     statements: str, monkeypatch: pytest.MonkeyPatch

@@ -55,6 +55,7 @@ def gradients(statements: str, a: list[float], b: list[float], kind: str) -> lis
     return [*made.values()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case", [c if at in (0, 2, 13) else pytest.param(c, marks=pytest.mark.exhaustive)
              for at, c in enumerate(CASES)], ids=lambda case: case[0],
@@ -75,7 +76,7 @@ def with_gradients(seed: int) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
     return text, values, random.integers(-3, 4, shape) * 1.0
 
 
-@pytest.mark.sampled(every=30)
+@pytest.mark.sampled(every=60)
 @pytest.mark.parametrize("seed", range(120))
 def test_random_programs_of_equal_values(seed: int) -> None:
     """Beside differences of a program in which the first of equal extremes is apart."""

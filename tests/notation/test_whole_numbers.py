@@ -91,6 +91,7 @@ def test_numbers_of_several_types() -> None:
     check(VALUES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_random_expressions(seed: int) -> None:
     draw = Random(seed)
@@ -106,6 +107,7 @@ COMBINED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "statement",
     [

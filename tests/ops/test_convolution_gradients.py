@@ -117,6 +117,7 @@ def test_filters_without_images_have_zeros_for_gradients() -> None:
             model_of(problem)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("words", GRADIENTS)
 def test_the_gradient_is_that_of_the_convolution(words: str, layout: str) -> None:
@@ -159,7 +160,7 @@ def test_words_of_pixels_are_of_several_images() -> None:
     assert str(roles) == "m=(c,r,s) n=k k=n br=(p,q)"
 
 
-@pytest.mark.sampled(every=80)
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("words", CODE)
 def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
@@ -174,7 +175,7 @@ def test_code_of_the_first_choice_is_right(words: str, isa: str) -> None:
         assert verdict.passed, verdict.fault
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "layout", "dtype"),
     [

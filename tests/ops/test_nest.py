@@ -39,6 +39,7 @@ def test_both_operators_are_problems() -> None:
         convolution(nest("matmul"))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_text_says_it_all(name: str) -> None:
     problem = nest(name).with_(multiplicity=3)
@@ -119,6 +120,7 @@ def test_the_reference_of_any_contraction(text: str) -> None:
     assert parse_problem(str(problem)) == problem
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_reference_is_the_nest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polysci.polyhedral.contraction.BAND", 1000)

@@ -126,7 +126,7 @@ def test_a_peer_may_fail_in_a_later_run(
     assert "ratio to torch 7.1: geomean" in ran.stdout
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", ["prepare", "sample"])
 def test_a_peer_that_fails_leaves_the_others_to_be_timed(
     when: str, monkeypatch: pytest.MonkeyPatch, stand_in: type[StandIn]

@@ -59,7 +59,7 @@ def prepare(dtype: str, layout: str, layer: str) -> tuple[OneDNN, dict[str, Any]
         pytest.skip(str(error))  # older CPUs lack the instructions of 16-bit types
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled
 @onednn_only
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -71,7 +71,7 @@ def test_onednn_computes_it(dtype: str, layout: str) -> None:
         assert not any(path.startswith("ref") for path in answer["paths"]), shape
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=16)
 @onednn_only
 @pytest.mark.parametrize(
     ("text", "dtype"),

@@ -131,6 +131,7 @@ def test_public_functions_come_before_the_helpers() -> None:
     assert "fourfold" not in arranged
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_entry_of_a_layer_is_near_the_top(name: str) -> None:
     source = source_of(name)

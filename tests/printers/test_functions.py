@@ -300,7 +300,7 @@ def faulty() -> dict[str, Library]:
     return {name: loaded(path, (name,)) for name, path in built}
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_function_is_noticed(faulty: dict[str, Library], name: str) -> None:
     assert excess(faulty[name], name)

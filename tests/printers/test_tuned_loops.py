@@ -24,7 +24,7 @@ def test_some_instruction_sets_are_tuned() -> None:
     assert TUNED and not tuning_values(ISAS["portable"])["TUNED"]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="reads the assembly of x86-64")
 @pytest.mark.skipif(not shutil.which("gcc"), reason="GCC alone is told")
 @pytest.mark.parametrize("isa", TUNED)

@@ -17,7 +17,7 @@ def free_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     set_coefficients(monkeypatch, barrier_us=0.0, team_us=0.0, wake_us=0.0)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("count", "threads", "split"),
     [(2, 2, True), (3, 2, False), (19, 2, True), (500, 2, True), (6, 3, True), (7, 3, False)],
@@ -47,6 +47,7 @@ def test_small_stacks_stay_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     assert "thread + 1" not in network.code.files["small.c"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rows", [1, 4, 5])
 def test_few_rows_read_both_factors_where_they_lie(rows: int, turned: bool) -> None:

@@ -47,7 +47,7 @@ if shutil.which("g++") is None:
 TILES = ("mb1ic6ih9oc20oh9kh3ph1", "nhwc")  # of groups, by the choice of the model
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
     "text", [pytest.param(text, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
@@ -110,7 +110,7 @@ def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
         check_schedule(parse_problem(text, layout, dtype), parse(words.format("cuda")), backend)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize(("text", "layout", "dtype", "run"), (*WARPS, *WARPS_OF_WORDS))
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     with emulated() as backend:
@@ -125,7 +125,7 @@ def test_tiles_of_warps_are_clean_under_sanitizers(case: tuple[str, ...], saniti
     assert (ran.returncode, ran.stdout) == (0, "exact\n"), ran.stderr
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "fault",
     [
@@ -170,7 +170,7 @@ def test_sanitizers_find_faults_in_tiles(
     assert ran.returncode and message in ran.stderr, ran.stderr
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
 @pytest.mark.parametrize(
     ("layer", "run"),
@@ -217,7 +217,7 @@ def test_tensors_of_a_network_are_read() -> None:
         assert first_wrong(steps) is None
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", [("PS_BARRIER();", ";"), ("+ own_row,", "+ own_row + 1,")])
 def test_faults_in_tiles_are_found(fault: tuple[str, str]) -> None:
     with emulated(fault=fault) as backend, pytest.raises(AssertionError):

@@ -51,7 +51,7 @@ def fused(arrays: Arrays) -> dict[str, Any]:
     return rest | {"clamp": tuple(map(float, arrays.inputs["clamp"])), "scales": arrays.scales}
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_results_are_the_references(primitives: dict[str, Primitive], dtype: str) -> None:
     primitive, arrays = primitives[dtype], Arrays.of(PROBLEM.with_(dtype=dtype), 0)
@@ -111,6 +111,7 @@ def test_no_images_give_no_results(primitives: dict[str, Primitive], dtype: str)
     assert primitive(none, wp, residual=got, out=got) is got
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_many_threads_at_once(primitives: dict[str, Primitive], dtype: str) -> None:
     primitive, arrays = primitives[dtype], Arrays.of(PROBLEM.with_(dtype=dtype), 3)

@@ -36,7 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize(("text", "loops", "threads"), CASES)
 @pytest.mark.isa("avx512bf16")
 def test_code_is_right(text: str, loops: str, threads: int) -> None:
@@ -49,6 +49,7 @@ def test_code_is_right(text: str, loops: str, threads: int) -> None:
         assert verdict.passed, verdict.fault
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "loops"),
     [

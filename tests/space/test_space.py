@@ -156,7 +156,7 @@ def test_choices_are_the_least_predictions_of_the_space() -> None:
         assert predict_seconds(context, choice.schedule) == choice.seconds == choice.cost
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("problem", [SMALL, NARROW], ids=str)
 def test_a_choice_alone_has_the_same_prediction(problem: Conv2d) -> None:
     for threads in (1, 2):

@@ -109,7 +109,7 @@ def test_a_call_reads_no_more_rows_than_compilers_unroll() -> None:
 WIDE = {"avx512": 32, "avx2": 16, "neon": 8, "portable": 8}
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in WIDE])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("taps", [(3, 1), (2, 0), (5, 3)])
@@ -176,7 +176,7 @@ NESTS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize("name", NESTS)
 def test_any_order_of_loops_is_exact(name: str) -> None:
@@ -230,7 +230,7 @@ def test_rows_that_fit_a_shorter_vector_take_it() -> None:
         assert {kernel.isa for kernel in way} == {isa}
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_every_ranker_orders_stencils(ranker: str) -> None:
     if ranker == "learned":
@@ -242,7 +242,7 @@ def test_every_ranker_orders_stencils(ranker: str) -> None:
     resolve(large.contraction, large.strides, best)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_model_takes_stencils_where_pixels_are_neighbours(isa: str, stride: int) -> None:
@@ -262,7 +262,7 @@ def test_explanations_name_the_roles() -> None:
     assert re.search(r"q +n +21 +A\(I\) C\(O\)", told)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize(
     ("right", "wrong"),

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,6 +26,7 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "polysci"
 GUARD = PACKAGE / "border" / "guard.py"
+DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SMALL = 40  # lines
 # Text of C in a string: a directive at the start of a line, a loop, a declaration, a qualifier.
 C_TEXT = re.compile(
@@ -59,7 +60,7 @@ def importers() -> dict[str, set[str]]:
     names, users = modules(), defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
         importer = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for name in imported_names(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in imported_names(ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
             if name in names and name != importer:
                 users[name].add(importer)
     return {name: users[name] for name in names}
@@ -71,9 +72,21 @@ def with_one_importer() -> list[str]:
     return [name for name, users in rows if len(users) == 1 and not name.endswith("__init__")]
 
 
-def imported_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the dotted names of modules, or of what stands in them, that a file imports."""
-    for node in ast.walk(tree):
+def defining_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield a file's module, classes and functions; expressions hold none."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, DEFINITIONS):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, None)
+            waiting += inner if isinstance(inner, list) else ()
+
+
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the dotted names of modules, or of what stands in them, that a file's nodes import."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -104,12 +117,12 @@ def misplaced_c(package: Path = PACKAGE) -> list[str]:
 
 def prints_c(path: Path) -> bool:
     """Tell whether a file builds C trees, or a string of it, but for docstrings, holds C."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if C_TREE in imported_names(tree):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    if C_TREE in imported_names(nodes):
         return True
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
@@ -119,7 +132,7 @@ def prints_c(path: Path) -> bool:
         and isinstance(node.value, str)
         and id(node) not in docstrings
         and C_TEXT.search(node.value)
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 

@@ -72,6 +72,7 @@ def test_a_kernel_reads_x_itself_unless_it_needs_other_elements_and_a_copy() -> 
         assert not boxed("depthwise_avx2_f32_6x8", "f16", packed=packed)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("unit", units(), ids=str)
 def test_headers_are_those_of_the_unit(unit: HeaderSet) -> None:
     text = headers(unit)

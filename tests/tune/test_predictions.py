@@ -40,6 +40,7 @@ def test_a_second_search_takes_what_the_first_one_chose(folder: Path) -> None:
         optimize(LAYER, "estimate", 2, quick=True, find_candidates=refuse)  # nothing is known
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["", "[]", '{"schedule": 3}', '{"schedule": "?", "seconds": 1}'])
 def test_damaged_entries_are_searched_for_again(folder: Path, text: str) -> None:
     first = optimize(LAYER, "estimate", quick=True)

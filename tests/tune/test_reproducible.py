@@ -66,6 +66,7 @@ def test_all_threads_give_the_same_bits(name: str) -> None:
     assert all(np.array_equal(result, results[0]) for result in results)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_the_order_does_not_depend_on_rates_or_threads(threads: int) -> None:
     problem, _ = case("long product")

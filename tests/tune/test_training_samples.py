@@ -146,6 +146,7 @@ def test_one_network_alone_is_learned_and_not_judged(
     assert weights is not None and weights.accuracy == 0.0
 
 
+@pytest.mark.exhaustive
 def test_the_command_fails_with_too_little(
     wisdom: Wisdom, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_same_seed_proposes_the_same(name: str, tmp_path: Path) -> None:
     assert len(sequences[0]) == len(set(sequences[0])) <= 36
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", TUNERS)
 @pytest.mark.parametrize("stop", [1, 11, 20])
 def test_one_that_was_ended_goes_on_as_if_it_was_not(name: str, stop: int, tmp_path: Path) -> None:
@@ -214,6 +215,7 @@ def test_a_damaged_space_is_none(before: str, after: str, tmp_path: Path) -> Non
     assert run(path, OPTIONS).outcomes == run(tmp_path / "whole", OPTIONS).outcomes
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "words",
     ['NaN, ""', 'Infinity, ""', '-1.0, ""', '"fast", ""', 'true, ""', '1e-30, ""', "null, [1]", "",

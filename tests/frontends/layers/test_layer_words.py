@@ -14,7 +14,7 @@ from polysci.numerics.scalar_functions import ACTIVATIONS, apply_numpy
 from tests.support.command import polysci as command
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled
 @pytest.mark.parametrize("activation", ["", *ACTIVATIONS])
 def test_every_layer_ends_in_the_activation(activation: str) -> None:
     words = f" act={activation}" if activation else ""

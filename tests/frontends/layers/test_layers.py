@@ -158,6 +158,7 @@ def test_negative_axes_and_numbers_of_numpy() -> None:
     assert build_model(model, (1, np.int64(3), 8, 8)).graph.outputs[0].shape == (1, 4 * 8 * 6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("layer", "shape", "result"),
     [

@@ -143,7 +143,7 @@ def test_central_differences_of_doubles(name: str) -> None:
         assert np.sum(made[what] * direction) == pytest.approx(slope, rel=1e-6, abs=1e-7), what
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_knows_backward_passes(name: str) -> None:
     """What ONNX's reference lacks: orders of gates, what is kept, and the way back."""

@@ -51,6 +51,7 @@ def test_products() -> None:
     assert not faults(cases, 26)
 
 
+@pytest.mark.exhaustive
 def test_an_error_grows_with_the_logarithm_of_the_extent() -> None:
     x = np.random.default_rng(0).uniform(0, 1, 1 << 17).astype(np.float32)
     graph = read(model([node("CumSum", "x a", "y")], {"x": x.shape}, {"y": None}, {"a": axis(0)}))

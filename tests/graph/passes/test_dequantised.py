@@ -157,7 +157,7 @@ def narrow(value: Array, weights: dict[str, Array], name: str) -> Array:
     return rounded
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_that_stay_real(name: str) -> None:
     """In f32, of sums that are exact."""

@@ -39,7 +39,7 @@ def rotated(names: Iterator[str]) -> Iterator[tuple[Problem, str]]:
             yield problem.with_(activation=next(names)), schedule
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize(("problem", "schedule"), [*rotated(cycle(ACTIVATIONS))], ids=str)
 def test_every_kind_of_code(judge: Judge, problem: Conv2d, schedule: str) -> None:
     plan = parse(schedule)

@@ -32,7 +32,7 @@ ISAS = [isa.name for isa in detect().allowed]
 SETTINGS = [(isa, dtype) for isa, dtype in product(ISAS, INTEGERS)]
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=30)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_batches_of_integers_are_exact(judge: Judge, dtype: str, isa: str) -> None:

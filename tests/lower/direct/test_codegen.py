@@ -141,6 +141,7 @@ def test_strict_compilers_are_content(compiler: str, tmp_path: Path) -> None:
         assert (process.returncode, told) == (0, "")
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_source_keeps_to_the_interface(name: str) -> None:
     source = source_of(name)
@@ -283,7 +284,7 @@ def test_an_unknown_kernel_is_refused() -> None:
         emit(CONV, parse("n p > brgemm_vax_f32_7x32"))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("words", "dtype", "cut"),
     [

@@ -69,7 +69,7 @@ def test_all_tails(judge: Judge, isa: str, weights: str) -> None:
                       for at, row in enumerate(rows)])  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_tails_of_one_kernel(judge: Judge, weights: str) -> None:
     kernel = largest("portable", weights)[-1]

@@ -93,7 +93,7 @@ def test_one_input_reaches_only_results_that_read_it(text: str, isa: str) -> Non
         assert same(y, expected).all(), f"{problem} {plan}"
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_one_weight_reaches_only_results_of_its_filter(text: str) -> None:
     """Where copies hold the zeros of the padding, it multiplies these too, which makes NaN."""

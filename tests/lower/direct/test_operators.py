@@ -123,7 +123,7 @@ def test_the_choice_of_the_model_is_right(
     judge.judge(case.problem, path.result(), source.symbol)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("isa", [isa.name for isa in detect().allowed])
 def test_streamed_output(judge: Judge, isa: str) -> None:
     """Wherever the output starts: the judge puts its end, too, against a guard page."""

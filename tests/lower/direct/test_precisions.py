@@ -110,7 +110,7 @@ STACKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512vnni")
 @pytest.mark.parametrize("dtype", ["u8:s8:u8", "s8:s8:s8", "u8:s8:s32"])
 @pytest.mark.parametrize(("problem", "loops", "tile"), STACKS, ids=str)
@@ -144,7 +144,7 @@ def test_weights_ahead(judge: Judge, isa: str, dtype: str) -> None:
         judge.judge(problem, build([source]), source.symbol)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("isa", ISAS)
 def test_narrow_results_are_streamed_in_whole_lines(judge: Judge, isa: str, dtype: str) -> None:

@@ -46,6 +46,7 @@ def packed_size(problem: Conv2d, text: str) -> int:
     return round_up(emit(problem, parse(f"{text} ahead(B) > brgemm_avx512_f32_6x16")).packed)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("problem", "text"),
     [

@@ -33,7 +33,7 @@ LAYERS = {
 PRECISIONS = ["bf16", "bf16:bf16:f32", "u8:s8:u8", "s8:s8:s32", "s8:s8:u8"]
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
@@ -48,6 +48,7 @@ def test_schedules_of_whole_layers_are_exact(layer: str, dtype: str) -> None:
         bench.check(path, source.symbol)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["u8:s8:u8", "s8:s8:s32"])
 @pytest.mark.parametrize(("constant", "threads"), [("b", 1), ("a", 2)])
 def test_batches_of_integer_products_are_exact(constant: str, threads: int, dtype: str) -> None:

@@ -63,7 +63,7 @@ def layer_of(
     return InterpretedLayer.of(problem, form_of(roles, tile, rows, columns, depth, copy))
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_integers_are_exact(case: tuple[str, str, str, int, int, int, Copy]) -> None:
     check(layer_of(*case))
@@ -229,7 +229,7 @@ def test_sums_apart_from_each_other_are_refused() -> None:
         algorithm_of(schedule).resolve(problem, schedule, 1)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("dtype", ["bf16", "bf16:bf16:f32", "f16", "f16:f16:f32"])
 def test_narrow_types_are_exact(dtype: str, layout: str) -> None:

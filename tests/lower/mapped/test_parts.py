@@ -31,7 +31,7 @@ CASES = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_integers_are_exact(case: tuple[str, str, str]) -> None:
     text, layout, schedule = case

@@ -63,7 +63,7 @@ def layer_of(
     )
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_integers_are_exact(case: tuple[str, str, str, int, int, int, bool]) -> None:
     check(layer_of(*case))

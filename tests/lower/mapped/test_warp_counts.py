@@ -34,7 +34,7 @@ def plan_of(text: str, kernel: str, rows: int, columns: int, depth: int, copy: C
     return resolve(roles, strides, form_of(roles, tile, rows, columns, depth, copy))
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_chosen_tiles_read_without_conflicts(layout: str) -> None:
     for problem in load("resnet50", layout)[::6]:

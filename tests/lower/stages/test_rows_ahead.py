@@ -26,6 +26,7 @@ def loops(function: notation.TensorFunction) -> str:
     return text[text.index("f_s0(") : text.index("static void stages")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", [SUMS, ROWS, SECOND])
 def test_results_are_what_they_are_without(text: str) -> None:
     """The last turns ask for the last row; subscripts outside of the table are moved inside."""
@@ -55,6 +56,7 @@ def test_how_far_ahead() -> None:
     assert "ps_least(i0 + 1, 8)" in long and long.count("__builtin_prefetch") == 17
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

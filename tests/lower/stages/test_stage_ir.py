@@ -105,6 +105,7 @@ def test_every_kind_of_stage(name: str, threads: int) -> None:
         agree(read(CASES[name]), threads, seed)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed: int) -> None:
     """In two threads, and in one, against the interpreter of the notation."""

@@ -107,6 +107,7 @@ def test_divisions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(net(x) - expected).max() < 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.exhaustive
 def test_no_division_holds_a_layer_without_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +226,7 @@ OTHER_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("case", OTHER_ROWS)
 def test_other_rows(

@@ -43,6 +43,7 @@ def summed(row: np.ndarray) -> np.float32:
     return np.float32(total[0])
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
 @pytest.mark.parametrize("shape", [(40, 8), (40, 31), (40, 100), (300, 2304), (17, 12345)])
 def test_the_same_bits_on_every_isa(shape: tuple[int, int], isa: str) -> None:

@@ -18,7 +18,7 @@ GRADIENT = "bwd_w mb3ic13ih9oc20oh9kh1ph0"
 STRIDED = "bwd_w mb2ic9ih11oc17oh6kh3sh2ph1"
 
 
-@pytest.mark.sampled(every=16)
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "loops", "threads"),
     [

@@ -35,7 +35,7 @@ def test_code_is_right(text: str, loops: str, threads: int) -> None:
         assert verdict.passed, verdict.fault
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "loops", "rows", "vectors"),
     [
@@ -75,6 +75,7 @@ def test_what_needs_panels_is_refused(text: str, dtype: str, kernel: str, messag
         emit(problem, Schedule.parse(f"plain(B) i:6 j:8 > {kernel}"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "plain"),
     [

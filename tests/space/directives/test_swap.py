@@ -127,7 +127,7 @@ def test_the_view_is_undone_and_no_faster_than_its_bound(problem: Problem) -> No
                 assert parse(str(schedule)) == schedule
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_every_ranker_orders_swapped_schedules(ranker: str) -> None:
     if ranker == "learned":
@@ -167,7 +167,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.sampled(every=27)
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in SCHEDULES]
 )
@@ -203,6 +203,7 @@ def test_random_schedules_are_exact(problem: Problem) -> None:
             bench.check(cache.build(emit(problem, schedule, 2, EmitOptions("layer")).file), "layer")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 def test_the_next_pixels_are_prefetched_and_results_stay_exact() -> None:
     plan = parse("swap(A,B) n q:16 k:2 ahead(B) > brgemm_avx512_f32_2x16")
@@ -222,6 +223,7 @@ def test_a_search_tries_prefetches_where_x_exceeds_l2() -> None:
     assert other_form(strided, gathered) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 def test_a_wrong_bias_or_mask_is_noticed() -> None:
     plan = parse("swap(A,B) n q:32 k:8 > brgemm_avx512_f32_8x32")

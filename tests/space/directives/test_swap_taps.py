@@ -124,6 +124,7 @@ def test_rows_that_do_not_follow_each_other_are_read_from_a_copy_alone() -> None
     assert "gaps between the rows of O" in swap_refusal(roles, {**strides, "O": (2000, 300, 40, 1)})
 
 
+@pytest.mark.sampled
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize("taps", [1, 3])
 def test_rows_of_an_image_without_an_axis_of_their_own(taps: int) -> None:
@@ -227,7 +228,7 @@ FILTERS = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", [pytest.param(isa, marks=pytest.mark.isa(isa)) for isa in WIDTH])
 @pytest.mark.parametrize("name", FILTERS)
 def test_every_kind_of_filter_is_exact(isa: str, name: str) -> None:
@@ -249,7 +250,7 @@ def test_copies_in_blocks_and_reads_in_place_are_exact(name: str) -> None:
             assert verdict.passed, verdict
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 @pytest.mark.parametrize("problem", [SQUARE, FILTERS["valid"], FILTERS["1x7"]], ids=str)
 def test_random_schedules_are_exact(problem: Conv2d) -> None:
