@@ -54,7 +54,6 @@ def test_a_line_for_each_tuner(
     assert "nothing" not in drawn
 
 
-@pytest.mark.exhaustive
 def test_marks_of_the_axis_differ_where_times_hardly_do(fresh_cache: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     keep(fresh_cache / FOLDER, "first", "random", [8.98e-7, 8.961e-7, 8.949e-7])

@@ -62,7 +62,6 @@ def spoil(tmp_path_factory, monkeypatch):
     return use
 
 
-@pytest.mark.exhaustive
 def test_code_is_checked_once(cache, checks):
     primitive = polysci.compile(LAYER, "estimate")
     assert len(checks) == 1 and has_run(primitive.library.path)

@@ -187,6 +187,7 @@ FIXED = {  # name: rows, tiles of columns, columns, wrap, pixels of A between im
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("real", TILES)
 @pytest.mark.parametrize("name", FIXED)
 def test_constant_sizes_compute_the_same(name: str, real: bool) -> None:

@@ -58,7 +58,7 @@ def test_layers_are_exact(text: str, layout: str) -> None:
         check_layer(parse_problem(text, layout), backend)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.exhaustive] * (at not in (0, 2)))
              for at, case in enumerate(CASES)],
@@ -110,7 +110,7 @@ def test_layers_of_8_bits_are_exact(case: tuple[str, str, str, str]) -> None:
         check_schedule(parse_problem(text, layout, dtype), parse(words.format("cuda")), backend)
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("text", "layout", "dtype", "run"), (*WARPS, *WARPS_OF_WORDS))
 def test_tiles_of_warps_are_exact(text: str, layout: str, dtype: str, run: str) -> None:
     with emulated() as backend:

@@ -36,7 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("text", "loops", "threads"), CASES)
 @pytest.mark.isa("avx512bf16")
 def test_code_is_right(text: str, loops: str, threads: int) -> None:

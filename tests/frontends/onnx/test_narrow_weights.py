@@ -154,7 +154,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_weights_stay_narrow(case: Case) -> None:
     case.check()

@@ -56,7 +56,6 @@ def test_how_far_ahead() -> None:
     assert "ps_least(i0 + 1, 8)" in long and long.count("__builtin_prefetch") == 17
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [
