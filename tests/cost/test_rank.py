@@ -70,7 +70,7 @@ def test_estimates_are_finite_and_no_part_is_negative(layout: str, threads: int)
             assert (estimate.seconds > 0).all() and (estimate.imbalance >= 1).all()
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rate", ["peak", "l2"])
 def test_a_faster_machine_is_never_slower(rate: str) -> None:
     context = samples.fixed_context(LAYER)

@@ -76,7 +76,7 @@ def with_gradients(seed: int) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
     return text, values, random.integers(-3, 4, shape) * 1.0
 
 
-@pytest.mark.sampled(every=60)
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(120))
 def test_random_programs_of_equal_values(seed: int) -> None:
     """Beside differences of a program in which the first of equal extremes is apart."""

@@ -144,6 +144,7 @@ def test_many_random_expressions(seed: int) -> None:
     check([value(draw, 3) for _ in range(30)])
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "term", ["sqrt(2.0)", "sqrt(2)", "reciprocal(9)", "exp(1.0) / 3", "log(N)"]
 )

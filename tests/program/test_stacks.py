@@ -47,7 +47,7 @@ def test_small_stacks_stay_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     assert "thread + 1" not in network.code.files["small.c"]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rows", [1, 4, 5])
 def test_few_rows_read_both_factors_where_they_lie(rows: int, turned: bool) -> None:

@@ -191,7 +191,7 @@ def test_no_images_give_an_empty_result() -> None:
     assert prim(x, prim.pack_weights(w)).shape == problem.y_shape == (0, 3, 3, 8)
 
 
-@pytest.mark.sampled
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_no_images_give_zeros_for_gradients_of_filters(dtype: str) -> None:
     made = polysci.compile("bwd_w mb0ic8ih5oc8kh3ph1", "estimate", dtype=dtype)

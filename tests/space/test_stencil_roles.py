@@ -185,6 +185,7 @@ def test_any_order_of_loops_is_exact(name: str) -> None:
     check(nest, f"{around} p:3 q:16 > stencil_avx512_f32_3x16")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.isa("avx512")
 def test_random_reals_stay_within_the_bound() -> None:
     source = emit(DEPTHWISE, parse("n g p:4 > stencil_avx512_f32_4x32"), 1, EmitOptions("layer"))

@@ -64,6 +64,7 @@ def test_the_loss_falls(optimizer: SGD, threads: int) -> None:
     assert trainer.evaluate(X, CLASSES) < losses[-1] * 1.01
 
 
+@pytest.mark.exhaustive
 def test_the_learning_rate_is_that_of_the_next_step() -> None:
     trainer = _trainer(optimizer=SGD(lr=0.5))
     trainer.lr = 0.0

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[int, onnx.NodeProto, dict[str, Array], Callable[[], Any]]
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", CASES)
 def test_as_it_was(name: str) -> None:
     opset, one, weights, expected = CASES[name]

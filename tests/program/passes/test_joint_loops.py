@@ -52,7 +52,7 @@ def test_elements(threads: int, isa: str) -> None:
         np.testing.assert_array_equal(made[name], value)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(33, 70), (5, 7), (300, 1), (64, 129)])
