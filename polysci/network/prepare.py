@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from polysci.cost.fusion import FusionCosts
@@ -29,6 +30,7 @@ from polysci.lower.layer_calls import (
     refuse_code,
     refuse_packing,
     refuse_schedule,
+    strides_of,
 )
 from polysci.lower.registry import DEFAULT
 from polysci.network.code import Code, SizedProgram, code_of
@@ -328,17 +330,21 @@ def search_schedules(
 def _with_code(prepared: PreparedNetwork, result: Result, options: PlanOptions) -> Result:
     """Return the model's best schedule with which every layer of a problem has code in its program.
 
-    Where the algorithm has none, it is one of the default algorithm.
+    It is one of those for the problem's own strides, or else for those of one of its layers. Where
+    the algorithm has none, it is one of the default algorithm.
     """
     placed = prepared.placed
     problem, threads = result.problem, options.threads
     context = context_of(problem, threads, options.target, machine=options.machine)
-    for algorithm in dict.fromkeys((options.algorithm, DEFAULT)):
+    layers = [layer for layer in placed.program.layers() if layer.problem.key == problem.key]
+    stored = [own for own in (strides_of(layer, placed) for layer in layers) if own]
+    contexts = [replace(context, strides={**context.strides, **own}) for own in [{}, *stored]]
+    for algorithm, own in product(dict.fromkeys((options.algorithm, DEFAULT)), contexts):
         order = None
         if options.reproducible:
             kept = reproducible_schedule(problem, options.target, algorithm)
             order = SummationOrder.of(context.contraction, kept)
-        for candidate in candidates(problem, context, OTHERS, algorithm, order=order):
+        for candidate in candidates(problem, own, OTHERS, algorithm, order=order):
             if not prepared.refuse(problem.key, candidate.schedule):
                 return optimize(
                     problem, options.level, threads, target=options.target,

@@ -271,7 +271,8 @@ def test_choices_of_the_day_have_code(
     assert not [told for seed in seeds for told in Case(seed).refusals(wisdom)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+# The last one writes a layer of one channel, a stencil, into a concatenation with channels last.
+@pytest.mark.parametrize("seed", [0, 1, 2, 739948013])
 def test_heads_are_computed(seed: int, all_beyond_the_cache: None) -> None:
     case = Case(seed)
     assert not case.wrong(case.network())
