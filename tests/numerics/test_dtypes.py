@@ -101,7 +101,8 @@ def test_the_three_types_are_a_name_as_well(name: str) -> None:
 def test_unknown_precisions_are_answered_with_the_known(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         precision_named(name)
-    narrow = "f32:bf16:f32", "f32:s4x32:f32 (s4, u4, s8 or u8 in blocks of 16 to 256)"
+    blocks = "s4, u4, s8 or u8 in blocks of 16 to 256; s4a8x32: inputs of 8 bits"
+    narrow = "f32:bf16:f32", f"f32:s4x32:f32 ({blocks})"
     known = ", ".join([*PRECISIONS, *narrow])
     expected = f"dtype {name!r}: expected one of {known}, int8 (u8:s8:u8)"
     assert str(caught.value).split("; did you mean")[0] == expected
