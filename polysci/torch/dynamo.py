@@ -112,6 +112,7 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "rest": RESTS[0],
         "reproducible": False,
         "device": None,
+        "weights": "f32",
     }
 )
 

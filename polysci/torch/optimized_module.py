@@ -387,6 +387,7 @@ def optimize(
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
     device: str | None = None, ranges: bool = False, cache_bytes: int = CACHE_BYTES,
+    weights: str = "f32",
 ) -> OptimizedModule:  # fmt: skip
     """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
@@ -403,9 +404,11 @@ def optimize(
     threads gives the same bits of the compiled parts, which are never left to eager for its time;
     ``report`` tells what that costs. ``device``: where the compiled parts run. ``opencl:0`` and so
     on read tensors on the CPU, which they copy; ``cuda`` (``cuda:0``) those of a module on that
-    device, where they lie, on PyTorch's current stream. Raises SpecError for a module that learns,
-    for one that is on another device, and for a Dim without a max; UnsupportedError for what
-    ``ranges`` cannot do.
+    device, where they lie, on PyTorch's current stream. ``weights``: the type in which constant
+    weights of products are stored, as ``compile_network`` takes it: ``bf16``, ``int8``, ``int4``,
+    and ``int4a8`` with inputs rounded to 8 bits; ``report`` tells how far results are from eager's.
+    Raises SpecError for a module that learns, for one that is on another device, and for a Dim
+    without a max; UnsupportedError for what ``ranges`` cannot do.
     """
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
@@ -426,8 +429,9 @@ def optimize(
         check_dims(dynamic_shapes)
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     options = module_options(
-        level, dtype or "f32", algorithm, threads, reproducible=reproducible, device=device
-    )
+        level, dtype or "f32", algorithm, threads, reproducible=reproducible, device=device,
+        weights=weights,
+    )  # fmt: skip
     if device is not None:
         named = [*module.named_parameters(), *module.named_buffers()]
         leaves = pytree.tree_leaves((args, dict(example_words or {})))

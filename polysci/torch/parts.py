@@ -218,7 +218,7 @@ def _refusals(part: Part, error: RefusedNodesError) -> dict[Any, NodeRefusal]:
 
 def compile_part(
     program: TorchProgram, part: Part, network: Network, values: Mapping[Any, Any],
-    operators: Operators,
+    operators: Operators, rounding: float = 0.0,
 ) -> tuple[CompiledPart | None, PartReport]:  # fmt: skip
     """Return the module of a part's network; None where its results are wrong.
 
@@ -226,7 +226,8 @@ def compile_part(
 
     Beside a run in f64 the error of a network of f32 is at most that of eager, times what
     ``polysci compile --check`` allows; none is needed for results that are as near to eager's as
-    rounding is. Networks of narrower types have a bound for all of them.
+    rounding is. Networks of narrower types have a bound for all of them; narrower
+    weights permit an error of ``rounding``.
     """
     compiled = _make_part(part, network)
     ours = _arrays(compiled(*(values[node] for node in part.inputs)))
@@ -234,7 +235,10 @@ def compile_part(
     if largest_error(ours, theirs) > NEAR and not network.summary.narrow:
         exact = _arrays(_exact_outputs(program, part, values, operators))
     rows = [
-        (largest_error([y], [right]), bound_of(network, largest_error([eager], [right])))
+        (
+            largest_error([y], [right]),
+            max(rounding, bound_of(network, largest_error([eager], [right]))),
+        )
         for y, eager, right in zip(ours, theirs, exact, strict=True)
     ]
     error, bound = max(rows, key=lambda row: row[0] / row[1], default=(0.0, LEAST))

@@ -25,6 +25,7 @@ from polysci.frontends.pytorch.program import (
     pytorch_failures,
 )
 from polysci.graph.graph import Graph
+from polysci.graph.passes.rounded_weights import round_weights
 from polysci.network.options import CompileOptions
 from polysci.network.runner import TensorPort
 from polysci.network.sizes import SizedNetwork, compile_graphs
@@ -287,7 +288,8 @@ class _Compilation:
 
     def read(self, sizes: Mapping[str, int]) -> Graph:
         program = self.program(sizes)
-        return graph_of_part(program, whole_of(program), any_size=True)
+        graph = graph_of_part(program, whole_of(program), any_size=True)
+        return round_weights(graph, self.options.weights)[0]
 
     def check_alike(self) -> None:
         """Raise UnsupportedError where a number of a size is an output, or the end of a table."""

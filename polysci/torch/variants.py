@@ -21,6 +21,7 @@ from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.graph.graph import Graph
+from polysci.graph.passes.rounded_weights import check_weights, round_weights, rounding_bound
 from polysci.network.compiled import Network, compile_network
 from polysci.network.options import check_device
 from polysci.network.prepare import DTYPES
@@ -173,6 +174,7 @@ class ModuleOptions:
     rest: str = EAGER
     reproducible: bool = False
     device: TensorDevice = ON_HOST
+    weights: str = "f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def module_options(
     level: str, dtype: str, algorithm: str, threads: int | None, rest: str = EAGER,
-    reproducible: bool = False, device: str | None = None,
+    reproducible: bool = False, device: str | None = None, weights: str = "f32",
 ) -> ModuleOptions:  # fmt: skip
     """Return options, by default of PyTorch's threads. Raises SpecError for wrong ones."""
     check_type("device", device, str, type(None))
@@ -215,9 +217,11 @@ def module_options(
     check_options(level, count, None, None, None, None)
     check_algorithm(algorithm)
     check_type("reproducible", reproducible, bool)
+    check_type("weights", weights, str)
+    check_weights(weights)
     if dtype not in DTYPES:
         raise SpecError(f"dtype {dtype!r}: a network has {' or '.join(DTYPES)}")
-    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible, own)
+    return ModuleOptions(level, count, dtype, algorithm, rest, reproducible, own, weights)
 
 
 def compile_module(
@@ -342,7 +346,9 @@ def run_networks(
     compiled = dict[Part, CompiledPart]()
     for part, network in networks.items():
         with _left_to_pytorch(program, part, reports):
-            module, reports[part] = compile_part(program, part, network, values, operators)
+            module, reports[part] = compile_part(
+                program, part, network, values, operators, rounding_bound(options.weights)
+            )
             if module is not None:
                 compiled[part] = module
     report = ModuleReport(tuple(reports[part] for part in split.parts), refused)
@@ -366,6 +372,7 @@ def _left_to_pytorch(program: Any, part: Part, reports: dict[Part, PartReport]) 
 
 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
+    graph, _ = round_weights(graph, options.weights)
     return compile_network(
         graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,
         reproducible=options.reproducible, device=options.device.name,

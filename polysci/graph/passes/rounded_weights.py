@@ -51,6 +51,12 @@ def check_weights(name: str) -> str:
     return chosen
 
 
+def rounding_bound(weights: str) -> float:
+    """Return the error over the largest number of an output above which rounding is no excuse."""
+    kind = check_weights(weights)
+    return 0.0 if kind == "f32" else 0.5 if kind[1:2] == "4" or kind == INPUTS_ONLY else 0.1
+
+
 def round_weights(graph: Graph, weights: str) -> tuple[Graph, tuple[RoundedWeights, ...]]:
     """Return the graph with constant weights of products in a type, and what each loses.
 
