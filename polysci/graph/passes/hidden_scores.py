@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import prod
+from math import ceil, prod, sqrt
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from polysci.graph.passes.fixed_shapes import RESHAPES
 from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import FUNCTIONS
 
-LEAST_ROWS = 128  # of a block: products of fewer rows are slower
-MOST_BLOCKS = 8  # more leave little more out, and each has code of its own
+# A block has the root of so many times all queries, 64 of 128 and 256 of 2048: more blocks leave
+# little more out, and each has code of its own.
+QUERIES = 32
 STEP = 64  # blocks and their keys begin at multiples of it
 WORTH = 0.85  # of the scores, at most, are computed in blocks
 NEVER = -1e30  # a constant mask hides what it moves below this, as the least float does
@@ -103,7 +104,7 @@ class _Masks:
         """Return the blocks of queries; none where they would leave out too little."""
         (name,) = attention.softmax.inputs
         *_, rows, keys = self.graph.tensors[name].shape
-        size = -(-max(LEAST_ROWS, -(-rows // MOST_BLOCKS)) // STEP) * STEP
+        size = ceil(sqrt(QUERIES * rows) / STEP) * STEP
         makers = [self.makers[it] for it in attention.chain]
         read = {it for maker in makers if maker.op != "matmul" for it in maker.inputs}
         fixed = read <= {*self.graph.constants, *attention.chain}  # no input of a run masks more
