@@ -45,6 +45,16 @@ def test_models_are_named() -> None:
 
 
 @pytest.mark.exhaustive
+def test_attention_of_a_few_keys(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    words = ("16", "--rounds", "1", "--output", str(tmp_path))
+    ran = run_script(FOLDER / "attention.py", *words)
+    assert ran.returncode == 0, ran.stderr
+    rows = (tmp_path / "attention.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "keys,causal,threads,polysci ms,PyTorch ms,ratio" and len(rows) == 3
+
+
+@pytest.mark.exhaustive
 def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_script(FOLDER / "notation.py", "wavenet")
     assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr

@@ -16,6 +16,7 @@ import numpy as np
 from polysci.graph.builder import GraphBuilder, rewrite_nodes
 from polysci.graph.graph import AFFINE, Graph, Node, rebuild
 from polysci.graph.passes.fixed_shapes import RESHAPES
+from polysci.graph.passes.readers import GraphReaders
 from polysci.numerics.arrays import Array
 from polysci.numerics.scalar_functions import FUNCTIONS
 
@@ -61,21 +62,15 @@ class _Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class _Masks:
+class _Masks(GraphReaders):
     """Find attention, and the scores that constants hide."""
-
-    graph: Graph
-    makers: Mapping[str, Node]
-    readers: Mapping[str, Sequence[Node]]
 
     def attention(self, product: Node) -> _Attention | None:
         """Return the attention that ends in a product."""
-        node = self._maker(product.inputs[0]) if product.op == "matmul" else None
-        guard = node if node and node.op == "select" else None
+        node = self.maker(product.inputs[0]) if self._is_of_matrices(product) else None
+        guard = node if node and self.is_guard(node) else None
         if guard:
-            test = self._maker(guard.inputs[0])
-            alike = test and test.op == "isnan" and test.inputs[0] == guard.inputs[2]
-            node = self._maker(guard.inputs[2], 2) if alike else None
+            node = self.maker(guard.inputs[2], 2)
         if node is None or node.op != "softmax":
             return None
         rank = len(self.graph.tensors[node.outputs[0]].shape)
@@ -83,18 +78,18 @@ class _Masks:
         chain = self._chain(node.inputs[0]) if rows else frozenset[str]()
         return _Attention(node, guard, chain) if chain else None
 
-    def _maker(self, name: str, readers: int = 1) -> Node | None:
-        """Return the node that makes a tensor with so many readers; None where users read it."""
-        kept = any(tensor.name == name for tensor in self.graph.outputs)
-        return None if kept or len(self.readers[name]) != readers else self.makers.get(name)
+    def _is_of_matrices(self, node: Node) -> bool:
+        """Return whether a node multiplies matrices, or stacks of them."""
+        ranks = [len(self.graph.tensors[name].shape) for name in node.inputs if name]
+        return node.op == "matmul" and min(ranks) > 1
 
     def _chain(self, name: str) -> frozenset[str]:
         """Return the tensors from scores to this one; none where there is no product, or two."""
-        node = self._maker(name)
-        if node is None or node.op not in ("matmul", AFFINE, *FUNCTIONS):
-            return frozenset()
-        if node.op == "matmul":
+        node = self.maker(name)
+        if node and self._is_of_matrices(node):
             return frozenset({name})
+        if node is None or node.op not in (AFFINE, *FUNCTIONS):
+            return frozenset()
         shape = self.graph.tensors[name].shape
         parts = [self._chain(it) for it in node.inputs if self.graph.tensors[it].shape == shape]
         found = [part for part in parts if part]
@@ -220,9 +215,9 @@ class _BlockNodes:
                 inputs = [self.slice(left, {along_rows - 2: self.block.rows}),
                           self.slice(right, {along_keys - 1: self.block.keys})]  # fmt: skip
             case op if op == AFFINE:  # a number a place along the axis 1
-                spans = {1: self.block.rows} if rank == 3 else {}
+                spans = {3: {0: self.block.rows}, 2: {0: self.block.keys}}.get(rank, {})
                 inputs = [self.scores(node.inputs[0])]
-                inputs += [self.slice(it, {0: spans[1]} if spans else {}) for it in node.inputs[1:]]
+                inputs += [self.slice(it, spans) for it in node.inputs[1:]]
             case _:
                 inputs = [self.scores(it) for it in node.inputs]
         return growing.add(node.op, inputs, own, growing.dtype(name), **node.attributes)

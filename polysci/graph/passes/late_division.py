@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from polysci.graph.builder import GraphBuilder, rewrite_nodes
 from polysci.graph.formulas import derive
 from polysci.graph.graph import Graph, Node, rebuild
+from polysci.graph.passes.readers import GraphReaders
 
 
 def divide_late(graph: Graph) -> Graph:
@@ -34,10 +34,8 @@ class _LateShares:
 
 
 @dataclass(frozen=True, slots=True)
-class _Division:
-    graph: Graph
-    makers: Mapping[str, Node]
-    readers: Mapping[str, Sequence[Node]]
+class _Division(GraphReaders):
+    """Find products of a softmax, and divide them."""
 
     def source(self, node: Node) -> _LateShares | None:
         """Return the softmax that a product alone reads, row by row, as its first factor."""
@@ -47,31 +45,17 @@ class _Division:
         real = x.dtype == weights.dtype == "float32"  # sums of f16 could be too large
         if not real or min(len(x.shape), len(weights.shape)) < 2:
             return None
-        name, maker = x.name, self._maker(x.name, 1)
+        name, maker = x.name, self.maker(x.name)
         if maker and maker.op == "reshape" and self._rows(maker.inputs[0]) == self._rows(name):
-            name, maker = maker.inputs[0], self._maker(maker.inputs[0], 1)
-        guarded = maker is not None and self._is_guard(maker)
+            name, maker = maker.inputs[0], self.maker(maker.inputs[0])
+        guarded = maker is not None and self.is_guard(maker)
         if maker and guarded:
-            maker = self._maker(maker.inputs[2], 2)
+            maker = self.maker(maker.inputs[2], 2)
         return _LateShares(maker, guarded) if maker and self._divides_rows(maker) else None
 
     def _rows(self, name: str) -> int:
         """Return how long the rows of a tensor are."""
         return (1, *self.graph.tensors[name].shape)[-1]
-
-    def _maker(self, name: str, readers: int) -> Node | None:
-        """Return the node that makes a tensor with so many readers; None where users read it."""
-        kept = any(tensor.name == name for tensor in self.graph.outputs)
-        return None if kept or len(self.readers[name]) != readers else self.makers.get(name)
-
-    def _is_guard(self, node: Node) -> bool:
-        """Return whether a node is ``select(isnan(x), 0, x)``."""
-        if node.op != "select":
-            return False
-        test, zero = self._maker(node.inputs[0], 1), self.graph.constants.get(node.inputs[1])
-        if test is None or test.op != "isnan" or test.inputs[0] != node.inputs[2]:
-            return False
-        return zero is not None and zero.size == 1 and not zero.any()
 
     def _divides_rows(self, node: Node) -> bool:
         """Return whether a node is softmax along the last axis, or its last step."""

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from polysci.frontends.onnx import reference
-from polysci.graph.graph import Graph
+from polysci.graph.graph import AFFINE, Graph
+from polysci.graph.passes.affine import make_affine
 from polysci.graph.passes.hidden_scores import skip_hidden_scores
 from polysci.graph.passes.table import simplify
 from tests.support.networks import network_of, read
@@ -99,6 +100,32 @@ def test_zero_in_place_of_no_number() -> None:
     values["q"][:, 7] = np.nan
     check(before, after, **values)
     assert not reference.run(after, values)["y"][:, 7].any()
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_scales_of_scores(batch: tuple[int, ...]) -> None:
+    """Of one matrix the places along axis 1 are keys, of a stack queries, and heads behind."""
+    nodes = [SCORES, node("Mul", "s scale", "t"), node("Add", "t mask", "m"),
+             node("Softmax", "m", "p", axis=-1), PRODUCT]  # fmt: skip
+    inputs = {"q": [*batch, TOKENS, WIDTH], "k": [*batch, WIDTH, TOKENS],
+              "v": [*batch, TOKENS, WIDTH]}  # fmt: skip
+    weights = {"scale": np.float32(0.3), "mask": additive(AGE >= 0)}
+    before = make_affine(read(model(nodes, inputs, {"y": None}, weights)))
+    assert any(its.op == AFFINE for its in before.nodes)
+    after = skip_hidden_scores(before)
+    assert len(products(after)) == 3
+    check(before, after)
+
+
+@pytest.mark.parametrize(("other", "v"), [("one", [4, TOKENS, WIDTH]), ("zero", [TOKENS])])
+def test_guards_and_vectors_that_stay(other: str, v: list[int]) -> None:
+    """What hidden keys count with where a softmax is no number, and a product by a vector."""
+    nodes = [SCORES, node("Add", "s mask", "m"), node("Softmax", "m", "p0", axis=-1),
+             node("IsNaN", "p0", "n"), node("Where", f"n {other} p0", "p"), PRODUCT]  # fmt: skip
+    inputs = {"q": [4, TOKENS, WIDTH], "k": [4, WIDTH, TOKENS], "v": v}
+    weights = {"mask": additive(AGE >= 0), other: np.float32(other == "one")}
+    before = read(model(nodes, inputs, {"y": None}, weights))
+    assert skip_hidden_scores(before).nodes == before.nodes
 
 
 def test_keys_are_cut_before_they_are_repeated() -> None:
