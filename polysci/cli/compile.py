@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from polysci.cli import bindings
+from polysci.cli import bindings, weights
 from polysci.cli import compile_output as output
 from polysci.cli import compile_targets as targets
 from polysci.cli import layers as shared
@@ -149,13 +149,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
         "--dtype", type=targets.named_dtype, choices=targets.DTYPES, default="f32",
         help="type of weights and of tensors between layers (f32)",
     )  # fmt: skip
-    command.add_argument(
-        "--weights", default="f32", metavar="TYPE",
-        help="store constant weights of products of matrices so, and multiply f32: bf16, int8, "
-        "int4, or blocks of 16 to 256 with a scale (s4x32, s8x64), and a zero point (u4x32); with "
-        "inputs rounded to 8 bits int8a8, int4a8, u4a8x32, and a8 beside weights that are narrow "
-        "already (f32)",
-    )  # fmt: skip
+    weights.weights_options(command)
     shared.level_option(command, None, "measure, with --explain estimate")
     shared.algorithm_option(command)
     shared.verify_option(command)
@@ -268,32 +262,14 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     kept = bindings.kept_state(arguments)
     ranges = bindings.has_ranges(arguments)
     graph = graph_of(arguments.model, dims, values, external=external, kept=kept, any_size=ranges)
-    return _round_weights(graph, getattr(arguments, "weights", "f32"))
-
-
-def _round_weights(graph: Graph, weights: str) -> Graph:
-    """Return the graph with weights in a type, and say what that loses."""
-    from polysci.graph.passes.rounded_weights import round_weights, rounds_inputs
-
-    graph, rows = round_weights(graph, weights)
-    if weights == "f32":
-        return graph
-    if rounded := sum(map(rounds_inputs, graph.nodes)):
-        shared.say(f"inputs rounded to 8 bits: {rounded} products")
-    losses = {row.node: row.loss for row in rows if row.loss is not None}
-    if rows:
-        shared.say(f"weights in {weights}: {len(losses)} of {len(rows)} products")
-    if losses:
-        worst = max(losses, key=lambda node: losses[node])
-        shared.say(f"they are off by up to {losses[worst]:.2e} of their size, in {worst}")
-    return graph
+    return weights.narrow(arguments, graph)
 
 
 def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any) -> Network:
     """Compile a model by the options of a command, with a line a layer; ``changes`` are others."""
     from polysci.network.compiled import compile_network
 
-    if getattr(arguments, "weights", "f32") != "f32" and model is arguments.model:
+    if getattr(arguments, "weights", weights.F32) != weights.F32 and model is arguments.model:
         model = _graph(arguments, changes.pop("dims", None) or {})
     return _with_display(arguments, partial(compile_network, model), **changes)
 

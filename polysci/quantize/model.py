@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from polysci.border.arguments import describe
 from polysci.errors import SpecError
@@ -23,6 +20,7 @@ from polysci.quantize.layers import (
     with_opset,
     with_outputs,
 )
+from polysci.quantize.losses import Say, check_budget, largest_loss, ratio
 from polysci.quantize.ranges import METHODS, LinearRange, Observer
 from polysci.quantize.samples import Sample, read_arrays, samples_of
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 DTYPES: Final = ("int8", "auto")
 NARROW: Final = ("int8", "bf16")  # by bytes
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +77,7 @@ class _Calibration:
 
     def loss(self, model: onnx.ModelProto) -> float:
         """Return the largest loss of an output."""
-        off, size = dict[str, float](), dict[str, float]()
-        for results, expected in zip(self.run(model), self.expected, strict=True):
-            for name, wanted in expected.items():
-                own = results[name].astype(np.float64)
-                if wanted.dtype.kind == "f":
-                    more = (
-                        float(np.square(own - wanted).sum()),
-                        float(np.square(wanted, dtype=float).sum()),
-                    )
-                else:
-                    more = float((own != wanted).sum()), float(wanted.size)
-                off[name] = off.get(name, 0.0) + more[0]
-                size[name] = size.get(name, 0.0) + more[1]
-        return max((_ratio(off[name], size[name]) for name in off), default=0.0)
-
-
-def _ratio(off: float, size: float) -> float:
-    return sqrt(off / size) if size else float(off > 0)
+        return largest_loss(self.run(model), self.expected)
 
 
 def quantize_model(
@@ -158,8 +138,8 @@ def _check(method: str, percentile: float, dtype: str, max_loss: float | None) -
         raise SpecError(f"dtype {describe(dtype)}: expected one of {', '.join(DTYPES)}")
     if (dtype == "auto") != (max_loss is not None):
         raise SpecError("max_loss: the budget of dtype 'auto', which needs one, as in 0.01")
-    if max_loss is not None and not 0 <= max_loss < 1:
-        raise SpecError(f"max_loss {max_loss}: expected a number from 0 to less than 1")
+    if max_loss is not None:
+        check_budget(max_loss)
 
 
 def _ranges(
@@ -193,7 +173,7 @@ def _losses(
         for key, name in names.items():
             sums[key] += float(results[name])
     return {
-        (y, kind): _ratio(off, sums[y, "f32"]) for (y, kind), off in sums.items() if kind != "f32"
+        (y, kind): ratio(off, sums[y, "f32"]) for (y, kind), off in sums.items() if kind != "f32"
     }
 
 

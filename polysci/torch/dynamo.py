@@ -28,7 +28,7 @@ from polysci.torch.compiled_part import CHANNELS_LAST
 from polysci.torch.fallback import EAGER, RESTS, CompiledRest, leave, leave_by, reason_of
 from polysci.torch.library import LIBRARY, define
 from polysci.torch.parts import split_program
-from polysci.torch.state import SizeWatch, TensorState
+from polysci.torch.state import SizeWatch, TensorState, is_wrapper, plain_tensors
 from polysci.torch.variants import (
     ModuleOptions,
     capture,
@@ -309,13 +309,17 @@ class CompiledGraph:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # of torch's own parts to each other
                 graph = with_numbers(self._graph, self.numbers, inputs)
-                program = self._program(graph, inputs)
+                own = {at for at in self._weights if is_wrapper(inputs[at])}
+                graph = with_attributes(graph, {at: inputs[at] for at in own})
+                program = self._program(graph, [x for at, x in enumerate(inputs) if at not in own])
         except UnsupportedError:
             return None
         except Exception as error:  # of many kinds
             leave("a graph", reason_of(error))
             return None
-        tensors = [at for at, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        tensors = [
+            at for at, x in enumerate(inputs) if isinstance(x, torch.Tensor) and at not in own
+        ]
         weights = {*self._weights}
         places = tuple(at for at in tensors if at not in weights)
         program = with_constants(program, {
@@ -372,6 +376,22 @@ def _with_values(graph: Any, values: Mapping[str, Any]) -> Any:
     return fixed
 
 
+def with_attributes(graph: Any, values: Mapping[int, Any]) -> Any:
+    """Return the graph with some inputs, by their places, as parameters of it."""
+    if not values:
+        return graph
+    fixed = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    inputs = fixed.graph.find_nodes(op="placeholder")
+    for at, value in values.items():
+        name, node = f"wrapped_{at}", inputs[at]
+        fixed.register_parameter(name, torch.nn.Parameter(value, requires_grad=False))
+        with fixed.graph.inserting_before(node):
+            node.replace_all_uses_with(fixed.graph.get_attr(name))
+        fixed.graph.erase_node(node)
+    fixed.recompile()
+    return fixed
+
+
 def with_constants(program: TorchProgram, values: Mapping[Any, Any]) -> TorchProgram:
     """Return the program with values for some of its inputs."""
     inputs = tuple(node for node in program.inputs if node not in values)
@@ -394,7 +414,7 @@ def hands_on_memory(graph: Any, inputs: Sequence[Any]) -> bool:
     outputs = [x for x in graph(*inputs) if isinstance(x, torch.Tensor)]
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     places = [x.untyped_storage().data_ptr() for x in outputs if x.numel()]
-    taken = {x.untyped_storage().data_ptr() for x in tensors}
+    taken = {part.untyped_storage().data_ptr() for x in tensors for part in plain_tensors(x)}
     return bool(taken & {*places}) or len({*places}) < len(places)
 
 

@@ -27,10 +27,11 @@ class TensorState:
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._tensors = [*tensors]
-        self._counted = [x for x in self._tensors if not x.is_inference()]  # others have no version
-        self._strided = [x for x in self._tensors if x.layout == torch.strided]
+        plain = [part for x in self._tensors for part in plain_tensors(x)]
+        self._counted = [x for x in plain if not x.is_inference()]  # others have no version
+        self._strided = [x for x in plain if x.layout == torch.strided]
         self._kept = [x.untyped_storage() for x in self._strided]
-        self._take = _reader([at for x in self._tensors for at in _sample(x)])
+        self._take = _reader([at for x in plain for at in _sample(x)])
         self._counts, self._bits = self._count(), self._take()
 
     def _count(self) -> list[Any]:
@@ -47,6 +48,20 @@ class TensorState:
     def has_changed(self) -> bool:
         """Tell whether any of them was written to or lies elsewhere."""
         return self._counts != self._count() or self._bits != self._take()
+
+
+def is_wrapper(x: Any) -> bool:
+    """Tell whether a tensor holds others, such as the numbers and scales of quantised weights."""
+    return hasattr(x, "__tensor_flatten__")
+
+
+def plain_tensors(x: Any) -> Iterator[Any]:
+    """Yield a tensor, or those inside of one that wraps others."""
+    if not is_wrapper(x):
+        yield x
+        return
+    for name in x.__tensor_flatten__()[0]:
+        yield from plain_tensors(getattr(x, name))
 
 
 def _sample(x: Any) -> list[int]:

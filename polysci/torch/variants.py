@@ -29,7 +29,9 @@ from polysci.target.target import HOST
 from polysci.torch.caches import has_cache, register_caches
 from polysci.torch.compiled_part import CompiledPart, ModuleReport, PartReport
 from polysci.torch.devices import ON_HOST, TensorDevice, find_device
+from polysci.torch.experts import compute_all_experts
 from polysci.torch.fallback import EAGER, leave, reason_of, with_rest
+from polysci.torch.known_numbers import KnownNumbers
 from polysci.torch.parts import (
     AS_PYTORCH,
     FIRST_OF_EQUAL,
@@ -63,7 +65,11 @@ def capture(
 
     register_caches()
     args, kwargs = pytree.tree_map_only(torch.Tensor, separate, (args, dict(kwargs)))
-    return torch.export.export(_twin(module), args, kwargs, dynamic_shapes=dynamic_shapes)
+    twin = _twin(module)
+    if twin is not module:
+        compute_all_experts(twin)
+    with KnownNumbers():
+        return torch.export.export(twin, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
 def _twin(module: Any) -> Any:

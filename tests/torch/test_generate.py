@@ -48,3 +48,34 @@ def test_greedy_tokens_are_those_of_eager(kind: str, cache: str, count: int) -> 
         for _ in range(2):
             assert torch.equal(model.generate(prompt, **words), expected)
     assert len(expected[0]) == len(PROMPT[0]) + count
+
+
+# Prompts of two lengths, padded at their left end: the second one is shorter.
+PADDED = [[3, 1, 4, 1, 5, 9, 2], [0, 0, 0, 2, 7, 1, 8]]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("way", "cache", "count"),
+    [("padded", "static", 20), ("padded", "dynamic", 2), ("beams", "static", 20),
+     ("beams", "dynamic", 2), ("padded beams", "static", 12)],
+)  # fmt: skip
+def test_batches_and_beams_are_those_of_eager(kind: str, way: str, cache: str, count: int) -> None:
+    """Left padding shifts positions and hides tokens; beams reorder the cache in each step."""
+    model = model_of(kind)
+    prompt = torch.tensor(PADDED if "padded" in way else PROMPT)
+    model.generation_config.disable_compile = True
+    words = {
+        "max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0,
+        "attention_mask": (prompt != 0).long(), "num_beams": 2 if "beams" in way else 1,
+        "num_return_sequences": 2 if "beams" in way else 1, "return_dict_in_generate": True,
+        "output_scores": True,
+        **({"cache_implementation": "static"} if cache == "static" else {}),
+    }  # fmt: skip
+    with torch.no_grad():
+        expected = model.generate(prompt, **words)
+        model.forward = torch.compile(model.forward, backend="polysci")
+        found = model.generate(prompt, **words)
+    assert torch.equal(found.sequences, expected.sequences)
+    for own, wanted in zip(found.scores, expected.scores, strict=True):
+        torch.testing.assert_close(own, wanted, rtol=1e-4, atol=1e-4)

@@ -16,11 +16,12 @@ from polysci.frontends.pytorch import (
     layers,
     reductions,
     shape_ops,
+    torchao,
     training,
 )
 from polysci.frontends.pytorch.call import AtenCall, AtenRefusal, AtenRule
 from polysci.graph.builder import GraphBuilder
-from polysci.graph.graph import Graph, Tensor
+from polysci.graph.graph import Graph, QuantisedConstant, Tensor
 from polysci.graph.refusals import NodeRefusal, RefusedNodesError
 from polysci.numerics.arrays import Array
 
@@ -33,8 +34,14 @@ OPERATORS: Mapping[str, AtenRule] = MappingProxyType(
         **layers.RULES,
         **reductions.RULES,
         **training.RULES,
+        **torchao.RULES,
     }
 )
+# Operator that makes real numbers of whole ones -> these, of its arguments.
+NUMBERS: Mapping[str, Callable[..., QuantisedConstant | None]] = MappingProxyType(
+    {**dict.fromkeys(elementwise.DEQUANTISE, elementwise.numbers_of), **torchao.NUMBERS}
+)
+_TURNS = ("t", "transpose", "permute")  # of a matrix
 _PLACE = re.compile(r'File "([^"]*)", line ([0-9]+)')
 _DATA = "the shape of its output depends on data"
 
@@ -123,9 +130,25 @@ class AtenImporter:
 
     def _note_numbers(self, node: Any) -> None:
         """Note the quantised numbers of which a constant is the value."""
-        if operator_name(node.target) in elementwise.DEQUANTISE:
-            arguments = _arguments(node, lambda source: array_of(self.values[source]))
-            self.graph.dequantised[self.names[node]] = elementwise.numbers_of(**arguments)
+        numbers = self._numbers_of(node)
+        if numbers is not None:
+            self.graph.dequantised[self.names[node]] = numbers
+
+    def _numbers_of(self, node: Any) -> QuantisedConstant | None:
+        """Return the numbers of which a known call makes reals, or moves what another one made."""
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            return None
+        name, value = operator_name(node.target), self.values[node]
+        if name in _TURNS and value.dim() == 2:
+            source = node.all_input_nodes[0]
+            turned = self.values[source].T
+            if (value.shape, value.stride()) != (turned.shape, turned.stride()):
+                return None
+            inner = self._numbers_of(source)
+            return inner.transposed if inner else None
+        if name not in NUMBERS or str(value.dtype) != "torch.float32":
+            return None
+        return NUMBERS[name](**_arguments(node, lambda part: _widened(self.values[part])))
 
     def _take_part(self, node: Any) -> None:
         """Pick one result of a call that has several."""
@@ -250,6 +273,11 @@ def array_of(tensor: Any) -> Array:
         )
     array: Array = tensor.detach().resolve_conj().resolve_neg().cpu().numpy()
     return array
+
+
+def _widened(tensor: Any) -> Array:
+    """Return the elements of a tensor; those of bf16, which NumPy lacks, in f32."""
+    return array_of(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
 
 
 def _tensor_of(name: str, value: Any) -> Tensor:

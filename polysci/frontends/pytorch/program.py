@@ -291,6 +291,9 @@ def program_of(
     if graph is None:
         program = decompose(torch, where, program)
         graph = program.graph
+    checks = torch.ops.aten._assert_tensor_metadata.default
+    for node in graph.find_nodes(op="call_function", target=checks):
+        graph.erase_node(node)  # types are fixed here
     signature, values = program.graph_signature, values or {}
     nodes = {node.name: node for node in graph.nodes}
     if any(node.op == "get_attr" for node in graph.nodes):  # graphs: of tensors they are inputs

@@ -11,6 +11,8 @@ import numpy as np
 
 from polysci.frontends.pytorch.call import AtenCall, AtenRules, Operand
 
+CHOOSE = "polysci::choose"  # an operator of polysci.torch: of two tensors the one that data says
+
 
 def reshape(call: AtenCall, x: str, **_: Any) -> str:
     """Reshape and convert x to the shape and type of the result."""
@@ -233,6 +235,11 @@ def gather(op: str, call: AtenCall, x: str, dim: int, index: str, **_: Any) -> s
     return call.add(op, x, index, axis=call.axis(dim))
 
 
+def choose(call: AtenCall, condition: str, then: str, otherwise: str) -> str:
+    """Add a choice, of whose sides only the one that is taken is computed."""
+    return call.add("if", condition, then, otherwise)
+
+
 def embedding(call: AtenCall, weight: str, indices: str, **_: Any) -> str:
     return call.add("gather", weight, indices, axis=0)
 
@@ -304,6 +311,7 @@ RULES: AtenRules = MappingProxyType(
         "scatter": partial(scatter, "none"),
         "scatter_add": partial(scatter, "add"),
         "unfold": unfold,
+        CHOOSE: choose,
         "index_select": partial(gather, "gather"),
         "gather": partial(gather, "gather_elements"),
         "embedding": embedding,

@@ -3,45 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from math import gcd
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from polysci.graph.builder import GraphBuilder, rewrite_nodes
 from polysci.graph.graph import NARROW_MATMUL, Graph, Node, QuantisedConstant, rebuild
+from polysci.graph.passes.quantised_constants import constant_of
+from polysci.graph.passes.readers import GraphReaders
 from polysci.numerics.arrays import Array
 from polysci.numerics.blocks import block_dtype, make_blocks
 from polysci.numerics.dtypes import BLOCKS
 
-# Element type of whole numbers -> bits, and whether they are signed.
-_NARROW: Mapping[str, tuple[int, bool]] = MappingProxyType(
-    {"int4": (4, True), "uint4": (4, False), "int8": (8, True), "uint8": (8, False)}
+# Element type of whole numbers -> whether they are signed.
+_NARROW: Mapping[str, bool] = MappingProxyType(
+    {"int4": True, "uint4": False, "int8": True, "uint8": False}
 )
+_HALF: Final = 8  # of the numbers of 4 bits
 
 
 def keep_narrow_weights(graph: Graph) -> Graph:
-    """Products by narrow weights in place of those by what DequantizeLinear makes of them."""
-    makers = graph.makers()
-    graph = rewrite_nodes(graph, partial(_narrow_product, makers))
+    """Products by narrow weights in place of those by what DequantizeLinear makes of them.
+
+    A scale that multiplies the columns of a product behind it goes into the blocks.
+    """
+    rule = _Narrowing(graph.makers(), _scaled_products(graph))
+    graph = rewrite_nodes(graph, rule.product)
     return replace(rebuild(graph, graph.nodes), dequantised=MappingProxyType({}))
 
 
-def _narrow_product(makers: Mapping[str, Node], graph: GraphBuilder, node: Node) -> str:
-    """Return the product that takes the place of a MatMul or Gemm; empty where the node stays."""
-    operands = operands_of(graph, node)
-    constant = _constant_of(makers, graph, node.inputs[1]) if operands else None
-    if operands is None or constant is None:
-        return ""
-    turned = bool(node.attributes.get("transpose_b"))
-    blocks = blocks_of(constant if turned else constant.transposed)
-    if blocks is None:
-        return ""
-    (x, bias), (weights, array) = operands, blocks
-    names = (x, graph.constant(array), *[bias] * bool(bias))
-    return graph.add(NARROW_MATMUL, names, graph.shape(node.outputs[0]), weights=weights)
+def _scaled_products(graph: Graph) -> dict[str, tuple[Node, str]]:
+    """Return products by narrow constants that a Mul alone reads, and its other factor.
+
+    They are known by the result of the Mul. The factor is a constant, one number or one a column.
+    """
+    readers, scaled = GraphReaders(graph, graph.makers(), graph.readers()), {}
+    for node in graph.nodes:
+        for x, factor in (node.inputs, node.inputs[::-1]) if node.op == "mul" else ():
+            maker = readers.maker(x) if x in readers.makers else None
+            if maker and _is_column_factor(graph, maker, factor):
+                scaled[node.outputs[0]] = (maker, factor)
+    return scaled
+
+
+def _is_column_factor(graph: Graph, product: Node, name: str) -> bool:
+    """Return whether a constant multiplies the columns of a product without a bias."""
+    value, shape = graph.constant_value(name), graph.tensors[product.outputs[0]].shape
+    if value is None or product.op not in ("matmul", "gemm") or product.input(2):
+        return False
+    narrow = product.inputs[1] in graph.dequantised and value.dtype == np.float32
+    return narrow and value.ndim <= len(shape) and value.shape in ((), (1,), shape[-1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrowing:
+    """The makers of tensors, and products that a Mul scales, by its result."""
+
+    makers: Mapping[str, Node]
+    scaled: Mapping[str, tuple[Node, str]]
+
+    def product(self, graph: GraphBuilder, node: Node) -> str:
+        """Return the product in place of a MatMul, a Gemm or a Mul of one; empty where it stays."""
+        own, factor = self.scaled.get(node.outputs[0], (node, ""))
+        waits = any(node is later for later, _ in self.scaled.values())
+        operands = None if waits else operands_of(graph, own)
+        constant = constant_of(self.makers, graph, own.inputs[1]) if operands else None
+        if operands is None or constant is None or constant.numbers.ndim != 2:
+            return ""
+        rows = constant if own.attributes.get("transpose_b") else constant.transposed
+        value = graph.constant_value(factor)
+        blocks = blocks_of(rows if value is None else _scale_rows(rows, value))
+        if blocks is None:
+            return ""
+        (x, bias), (weights, array) = operands, blocks
+        names = (x, graph.constant(array), *[bias] * bool(bias))
+        return graph.add(NARROW_MATMUL, names, graph.shape(node.outputs[0]), weights=weights)
+
+
+def _scale_rows(rows: QuantisedConstant, factor: Array) -> QuantisedConstant:
+    """Return a constant (N, K) of which each row, or all, is multiplied by a number."""
+    if not rows.block and (rows.scale.size == 1 or rows.axis % 2 == 0):
+        return replace(rows, scale=rows.scale.reshape(-1) * factor.reshape(-1), axis=0)
+    return replace(rows, scale=rows.scale * factor.reshape(-1, 1))
 
 
 def operands_of(graph: GraphBuilder, node: Node) -> tuple[str, str] | None:
@@ -58,37 +104,15 @@ def operands_of(graph: GraphBuilder, node: Node) -> tuple[str, str] | None:
     return x, bias
 
 
-def _constant_of(
-    makers: Mapping[str, Node], graph: GraphBuilder, name: str
-) -> QuantisedConstant | None:
-    """Return the whole numbers that a constant matrix stands for, or a node makes one of."""
-    if known := graph.dequantised.get(name):
-        return known if known.numbers.ndim == 2 else None
-    node = makers.get(name)
-    if node and node.op == "transpose" and node.attributes.get("perm", [1, 0]) == [1, 0]:
-        inner = _constant_of(makers, graph, node.inputs[0])
-        return inner and inner.transposed
-    if node is None or node.op != "dequantize":
-        return None
-    values = [graph.constant_value(name) for name in node.inputs if name]
-    if any(value is None for value in values):
-        return None
-    numbers, scale, *zeros = (value for value in values if value is not None)
-    zero = zeros[0] if zeros else np.zeros(1, numbers.dtype)
-    axis, block = (
-        int(node.attributes.get(name, at)) for name, at in (("axis", 1), ("block_size", 0))
-    )
-    return QuantisedConstant(numbers, scale, zero, axis, block) if numbers.ndim == 2 else None
-
-
 def blocks_of(w: QuantisedConstant) -> tuple[str, Array] | None:
     """Return the type and the bytes of the blocks of rows (N, K); None where K holds none.
 
-    Scales and zeros are one, one a row or column, or one a block of a row.
+    Scales and zeros are one, one a row or column, or one a block of a row. Numbers of 8 bits that
+    4 bits hold take 4.
     """
-    bits, signed = _NARROW.get(w.numbers.dtype.name, (0, False))
+    signed = _NARROW.get(w.numbers.dtype.name)
     n, k = w.numbers.shape
-    if not bits or not n or w.scale.dtype != np.float32:
+    if signed is None or not n or w.scale.dtype != np.float32:
         return None
     if w.axis % 2 != bool(w.block) and w.scale.size > 1:
         return None  # several along N share one, or each step of K has its own
@@ -104,7 +128,10 @@ def blocks_of(w: QuantisedConstant) -> tuple[str, Array] | None:
         np.repeat(np.broadcast_to(part, (n, parts)), k // parts // block, axis=1)
         for part in (own, zero)
     )
-    numbers, zeros = w.numbers.astype(np.int16), zeros.astype(np.int16)
+    numbers = w.numbers.astype(np.int16)
+    zeros = zeros if zeros.dtype.kind == "f" else zeros.astype(np.int16)
+    least = -_HALF * signed
+    bits = 4 if least <= numbers.min(initial=0) and numbers.max(initial=0) < least + 16 else 8
     centre = 0 if signed else 1 << (bits - 1)
     symmetric = bool((zeros == centre).all())
     shift = centre if symmetric else -(1 << (bits - 1)) * signed  # unsigned where zeros stay

@@ -73,6 +73,32 @@ def round_weights(graph: Graph, weights: str) -> tuple[Graph, tuple[RoundedWeigh
     return rebuild(graph, graph.nodes), tuple(rounded)
 
 
+def round_products(graph: Graph, chosen: Mapping[str, str]) -> Graph:
+    """Return the graph with products, by their results, in types; others stay as they are."""
+
+    def rule(growing: GraphBuilder, node: Node) -> str:
+        weights = chosen.get(node.outputs[0])
+        return add_rounded(growing, node, weights) if weights else ""
+
+    graph = rewrite_nodes(graph, rule)
+    return rebuild(graph, graph.nodes)
+
+
+def add_rounded(graph: GraphBuilder, node: Node, weights: str) -> str:
+    """Add a product with its constant weights in a type, or with ``a8`` beside narrow weights.
+
+    Return its result; an empty name where the type is not for it. Raises SpecError for a type that
+    there is not.
+    """
+    chosen = check_weights(weights)
+    if chosen != INPUTS_ONLY:
+        return _replace(chosen, [], graph, node)
+    rounded = _round_inputs(node)
+    if rounded is node:
+        return ""
+    return graph.add(NARROW_MATMUL, node.inputs, graph.shape(node.outputs[0]), **rounded.attributes)
+
+
 def rounds_inputs(node: Node) -> bool:
     """Return whether a product rounds its inputs to 8 bits."""
     kind = _blocks_of(node)

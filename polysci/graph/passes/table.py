@@ -20,11 +20,14 @@ from polysci.graph.passes.integer_products import make_integer_products
 from polysci.graph.passes.known_zeros import remove_known_zeros
 from polysci.graph.passes.late_division import divide_late
 from polysci.graph.passes.moved_constants import move_constants
+from polysci.graph.passes.narrow_tables import keep_narrow_tables
 from polysci.graph.passes.narrow_weights import keep_narrow_weights
 from polysci.graph.passes.scaled_products import scale_products
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
+    plain("narrow tables", "rows of a table of 8 bits are dequantised where they are read",
+          keep_narrow_tables),
     plain("idle quantisations", "numbers of 8 bits are moved as they are",
           remove_idle_quantisations),
     plain("byte tables", "slow functions of one number of 8 bits become tables",
