@@ -36,6 +36,7 @@ class KnownNumbers(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._known = dict[int, tuple[Any, Any]]()  # by id: the tensor, and one with its values
+        self._derived = dict[int, Any]()  # tensors computed of these, which may be views
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (),
@@ -43,13 +44,25 @@ class KnownNumbers(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:  # fmt: skip
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in _ASKED and id(args[0]) in self._known:
-            return func(self._known[id(args[0])][1], *args[1:], **kwargs)
+            return _compute(func, (self._known[id(args[0])][1], *args[1:]), kwargs)
         if self._known and _writes(func, name, kwargs):
-            self._known.clear()  # a view of one of them may be written to
+            self._forget(args[:1], kwargs.get("out"))
         result = func(*args, **kwargs)
         if name in _NOTED:
             self._note(func, args, kwargs, result)
+        if self._known and any(map(self._is_related, pytree.tree_leaves((args, kwargs)))):
+            made = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
+            self._derived |= {id(x): x for x in made}
         return result
+
+    def _is_related(self, x: Any) -> bool:
+        return id(x) in self._known or id(x) in self._derived
+
+    def _forget(self, *written: Any) -> None:
+        """Forget all values where one of them may lie in a tensor that is written to."""
+        if any(map(self._is_related, pytree.tree_leaves(written))):
+            self._known.clear()
+            self._derived.clear()
 
     def _note(
         self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], result: Any
@@ -67,8 +80,13 @@ class KnownNumbers(TorchFunctionMode):  # type: ignore[misc]
         values = pytree.tree_map_only(
             torch.Tensor, lambda x: self._known[id(x)][1], (args, dict(kwargs))
         )
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            self._known[id(result)] = (result, func(*values[0], **values[1]))
+        self._known[id(result)] = (result, _compute(func, *values))
+
+
+def _compute(func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Call a function with tensors that have memory, of which no trace hears."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return func(*args, **kwargs)
 
 
 def _writes(func: Any, name: str, kwargs: Mapping[str, Any]) -> bool:

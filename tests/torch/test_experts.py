@@ -1,4 +1,4 @@
-"""A mixture of experts: routers, tokens sorted by expert, and which of equal elements is first."""
+"""Mixtures of experts: routers, tokens sorted by expert, and which of equal elements is first."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import polysci.torch as ours  # noqa: E402
+from polysci.program.control import IF, BranchStage  # noqa: E402
 from polysci.torch.parts import FIRST_OF_EQUAL  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -139,3 +140,80 @@ def test_the_first_of_equal_elements(kind: Any, descending: bool) -> None:
     assert torch.equal(argsort(x, **words), wanted)
     values, places = top(x.T, 3, 0, descending)
     assert torch.equal(places, wanted.T[:3]) and torch.equal(values, x.gather(1, wanted).T[:3])
+
+
+class Mixture(nn.Module):
+    """Experts that are visited in a loop over data, as those of `transformers` are."""
+
+    top_k = 2
+
+    def __init__(self, width: int, count: int, *, even: bool = False) -> None:
+        super().__init__()
+        self.gate, self.even = nn.Linear(width, count, bias=False), even
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
+            for _ in range(count)
+        )
+
+    def forward(self, x: Any) -> Any:
+        tokens = x.view(-1, x.shape[-1])
+        logits = self.gate(tokens)
+        shares, chosen = torch.topk(F.softmax(logits, -1), self.top_k)
+        shares = torch.full_like(shares, 0.5) if self.even else shares / shares.sum(-1, True)
+        total = torch.zeros_like(tokens)
+        mask = F.one_hot(chosen, len(self.experts)).permute(2, 1, 0)
+        for number in (mask.sum((-1, -2)) > 0).nonzero():
+            places, rows = torch.where(mask[number].squeeze(0))
+            made = self.experts[number](tokens[rows]) * shares[rows, places, None]
+            total.index_add_(0, rows, made)
+        return total.view(x.shape), logits
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("length", [1, 7])
+@torch.no_grad()
+def test_experts_of_a_loop_over_data_are_compiled(length: int) -> None:
+    """For one token in branches, of which it takes those of its two experts."""
+    torch.manual_seed(0)
+    mixture, x = Mixture(16, 4).eval(), torch.randn(1, length, 16)
+    own = ours.optimize(mixture, x, "estimate", threads=1)
+    assert len(own.report.parts) == 1 and not own.report.refused, own.report
+    for tokens in (x, torch.randn(1, length, 16)):
+        torch.testing.assert_close(own(tokens), mixture(tokens), rtol=1e-4, atol=1e-5)
+    network = own._variants[own._first].runs.args[0].network  # the only part
+    parts = [it.part for it in network.prepared.program.stages if isinstance(it, BranchStage)]
+    assert parts.count(IF) == 4
+
+
+@torch.no_grad()
+def test_blocks_that_route_otherwise_stay_eager() -> None:
+    torch.manual_seed(0)
+    mixture, x = Mixture(16, 4, even=True).eval(), torch.randn(1, 3, 16)
+    own = ours.optimize(mixture, x, "estimate", threads=1)
+    assert "torch.export cannot capture it" in str(own.report)
+    assert torch.equal(own(x)[0], mixture(x)[0])
+
+
+class Positions(nn.Module):
+    """What it computes depends on numbers that it makes itself, and on those it writes to."""
+
+    def __init__(self, *, shifts: bool) -> None:
+        super().__init__()
+        self.line, self.shifts = nn.Linear(6, 6), shifts
+
+    def forward(self, x: Any) -> Any:
+        places, other = torch.arange(4), torch.zeros(4)
+        other[0] = 7.0
+        if self.shifts:
+            places[:2].add_(x.sum().to(torch.int64) * 0 + 1)
+        return self.line(x) if places[0] > 0 else self.line(x).relu()
+
+
+@pytest.mark.parametrize("shifts", [False, True])
+@torch.no_grad()
+def test_branches_that_known_numbers_decide(shifts: bool) -> None:
+    """Numbers that were written to are not known."""
+    module, x = Positions(shifts=shifts).eval(), torch.linspace(-2, 2, 12).reshape(2, 6)
+    own = ours.optimize(module, x, "estimate", threads=1)
+    assert shifts == ("torch.export cannot capture it" in str(own.report))
+    torch.testing.assert_close(own(x), module(x))

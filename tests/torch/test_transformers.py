@@ -12,16 +12,11 @@ from tests.support.torch_results import compare, leaves  # noqa: E402
 from tests.support.transformers_models import CASES  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch's parts warn each other of
-# What torch.export cannot capture, and where the module says so.
-REFUSED = {
-    "MixtralForCausalLM": "data-dependent", "Qwen2MoeForCausalLM": "data-dependent",
-    "Mamba2ForCausalLM": "data-dependent",
-}  # fmt: skip
 PARTS = ("FNetModel",)  # PyTorch computes its Fourier transforms
 
 
 @pytest.mark.sampled(40)
-@pytest.mark.parametrize("name", [name for name in CASES if name not in REFUSED])
+@pytest.mark.parametrize("name", CASES)
 def test_models_compute_what_eager_does(name: str) -> None:
     module, inputs = CASES[name].module(), CASES[name].example()
     with torch.no_grad():
@@ -36,15 +31,6 @@ def test_models_compute_what_eager_does(name: str) -> None:
             pairs = zip(leaves(optimized(**inputs)), leaves(module(**inputs)), strict=True)
             for own, eager in pairs:
                 torch.testing.assert_close(own, eager)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_captured_is_left_to_pytorch(name: str) -> None:
-    module, inputs = CASES[name].module(), CASES[name].example()
-    optimized = optimize(module, (), "estimate", example_words=inputs, threads=1)
-    assert REFUSED[name] in str(optimized.report)
-    compare(module, optimized, **inputs)
 
 
 def test_a_decoder_returns_its_cache() -> None:
