@@ -261,7 +261,10 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     values, external = dict(arguments.value), arguments.external_data
     kept = bindings.kept_state(arguments)
     ranges = bindings.has_ranges(arguments)
-    graph = graph_of(arguments.model, dims, values, external=external, kept=kept, any_size=ranges)
+    graph = graph_of(
+        arguments.model, dims, values, external=external, kept=kept, any_size=ranges,
+        device=getattr(arguments, "device", None),
+    )  # fmt: skip
     return weights.narrow(arguments, graph)
 
 

@@ -404,7 +404,7 @@ def compile_network(
         simplify(keep_state(model, options.kept)) if isinstance(model, Graph) and options.kept
         else model if isinstance(model, Graph)
         else graph_of(model, options.dims, options.values, external=options.external,
-                      weights=options.weights, kept=options.kept)
+                      weights=options.weights, kept=options.kept, device=options.device)
     )  # fmt: skip
     plan, name = options.plan(), options.name
     title = title_of(model) if name is None else names.project(name)

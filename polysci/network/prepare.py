@@ -19,6 +19,7 @@ from polysci.frontends.onnx.model_file import ModelSource
 from polysci.frontends.table import front_end_of
 from polysci.graph.graph import Graph
 from polysci.graph.operators.lower import lower
+from polysci.graph.passes.narrow_weights import widen_weights
 from polysci.graph.passes.rounded_weights import round_weights
 from polysci.graph.passes.table import FIRST_PASSES, REPEATED_PASSES, simplify
 from polysci.graph.state import NOTHING_KEPT, KeptState, keep_state
@@ -66,7 +67,7 @@ from polysci.space.schedule import Schedule
 from polysci.space.summation import SummationOrder
 from polysci.target.host import detect
 from polysci.target.machine import Machine
-from polysci.target.target import Target
+from polysci.target.target import HOST, Target
 from polysci.text.names import suggest
 from polysci.tune import Result, context_of, optimize
 from polysci.tune.wisdom import Wisdom
@@ -158,14 +159,17 @@ def graph_of(
     weights: str = "f32",
     kept: KeptState = NOTHING_KEPT,
     any_size: bool = False,
+    device: str | None = None,
 ) -> Graph:
     """Return the simplified graph of a model, as ``read_graph`` takes it, with state in it.
 
-    Constant weights of products are stored in the type ``weights``, as ``round_weights`` has it.
-    ``any_size`` is that of ``simplify``, for graphs of a range.
+    Constant weights of products are stored in the type ``weights``, as ``round_weights`` has it;
+    what is narrow in the model itself is f32 for a ``device`` other than the host, which lacks
+    kernels for it. ``any_size`` is that of ``simplify``, for graphs of a range.
     """
     graph = keep_state(read_graph(model, dims, values, external=external), kept)
-    return round_weights(simplify(graph, any_size=any_size), weights)[0]
+    graph = simplify(graph, any_size=any_size)
+    return round_weights(graph if device in (None, HOST) else widen_weights(graph), weights)[0]
 
 
 def read_graph(

@@ -21,6 +21,7 @@ from polysci.border.arguments import check_type
 from polysci.errors import SpecError, UnsupportedError, WisdomError
 from polysci.frontends.pytorch.program import TorchProgram, program_of, pytorch_failures
 from polysci.graph.graph import Graph
+from polysci.graph.passes.narrow_weights import widen_weights
 from polysci.graph.passes.rounded_weights import check_weights, round_weights, rounding_bound
 from polysci.network.compiled import Network, compile_network
 from polysci.network.options import check_device
@@ -378,6 +379,7 @@ def _left_to_pytorch(program: Any, part: Part, reports: dict[Part, PartReport]) 
 
 
 def _compile_graph(options: ModuleOptions, graph: Graph) -> Network:
+    graph = graph if options.device.name == HOST else widen_weights(graph)
     graph, _ = round_weights(graph, options.weights)
     return compile_network(
         graph, options.level, options.threads, options.dtype, algorithm=options.algorithm,

@@ -15,8 +15,8 @@ from polysci.graph.graph import NARROW_MATMUL, Graph, Node, QuantisedConstant, r
 from polysci.graph.passes.quantised_constants import constant_of
 from polysci.graph.passes.readers import GraphReaders
 from polysci.numerics.arrays import Array
-from polysci.numerics.blocks import block_dtype, make_blocks
-from polysci.numerics.dtypes import BLOCKS
+from polysci.numerics.blocks import block_dtype, decode_blocks, make_blocks
+from polysci.numerics.dtypes import BLOCK_TYPES, BLOCKS
 
 # Element type of whole numbers -> whether they are signed.
 _NARROW: Mapping[str, bool] = MappingProxyType(
@@ -33,6 +33,26 @@ def keep_narrow_weights(graph: Graph) -> Graph:
     rule = _Narrowing(graph.makers(), _scaled_products(graph))
     graph = rewrite_nodes(graph, rule.product)
     return replace(rebuild(graph, graph.nodes), dequantised=MappingProxyType({}))
+
+
+def widen_weights(graph: Graph) -> Graph:
+    """Return the graph with weights in f32 where they are narrow, for targets without kernels.
+
+    Products that round their inputs stay as they are.
+    """
+    graph = rewrite_nodes(graph, _widen)
+    return rebuild(graph, graph.nodes)
+
+
+def _widen(graph: GraphBuilder, node: Node) -> str:
+    kind = BLOCK_TYPES.get(node.attributes["weights"]) if node.op == NARROW_MATMUL else None
+    blocks = graph.constant_value(node.inputs[1]) if kind else None
+    if kind is None or blocks is None or kind.rounds_x:
+        return ""
+    values = decode_blocks(np.ascontiguousarray(blocks).view(kind.numpy)).T.astype(np.float32)
+    shape, bias = graph.shape(node.outputs[0]), node.input(2)
+    y = graph.add("matmul", (node.inputs[0], graph.constant(np.ascontiguousarray(values))), shape)
+    return graph.add("add", (y, bias), shape) if bias else y
 
 
 def _scaled_products(graph: Graph) -> dict[str, tuple[Node, str]]:
