@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     pytest.importorskip("torchao")
     from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
     from torchao.quantization import (
+        Int8DynamicActivationInt8WeightConfig,
         Int8WeightOnlyConfig,
         IntxWeightOnlyConfig,
         MappingType,
@@ -133,6 +134,19 @@ def test_rows_of_a_quantised_table_are_dequantised_where_they_are_read() -> None
     (part,) = own.report.parts
     assert part.bytes < 50 * 32 * 4
     torch.testing.assert_close(own(ids), module(ids))
+
+
+@torch.no_grad()
+def test_rows_that_are_rounded_at_run_time_multiply_in_8_bits() -> None:
+    module = quantised(Int8DynamicActivationInt8WeightConfig(set_inductor_config=False))
+    own = optimize(module, X, "estimate", threads=1)
+    assert not own.report.refused and len(own.report.parts) == 1, own.report
+    part = own._variants[own._first].runs.__self__
+    assert {layer.problem.dtype for layer in part.network.prepared.program.layers()} == {
+        "u8:s8:s32"
+    }
+    expected = module(X)
+    assert float((own(X) - expected).abs().max()) <= 0.01 * float(expected.abs().max())
 
 
 @torch.no_grad()

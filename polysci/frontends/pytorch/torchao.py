@@ -89,6 +89,11 @@ def int4_product(
     return call.add("gemm", x, weights, transpose_b=1)
 
 
+def integer_product(call: AtenCall, x: str, mat2: str) -> str:
+    """Add sums of products of two matrices of 8 bits."""
+    return call.add("integer_matmul", x, mat2)
+
+
 def _unpack(packed: Array, columns: int, k: int, group: int) -> Array:
     """Return numbers of 4 bits (N, K), by products with powers of 16, whose sums are exact.
 
@@ -110,4 +115,6 @@ def _unpack(packed: Array, columns: int, k: int, group: int) -> Array:
 NUMBERS: Mapping[str, Any] = MappingProxyType(
     {DEQUANTISE: grouped_numbers, "_to_copy": cast_numbers, "to": cast_numbers}
 )
-RULES: AtenRules = MappingProxyType({DEQUANTISE: dequantise, INT4_PRODUCT: int4_product})
+RULES: AtenRules = MappingProxyType(
+    {DEQUANTISE: dequantise, INT4_PRODUCT: int4_product, "_int_mm": integer_product}
+)

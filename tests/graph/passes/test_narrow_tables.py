@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import Graph
 from polysci.graph.passes.narrow_tables import keep_narrow_tables
+from polysci.graph.passes.table import simplify
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
 
@@ -61,3 +62,25 @@ def test_rows_are_dequantised_late(name: str) -> None:
     network = network_of(graph)
     np.testing.assert_array_equal(network({"i": PLACES})["y"], expected)
     assert len(network.prepared.program.stages) == 1  # gathered in the same loops
+
+
+def test_numbers_of_rows_that_are_quantised_again_are_handed_on() -> None:
+    """As quantised models have it: QuantizeLinear by the scale of the table rounds nothing."""
+    parameters = {"s": np.float32(0.25), "z": np.uint8(120)}
+    nodes = [
+        node("DequantizeLinear", "w s z", "real"), node("Gather", "real i", "rows"),
+        node("QuantizeLinear", "rows s z", "q"), node("DequantizeLinear", "q s z", "y"),
+    ]  # fmt: skip
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "table", [info("i", TensorProto.INT64, PLACES.shape)],
+        [info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name)
+         for name, value in {"w": NUMBERS, **parameters}.items()],
+    )  # fmt: skip
+    plain = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
+    narrow = simplify(plain)
+    assert [it.op for it in narrow.nodes] == ["gather", "dequantize"]
+    np.testing.assert_array_equal(
+        reference.run(narrow, {"i": PLACES})["y"], reference.run(plain, {"i": PLACES})["y"]
+    )
