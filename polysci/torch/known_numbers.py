@@ -16,7 +16,7 @@ _COMPARISONS: Final = ("gt", "ge", "lt", "le", "eq", "ne")
 _NOTED: Final = frozenset(
     ("arange", "__getitem__", "any", "all", *_COMPARISONS, *(f"__{it}__" for it in _COMPARISONS))
 )
-_ASKED: Final = frozenset(("__bool__", "__int__", "__index__", "item"))
+_ASKED: Final = frozenset(("__bool__", "__int__", "__float__", "__index__", "item", "tolist"))
 _IN_PLACE: Final = frozenset(
     ("__setitem__", *(f"__i{it}__" for it in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
@@ -46,7 +46,7 @@ class KnownNumbers(TorchFunctionMode):  # type: ignore[misc]
         if name in _ASKED and id(args[0]) in self._known:
             return _compute(func, (self._known[id(args[0])][1], *args[1:]), kwargs)
         if self._known and _writes(func, name, kwargs):
-            self._forget(args[:1], kwargs.get("out"))
+            self._forget(args if hasattr(func, "_schema") else args[:1], kwargs)
         result = func(*args, **kwargs)
         if name in _NOTED:
             self._note(func, args, kwargs, result)

@@ -30,8 +30,9 @@ def keep_narrow_weights(graph: Graph) -> Graph:
 
     A scale that multiplies the columns of a product behind it goes into the blocks.
     """
-    rule = _Narrowing(graph.makers(), _scaled_products(graph))
-    graph = rewrite_nodes(graph, rule.product)
+    scaled = _scaled_products(graph)
+    waiting = frozenset(product.outputs[0] for product, _ in scaled.values())
+    graph = rewrite_nodes(graph, _Narrowing(graph.makers(), scaled, waiting).product)
     return replace(rebuild(graph, graph.nodes), dequantised=MappingProxyType({}))
 
 
@@ -80,16 +81,19 @@ def _is_column_factor(graph: Graph, product: Node, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrowing:
-    """The makers of tensors, and products that a Mul scales, by its result."""
+    """The makers of tensors, and products that a Mul scales, by its result.
+
+    ``waiting`` are the results of these products.
+    """
 
     makers: Mapping[str, Node]
     scaled: Mapping[str, tuple[Node, str]]
+    waiting: frozenset[str]
 
     def product(self, graph: GraphBuilder, node: Node) -> str:
         """Return the product in place of a MatMul, a Gemm or a Mul of one; empty where it stays."""
         own, factor = self.scaled.get(node.outputs[0], (node, ""))
-        waits = any(node is later for later, _ in self.scaled.values())
-        operands = None if waits else operands_of(graph, own)
+        operands = None if node.outputs[0] in self.waiting else operands_of(graph, own)
         constant = constant_of(self.makers, graph, own.inputs[1]) if operands else None
         if operands is None or constant is None or constant.numbers.ndim != 2:
             return ""
