@@ -24,7 +24,7 @@ def _choose(condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 _OPERANDS: Final = "(Tensor condition, Tensor then, Tensor otherwise) -> Tensor"
-define(CHOOSE.removeprefix("polysci::") + _OPERANDS, _choose, "CPU")
+define(CHOOSE.removeprefix("polysci::") + _OPERANDS, _choose, "CompositeExplicitAutograd")
 torch.library.register_fake(
     CHOOSE, lambda condition, then, otherwise: torch.empty_like(then), lib=LIBRARY
 )

@@ -139,6 +139,8 @@ class Reader:
                 self._note_numbers(node)
             elif node.op == "transpose" and node.inputs[0] in self.dequantised:
                 self._note_transpose(node)
+            elif node.op == "cast":
+                self._note_cast(node)
             return
         if self._expand(proto, node, last=True):
             return
@@ -165,6 +167,13 @@ class Reader:
             numbers, scale, zero[0] if zero else np.zeros(1, numbers.dtype),
             node.attributes.get("axis", 1), node.attributes.get("block_size", 0),
         )  # fmt: skip
+
+    def _note_cast(self, node: Node) -> None:
+        """Note the numbers of 4 or 8 bits of which a Cast makes a constant of f32."""
+        numbers, values = (self.table.values[name] for name in (node.inputs[0], node.outputs[0]))
+        if numbers.dtype.name in ("int4", "uint4", "int8", "uint8") and values.dtype == np.float32:
+            unit = np.ones(1, np.float32), np.zeros(1, np.int8)
+            self.dequantised[node.outputs[0]] = QuantisedConstant(numbers, *unit)
 
     def _note_transpose(self, node: Node) -> None:
         """Note the numbers of a matrix that is transposed."""

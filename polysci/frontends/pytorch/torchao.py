@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,7 +18,7 @@ from polysci.numerics.arrays import Array
 DEQUANTISE: Final = "torchao::dequantize_affine"
 INT4_PRODUCT: Final = "_weight_int4pack_mm_for_cpu"
 _MIDDLE: Final = 8  # of the numbers of 4 bits, which stands for the zero of such a product
-_DIGITS: Final = 6  # numbers of 4 bits that f32 holds exactly
+_ROWS: Final = 64  # of a matrix, that PyTorch packs by themselves, or two or four parts of them
 
 
 def dequantise(
@@ -74,7 +75,9 @@ def int4_product(
     packed, parameters = (graph.constant_value(name) for name in (mat2, qScaleAndZeros))
     if packed is None or parameters is None or call.dtype != "float32":
         call.refuse("weights of 4 bits that are not known ahead, or elements of another type")
-    numbers = _unpack(packed, parameters.shape[1], graph.shape(x)[1], qGroupSize)
+    numbers = _unpack(packed, parameters.shape[1], graph.shape(x)[1])
+    if numbers is None:
+        call.refuse("weights of 4 bits that another CPU packed")
     scale, zero = (np.ascontiguousarray(part.T) for part in np.moveaxis(parameters, -1, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = np.where(scale == 0, 0, zero.astype(np.float64) / scale)
@@ -94,21 +97,52 @@ def integer_product(call: AtenCall, x: str, mat2: str) -> str:
     return call.add("integer_matmul", x, mat2)
 
 
-def _unpack(packed: Array, columns: int, k: int, group: int) -> Array:
-    """Return numbers of 4 bits (N, K), by products with powers of 16, whose sums are exact.
+def _unpack(packed: Array, n: int, k: int) -> Array | None:
+    """Return numbers of 4 bits (N, K) that PyTorch packed; None where it would pack others so.
 
-    How they are packed depends on the CPU, and is known to the operator alone.
+    How they lie depends on the CPU, and is known to PyTorch alone: rows by so many, the rest apart.
     """
+    rest = n % _ROWS
+    numbers = np.concatenate([
+        _unpack_rows(packed[: n - rest], _ROWS, k), _unpack_rows(packed[n - rest :], rest, k)
+    ])  # fmt: skip
+    return numbers if np.array_equal(_pack(numbers), packed) else None
+
+
+def _unpack_rows(packed: Array, rows: int, k: int) -> Array:
+    """Return the numbers of groups of so many rows."""
+    if not packed.size:
+        return np.empty((0, k), np.uint8)
+    return _halves(packed).reshape(-1, rows * k)[:, _order(rows, k)].reshape(-1, k)
+
+
+@lru_cache(maxsize=16)
+def _order(rows: int, k: int) -> Array:
+    """Return which half of which byte holds each number of a matrix (rows, K).
+
+    Matrices are packed that hold the digits of each number's place, to the base of 16.
+    """
+    places = np.arange(rows * k)
+    sources = np.zeros(rows * k, np.int64)
+    for shift in range(0, (rows * k).bit_length(), 4):
+        digits = (places >> shift & 15).astype(np.uint8).reshape(rows, k)
+        sources |= _halves(_pack(digits)).astype(np.int64) << shift
+    order = np.empty(rows * k, np.int32)
+    order[sources] = places
+    return order
+
+
+def _pack(numbers: Array) -> Array:
     torch = import_module("torch")
-    places = torch.arange(k)
-    rows = torch.zeros(-(-k // _DIGITS), k)
-    rows[places // _DIGITS, places] = 16.0 ** (places % _DIGITS)
-    unit = torch.tensor([1.0, _MIDDLE]).repeat(k // group, columns, 1)
-    operator = getattr(torch.ops.aten, INT4_PRODUCT)
-    sums = operator(rows, torch.from_numpy(packed), group, unit).numpy().astype(np.int64)
-    own = np.arange(k)
-    numbers = sums[own // _DIGITS] >> (4 * (own % _DIGITS))[:, None] & 15
-    return np.ascontiguousarray(numbers.T.astype(np.uint8))
+    whole = torch.from_numpy(numbers.astype(np.int32))
+    packed: Array = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1).numpy()
+    return packed
+
+
+def _halves(packed: Array) -> Array:
+    """Return the numbers of 4 bits in bytes, the low half first."""
+    flat = packed.reshape(-1)
+    return np.stack((flat & 15, flat >> 4), -1).reshape(-1)
 
 
 # What makes constants of numbers -> the numbers, of the call's arguments; None where of no use.

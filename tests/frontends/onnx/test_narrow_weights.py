@@ -136,6 +136,22 @@ def dequantised(
     return Case(model_of(nodes, tensors, k), real.T if turned else real, bias, kept)
 
 
+def cast(kind: str, kept: str) -> Case:
+    """A product by numbers as they are, whose columns are scaled behind it."""
+    numbers = np.random.default_rng(5).integers(*RANGES[kind], (K, N))
+    scale = np.abs(reals(N, seed=6))
+    tensors = [
+        helper.make_tensor("q", getattr(TensorProto, kind), (K, N), numbers.ravel()),
+        numpy_helper.from_array(scale, "scale"),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["q"], ["w"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Mul", ["m", "scale"], ["y"]),
+    ]
+    return Case(model_of(nodes, tensors), numbers * scale.astype(float), 0.0, kept)
+
+
 CASES = {
     "4 bits": microsoft(4, 32, kept="s4x32"),
     "4 bits, zeros": microsoft(4, 32, "packed", kept="u4x32", rows=(2, M)),
@@ -149,6 +165,8 @@ CASES = {
     "int8, columns": dequantised("INT8", "columns", kept="s8x128"),
     "uint8, columns, zeros": dequantised("UINT8", "columns", zero=True, form="gemm", kept="u8x128"),
     "uint8, one scale": dequantised("UINT8", "tensor", zero=True, form="turned", kept="u8x128"),
+    "int8, scaled behind": cast("INT8", "s8x128"),
+    "uint4, scaled behind": cast("UINT4", "u4x128"),
     "no block divides K": dequantised("INT4", "columns", k=120),
     "a last block that is cut": dequantised("UINT4", "64", zero=True, k=96),
 }  # fmt: skip
