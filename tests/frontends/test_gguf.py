@@ -11,15 +11,17 @@ from polysci.numerics.blocks import decode_blocks
 
 gguf = pytest.importorskip("gguf")
 N, K = 5, 512
+OFFSETS = {"Q4_1", "Q5_1", "Q4_K", "Q5_K"}  # formats with a scale and an offset
 
 
 def blocks_of_file(name: str) -> np.ndarray:
     """Random bytes as blocks, whose scales are numbers of moderate size."""
     row, random = FORMATS[name], np.random.default_rng(3)
     data = random.integers(0, 256, (N, K // row.numbers, row.bytes)).astype(np.uint8)
-    heads = 2 if name == "Q4_K" else 1
+    heads = 2 if name in OFFSETS else 1
     scales = random.uniform(0.01, 2, (*data.shape[:2], heads)).astype(np.float16)
-    data[..., : 2 * heads] = scales.view(np.uint8)
+    first = row.bytes - 2 if name == "Q6_K" else 0
+    data[..., first : first + 2 * heads] = scales.view(np.uint8)
     return data.reshape(N, -1)
 
 
@@ -41,8 +43,8 @@ def test_blocks_have_the_values_of_the_format(name: str, tmp_path: Path) -> None
     assert (tensor.format, tensor.shape) == (name, (N, K))
     values = decode_blocks(tensor.blocks)
     expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[name])
-    # The zero of Q4_K is rounded: by 2^-24 of itself, times the scale.
-    atol = float(np.abs(expected).max()) * 2.0**-22 if name == "Q4_K" else 0
+    # A zero is rounded: by 2^-24 of itself, times the scale.
+    atol = float(np.abs(expected).max()) * 2.0**-22 if name in OFFSETS else 0
     np.testing.assert_allclose(values, expected, rtol=0, atol=atol)
 
 
@@ -71,7 +73,7 @@ def test_products_read_the_blocks(name: str) -> None:
 
 def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     tensors = read_gguf(written(tmp_path / "w.gguf", "Q4_0", blocks_of_file("Q4_0")))
-    with pytest.raises(UnsupportedError, match="tensor 'norm': F32 is none of Q4_0, Q8_0, Q4_K"):
+    with pytest.raises(UnsupportedError, match="tensor 'norm': F32 is none of Q4_0, Q4_1, Q5_0"):
         _ = tensors["norm"].blocks
     short = GgufTensor("w", "Q8_0", (N, K), blocks_of_file("Q8_0")[:, 1:])
     with pytest.raises(SpecError, match="tensor 'w': 2715 bytes, expected 2720"):
