@@ -84,8 +84,8 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model", metavar="MODEL",
         help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), a decoder of "
-        "llama.cpp (MODEL.gguf), a text of tensor notation (PROGRAM.tc), or the words of linear layers: "
-        "'mlp:16x1024x4096x1024 act=relu'",
+        "llama.cpp (MODEL.gguf), a text of tensor notation (PROGRAM.tc), or the words of linear "
+        "layers: 'mlp:16x1024x4096x1024 act=relu'",
     )  # fmt: skip
     _model_options(command)
     _output_options(command)

@@ -47,9 +47,9 @@ class DecoderWeights:
         return self._tensor(name, (size,)).values()
 
     def table(self, width: int) -> dict[str, Array]:
-        """Return the table of tokens as arrays of rows: its ``values``, or the fields of its blocks.
+        """Return the table of tokens as arrays of rows: ``values``, or the fields of its blocks.
 
-        These are ``scale``, perhaps ``zero``, and ``numbers`` or ``nibbles``.
+        Those are ``scale``, perhaps ``zero``, and ``numbers`` or ``nibbles``.
         """
         weights, array = self.matrix(TABLE, (None, width))
         if weights not in BLOCK_TYPES:
