@@ -88,8 +88,11 @@ def _blocks(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> A
     """Return random blocks, of which rows have length 1."""
     rows, columns = shape
     count = columns // 32
-    packed = random.integers(0, 256, (rows, count, 16 if kind == "Q4_0" else 32), np.uint8)
-    spread = 4.61 if kind == "Q4_0" else 73.9  # of numbers that are equally likely
+    if kind == "Q4_0":
+        low, high = random.integers(1, 16, (2, rows, count, 16), np.uint8)  # 8 is zero
+        packed, spread = low | high << 4, 4.32
+    else:
+        packed, spread = random.integers(0, 256, (rows, count, 32), np.uint8), 73.9
     scale = np.full((rows, count, 1), columns**-0.5 / spread, np.float16)
     scale *= random.uniform(0.5, 1.5, scale.shape).astype(np.float16)
     return np.concatenate((scale.view(np.uint8), packed), -1).reshape(rows, -1)
