@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import polysci
+from polysci.cli import main as command
 from polysci.errors import PolysciError, SpecError, UnsupportedError
 from polysci.frontends.gguf.decoder import LOGITS, read_decoder
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import NARROW_MATMUL
 from polysci.graph.passes.table import simplify
+from tests.support.exported import run as run_words
 from tests.support.gguf_models import CONTEXT, LAYERS, SIZE, VOCABULARY, GgufModel, logits
 
 pytest.importorskip("gguf")
@@ -93,6 +95,19 @@ def test_compiled_decoders(name: str, tmp_path: Path) -> None:
     scores += [writer.decode(token) for token in TEXT[6:]]
     np.testing.assert_allclose(scores, expected[5:], rtol=0, atol=1e-3)
     assert scores[0].shape == (VOCABULARY,)
+
+
+@pytest.mark.exhaustive
+def test_a_library_of_several_sizes(tmp_path: Path) -> None:
+    """The command line writes it, and its self-test passes."""
+    path = MODELS["llama mixed"].write(tmp_path / "m.gguf")
+    words = ["--dim", "tokens=1,3", "--dim", "context=8", "--level", "estimate", "--weights", "a8"]
+    assert command(["compile", str(path), *words, "-o", str(tmp_path / "c")]) == 0
+    header = (tmp_path / "c" / "m.h").read_text(encoding="utf-8")
+    assert "int64_t m_next(m_context *context, const int64_t *tokens" in header
+    checked = run_words("make", "check", "CFLAGS=-O1", cwd=tmp_path / "c")
+    assert checked.returncode == 0 and " 0 failed" in checked.stdout, checked.stdout
+    assert command(["explain", str(path), "--dim", "tokens=2"]) == 0
 
 
 LLAMA = "'.*m.gguf': "
