@@ -1,6 +1,7 @@
 """Decoders of GGUF files beside NumPy's float64, token by token, and files that are refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import polysci
 from polysci.cli import main as command
 from polysci.errors import PolysciError, SpecError, UnsupportedError
+from polysci.frontends.gguf import decoder
 from polysci.frontends.gguf.decoder import LOGITS, read_decoder
 from polysci.frontends.onnx import reference
 from polysci.graph.graph import NARROW_MATMUL
@@ -83,6 +85,41 @@ def test_generation(tmp_path: Path) -> None:
         tokens = [*tokens, token]
     writer.reset()
     assert writer.next(TEXT, temperature=0.5, top_k=1, uniform=0.9) == expected[-1].argmax()
+
+
+def run_in_parts(path: Path, parts: Sequence[int], graphs: Mapping[int, Any]) -> None:
+    """Run graphs on a text in parts, and compare the logits behind each."""
+    text = [(7 * at + 3) % VOCABULARY for at in range(sum(parts))]
+    state, first = dict(graphs[parts[0]].state), 0
+    for count in parts:
+        scores, state = run(graphs[count], state, text[first : first + count])
+        first += count
+        np.testing.assert_allclose(scores, logits(path, text[:first])[-1], rtol=0, atol=1e-4)
+
+
+def test_runs_read_no_more_state_than_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each layer has sides for 4, 8, 16 and 24 rows; a text goes through all of them."""
+    monkeypatch.setattr(decoder, "LEAST_READ", 4)
+    path = MODELS["llama q4_0"].write(tmp_path / "m.gguf")
+    graphs = {count: read_decoder(path, {"tokens": count}, None) for count in (3, 1)}
+    for graph in graphs.values():
+        assert [node.op for node in graph.nodes].count("if") == 3 * LAYERS
+    run_in_parts(path, [3, 1, 1, 3, 1, 1, 3, 3, 1, 3, 3, 1], graphs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_sides(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "LEAST_READ", 4)
+    path = MODELS["llama q4_0"].write(tmp_path / "m.gguf")
+    writer = polysci.compile_sizes(path, {"tokens": [1, 3]}, "estimate", threads).generation()
+    text = [(7 * at + 3) % VOCABULARY for at in range(CONTEXT)]
+    expected = logits(path, text)
+    for first, last in pairwise((0, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 23, 24)):
+        scores = writer.prefill(text[first:last])
+        np.testing.assert_allclose(scores, expected[last - 1], rtol=0, atol=1e-3)
 
 
 @pytest.mark.exhaustive

@@ -21,6 +21,7 @@ from polysci.numerics.arrays import Array
 from polysci.text.names import suggest
 
 TOKENS, CONTEXT, POSITIONS, LOGITS = "tokens", "context", "positions", "logits"
+LEAST_READ: Final = 512  # rows of keys and values that a run reads, however few there are
 MOST_CONTEXT: Final = 2048  # tokens that the state has room for, where nobody says how many
 
 
@@ -70,6 +71,7 @@ class _DecoderGraph:
     rows: dict[str, str] = field(default_factory=dict)  # state -> the tensor that replaces it
     angles: tuple[str, str] = ("", "")  # cosines and sines of the tokens, by row and pair
     seen: str = ""  # whether a token sees a key, by row and key
+    last: str = ""  # the position of the last token
 
     def build(self) -> Graph:
         """Return the graph, which counts its tokens. Raises UnsupportedError for other tensors."""
@@ -107,6 +109,7 @@ class _DecoderGraph:
         keys = graph.constant(np.arange(self.context)[None])
         places = graph.reshape(POSITIONS, (self.tokens, 1))
         self.seen = graph.add("less_equal", (keys, places), (self.tokens, self.context), "bool")
+        self.last = self._slice(POSITIONS, 0, self.tokens - 1, self.tokens)
 
     def _embed(self) -> str:
         """Add the rows of the table that tokens name, of which blocks are decoded behind that."""
@@ -161,7 +164,7 @@ class _DecoderGraph:
         if layer == model.layers - 1:
             x, y, seen, cos, sin = map(self._last, (x, y, seen, cos, sin))
         queries = self._turn(self._heads(y, f"{name}.attn_q", model.heads), (cos, sin))
-        mixed = self._attend(queries, keys, values, seen)
+        mixed = self._attend_known(queries, keys, values, seen)
         x = derive(graph, "x + y", x=x, y=self._multiply(mixed, f"{name}.attn_output", model.width))
         y = self._norm(x, f"{name}.ffn_norm", model.width)
         gate, up = (self._multiply(y, f"{name}.{part}") for part in ("ffn_gate", "ffn_up"))
@@ -217,16 +220,35 @@ class _DecoderGraph:
         self.rows[name] = graph.add("scatter_nd", names, graph.shape(name), axis=1)
         return self.rows[name]
 
-    def _attend(self, queries: str, keys: str, values: str, seen: str) -> str:
-        """Mix values by the products of queries and keys; groups of heads share both."""
-        graph, model = self.graph, self.model
-        rows, heads, size = graph.shape(queries)
-        count = heads // model.kv_heads * rows
+    def _attend_known(self, queries: str, keys: str, values: str, seen: str) -> str:
+        """Mix values of rows so far: a run reads the first 512 rows of state, or 1024, and so on.
+
+        It reads twice as many as there are at most.
+        """
+        graph, (rows, heads, size) = self.graph, self.graph.shape(queries)
+        model = self.model
         queries = derive(graph, "q * s", q=queries, s=model.attention_scale)
+        count = heads // model.kv_heads * rows
         grouped = graph.reshape(graph.transpose(queries, (1, 0, 2)), (model.kv_heads, count, size))
-        across = (model.kv_heads, count, self.context)
-        scores = graph.add("matmul", (grouped, graph.transpose(keys, (0, 2, 1))), across)
-        apart = graph.reshape(scores, (heads, rows, self.context))
+        mixed, limit = self._attend(grouped, keys, values, seen), LEAST_READ
+        while 2 * limit < self.context:
+            limit *= 2
+        while LEAST_READ <= limit < self.context:
+            parts = [self._slice(x, 1, 0, limit) for x in (keys, values, seen)]
+            few = self._attend(grouped, *parts)
+            fits = derive(graph, "last < limit", last=self.last, limit=limit)
+            mixed = graph.add("if", (fits, few, mixed), graph.shape(mixed))
+            limit //= 2
+        return mixed
+
+    def _attend(self, queries: str, keys: str, values: str, seen: str) -> str:
+        """Mix values by the products of queries and keys, of which groups of heads share both."""
+        graph, model = self.graph, self.model
+        (rows, length), (_, count, _) = graph.shape(seen), graph.shape(queries)
+        heads = model.heads
+        across = (model.kv_heads, count, length)
+        scores = graph.add("matmul", (queries, graph.transpose(keys, (0, 2, 1))), across)
+        apart = graph.reshape(scores, (heads, rows, length))
         hidden = derive(graph, "select(seen, s, least)", seen=seen, s=apart, least=-np.inf)
         shares = graph.add("softmax", (hidden,), graph.shape(hidden), axis=-1)
         shape = (model.kv_heads, count, model.value_size)
