@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.gguf.file import GgufFile
 from polysci.text.names import suggest
 
-T = TypeVar("T", int, float)
 _REQUIRED: Final = object()
 
 
@@ -94,14 +93,21 @@ class Decoder:
         factor = read.real("rope.scaling.factor", read.real("rope.scale_linear", 1.0))
         scaled = read.get("rope.scaling.type", "linear") == "linear"
         own = cls(
-            ARCHITECTURES[name], read.whole("block_count"), width, heads,
-            read.whole("attention.head_count_kv", heads), size,
-            read.whole("attention.value_length", width // heads),
-            read.real("attention.layer_norm_rms_epsilon"), read.whole("context_length"),
-            read.real("attention.scale", size**-0.5), read.whole("rope.dimension_count", size),
-            read.real("rope.freq_base", 10000.0), factor if scaled and factor else 1.0,
-            read.whole("attention.sliding_window", 0, least=0),
-        )  # fmt: skip
+            kind=ARCHITECTURES[name],
+            layers=read.whole("block_count"),
+            width=width,
+            heads=heads,
+            kv_heads=read.whole("attention.head_count_kv", heads),
+            head_size=size,
+            value_size=read.whole("attention.value_length", width // heads),
+            epsilon=read.real("attention.layer_norm_rms_epsilon"),
+            context_length=read.whole("context_length"),
+            attention_scale=read.real("attention.scale", 0.0) or size**-0.5,
+            rope_size=read.whole("rope.dimension_count", size),
+            rope_base=read.real("rope.freq_base", 10000.0),
+            rope_factor=factor if scaled and factor else 1.0,
+            window=read.whole("attention.sliding_window", 0, least=0),
+        )
         if heads % own.kv_heads or own.rope_size % 2 or own.rope_size > size:
             raise UnsupportedError(
                 f"{file.path!r:.200}: {heads} heads, {own.kv_heads} of keys, {size} elements each, "

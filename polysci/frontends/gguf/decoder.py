@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from polysci.border.arguments import check_whole
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.gguf.architectures import Decoder
 from polysci.frontends.gguf.file import open_gguf
@@ -42,11 +43,13 @@ def read_decoder(
             f"dim {wrong[0]!r:.80}: a decoder has {TOKENS} and {CONTEXT}"
             f"{suggest(wrong[0], (TOKENS, CONTEXT))}"
         )
+    for name, size in sizes.items():
+        check_whole(f"dims: {name}", size, 1, 1 << 31)
     file = open_gguf(path)
     model = Decoder.of(file)
     context = sizes.get(CONTEXT, min(model.context_length, MOST_CONTEXT))
     tokens = sizes.get(TOKENS, 1)
-    if not 1 <= tokens <= context or context > model.context_length:
+    if tokens > context or context > model.context_length:
         raise SpecError(
             f"dims: {tokens} tokens at a time of {context}: expected no more tokens than context, "
             f"and at most {model.context_length}, the context_length of the file"
