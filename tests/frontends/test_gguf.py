@@ -1,12 +1,15 @@
 """Tensors of GGUF files in their blocks, beside what the package gguf makes of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from polysci.errors import SpecError, UnsupportedError
-from polysci.frontends.gguf import FORMATS, GgufTensor, read_gguf
+from polysci.frontends.gguf import FORMATS, GgufTensor, open_gguf, read_gguf
+from polysci.frontends.gguf.file import PLAIN
+from polysci.frontends.gguf.head import TENSOR_FORMATS
 from polysci.numerics.blocks import decode_blocks
 
 gguf = pytest.importorskip("gguf")
@@ -83,8 +86,61 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
         odd.product(1)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "w.gguf"
-    path.write_bytes(b"no GGUF file, but longer than a header of one would be")
-    with pytest.raises(SpecError, match=r"w\.gguf': no GGUF file"):
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:3], "it begins with b'GGU', not b'GGUF'"),
+        (lambda data: b"no GGUF file, but longer" + data, "it begins with b'no G'"),
+        (lambda data: data[:4] + b"\1" + data[5:], r"version 1: expected one of \(2, 3\)"),
+        (lambda data: data[:60], "it ends within its head"),
+        (lambda data: data[:8] + b"\xff" * 16 + data[24:], "a value of type|within its head"),
+        (lambda data: data.replace(b"norm\1", b"norm\5"), "a tensor of 5 axes: expected at most 4"),
+        (lambda data: b"", "it begins with b''"),
+    ],
+)
+def test_other_files_are_refused(
+    change: Callable[[bytes], bytes], reason: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "w.gguf", "Q4_0", blocks_of_file("Q4_0"))
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(SpecError, match=rf"w\.gguf': no GGUF file, or a part of one: .*({reason})"):
         read_gguf(path)
+
+
+def test_files_that_end_early(tmp_path: Path) -> None:
+    """Any number of bytes is refused in words, or has tensors that are refused."""
+    whole = written(tmp_path / "w.gguf", "Q4_0", blocks_of_file("Q4_0")).read_bytes()
+    for size in range(0, len(whole) - 64, 7):
+        path = tmp_path / f"{size}.gguf"
+        path.write_bytes(whole[:size])
+        with pytest.raises(SpecError):
+            _ = read_gguf(path)["w"].blocks
+    with pytest.raises(SpecError, match="cannot be read: No such file"):
+        read_gguf(tmp_path / "none.gguf")
+
+
+def test_metadata_but_for_long_lists(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "test")
+    values = {
+        "a.bool": True, "a.list": [1, -2, 3], "a.words": ["x", "yy"], "a.real": 0.5, "a.text": "é",
+        "a.whole": 7, "a.empty": [0.5],
+    }  # fmt: skip
+    for key, value in values.items():
+        kind = {bool: "bool", list: "array", float: "float64", str: "string", int: "int64"}
+        getattr(writer, f"add_{kind[type(value)]}")(key, value)
+    writer.add_array("a.tokens", [f"token {at}" for at in range(2000)])
+    writer.add_array("a.scores", [0.5] * 2000)
+    writer.add_uint64("a.last", 1 << 40)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    expected = {"general.architecture": "test", **values, "a.last": 1 << 40}
+    assert open_gguf(tmp_path / "m.gguf").metadata == expected
+
+
+def test_formats_are_numbered_as_ggml_does() -> None:
+    own = [kind.value for kind in gguf.GGMLQuantizationType if kind.value < len(TENSOR_FORMATS)]
+    for number in own:
+        assert TENSOR_FORMATS[number] == gguf.GGMLQuantizationType(number).name
+    assert {*FORMATS, *PLAIN} <= {*TENSOR_FORMATS}

@@ -16,17 +16,16 @@ import numpy as np
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.frontends.gguf.blocks import FORMATS, BlockFormat
+from polysci.frontends.gguf.head import FormatError, TensorEntry, read_head
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import from_bf16
 from polysci.ops.matmul import Matmul
 
-INSTALL: Final = "pip install 'polysci[gguf]'"
 BF16: Final = "bf16"
 # Formats without blocks: how to view the bytes, and the type of weights.
 PLAIN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"F32": ("<f4", "f32"), "F16": ("<f2", "f32"), "BF16": ("<u2", BF16)}
 )
-_SMALL: Final = 1024  # elements of an array of metadata that is read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +136,7 @@ class GgufFile:
 def read_gguf(path: str | PathLike[str]) -> dict[str, GgufTensor]:
     """Return the tensors of a file, by name; their bytes stay in the file until they are read.
 
-    Raises SpecError for a file that is no GGUF file, UnsupportedError without the package gguf.
+    Raises SpecError for a file that is no GGUF file, or ends too early.
     """
     return dict(open_gguf(path).tensors)
 
@@ -157,24 +156,25 @@ def open_gguf(path: str | PathLike[str]) -> GgufFile:
 @lru_cache(maxsize=1)
 def _open(path: str, changed: int, size: int) -> GgufFile:
     try:
-        import gguf
-    except ImportError as error:
-        raise UnsupportedError(f"reading GGUF files needs gguf ({error}): {INSTALL}") from None
-    try:
-        reader: Any = gguf.GGUFReader(path)
-        metadata = {
-            name: own.contents() for name, own in reader.fields.items() if len(own.data) <= _SMALL
-        }
-    except Exception as error:  # of NumPy and the package, for whatever the bytes say
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise SpecError(f"{path!r:.200}: no GGUF file, or a part of one: {reason}") from None
+        data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        head = read_head(data)
+    except FormatError as error:
+        raise SpecError(f"{path!r:.200}: no GGUF file, or a part of one: {error}") from None
+    except OSError as error:
+        raise SpecError(f"{path!r:.200}: cannot be read: {error.strerror}") from None
     tensors = {
-        str(part.name): GgufTensor(
-            str(part.name),
-            part.tensor_type.name,
-            tuple(int(n) for n in part.shape[::-1]),
-            part.data,
-        )
-        for part in reader.tensors
+        name: GgufTensor(name, entry.format, entry.shape, _data_of(data, entry))
+        for name, entry in head.tensors.items()
     }
-    return GgufFile(path, metadata, tensors)
+    return GgufFile(path, head.metadata, tensors)
+
+
+def _data_of(data: Array, entry: TensorEntry) -> Array:
+    """Return the bytes of a tensor; of one in a format that nothing here reads none."""
+    size = 0
+    if entry.format in FORMATS:
+        row = FORMATS[entry.format]
+        size = prod(entry.shape) // row.numbers * row.bytes
+    elif entry.format in PLAIN:
+        size = prod(entry.shape) * np.dtype(PLAIN[entry.format][0]).itemsize
+    return data[entry.first : entry.first + size]
