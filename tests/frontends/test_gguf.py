@@ -14,7 +14,7 @@ from polysci.numerics.blocks import decode_blocks
 
 gguf = pytest.importorskip("gguf")
 N, K = 5, 512
-OFFSETS = {"Q4_1", "Q5_1", "Q4_K", "Q5_K"}  # formats with a scale and an offset
+OFFSETS = {"Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}  # formats with a scale and an offset
 
 
 def blocks_of_file(name: str) -> np.ndarray:
@@ -23,7 +23,7 @@ def blocks_of_file(name: str) -> np.ndarray:
     data = random.integers(0, 256, (N, K // row.numbers, row.bytes)).astype(np.uint8)
     heads = 2 if name in OFFSETS else 1
     scales = random.uniform(0.01, 2, (*data.shape[:2], heads)).astype(np.float16)
-    first = row.bytes - 2 if name == "Q6_K" else 0
+    first = row.bytes - 2 * heads if name in ("Q2_K", "Q3_K", "Q6_K") else 0
     data[..., first : first + 2 * heads] = scales.view(np.uint8)
     return data.reshape(N, -1)
 

@@ -21,7 +21,10 @@ from tests.support.gguf_models import CONTEXT, LAYERS, SIZE, VOCABULARY, GgufMod
 
 pytest.importorskip("gguf")
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6]
-MIXED = {"attn_output": "F16", "attn_v": "Q6_K", "output": "Q6_K", "ffn_up": "Q5_K", "": "Q4_K"}
+MIXED = {
+    "attn_output": "F16", "attn_v": "Q6_K", "attn_q": "Q3_K", "output": "Q6_K", "ffn_up": "Q5_K",
+    "ffn_gate": "Q2_K", "ffn_down": "IQ4_XS", "": "Q4_K",
+}  # fmt: skip
 MODELS = {
     "llama f32": GgufModel(),
     "llama q4_0": GgufModel(formats={"": "Q4_0"}),
@@ -154,8 +157,8 @@ REFUSED: dict[str, tuple[GgufModel, type[PolysciError], str]] = {
         f"{LLAMA}architecture 'gptj': expected one of llama, qwen2, qwen3",
     ),
     "format": (
-        GgufModel(formats={"blk.1.ffn_up": "Q3_K"}), UnsupportedError,
-        "tensor 'blk.1.ffn_up.weight': Q3_K is none of F32, F16, BF16, Q4_0, Q4_1",
+        GgufModel(formats={"blk.1.ffn_up": "TQ2_0"}), UnsupportedError,
+        "tensor 'blk.1.ffn_up.weight': TQ2_0 is none of F32, F16, BF16, Q4_0, Q4_1",
     ),
     "experts": (
         GgufModel(metadata={"expert_count": 8}), UnsupportedError,

@@ -92,18 +92,20 @@ def _quantise(gguf: Any, values: np.ndarray, kind: Any) -> np.ndarray:
     """Quantise values; where the package cannot, its bytes are random, with moderate scales."""
     if kind.name == "F16":
         return values.astype(np.float16)
-    if not kind.name.endswith("_K"):
+    if not kind.name.endswith("_K") and kind.name[0] != "I":
         return np.asarray(gguf.quants.quantize(values, kind))
     numbers, size = gguf.constants.GGML_QUANT_SIZES[kind]
     random = np.random.default_rng(values.size)
     data = random.integers(0, 256, (values.size // numbers, size)).astype(np.uint8)
-    # f16 scales of about 2^-12: at the end of Q6_K, at the beginning of the others
+    # f16 scales of about 2^-12, at the end of some and at the beginning of others
     heads = (random.random((len(data), 2)) * 2.0**-12).astype(np.float16)
-    if kind.name == "Q6_K":
-        data[:, -2:] = heads[:, :1].view(np.uint8)
+    if kind.name in ("Q3_K", "Q6_K", "IQ4_XS"):
+        place = slice(0, 2) if kind.name == "IQ4_XS" else slice(-2, None)
+        data[:, place] = heads[:, :1].view(np.uint8)
     else:
         heads[:, 1] *= np.float16(4)
-        data[:, :4] = heads.view(np.uint8)
+        place = slice(-4, None) if kind.name == "Q2_K" else slice(0, 4)
+        data[:, place] = heads.view(np.uint8)
     return data.reshape(len(values), -1)
 
 

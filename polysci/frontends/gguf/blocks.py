@@ -17,8 +17,12 @@ from polysci.numerics.arrays import Array
 from polysci.numerics.blocks import make_blocks
 from polysci.numerics.dtypes import BLOCK_TYPES, DType
 
-GROUP: Final = 32  # numbers of a scale, in all formats but Q6_K
+GROUP: Final = 32  # numbers of a scale; in Q2_K, Q3_K and Q6_K 16
 SUPER: Final = 256  # numbers of a block of the formats with K
+# The numbers of IQ4_NL and IQ4_XS by what 4 bits hold: kvalues_iq4nl of ggml-common.h.
+LEVELS: Final = np.array(
+    (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.int8
+)
 CHUNK: Final = 1 << 24  # numbers that are decoded at a time
 
 
@@ -136,6 +140,54 @@ def _decode_q6_k(parts: Array, kind: DType) -> Array:
     return make_blocks(kind.numpy, numbers, scale)
 
 
+def _decode_q3_k(parts: Array, kind: DType) -> Array:
+    """Decode (32 bytes of third bits, 64 of low ones, 12 of scales, d: f16).
+
+    Its values are ``(number - 4) * d * (scale - 32)``, a scale for each 16.
+    """
+    low, third = _pairs_of_bits(parts[..., 32:96]), np.arange(8, dtype=np.uint8)[:, None]
+    high = (parts[..., None, :32] >> third & 1) << 2
+    numbers = (low | high.reshape(low.shape)).astype(np.int8) - np.int8(4)
+    first, second, last = (parts[..., at : at + 4] for at in (96, 100, 104))
+    nibbles = np.concatenate((first & 15, second & 15, first >> 4, second >> 4), -1)
+    above = np.concatenate([last >> shift & 3 for shift in (0, 2, 4, 6)], -1)
+    scale = (nibbles | above << 4).astype(np.int8) - np.int8(32)
+    return make_blocks(kind.numpy, numbers, scale * _halves(parts, 108))
+
+
+def _decode_q2_k(parts: Array, kind: DType) -> Array:
+    """Decode (16 bytes of scales and minima of 4 bits, 64 bytes, d: f16, m: f16)."""
+    numbers = _pairs_of_bits(parts[..., 16:80])
+    scale, minimum = parts[..., :16] & 15, parts[..., :16] >> 4
+    grouped = numbers.reshape(*scale.shape, -1)
+    return _shifted(kind, grouped, scale * _halves(parts, 80), minimum * _halves(parts, 82))
+
+
+def _pairs_of_bits(packed: Array) -> Array:
+    """Return numbers of 2 bits of 64 bytes: of each 32 bytes the lowest of all, then the next."""
+    halves = packed.reshape(*packed.shape[:-1], 2, 1, 32)
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    return (halves >> shifts & 3).reshape(*packed.shape[:-1], SUPER)
+
+
+def _decode_iq4_nl(parts: Array, kind: DType) -> Array:
+    """Decode (scale: f16, 16 bytes): a number is a place of LEVELS."""
+    return make_blocks(kind.numpy, LEVELS[_nibbles(parts[..., 2:])], _halves(parts, 0)[..., 0])
+
+
+def _decode_iq4_xs(parts: Array, kind: DType) -> Array:
+    """Decode (d: f16, 2 bytes of high bits of scales, 4 of low ones, 128 bytes).
+
+    Its values are ``level * d * (scale - 32)``, a scale for each 32.
+    """
+    groups = np.arange(8, dtype=np.uint8)
+    low = parts[..., 4 + groups // 2] >> groups % 2 * 4 & 15
+    high = parts[..., 2 + groups // 4] >> groups % 4 * 2 & 3
+    scale = (low | high << 4).astype(np.int8) - np.int8(32)
+    numbers = _nibbles(parts[..., 8:].reshape(*parts.shape[:2], 8, 16))
+    return make_blocks(kind.numpy, LEVELS[numbers], scale * _halves(parts, 0))
+
+
 def _six_bits(packed: Array) -> tuple[Array, Array]:
     """Return eight scales and eight minima of 6 bits from 12 bytes.
 
@@ -155,8 +207,12 @@ FORMATS: Final[Mapping[str, BlockFormat]] = MappingProxyType(
         "Q5_0": BlockFormat(GROUP, 22, "s8x32", _decode_q5_0),
         "Q5_1": BlockFormat(GROUP, 24, "u8x32", _decode_q5_1),
         "Q8_0": BlockFormat(GROUP, 34, "s8x32", _decode_q8_0),
+        "Q2_K": BlockFormat(SUPER, 84, "u4x16", _decode_q2_k),
+        "Q3_K": BlockFormat(SUPER, 110, "s4x16", _decode_q3_k),
         "Q4_K": BlockFormat(SUPER, 144, "u4x32", _decode_q4_k),
         "Q5_K": BlockFormat(SUPER, 176, "u8x32", _decode_q5_k),
         "Q6_K": BlockFormat(SUPER, 210, "s8x16", _decode_q6_k),
+        "IQ4_NL": BlockFormat(GROUP, 18, "s8x32", _decode_iq4_nl),
+        "IQ4_XS": BlockFormat(SUPER, 136, "s8x32", _decode_iq4_xs),
     }
 )
