@@ -81,6 +81,9 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     short = GgufTensor("w", "Q8_0", (N, K), blocks_of_file("Q8_0")[:, 1:])
     with pytest.raises(SpecError, match="tensor 'w': 2715 bytes, expected 2720"):
         _ = short.blocks
+    for shape in ((0, 32), (4, 0), (4, 2, 32)):
+        with pytest.raises(UnsupportedError, match="expected N x K, K a multiple of 32"):
+            _ = GgufTensor("w", "Q8_0", shape, np.zeros(0, np.uint8)).blocks
     odd = GgufTensor("w", "Q4_K", (4, 128), np.zeros((4, 72), np.uint8))
     with pytest.raises(UnsupportedError, match="K a multiple of 256"):
         odd.product(1)

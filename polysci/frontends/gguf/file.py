@@ -106,7 +106,7 @@ class GgufTensor:
     @property
     def _matrix(self) -> tuple[int, int]:
         row = self._blocks
-        if len(self.shape) != 2 or self.shape[1] % row.numbers:
+        if len(self.shape) != 2 or not all(self.shape) or self.shape[1] % row.numbers:
             raise UnsupportedError(
                 f"tensor {self.name!r:.200}: shape {self.shape}: expected N x K, K a multiple of "
                 f"{row.numbers}"
