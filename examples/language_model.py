@@ -169,12 +169,6 @@ def learn(steps: int) -> training.Trainer:
     return trainer
 
 
-def sample(scores: np.ndarray, random: np.random.Generator, heat: float = 0.7) -> int:
-    """A token by its share."""
-    shares = np.exp((scores - scores.max()) / heat)
-    return int(random.choice(len(shares), p=shares / shares.sum()))
-
-
 def main(steps: str = "1500", out: str = "") -> None:
     """Train, compile, compare, write."""
     if not steps.isdecimal() or not int(steps):
@@ -191,9 +185,9 @@ def main(steps: str = "1500", out: str = "") -> None:
     print(f"largest difference between learning and writing: {apart:.1e}")
     assert apart < 1e-3
     writer.reset()
-    prompt, random = "The ", np.random.default_rng(2)
+    prompt = "The "
     tokens = [CHARACTERS.index(letter) for letter in prompt]
-    made = writer.generate(tokens, CAPACITY - len(prompt), lambda row: sample(row, random))
+    made = writer.generate(tokens, CAPACITY - len(prompt), temperature=0.7, seed=2)
     print(prompt + "".join(CHARACTERS[token] for token in made))
     if out:
         export(model, Path(out))

@@ -1,4 +1,4 @@
-"""How fast are image, recurrent and tiny networks, and 1-D chains, beside other libraries?
+"""How fast are networks of many kinds and precisions beside other libraries?
 
 Each is made here with random weights, compiled for each number of threads, and timed in turns with
 the peers at their fastest settings, every one in a process of its own, arrays bound ahead. The
@@ -9,7 +9,7 @@ ratio is the fastest peer's time over ours: above 1, polysci is faster.
   python experiments/networks.py lstm128_100 mlp_16_64_4 --threads 2 --save DIR
 
 Needs the extra `peers`: pip install 'polysci[peers]'; the set transformers also PyTorch,
-transformers, timm and onnxscript.
+transformers, timm and onnxscript, and the set quantized ONNX Runtime's quantiser.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import image_models
 import onnx
+import quantized_models
 import script
 import small_models
 import transformer_models
@@ -43,6 +44,7 @@ SETS = {
     "images": image_models.MODELS,
     **small_models.SETS,
     "transformers": transformer_models.MODELS,
+    "quantized": quantized_models.MODELS,
 }
 PEERS = ("onnxruntime", "openvino")
 QUICK = ("gru64_1", "mlp_16_64_4")
@@ -55,13 +57,15 @@ def parser() -> Any:
         "--set",
         action="append",
         choices=[*SETS],
-        help="images, recurrent, tiny or transformers (all)",
+        help="several are possible (all)",
     )
     words.add_argument(
         "--threads", type=int, action="append", metavar="N", help="several are possible (1 and 2)"
     )
     words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
     words.add_argument("--algorithm", choices=registry.options(), default="direct", help="(direct)")
+    words.add_argument("--dtype", default="f32", metavar="NAME", help="of all of them (f32)")
+    words.add_argument("--weights", metavar="NAME", help="of our products, as int4a8 or a8")
     words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
     words.add_argument(
         "--save",
@@ -87,7 +91,10 @@ def chosen(arguments: Namespace) -> dict[str, Any]:
 def compare(path: Path, threads: int, peers: Sequence[Peer], arguments: Namespace) -> script.Row:
     """A row of the table: a network at a number of threads."""
     rounds = LEAST_ROUNDS if arguments.quick else arguments.rounds
-    network = compile_network(path, arguments.level, threads, algorithm=arguments.algorithm)
+    network = compile_network(
+        path, arguments.level, threads, algorithm=arguments.algorithm, dtype=arguments.dtype,
+        weights=arguments.weights,
+    )  # fmt: skip
     say = partial(print, file=sys.stderr)
     result = compare_networks(network, path, peers, rounds=rounds)
     if result.failures:

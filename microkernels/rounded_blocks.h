@@ -2,7 +2,9 @@
  *
  *   A[i][k] becomes number[i][k] * step[i][block],  step = max |A| / 127
  *
- * Numbers of B are unsigned here: signed ones have PS_W_MIDDLE added. */
+ * A kernel rounds the rows of its tile, or reads a packed copy in which they are rounded: there a
+ * block begins with its numbers, behind which lie its step and the sum of its numbers. Numbers of B
+ * are unsigned here: signed ones have PS_W_MIDDLE added. */
 
 enum { PS_W_MOST_BLOCK = 256, PS_W_MOST_ROWS = 16 };
 
@@ -53,15 +55,22 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
     for (int64_t n = 0; n < length; ++n, a += a_k) {
         _Alignas(64) float steps[PS_W_MOST_ROWS];
         _Alignas(64) int32_t totals[PS_W_MOST_ROWS];
+        const int8_t *from[PS_W_MOST_ROWS];
         _Alignas(64) ps_int sums[PS_W_MOST_ROWS];
         const float *scales = (const float *)(const void *)b;
         const float *zeros = scales + columns * PS_W_ZEROS;
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
             steps[i] = 0.0f, totals[i] = 0;
-            if (rows >> i & 1)
+            from[i] = numbers + i * t.block;
+            if (rows >> i & 1 && PS_ROUNDED) {
+                from[i] = (const int8_t *)(const void *)(a + ps_a_row(t, i));
+                __builtin_memcpy(steps + i, from[i] + t.block, sizeof *steps);
+                __builtin_memcpy(totals + i, from[i] + t.block + sizeof *steps, sizeof *totals);
+            } else if (rows >> i & 1) {
                 steps[i] = ps_round_block(numbers + i * t.block, a + ps_a_row(t, i), t.block,
                                           totals + i);
+            }
             PS_UNROLL
             for (int v = 0; v < t.vecs; ++v)
                 sums[i * t.vecs + v] = ps_int_splat(-PS_W_MIDDLE * totals[i]);
@@ -84,7 +93,7 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
                     if (!(rows >> i & 1))
                         continue;
                     int32_t word;
-                    __builtin_memcpy(&word, numbers + i * t.block + k + 4 * j, sizeof word);
+                    __builtin_memcpy(&word, from[i] + k + 4 * j, sizeof word);
                     const ps_int x = ps_int_splat(word);
                     PS_UNROLL
                     for (int v = 0; v < t.vecs; ++v)

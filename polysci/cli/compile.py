@@ -83,8 +83,9 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     command.add_argument(
         "model", metavar="MODEL",
-        help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), a text of tensor "
-        "notation (PROGRAM.tc), or the words of linear layers: 'mlp:16x1024x4096x1024 act=relu'",
+        help="an ONNX file, a program that torch.export.save wrote (MODEL.pt2), a decoder of "
+        "llama.cpp (MODEL.gguf), a text of tensor notation (PROGRAM.tc), or the words of linear "
+        "layers: 'mlp:16x1024x4096x1024 act=relu'",
     )  # fmt: skip
     _model_options(command)
     _output_options(command)
@@ -321,6 +322,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
     readers = front_end_of(arguments.model).peers
     if arguments.compare and (other := [*set(arguments.compare) & _PEERS - {*readers}]):
+        readers = readers or ("no runtime that --compare knows",)
         raise SpecError(f"--compare {other[0]}: this model is for {' and '.join(readers)}")
     output.check_output(arguments)
     bindings.check_bindings(arguments)

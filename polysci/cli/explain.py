@@ -51,7 +51,9 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain every layer: the given schedule, the recorded one, or the model's choice."""
-    if models := [text for text in arguments.layers if text.endswith(".onnx")]:
+    from polysci.frontends import table
+
+    if models := [text for text in arguments.layers if table.names_model(text)]:
         return compile.print_explanation(arguments, _only(models, arguments))
     if bound := [*arguments.dim, *arguments.value]:
         raise SpecError(f"{bound[0][0]}: bound in a whole model (MODEL.onnx), not in layers")

@@ -74,7 +74,7 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
     column, total, asked = nest.column.name, 0.0, 0 if packed else _lines_asked(nest, tile)
     block, rounds = nest.contraction.a.block, kernel.compute == "a8"
     decoded = machine.coefficient("decode_a8" if rounds else "decode") if block > 1 else 0.0
-    rounded = machine.coefficient("round_a8") if rounds else 0.0
+    rounded = machine.coefficient("round_a8") if rounds and not packed else 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):

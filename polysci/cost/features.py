@@ -278,6 +278,16 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
     return copied, contiguous
 
 
+def rounded_numbers(nest: CostCounts) -> Count:
+    """Return the seconds of rounding numbers of A to 8 bits while they are packed."""
+    if nest.compute.name != "a8" or not nest.packed.any():
+        return np.zeros(1)
+    context = nest.context
+    slot = 2e-9 * nest.lanes / context.peak
+    numbers = _packing_bytes(nest)[0] / nest.compute.bytes
+    return numbers * context.machine.coefficient("round_a8") * slot
+
+
 def row_bytes(context: Context) -> int:
     """Return the bytes from one row of B to the next: the distance of its steps of k."""
     b = context.contraction.b
@@ -597,6 +607,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(far_reloads, "far_reload_ns", "transfer"),
     Feature(beside_l3, "beside_l3", "transfer"),
     Feature(copied_parts, "", "packing"),
+    Feature(rounded_numbers, "", "packing"),
     Feature(copy_transfers, "", "transfer"),
     Feature(panel_transfers, "", "transfer"),
     Feature(panel_gaps, "jump_ns", "transfer"),

@@ -58,8 +58,8 @@ class TrafficCounts:
             self._usable_ways[PERIODS[0]] = coefficient("usable_ways_rows")
         self.lanes, self.compute = kernel.lanes, COMPUTES[kernel.compute]
         # Bytes of an element of a packed copy of A.
-        x = self.contraction.x.bytes
-        self.packed_copy = float(self.compute.bytes if kernel.family == "brgemm" else x)
+        x, wide = self.contraction.x, self.compute.bytes * self.contraction.a.block
+        self.packed_copy = float(wide if kernel.family == "brgemm" else x.bytes)
         self.packed = family.pack >= 0
         self._memo: dict[tuple[object, ...], Any] = {}
         operands = (self.contraction.x, self.contraction.w, self.contraction.out)

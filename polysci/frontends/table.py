@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from polysci.frontends.gguf.decoder import read_decoder
 from polysci.frontends.layers.model import LayeredModel
 from polysci.frontends.layers.words import describes_model, read_layers, read_words, title_of_words
 from polysci.frontends.onnx import importer
@@ -65,6 +66,10 @@ FRONT_ENDS: Final = (
     FrontEnd(
         "pytorch", is_program, lambda model, dims, values, _: load_program(model, dims, values),
         reference=lambda *model: partial(run_program, read_program(*model)),
+    ),
+    FrontEnd(
+        "gguf", lambda model: is_path(model, ".gguf"),
+        lambda model, dims, values, _: read_decoder(model, dims, values), peers=(),
     ),
     FrontEnd("notation", lambda model: is_path(model, ".tc"), _read_notation),
     FrontEnd(

@@ -56,11 +56,24 @@ def _run_blocks(
         blocks = np.ascontiguousarray(rows).view(dtype)
         at = tile.a_rows[active][:, None] + step * a_k + np.arange(numbers)
         x = user.unit.decode(user.read(a, at), "ps_a")
-        x = round_blocks(x, numbers) if user.unit.compute == "a8" else x
+        rounds = user.unit.compute == "a8" and not user.unit.packed_copy
+        x = round_blocks(x, numbers) if rounds else x
         acc.sums[0, active] += x @ decode_blocks(blocks).T
+
+
+def _pack_blocks(
+    user: User, box: Pointer, x: Pointer, row: Fields, first: int, blocks: int
+) -> None:
+    """Copy pixels in the values that numbers of 8 bits have; C stores the numbers themselves."""
+    numbers = int(row["x_channel"])
+    pixels = np.arange(min(row["pixels"], row["limit"] - first))[:, None]
+    at = np.arange(blocks * numbers)
+    values = user.read(x, (first + pixels) * row["x_pixel"] + at)
+    user.write(box, pixels * row["box_pixel"] + at, round_blocks(values, numbers))
 
 
 BLOCKS: Final[Mapping[str, Callable[..., Any]]] = {
     "ps_run_blocks": _run_blocks,
     "ps_pack_block": _pack_block,
+    "ps_pack_blocks": _pack_blocks,
 }

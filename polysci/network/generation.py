@@ -76,17 +76,61 @@ class Generation:
         """Read one token; return its results."""
         return self.prefill([token])
 
+    def next(
+        self, tokens: Sequence[int] | Array, temperature: float = 0.0, top_k: int = 0,
+        uniform: float = 0.0,
+    ) -> int:  # fmt: skip
+        """Read tokens; return one to follow them, as ``sample`` chooses it."""
+        return sample(self.prefill(tokens), temperature, top_k, uniform)
+
     def generate(
         self, tokens: Sequence[int] | Array, count: int,
-        choose: Callable[[Array], int] = lambda results: int(results.argmax()),
+        choose: Callable[[Array], int] | None = None, *,
+        temperature: float = 0.0, top_k: int = 0, seed: int | None = None,
     ) -> Iterator[int]:  # fmt: skip
-        """Read a prompt, then yield ``count`` tokens, each chosen by the results before it."""
+        """Read a prompt, then yield ``count`` tokens, each chosen by the results before it.
+
+        ``choose`` returns the number of a token for results; by default ``sample`` does, at a
+        ``temperature``, by random numbers from ``seed`` on.
+        """
+        random = np.random.default_rng(seed)
         results = self.prefill(tokens)
         for left in reversed(range(count)):
-            token = choose(results)
+            if choose is None:
+                token = sample(results, temperature, top_k, random.random())
+            else:
+                token = choose(results)
             yield token
             if left:
                 results = self.decode(token)
+
+
+@guard
+def sample(
+    results: Array, temperature: float = 0.0, top_k: int = 0, uniform: float = 0.0
+) -> int:  # fmt: skip
+    """Return the number of a token, chosen by the results of all: one axis, of real numbers.
+
+    With temperature 0 it is the first of the largest. Else each token has a share,
+    ``exp(result / temperature)``, and the first one is chosen at which their sum passes ``uniform``
+    of the whole, a random number from 0 to below 1. ``top_k`` above 0: of tokens whose result is
+    among so many largest. Raises SpecError for numbers out of range.
+    """
+    for name, value, most in (
+        ("temperature", temperature, np.inf), ("top_k", top_k, np.inf), ("uniform", uniform, 1),
+    ):  # fmt: skip
+        if not 0 <= value < most:
+            raise SpecError(f"{name} {value!r:.40}: expected a number from 0 to below {most}")
+    best = int(results.argmax())
+    if not temperature:
+        return best
+    kept = np.arange(results.size)
+    if 0 < top_k < results.size:
+        kept = np.flatnonzero(results >= np.partition(results, -top_k)[-top_k])
+    shares = np.exp((results[kept].astype(np.float64) - results[best]) / temperature)
+    passed = np.cumsum(shares)
+    at = int(np.searchsorted(passed, uniform * passed[-1], side="right"))
+    return int(kept[at]) if at < kept.size else best
 
 
 def _length(network: Network) -> int:

@@ -14,6 +14,7 @@ from polysci.text import templates
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TOKENS: Final = ("int64", "int32")
+_SCORES: Final = "float32"  # the type of results by which a token may be chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,16 @@ def generation_code(
         "CAPACITY_TEXT": "any number" if capacity is None else f"at most {capacity}",
         "CASES": "\n".join(_case(at, own) for at, own in enumerate(readers)),
         "DECODE": _run_of(readers[-1].entry),
+        "SAMPLE": "",
     }
+    sampling = ""
+    if results.dtype == _SCORES:
+        values["SAMPLE"] = templates.fill(_TEMPLATES / "sample.c", values)
+        sampling = templates.fill(_TEMPLATES / "sample.h", values)
     room = max(own.rows for own in readers) * width * array_type(results.dtype).itemsize
     texts = {
         "GENERATE": templates.fill(_TEMPLATES / "generate.c", values),
-        "GENERATE_HEADER": templates.fill(_TEMPLATES / "generate.h", values).rstrip(),
+        "GENERATE_HEADER": (templates.fill(_TEMPLATES / "generate.h", values) + sampling).rstrip(),
         "ROWS_SIZE": f" + {room}",
     }
     return GenerationCode(texts, room)

@@ -58,8 +58,7 @@ def headers(unit: HeaderSet) -> str:
     if compute.name == "a8":
         for kind_of in ("lanes", "bytes"):
             names.append(_first([f"{kind_of}_{name}" for name in (*isa.chain, "portable")]))
-        names.append(f"w_{unit.w}")
-        names += ["dot_rounded"]
+        names += [f"w_{unit.w}", "dot_rounded", f"rounded_{way}"]
     elif blocks:
         fours = [f"nibbles_{name}" for name in isa.chain] if unit.w.endswith("4") else []
         names += [*([_first(fours)] if fours else []), f"w_{unit.w}", "dot_blocks"]
@@ -73,7 +72,7 @@ def headers(unit: HeaderSet) -> str:
     stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
     names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
-    names += ["pairs"] * (compute.name == "bf16")
+    names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * (compute.name == "a8")
     if not narrow:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]

@@ -58,7 +58,7 @@ def _packings(
     kernel: Microkernel,
 ) -> list[int]:
     """Return where A may be packed: nowhere, before all loops, inside each loop that moves A."""
-    if contraction.a.block > 1:
+    if contraction.a.block > 1 and kernel.compute != "a8":
         return [-1]  # few rows read x, and kernels read a block of it side by side
     if COMPUTES[kernel.compute].converts or kernel.stencil:
         return [-1]  # from a copy, another way to multiply needs no conversion
@@ -119,7 +119,8 @@ def pad_of(contraction: Contraction, strides: Strides, kernel: Microkernel) -> i
     item = COMPUTES[kernel.compute].bytes if widened else contraction.a.bytes
     if any(d.extent * item < 4 for d in contraction.by_role("k")):
         return 0  # words go on from pixel to pixel
-    return 64 // item if prod(depth) * item % SET_STRIDE == 0 else 0
+    row = prod(depth) * contraction.a.block * item
+    return 64 // item if row % SET_STRIDE == 0 else 0
 
 
 def place_outermost(

@@ -24,7 +24,8 @@ class PackedCopy:
 
     Position i of an axis holds source index ``low + i * step`` where ``low`` is the smallest index
     that the enclosing tile reads. ``order`` lists the axes from the slowest to the fastest; strides
-    alone do not tell, because those around an axis of one position are equal. Of a copy in
+    alone do not tell, because those around an axis of one position are equal. They count numbers,
+    where a position is a block of these. Of a copy in
     ``panel``s so many positions of the fastest axis lie side by side; the next ones follow behind
     all that these have. Each of them holds a ``word`` of so many positions of the axis around it,
     of whole words.
@@ -95,12 +96,13 @@ def packed_copy_of(
     word = COMPUTES[kernel.compute].vnni_factor if words_of else 1
     if words_of:
         extents[axes[-2]] = round_up(extents[axes[-2]], word)
-    strides, stride = [0] * len(extents), 1
+    block = contraction.a.block
+    strides, stride = [0] * len(extents), block
     for axis in reversed(axes):
         strides[axis] = stride
         side_by_side = panel if panel and axis == axes[-1] else extents[axis]
         stride = stride * side_by_side + (pad if axis == axes[-1] else 0)
-    strides[axes[-1]] = word
+    strides[axes[-1]] = word * block
     boxed = header_set_of(
         kernel, contraction.a.dtype, contraction.out.dtype, packed=True
     ).packed_copy

@@ -201,7 +201,9 @@ class HeaderSet:
     w: str = "f32"
 
     def __str__(self) -> str:
-        if {self.compute, self.x, self.y} == {"f32"} or self.compute == "a8":
+        if self.compute == "a8":
+            return f"{self.isa}_{self.w}" + ("_packed" if self.packed_copy else "")
+        if {self.compute, self.x, self.y} == {"f32"}:
             return self.isa if self.w == "f32" else f"{self.isa}_{self.w}"
         return "_".join(
             [self.isa, self.compute, self.x, self.y, *([] if self.packed_copy else ["x"])]
@@ -215,7 +217,7 @@ def header_set_of(
 
     ``w`` is what f32 kernels decode.
     """
-    narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes
+    narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes or kernel.compute == "a8"
     return HeaderSet(
         kernel.isa, kernel.compute, x, y,
         packed_copy=not narrow or (packed and kernel.family == "brgemm"), w=w,

@@ -74,7 +74,12 @@ def peak_text(unit: HeaderSet) -> str:
 
 
 def peak_units(isa: str, x: str) -> dict[str, HeaderSet]:
-    """Return the unit that bounds the kernels of each way to multiply, for inputs ``x``."""
+    """Return the unit that bounds the kernels of each way to multiply, for inputs ``x``.
+
+    Those of ``a8`` multiply bytes as the fastest kernels of 8-bit numbers do.
+    """
+    if x == "a8":
+        return {x: next(iter(peak_units(isa, "u8").values()))}
     ways = microkernels.ways("brgemm", isa, x)
     return {way[0].compute: unit_of(way[0], x) for way in ways}
 

@@ -134,7 +134,7 @@ class LocalRunner:
         if self._bench.backend.name != HOST:
             raise UnsupportedError(f"{self._bench.backend.name}: no loop reaches its peak")
         isa = self.context.target.isa.name
-        unit = peak_units(isa, self.context.contraction.a.dtype)[self.context.compute]
+        unit = peak_units(isa, self.context.contraction.multiplied)[self.context.compute]
         return self._bench.peak(
             self._bench.backend.build(peak_text(unit), symbols=("peak",)), "peak"
         )

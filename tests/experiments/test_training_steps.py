@@ -55,6 +55,19 @@ def test_attention_of_a_few_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_decoder_of_a_gguf_file(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    words = ("--quick", "--format", "Q4_0", "--rounds", "1", "--output", str(tmp_path))
+    ran = run_script(FOLDER / "language_models.py", *words)
+    assert ran.returncode == 0, ran.stderr
+    rows = (tmp_path / "language_models-quick.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("model,task,threads,polysci /s,polysci a8 /s,reads GB/s")
+    assert [row.split(",")[:3] for row in rows[1:]] == [
+        ["small-Q4_0", "write", "1"], ["small-Q4_0", "read", "1"]
+    ]  # fmt: skip
+
+
+@pytest.mark.exhaustive
 def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_script(FOLDER / "notation.py", "wavenet")
     assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr

@@ -61,6 +61,13 @@ int main(void)
         return 8;
     if (memcmp(scores[0], scores[1], sizeof scores[0]))
         return 9;
+    lm_reset(one);
+    int64_t token = lm_next(one, prompt, 7, 0, 0, 0);
+    for (int i = 0; i < 12; ++i, token = lm_next(one, &token, 1, 0, 0, 0))
+        printf("%d\\n", (int)token);
+    if (lm_next(one, prompt, 7, 0, 0, 0) != -LM_FULL
+        || lm_next(one, prompt, 0, 0, 0, 0) != -LM_NO_TOKENS)
+        return 10;
     lm_free(one);
     lm_free(other);
     lm_unload(model);
@@ -90,8 +97,9 @@ def test_a_c_program_generates(networks: dict[int, Network], tmp_path: Path) -> 
     ran = run("./generate", cwd=tmp_path / "lm")
     assert ran.returncode == 0, (ran.returncode, ran.stdout)
     rows = [[int(word) for word in line.split()] for line in ran.stdout.splitlines()]
-    assert [row[0] for row in rows] == MODEL.greedy(PROMPT, COUNT)
-    assert [row[1] for row in rows] == MODEL.greedy(PROMPT[:1], COUNT)
+    assert [row[0] for row in rows[:COUNT]] == MODEL.greedy(PROMPT, COUNT)
+    assert [row[1] for row in rows[:COUNT]] == MODEL.greedy(PROMPT[:1], COUNT)
+    assert [row[0] for row in rows[COUNT:]] == MODEL.greedy(PROMPT, COUNT)
 
 
 GUARDED = """\

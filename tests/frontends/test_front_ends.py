@@ -16,6 +16,7 @@ MODELS: dict[str, Any] = {
     "words": "mlp:2x3x4 act=relu",
     "layers": build_model([layers.ReLU()], (2, 3)),
     "pytorch": Path("model.pt2"),
+    "gguf": Path("model.GGUF"),
     "notation": "program.TC",
     "onnx": "model.onnx",
 }

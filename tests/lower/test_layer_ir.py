@@ -76,6 +76,11 @@ CASES = {
         )
         for w in ("s4x16", "u4x32", "s8x32", "u8x16")
     },
+    "rounded rows": Case("mm:5x64x9 tb b=constant", "i:4 k:2 j:4 > brgemm_portable_a8_4x4",
+                         dtype="f32:u4a8x16:f32"),
+    "rounded copies": Case("mm:5x64x9 tb b=constant",
+                           "i:4* pack(A)+4 j:4 k:2 > brgemm_portable_a8_4x4",
+                           dtype="f32:s8a8x32:f32", threads=2),
     "packed in the call": Case("mm:2:7x12x10", f"t* i:4 j:4 {F4}4x4", threads=2),
     # Gradients.
     "data": Case("bwd_d mb1ic5ih6oc6kh3ph1", f"h c:4 {F4}6x4"),

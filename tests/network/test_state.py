@@ -150,3 +150,26 @@ def test_a_device_keeps_none() -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA: cuda-bindings is not installed")
     with pytest.raises(UnsupportedError, match="it keeps state, as 'cache': only the host does"):
         polysci.compile_network(doubled(), "estimate", device="cuda:sm_80")
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_state_is_replaced_outside_of_branches(*, old: bool) -> None:
+    """What one side of a choice reads is the old value, and both sides leave the new one."""
+    x, sums = Tensor("x", (WIDTH,), "int64"), Tensor("sums", (WIDTH,), "int64")
+    build = GraphBuilder(Graph("chosen", (), (), (), {}, {"x": x, "sums": sums}))
+    new = build.add("add", ("sums", "x"), (WIDTH,), "int64")
+    one = build.total(build.add("mul", ("sums" if old else "x", "x"), (WIDTH,), "int64"), [0])
+    most = build.add("reduce_max", ("x", build.constant(np.array([0]))), (), "int64", keepdims=0)
+    fits = build.add("less", (most, build.constant(np.array(5))), (), "bool")
+    y = build.add("if", (fits, one, most), (), "int64")
+    graph = replace(
+        build.to_graph((x, sums), (new, y)), in_place={new: "sums"},
+        state={"sums": np.arange(WIDTH)},
+    )  # fmt: skip
+    network, expected = polysci.compile_network(graph, "estimate"), np.arange(WIDTH)
+    for at in (1, 9, 2, 9, 3):
+        row = np.array([at, -at, at - 1])
+        chosen = (row * (expected if old else row)).sum() if at < 5 else at
+        assert network(row) == chosen
+        expected = expected + row
+        assert np.array_equal(network.state["sums"], expected)

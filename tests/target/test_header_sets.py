@@ -49,7 +49,10 @@ def units() -> list[HeaderSet]:
     }
     found |= {HeaderSet(isa, w=w) for isa in ("portable", "avx2", "avx512") for w in WEIGHTS}
     rounding = ("portable", "avx2", "avx2vnni", "avx512", "avx512vnni")
-    found |= {HeaderSet(isa, "a8", w=f"{w}a8") for isa in rounding for w in WEIGHTS[1:]}
+    found |= {
+        HeaderSet(isa, "a8", w=f"{w}a8", packed_copy=packed)
+        for isa, w, packed in product(rounding, WEIGHTS[1:], (False, True))
+    }
     return sorted(found, key=str)
 
 

@@ -19,6 +19,7 @@ from polysci.cost.shortlist import choices
 from polysci.errors import BuildError, CheckError, SpecError, WisdomError
 from polysci.measure.bench import Bench
 from polysci.measure.integer_reference import Arrays
+from polysci.ops import parse_problem
 from polysci.ops.convolutions import Conv2d
 from polysci.runtime.build import cache
 from polysci.runtime.measurement import host_digest
@@ -412,3 +413,10 @@ def test_weights_of_many_megabytes_are_timed() -> None:
     with Bench(problem) as bench:
         (samples,) = bench.time([(cache.build(result.source.file), tune.SYMBOL)], samples=3)
     assert len(samples.seconds) >= 3
+
+
+def test_products_of_rounded_rows_are_measured() -> None:
+    """Their peak is that of products of bytes."""
+    problem = parse_problem("linear:4x64x32", "", "f32:s4a8x32:f32")
+    result = tune.optimize(problem, target=TARGET, time_limit=5)
+    assert result.measurement is not None and result.measurement.peak_gflops

@@ -6,7 +6,8 @@ int64_t @NAME@_position(const @NAME@_context *context)
     return position;
 }
 
-int @NAME@_prefill(@NAME@_context *context, const @TOKEN@ *tokens, int64_t count, @RESULT@ *results)
+/* Read tokens; `last` is then where the results of the last one lie. */
+static int read_tokens(@NAME@_context *context, const @TOKEN@ *tokens, int64_t count, const @RESULT@ **last)
 {
     static const int64_t lengths[] = {@LENGTHS@}, rows[] = {@ROWS@};
     @RESULT@ *const all = (@RESULT@ *)(void *)(context->arena + ARENA);
@@ -25,8 +26,17 @@ int @NAME@_prefill(@NAME@_context *context, const @TOKEN@ *tokens, int64_t count
         if (!(count -= lengths[entry]))
             break;
     }
-    memcpy(results, all + (rows[entry] - 1) * @RESULTS@, @RESULTS@ * sizeof *results);
+    *last = all + (rows[entry] - 1) * @RESULTS@;
     return 0;
+}
+
+int @NAME@_prefill(@NAME@_context *context, const @TOKEN@ *tokens, int64_t count, @RESULT@ *results)
+{
+    const @RESULT@ *last;
+    const int why = read_tokens(context, tokens, count, &last);
+    if (!why)
+        memcpy(results, last, @RESULTS@ * sizeof *results);
+    return why;
 }
 
 int @NAME@_decode(@NAME@_context *context, @TOKEN@ token, @RESULT@ *results)
@@ -36,3 +46,4 @@ int @NAME@_decode(@NAME@_context *context, @TOKEN@ token, @RESULT@ *results)
     @DECODE@(context, &token, results);
     return 0;
 }
+@SAMPLE@

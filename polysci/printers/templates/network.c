@@ -4,6 +4,9 @@
 #endif
 @KEEP@#include "@NAME@.h"
 @HEADERS@
+@?GENERATE@
+#include <math.h>
+@/GENERATE@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

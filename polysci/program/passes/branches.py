@@ -71,12 +71,15 @@ class _Brancher:
         moved, kept = list[Stage](), {*self.program.outputs}
         for stage in reversed(before):
             inside = {id(part) for part in (*moved, stage)}
-            if stage.outputs and all(
-                name not in kept
-                and (name in own or id(reader) != id(choice))
-                and (id(reader) in inside or id(reader) == id(choice))
-                for name in stage.outputs
-                for reader in self.readers.get(name, ())
+            if (
+                stage.outputs
+                and not kept & {*stage.outputs}
+                and all(
+                    (name in own or id(reader) != id(choice))
+                    and (id(reader) in inside or id(reader) == id(choice))
+                    for name in stage.outputs
+                    for reader in self.readers.get(name, ())
+                )
             ):
                 moved.append(stage)
         return moved[::-1]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from polysci.loop_ir.expressions import Computed, Load, combine, loads, reductions
-from polysci.program.control import BranchStage, CarriedTensor
+from polysci.program.control import END, IF, BranchStage, CarriedTensor
 from polysci.program.passes.relations import iterators, pointwise
 from polysci.program.stages import (
     ConcatStage,
@@ -148,7 +148,7 @@ def _aliases(stages: Sequence[Stage], name: str) -> set[str]:
 
 
 def _early(stages: Sequence[Stage], in_place: dict[str, str]) -> list[Stage]:
-    """Loops that replace an input right behind what they wait for."""
+    """Loops that replace an input right behind what they wait for, but in no branch."""
     order = list(stages)
     reads = {id(stage): frozenset(stage.inputs) for stage in stages}
     for stage in stages:
@@ -160,8 +160,19 @@ def _early(stages: Sequence[Stage], in_place: dict[str, str]) -> list[Stage]:
             at for at, other in enumerate(order)
             if reads[id(stage)] & {*other.outputs} or old & reads[id(other)]
         )  # fmt: skip
-        order.insert(1 + max(places, default=-1), stage)
+        order.insert(_behind_branches(order, 1 + max(places, default=-1)), stage)
     return order
+
+
+def _behind_branches(stages: Sequence[Stage], place: int) -> int:
+    """Return the first place from one on that is in no branch."""
+    depth = 0
+    for at, stage in enumerate(stages):
+        if at >= place and not depth:
+            return at
+        if isinstance(stage, BranchStage):
+            depth += {IF: 1, END: -1}.get(stage.part, 0)
+    return len(stages)
 
 
 def replaces_in_place(stage: RepeatStage, held: CarriedTensor, program: Program) -> bool:

@@ -103,7 +103,8 @@ class Pack(Directive):
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
     ) -> str:
         if self.operand == "A":
-            return "pack(A): x is read by blocks where it lies" * (contraction.a.block > 1)
+            lies = contraction.a.block > 1 and kernel.compute != "a8"
+            return "pack(A): x is read by blocks where it lies" * lies
         why = _parts_refusal(contraction, strides[contraction.b.array], schedule, kernel)
         return f"cannot pack parts of B: {why}" if why else ""
 
@@ -212,7 +213,8 @@ def _box_function(name: str, plan: Plan, strides: tuple[int, ...]) -> LoopFuncti
         ScalarParameter("last"),
         *(ScalarParameter(iterator(dim).name) for dim in _origins(plan, "A")),
     )
-    unused = [Unused(("zero",))] if plan.contraction.swapped or plan.box.word > 1 else []
+    words = plan.box.word > 1 or plan.contraction.a.block > 1
+    unused = [Unused(("zero",))] if plan.contraction.swapped or words else []
     rows = loop("row", Variable("last"), *copy, start=Variable("first"))
     return LoopFunction(name, parameters, block(shape, *unused, rows))
 
@@ -271,6 +273,8 @@ def _row_copy(plan: Plan, strides: tuple[int, ...]) -> tuple[Let, list[LoopState
         function, padding = "ps_gather_image", ()
     if box.word > 1:
         function, padding = "ps_pack_pairs", (low[middle], count)
+    if plan.contraction.a.block > 1:
+        function, padding = "ps_pack_blocks", (low[middle], count)
     start = Alternative(real, Address(Named("x"), source), 0)
     lines += [
         Point(Buffer("from", "ps_x", const=True), start),

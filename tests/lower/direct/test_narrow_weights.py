@@ -34,11 +34,11 @@ class Tail:
     source: Source
 
     @classmethod
-    def of(cls, kernel: Microkernel, weights: str, rows: int, lanes: int) -> "Tail":
+    def of(cls, kernel: Microkernel, weights: str, rows: int, lanes: int, copy: str = "") -> "Tail":
         columns = kernel.cols + (kernel.vecs - 1) * kernel.lanes + lanes
         words = f"linear:{kernel.rows + rows}x128x{columns}"
         problem = parse_problem(words, "", f"f32:{weights}:f32")
-        plan = parse(f"i:{kernel.rows} j:{kernel.cols} > {kernel}")
+        plan = parse(f"{copy} i:{kernel.rows} j:{kernel.cols} > {kernel}")
         return cls(problem, emit(problem, plan, 1, EmitOptions(f"t{kernel.cols}_{rows}_{lanes}")))
 
 
@@ -83,13 +83,37 @@ def test_tails_of_one_kernel(judge: Judge, weights: str) -> None:
 )
 def test_loops_around_blocks(judge: Judge, loops: str, weights: str) -> None:
     """Blocks of the reduction, threads that share it, and several rows."""
-    isa = largest(ISAS[-1], weights)[0].isa
-    problem = parse_problem(f"linear:5x256x{5 * microkernels.lanes(isa)}", "", f"f32:{weights}:f32")
+    isa, rows = largest(ISAS[-1], weights)[0].isa, 4 if "a8" in weights else 5
+    words = f"linear:{rows}x256x{5 * microkernels.lanes(isa)}"
+    problem = parse_problem(words, "", f"f32:{weights}:f32")
     if weights == "bf16":  # steps of one number, not of a block
         loops = loops.replace("k:2*", "k:64*")
-    kernel = f"brgemm_{isa}_{kind_of(weights)}_5x{microkernels.lanes(isa)}"
+    kernel = f"brgemm_{isa}_{kind_of(weights)}_{rows}x{microkernels.lanes(isa)}"
     plan = parse(f"{loops.format(v=microkernels.lanes(isa))} > {kernel}")
     source = emit(problem, plan, 2, EmitOptions("around"))
+    judge.judge(problem, build([source]), source.symbol)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("weights", ["s4a8x16", "u4a8x32", "s8a8x64", "u8a8x128"])
+def test_all_tails_of_rounded_copies(judge: Judge, weights: str, isa: str) -> None:
+    for kernel in largest(isa, weights):
+        check(judge, [Tail.of(kernel, weights, 1 + at % kernel.rows, 1 + at, "pack(A)")
+                      for at in range(0, kernel.lanes, 3)])  # fmt: skip
+
+
+@pytest.mark.parametrize("loops", [
+    "pack(A) j:{v} i:2", "pack(A)+16 k:2 j:{v} i:2", "i:2* pack(A)+16 j:{v}",
+    "j:{v}* pack(A) k:1 i:1", "k:2 pack(A) j:{v} i:2", "private(C) k:2* pack(A) j:{v} i:1",
+])  # fmt: skip
+def test_rows_are_rounded_as_they_are_packed(judge: Judge, loops: str) -> None:
+    """Whole copies, which threads share, and parts of rows and of blocks."""
+    isa = largest(ISAS[-1], "u4a8x32")[0].isa
+    lanes = microkernels.lanes(isa)
+    problem = parse_problem(f"linear:5x128x{3 * lanes + 1}", "", "f32:u4a8x32:f32")
+    plan = parse(f"{loops.format(v=lanes)} > brgemm_{isa}_a8_2x{lanes}")
+    source = emit(problem, plan, 2, EmitOptions("rounded"))
     judge.judge(problem, build([source]), source.symbol)
 
 
