@@ -166,6 +166,11 @@ class Algorithm(Protocol[Plan]):
         """The languages that its code can be printed in, as instruction sets name them."""
         return ("c",)
 
+    @property
+    def margin(self) -> float:
+        """The share of the others' predicted seconds that it must save where all are considered."""
+        return 0.0
+
     def refusal(self, problem: Problem) -> str:
         """Return why it does not compute the problem; empty where it does."""
 
