@@ -6,7 +6,7 @@
  * SC 2016).  Sums of A are formed of a band of rows of each of its blocks, those of B when B is
  * packed.  What blocks lack at the end of a matrix is zero. */
 
-enum { PS_TERMS = 256, PS_STRIP = 4 }; /* terms of a sum; vectors that are summed together */
+enum { PS_TERMS = 256, PS_STRIP = 4, PS_GROUP = 4 }; /* terms of a sum; vectors, rows at a time */
 
 /* A problem and the distances in its buffers, in elements; a constant that the compiler sees.  Of u,
  * v and w: where the terms of each sum begin, then the terms, a block or product and a factor. */
@@ -31,6 +31,13 @@ typedef struct {
     float factor[PS_TERMS];
 } ps_terms;
 
+/* Rows of blocks from `row` on, `count` at most, that lie inside of all blocks or of none. */
+PS_INLINE int64_t ps_rows_alike(ps_bilinear g, int64_t row, int64_t count)
+{
+    const int64_t end = row < g.rows % g.high ? g.rows % g.high : g.high;
+    return ps_least(ps_least(PS_GROUP, count), ps_most(1, end - row));
+}
+
 PS_INLINE void ps_add_term(ps_terms *t, const float *from, int64_t real, int64_t factor)
 {
     t->from[t->count] = from;
@@ -54,28 +61,43 @@ PS_INLINE void ps_sum_strip(ps_vec *s, int vecs, const ps_terms *t, int64_t at)
     }
 }
 
-/* One vector of it, where rows may end. */
-PS_INLINE ps_vec ps_sum_end(const ps_terms *t, int64_t at)
+/* The vector of elements c.. of it, where rows may end. */
+PS_INLINE ps_vec ps_sum_end(const ps_terms *t, int64_t at, int64_t c)
 {
     ps_vec s = ps_zero();
     for (int64_t i = 0; i < t->count; ++i) {
-        const int64_t left = t->real[i] - at;
+        const int64_t left = t->real[i] - c;
         if (left <= 0)
             continue;
-        const float *from = t->from[i] + at;
+        const float *from = t->from[i] + at + c;
         const ps_vec x = left >= PS_LANES ? ps_load(from) : ps_load_first(from, (int)left);
         s = ps_fma(ps_splat(t->factor[i]), x, s);
     }
     return s;
 }
 
-/* Sums of rows first..first+count-1 of the blocks of A, whole vectors. */
+/* A row of a sum, whole vectors, from element `at` of all its rows on. */
+PS_INLINE void ps_sum_row(float *restrict to, int64_t count, const ps_terms *t, int64_t at)
+{
+    int64_t c = 0;
+    for (; c + PS_STRIP * PS_LANES <= t->whole; c += PS_STRIP * PS_LANES) {
+        _Alignas(64) ps_vec s[PS_STRIP];
+        ps_sum_strip(s, PS_STRIP, t, at + c);
+        PS_UNROLL
+        for (int v = 0; v < PS_STRIP; ++v)
+            ps_store(to + c + v * PS_LANES, s[v]);
+    }
+    for (; c < count; c += PS_LANES)
+        ps_store(to + c, ps_sum_end(t, at, c));
+}
+
+/* Sums of rows first..first+count-1 of the blocks of A. */
 PS_INLINE void ps_bilinear_sums(ps_bilinear g, const float *restrict x, float *restrict sums,
                                 int64_t first, int64_t count)
 {
-    for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0, rows; i < count; i += rows) {
+        rows = ps_rows_alike(g, first + i, count - i);
         for (int64_t p = 0; p < g.products; ++p) {
-            float *to = sums + p * g.sum + i * g.sum_row;
             ps_terms t;
             t.count = 0;
             t.whole = g.deep;
@@ -86,17 +108,10 @@ PS_INLINE void ps_bilinear_sums(ps_bilinear g, const float *restrict x, float *r
                     ps_add_term(&t, x + row * g.x_row + column,
                                 ps_least(g.deep, g.depth - column), g.u[at + 1]);
             }
-            int64_t c = 0;
-            for (; c + PS_STRIP * PS_LANES <= t.whole; c += PS_STRIP * PS_LANES) {
-                _Alignas(64) ps_vec s[PS_STRIP];
-                ps_sum_strip(s, PS_STRIP, &t, c);
-                PS_UNROLL
-                for (int v = 0; v < PS_STRIP; ++v)
-                    ps_store(to + c + v * PS_LANES, s[v]);
-            }
-            for (; c < g.deep; c += PS_LANES)
-                ps_store(to + c, ps_sum_end(&t, c));
+            for (int64_t r = 0; r < rows; ++r)
+                ps_sum_row(sums + p * g.sum + (i + r) * g.sum_row, g.deep, &t, r * g.x_row);
         }
+    }
 }
 
 /* Columns column..column+count-1 of sum p of the blocks of B, row by row, zeros behind them. */
@@ -158,6 +173,21 @@ PS_INLINE void ps_bilinear_put(const ps_bilinear_end *e, ps_vec *s, int vecs, in
     }
 }
 
+/* A row of C, from element `at` of its products on. */
+PS_INLINE void ps_bilinear_row(const ps_bilinear_end *e, int64_t real, const ps_terms *t, int64_t at)
+{
+    _Alignas(64) ps_vec s[PS_STRIP];
+    int64_t c = 0;
+    for (; c + PS_STRIP * PS_LANES <= real; c += PS_STRIP * PS_LANES) {
+        ps_sum_strip(s, PS_STRIP, t, at + c);
+        ps_bilinear_put(e, s, PS_STRIP, c, PS_LANES);
+    }
+    for (; c < real; c += PS_LANES) {
+        s[0] = ps_sum_end(t, at, c);
+        ps_bilinear_put(e, s, 1, c, (int)ps_least(PS_LANES, real - c));
+    }
+}
+
 /* Rows first..first+count-1 and columns column..column+width-1 of the blocks of C, of products of
  * which these are the first ones. */
 PS_INLINE void ps_bilinear_output(ps_bilinear g, const ps_args *args,
@@ -165,33 +195,30 @@ PS_INLINE void ps_bilinear_output(ps_bilinear g, const ps_args *args,
                                   int64_t column, int64_t width, ps_activation activation)
 {
     const float far = __builtin_inff();
-    for (int64_t i = 0; i < ps_least(count, g.high - first); ++i)
+    const int64_t last = ps_least(count, g.high - first);
+    for (int64_t i = 0, rows; i < last; i += rows) {
+        rows = ps_rows_alike(g, first + i, last - i);
         for (int64_t l = 0; l < g.blocks; ++l) {
             const int64_t row = l / g.across * g.high + first + i;
-            const int64_t n0 = l % g.across * g.wide + column, y = row * g.y_row + n0;
+            const int64_t n0 = l % g.across * g.wide + column;
             const int64_t inside = ps_least(width, g.wide - column);
             const int64_t real = ps_least(inside, g.columns - n0);
             if (row >= g.rows || real <= 0)
                 continue;
-            const ps_bilinear_end e = {
-                args->y + y, args->bias ? args->bias + n0 : 0,
-                args->residual ? args->residual + y : 0, activation, g.alpha, g.beta,
-                args->clamp ? args->clamp[0] : -far, args->clamp ? args->clamp[1] : far};
             ps_terms t;
             t.count = 0;
             t.whole = real;
             for (int64_t at = g.w[l]; at < g.w[l + 1]; at += 2)
                 ps_add_term(&t, products + g.w[at] * g.product + i * g.product_row, real,
                             g.w[at + 1]);
-            _Alignas(64) ps_vec s[PS_STRIP];
-            int64_t c = 0;
-            for (; c + PS_STRIP * PS_LANES <= real; c += PS_STRIP * PS_LANES) {
-                ps_sum_strip(s, PS_STRIP, &t, c);
-                ps_bilinear_put(&e, s, PS_STRIP, c, PS_LANES);
-            }
-            for (; c < real; c += PS_LANES) {
-                s[0] = ps_sum_end(&t, c);
-                ps_bilinear_put(&e, s, 1, c, (int)ps_least(PS_LANES, real - c));
+            for (int64_t r = 0; r < rows; ++r) {
+                const int64_t y = (row + r) * g.y_row + n0;
+                const ps_bilinear_end e = {
+                    args->y + y, args->bias ? args->bias + n0 : 0,
+                    args->residual ? args->residual + y : 0, activation, g.alpha, g.beta,
+                    args->clamp ? args->clamp[0] : -far, args->clamp ? args->clamp[1] : far};
+                ps_bilinear_row(&e, real, &t, r * g.product_row);
             }
         }
+    }
 }
