@@ -71,9 +71,8 @@ class BilinearCosts:
         work = self.work
         slot = 4e-9 * work.lanes / self.context.machine.peak  # of an operation and its load
         into, back = (count * slot / work.teams for count in work.operations)
-        held = work.band + work.products_bytes  # what a thread's turns write and read again
-        into += (work.x / self._rate(work.x) + 2 * work.sums / self._rate(held)) * work.share
-        moved = 2 * work.turns * work.products_bytes / self._rate(held)
+        into += (work.x / self._rate(work.x) + work.sums * self._passed) * work.share
+        moved = work.turns * work.products_bytes * self._passed
         back += (moved + 2 * work.y / self._rate(work.y)) * work.share
         products = work.turns * work.products * work.seconds * work.share
         regions = 0 if work.teams == 1 else 1 + work.packed
@@ -81,6 +80,20 @@ class BilinearCosts:
             self._packing(), into, products, self._factors(products), back,
             regions * self.context.fork_seconds,
         )  # fmt: skip
+
+    @property
+    def _passed(self) -> float:
+        """Seconds in which a byte of a thread's sums or products is written and read again."""
+        l2, l3, memory = (1e-9 / rate for rate in self.context.rates)
+        held, coefficient = (
+            self.work.band + self.work.products_bytes,
+            self.context.machine.coefficient,
+        )
+        if held <= self.context.usable(self.context.l2):
+            return 2 * l2
+        if held <= self.context.target.last_level.size / self.work.teams:
+            return coefficient("bilinear_l3") * l3
+        return coefficient("bilinear_memory") * memory
 
     def _packing(self) -> float:
         """Return the seconds in which a call packs B: read, written, and packed from a panel."""

@@ -48,7 +48,7 @@ from polysci.text.tables import bytes_text, columns, pairs, time_text
 # A and B, of as many products.
 EXACT: Final = ExactInputs(largest=1)
 ITEM: Final = 4  # bytes
-BANDS: Final = (64, 256)  # rows of a block that are summed together, about
+BANDS: Final = (32, 64, 256)  # rows of a block that are summed together, about
 INNER: Final = 3  # schedules of the products of blocks, of each size of these
 MARGIN: Final = 0.03  # of the seconds of direct loops, that rounding more must save
 
