@@ -15,10 +15,11 @@ typedef struct {
     int64_t across_a, across;      /* blocks of a row of A, and of a row of B and of C */
     int64_t high, deep, wide;      /* rows, depth and columns of a block */
     int64_t blocks, products;      /* blocks of C; products of blocks */
-    int64_t x_row, w_depth, w_col, y_row;
+    int64_t x_row, w_row, y_row;
+    int64_t turned;                /* B is stored column by column */
     int64_t sum, sum_row;          /* sums of A: from one to the next one, from row to row */
     int64_t product, product_row;
-    int64_t panel;                 /* columns of a sum of B that are formed together */
+    int64_t panel_row;             /* from row to row of a sum of B before it is packed */
     float alpha, beta;
     const int64_t *u, *v, *w;
 } ps_bilinear;
@@ -114,25 +115,31 @@ PS_INLINE void ps_bilinear_sums(ps_bilinear g, const float *restrict x, float *r
     }
 }
 
-/* Columns column..column+count-1 of sum p of the blocks of B, row by row, zeros behind them. */
+/* Columns column..column+count-1 of sum p of the blocks of B, in rows as B is stored, whole vectors:
+ * by row of the block, or if `turned` by column. */
 PS_INLINE void ps_bilinear_factor(ps_bilinear g, const float *restrict w, float *restrict to,
                                   int64_t p, int64_t column, int64_t count)
 {
-    for (int64_t i = 0; i < g.deep * g.panel; ++i)
-        to[i] = 0;
-    for (int64_t at = g.v[p]; at < g.v[p + 1]; at += 2) {
-        const int64_t k0 = g.v[at] / g.across * g.deep, n0 = g.v[at] % g.across * g.wide + column;
-        const int64_t deep = ps_least(g.deep, g.depth - k0);
-        const int64_t real = ps_least(ps_least(count, g.wide - column), g.columns - n0);
-        const float *from = w + k0 * g.w_depth + n0 * g.w_col, factor = (float)g.v[at + 1];
-        if (g.w_col == 1)
-            for (int64_t k = 0; k < deep; ++k)
-                for (int64_t n = 0; n < real; ++n)
-                    to[k * g.panel + n] += factor * from[k * g.w_depth + n];
-        else
-            for (int64_t n = 0; n < real; ++n)
-                for (int64_t k = 0; k < deep; ++k)
-                    to[k * g.panel + n] += factor * from[k * g.w_depth + n * g.w_col];
+    const int64_t rows = g.turned ? count : g.deep, along = g.turned ? g.deep : count;
+    for (int64_t r = 0, end; r < rows; r = end) {
+        ps_terms t;
+        t.count = 0;
+        t.whole = along;
+        end = rows;
+        for (int64_t at = g.v[p]; at < g.v[p + 1]; at += 2) {
+            const int64_t k0 = g.v[at] / g.across * g.deep;
+            const int64_t n0 = g.v[at] % g.across * g.wide + column;
+            const int64_t deep = ps_least(g.deep, g.depth - k0);
+            const int64_t wide = ps_least(ps_least(count, g.wide - column), g.columns - n0);
+            const int64_t high = g.turned ? wide : deep, real = g.turned ? deep : wide;
+            if (r >= high || real <= 0)
+                continue;
+            end = ps_least(end, high);
+            ps_add_term(&t, w + (g.turned ? n0 * g.w_row + k0 : k0 * g.w_row + n0), real,
+                        g.v[at + 1]);
+        }
+        for (int64_t row = r; row < end; ++row)
+            ps_sum_row(to + row * g.panel_row, along, &t, row * g.w_row);
     }
 }
 

@@ -40,17 +40,21 @@ def _sums(user: User, g: Fields, x: Pointer, sums: Pointer, first: int, count: i
 def _factor(
     user: User, g: Fields, w: Pointer, panel: Pointer, p: int, column: int, count: int
 ) -> None:
-    """Sum columns of blocks of B, row by row; what lies outside of B is 0."""
-    depth, columns = np.arange(g["deep"]), column + np.arange(count)
-    total = np.zeros((g["deep"], g["panel"]), np.float32)
+    """Sum columns of blocks of B, in rows as B is stored; what lies outside of B is 0."""
+    depth, columns, lanes = np.arange(g["deep"]), column + np.arange(count), user.unit.lanes
+    total = np.zeros((g["deep"], count), np.float32)
+    by_k, by_n = (1, g["w_row"]) if g["turned"] else (g["w_row"], 1)
     for at, factor in _terms(user, g["v"], p):
         k = at // g["across"] * g["deep"] + depth
         n = at % g["across"] * g["wide"] + columns
         inside = (columns < g["wide"]) & (n < g["columns"])
         real = np.ix_(np.flatnonzero(k < g["depth"]), np.flatnonzero(inside))
-        places = k[real[0]] * g["w_depth"] + n[real[1]] * g["w_col"]
-        total[real] += factor * user.read(w, places)
-    user.write(panel, np.arange(total.size), total.reshape(-1))
+        total[real] += factor * user.read(w, k[real[0]] * by_k + n[real[1]] * by_n)
+    rows = total.T if g["turned"] else total
+    whole = np.zeros((len(rows), -(-rows.shape[1] // lanes) * lanes), np.float32)
+    whole[:, : rows.shape[1]] = rows
+    places = np.arange(len(rows))[:, None] * g["panel_row"] + np.arange(whole.shape[1])
+    user.write(panel, places, whole)
 
 
 def _output(

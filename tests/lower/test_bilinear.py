@@ -107,7 +107,7 @@ def test_schedules_that_do_not_fit(words: str, error: type[PolysciError], told: 
     [
         (EmitOptions(by_rows=True), "its outermost loop is over rows of blocks"),
         (EmitOptions(adds=True), "its epilogue does not add to y"),
-        (EmitOptions(strides={"A": (1, 66)}), "elements of a row of x and y lie apart"),
+        (EmitOptions(strides={"A": (1, 66)}), "elements of a row lie apart in memory"),
     ],
 )
 def test_code_that_there_is_not(options: EmitOptions, told: str) -> None:
@@ -180,10 +180,10 @@ def test_the_bound_is_that_of_more_and_larger_sums() -> None:
 
 FAULTS = {
     "a sum of A": ("(float)factor;", "1.0f;"),
-    "a sum of B": ("factor = (float)g.v[at + 1];", "factor = 1.0f;"),
+    "a sum of B": ("real,\n                        g.v[at + 1]", "real, 1"),
     "reads below A": ("row < g.rows && ", ""),
     "reads past the depth": ("ps_least(g.deep, g.depth - column), g.u", "g.deep, g.u"),
-    "reads past B": ("ps_least(ps_least(count, g.wide - column), g.columns - n0)", "count"),
+    "reads past B": ("end = ps_least(end, high);", ""),
     "writes below C": ("if (row >= g.rows || real <= 0)", "if (real <= 0)"),
     "writes past the columns": ("ps_store_first(e->y + at + v * PS_LANES, x, lanes)",
                                 "ps_store(e->y + at + v * PS_LANES, x)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -49,7 +50,8 @@ from polysci.text.tables import bytes_text, columns, pairs, time_text
 EXACT: Final = ExactInputs(largest=1)
 ITEM: Final = 4  # bytes
 BANDS: Final = (32, 64, 256)  # rows of a block that are summed together, about
-INNER: Final = 3  # schedules of the products of blocks, of each size of these
+ALIKE: Final = 4  # at most a fourth of the choices may have the same bands
+INNER: Final = 2  # schedules of the products of blocks, of each size of these
 MARGIN: Final = 0.03  # of the seconds of direct loops, that rounding more must save
 
 
@@ -84,7 +86,7 @@ class Bilinear(Algorithm[BilinearPlan]):
         if not every:
             raise UnsupportedError(f"{problem}: algorithm bilinear: no schedule fits")
         ordered = sorted(every.values(), key=lambda its: (its.seconds, str(its.schedule)))
-        return ordered if count is None else ordered[:count]
+        return ordered if count is None else list(_take(ordered, count))
 
     def predict_seconds(self, problem: Problem, context: Context, schedule: Schedule) -> float:
         return estimate(self.resolve(problem, schedule, context.threads), context).seconds
@@ -107,6 +109,18 @@ class Bilinear(Algorithm[BilinearPlan]):
     def explain(self, request: ExplainRequest) -> BilinearExplanation:
         plan = self.resolve(request.problem, request.schedule, request.context.threads)
         return BilinearExplanation(request, plan)
+
+
+def _take(ordered: Sequence[Candidate], count: int) -> Iterator[Candidate]:
+    """The first ``count``, few of them alike, so that an error of the model decides not for all."""
+    alike = Counter[tuple[Step, ...]]()
+    for candidate in ordered:
+        nest = candidate.schedule.nest
+        at = nest.index(candidate.schedule.transform)
+        alike[nest[: at + 1]] += 1
+        if alike[nest[: at + 1]] <= max(1, count // ALIKE) and count:
+            count -= 1
+            yield candidate
 
 
 def count_roundings(problem: Matmul, algorithm: BilinearProduct) -> int:
@@ -212,7 +226,7 @@ def _inner_schedules(
     context: Context, rows: int, deep: int, wide: int, lanes: int
 ) -> list[Schedule]:
     """Return the best direct schedules of a product of blocks, none where nothing fits."""
-    _, roles, strides = inner_model(rows, deep, wide, lanes, lanes)
+    _, roles, strides = inner_model(rows, deep, wide, turned=False, lanes=lanes)
     own = replace(context, contraction=roles, strides=strides, threads=1, cold=False)
     try:
         ranked = choices(own, 4 * INNER)

@@ -68,8 +68,8 @@ def lower_bilinear(plan: BilinearPlan, options: EmitOptions) -> LoweredPrimitive
         raise UnsupportedError(f"schedule {schedule}: its outermost loop is over rows of blocks")
     if options.adds:
         raise UnsupportedError(f"schedule {schedule}: its epilogue does not add to y")
-    if any(options.strides.get(name, (0, 1))[1] != 1 for name in "AO"):
-        raise UnsupportedError(f"schedule {schedule}: elements of a row of x and y lie apart")
+    if any(options.strides.get(name, (0, 1))[1] != 1 for name in "ABO"):
+        raise UnsupportedError(f"schedule {schedule}: elements of a row lie apart in memory")
     interface.check_symbol(options.symbol)
     if plan.threads < 1:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")
@@ -144,14 +144,15 @@ class _Lowering:
         plan, strides = self.plan, self.options.strides
         problem, (m, k, n) = plan.problem, plan.algorithm.size
         stored = {name: strides.get(name) or row for name, (_, row) in problem.arrays().items()}
-        w_depth, w_col = stored["B"] if "b" not in problem.transposed else stored["B"][::-1]
         fields: dict[str, Value] = {
             "rows": problem.M, "depth": problem.K, "columns": problem.N, "across_a": k, "across": n,
             "high": plan.high, "deep": plan.deep, "wide": plan.wide,
             "blocks": m * n, "products": plan.algorithm.products,
-            "x_row": stored["A"][0], "w_depth": w_depth, "w_col": w_col, "y_row": stored["O"][0],
+            "x_row": stored["A"][0], "w_row": stored["B"][0], "y_row": stored["O"][0],
+            "turned": int(plan.turned),
             "sum": plan.sum_size, "sum_row": plan.sum_row,
-            "product": plan.product_size, "product_row": plan.product_row, "panel": plan.panel,
+            "product": plan.product_size, "product_row": plan.product_row,
+            "panel_row": max(plan.strides["B"]),
             "alpha": Constant(problem.alpha), "beta": Constant(problem.beta),
             **{name: Named(f"{self.symbol}_{name}") for name in "uvw"},
         }  # fmt: skip

@@ -25,6 +25,7 @@ from polysci.target.microkernels import Microkernel
 NAME = "bilinear"
 SPREAD = 512  # bytes: rows a multiple of this apart crowd into few cache sets
 LINE_FLOATS = LINE // 4
+PANEL = 256  # columns of a sum of blocks of B, about, that are formed before they are packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,13 @@ class BilinearPlan:
     @property
     def panel(self) -> int:
         """Columns of a sum of blocks of B that are formed and packed at a time."""
-        return self.strides["B"][0]
+        step = self.inner.tile(self.contraction.extents)["j"]
+        return min(self.columns, step * max(1, PANEL // step))
+
+    @property
+    def turned(self) -> bool:
+        """Return whether B is stored column by column."""
+        return "b" in self.problem.transposed
 
     @property
     def sum_size(self) -> int:
@@ -113,7 +120,8 @@ class BilinearPlan:
     @property
     def panel_size(self) -> int:
         """Elements of one panel before it is packed."""
-        return round_up(4 * self.deep * self.panel) // 4
+        rows = self.panel if self.turned else self.deep
+        return round_up(4 * rows * max(self.strides["B"])) // 4
 
 
 def sizes_text() -> str:
@@ -182,8 +190,8 @@ def resolve(problem: Problem, schedule: Schedule, threads: int = 1) -> BilinearP
         raise UnsupportedError(
             f"schedule {schedule}: j:{columns} is no multiple of {kernel.lanes} lanes"
         )
-    scop, roles, strides = inner_model(rows, deep, columns, inner.tile(
-        {"i": rows, "j": columns, "k": deep})["j"], kernel.lanes)  # fmt: skip
+    turned = "b" in product.transposed
+    scop, roles, strides = inner_model(rows, deep, columns, turned=turned, lanes=kernel.lanes)
     legality.check(scop, roles, inner.tile_schedule(roles.extents))
     nest = resolve_nest(roles, strides, inner)
     return BilinearPlan(
@@ -212,15 +220,17 @@ def _split(schedule: Schedule, extents: dict[str, int]) -> tuple[dict[str, int],
 
 @lru_cache(maxsize=256)
 def inner_model(
-    rows: int, deep: int, columns: int, panel: int, lanes: int
+    rows: int, deep: int, columns: int, *, turned: bool, lanes: int
 ) -> tuple[Scop, Contraction, Strides]:
     """Return Scop, roles and strides of the product of a band of A and a part of B.
 
-    Rows of both lie in workspace, where they do not crowd into few cache sets.
+    Rows of all three lie in workspace, where they do not crowd into few cache sets; those of B,
+    a panel of it, as B is stored.
     """
     scop, roles, strides = model_of(Matmul(rows, deep, columns, constant="b"))
-    apart = {"A": (_pitch(round_up(deep, lanes)), 1), "B": (panel, 1), "O": (_pitch(columns), 1)}
-    return scop, roles, {**strides, **apart}
+    steps, panel = _pitch(round_up(deep, lanes)), _pitch(min(columns, PANEL))
+    b = (1, steps) if turned else (panel, 1)
+    return scop, roles, {**strides, "A": (steps, 1), "B": b, "O": (_pitch(columns), 1)}
 
 
 def _pitch(length: int) -> int:
