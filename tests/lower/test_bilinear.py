@@ -24,7 +24,9 @@ from polysci.measure.error_bound import Reals
 from polysci.ops import parse_problem
 from polysci.ops.matmul import Matmul
 from polysci.runtime.build import cache
+from polysci.runtime.build.library import load
 from polysci.runtime.build.process import Child
+from polysci.runtime.primitive import Primitive
 from polysci.runtime.source import assemble
 from polysci.space.schedule import parse
 from polysci.target import microkernels
@@ -176,6 +178,18 @@ def test_the_bound_is_that_of_more_and_larger_sums() -> None:
     assert (direct.terms, one.terms, two.terms) == (64, 32 + 2 + 2 + 4, 16 + 4 + 4 + 16)
     assert (direct.sizes <= one.sizes).all() and (one.sizes <= two.sizes).all()
     assert np.array_equal(direct.inputs["x"], one.inputs["x"])
+
+
+@pytest.mark.exhaustive
+def test_a_nan_reaches_its_rows_of_all_blocks() -> None:
+    problem = parse_problem("mm:10x12x16 b=constant")
+    source = emit(problem, parse("i:2 bilinear(2,2,2) j:4 > brgemm_portable_f32_2x4"))
+    library = load(cache.build(source.file, flags=QUICK), source.declarations)
+    run = Primitive(problem, source.schedule, source, library, "primitive")
+    x, w = np.ones((10, 12), np.float32), np.ones((12, 16), np.float32)
+    x[6, 3] = np.nan
+    y = run(x, run.pack_weights(w), activation="relu")
+    assert np.isnan(y[6]).all() and not np.isnan(y[[0, 2, 3, 4, 5, 7, 8, 9]]).any()
 
 
 FAULTS = {

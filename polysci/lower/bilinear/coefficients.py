@@ -14,6 +14,7 @@ from polysci.errors import SpecError
 
 Integers = NDArray[np.int64]
 Size = tuple[int, int, int]
+MOST_TERMS: Final = 256  # of a sum: PS_TERMS of microkernels/bilinear.h
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,8 @@ class BilinearProduct:
         shapes = (self.a.shape, self.b.shape, self.c.shape)
         if shapes != ((len(self.a), m * k), (len(self.a), k * n), (m * n, len(self.a))):
             raise SpecError(f"bilinear algorithm {self}: coefficients of shapes {shapes}")
+        if max(self.most_terms) > MOST_TERMS:
+            raise SpecError(f"bilinear algorithm {self}: a sum of more than {MOST_TERMS} terms")
         sums = np.einsum("pi,pj,lp->ijl", self.a, self.b, self.c)
         rows, depth, columns = (np.eye(size, dtype=np.int64) for size in self.size)
         # A[i, q] B[q', j] is a term of C[i', j'] where i = i', q = q' and j = j'.
