@@ -99,7 +99,7 @@ PS_INLINE void ps_bilinear_sums(ps_bilinear g, const float *restrict x, float *r
     for (int64_t i = 0, rows; i < count; i += rows) {
         rows = ps_rows_alike(g, first + i, count - i);
         for (int64_t p = 0; p < g.products; ++p) {
-            ps_terms t;
+            _Alignas(64) ps_terms t;
             t.count = 0;
             t.whole = g.deep;
             for (int64_t at = g.u[p]; at < g.u[p + 1]; at += 2) {
@@ -122,7 +122,7 @@ PS_INLINE void ps_bilinear_factor(ps_bilinear g, const float *restrict w, float 
 {
     const int64_t rows = g.turned ? count : g.deep, along = g.turned ? g.deep : count;
     for (int64_t r = 0, end; r < rows; r = end) {
-        ps_terms t;
+        _Alignas(64) ps_terms t;
         t.count = 0;
         t.whole = along;
         end = rows;
@@ -212,7 +212,7 @@ PS_INLINE void ps_bilinear_output(ps_bilinear g, const ps_args *args,
             const int64_t real = ps_least(inside, g.columns - n0);
             if (row >= g.rows || real <= 0)
                 continue;
-            ps_terms t;
+            _Alignas(64) ps_terms t;
             t.count = 0;
             t.whole = real;
             for (int64_t at = g.w[l]; at < g.w[l + 1]; at += 2)

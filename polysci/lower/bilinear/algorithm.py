@@ -27,17 +27,17 @@ from polysci.lower.algorithm import (
 from polysci.lower.bilinear.coefficients import PRODUCTS, BilinearProduct
 from polysci.lower.bilinear.nest import lower_bilinear
 from polysci.lower.bilinear.plan import (
+    INNER_NAMES,
     BilinearPlan,
     block_of,
     inner_model,
-    product_of,
-    refusal,
+    rename,
     resolve,
     transform_of,
 )
+from polysci.lower.bilinear.product import Product, product_of, refusal
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles, round_up
-from polysci.ops.matmul import Matmul
 from polysci.ops.problem import Problem
 from polysci.polyhedral.tile_schedule import Loop
 from polysci.space.directives import Ahead, Pack
@@ -103,7 +103,7 @@ class Bilinear(Algorithm[BilinearPlan]):
         m, k, n = numbers
         product, algorithm = product_of(problem), PRODUCTS[m, k, n]
         sizes = bound_sizes(product, algorithm, x, w)
-        scaled = 2 * (product.alpha != 1)
+        scaled = 2 * (problem.factors[0] != 1)
         return ErrorTerms(sizes, count_roundings(product, algorithm) + scaled)
 
     def explain(self, request: ExplainRequest) -> BilinearExplanation:
@@ -123,12 +123,12 @@ def _take(ordered: Sequence[Candidate], count: int) -> Iterator[Candidate]:
             yield candidate
 
 
-def count_roundings(problem: Matmul, algorithm: BilinearProduct) -> int:
+def count_roundings(product: Product, algorithm: BilinearProduct) -> int:
     """c of the bound: roundings that one product of numbers meets on its way into a result."""
-    return -(-problem.K // algorithm.k) + sum(algorithm.most_terms)
+    return -(-product.depth // algorithm.k) + sum(algorithm.most_terms)
 
 
-def bound_sizes(problem: Matmul, algorithm: BilinearProduct, x: Doubles, w: Doubles) -> Doubles:
+def bound_sizes(product: Product, algorithm: BilinearProduct, x: Doubles, w: Doubles) -> Doubles:
     """``|c| [(|a| blocks of |A|) (|b| blocks of |B|)]`` in float64, times ``|alpha|``, shaped as y.
 
     Times gamma of ``count_roundings`` it bounds the error in any order of the sums of a product:
@@ -137,17 +137,18 @@ def bound_sizes(problem: Matmul, algorithm: BilinearProduct, x: Doubles, w: Doub
     Accuracy and Stability of Numerical Algorithms, 2nd ed., section 23.2.2.
     """
     m, k, n = algorithm.size
-    right = w.T if "b" in problem.transposed else w
-    a, b = _blocks(abs(x), m, k), _blocks(abs(right), k, n)
+    left, right = product.matrices(abs(x), abs(w))
+    a, b = _blocks(left, m, k), _blocks(right, k, n)
     parts = (abs(algorithm.a), abs(algorithm.b), abs(algorithm.c))
     sizes = np.zeros((m * n, a.shape[1], b.shape[2]))
-    for left, right_row, back in zip(parts[0], parts[1], parts[2].T, strict=True):
-        product = np.tensordot(left, a, 1) @ np.tensordot(right_row, b, 1)
+    for of_a, of_b, back in zip(parts[0], parts[1], parts[2].T, strict=True):
+        one = np.tensordot(of_a, a, 1) @ np.tensordot(of_b, b, 1)
         for block in back.nonzero()[0]:
-            sizes[block] += back[block] * product
+            sizes[block] += back[block] * one
     whole = sizes.reshape(m, n, *sizes.shape[1:]).swapaxes(1, 2)
-    whole = whole.reshape(m * a.shape[1], n * b.shape[2])[: problem.M, : problem.N]
-    return np.ascontiguousarray(abs(problem.alpha) * whole)
+    whole = whole.reshape(m * a.shape[1], n * b.shape[2])[: product.rows, : product.columns]
+    scaled = abs(product.problem.factors[0]) * whole
+    return np.ascontiguousarray(scaled).reshape(product.problem.y_shape)
 
 
 def _blocks(matrix: Doubles, down: int, across: int) -> Doubles:
@@ -168,7 +169,7 @@ def estimate(plan: BilinearPlan, context: Context) -> BilinearEstimate:
 
 def count_work(plan: BilinearPlan, context: Context) -> BilinearWork:
     """Return what a plan computes and moves."""
-    problem, algorithm, lanes = plan.problem, plan.algorithm, plan.kernel.lanes
+    product, algorithm, lanes = plan.product, plan.algorithm, plan.kernel.lanes
     of_a, _, of_products = algorithm.terms
     rows = plan.bands * plan.rows
     into = plan.again * rows * of_a * -(-plan.deep // lanes)
@@ -178,8 +179,9 @@ def count_work(plan: BilinearPlan, context: Context) -> BilinearWork:
         lanes=lanes, teams=plan.teams, turns=plan.bands * plan.parts, bands=plan.bands,
         products=algorithm.products, seconds=predict_direct(inner, plan.inner),
         operations=(into, back),
-        x=plan.again * ITEM * problem.M * problem.K, w=ITEM * problem.K * problem.N,
-        y=ITEM * problem.M * problem.N,
+        x=plan.again * ITEM * product.rows * product.depth,
+        w=ITEM * product.depth * product.columns,
+        y=ITEM * product.rows * product.columns,
         sums=plan.again * plan.bands * algorithm.products * ITEM * plan.sum_size,
         band=algorithm.products * ITEM * plan.sum_size,
         products_bytes=algorithm.products * ITEM * plan.product_size,
@@ -192,7 +194,7 @@ def _share(plan: BilinearPlan) -> float:
     if plan.teams == 1:
         return 1.0
     counts = {"i": plan.bands, "j": plan.parts}
-    tasks = prod(counts[loop.dim] for loop in plan.schedule.parallel)
+    tasks = prod(counts[loop.dim] for loop in plan.around if loop.parallel)
     return -(-tasks // plan.teams) / tasks
 
 
@@ -203,17 +205,20 @@ def inner_context(context: Context, plan: BilinearPlan) -> Context:
     )
 
 
-def schedules(problem: Matmul, context: Context) -> Iterator[Schedule]:
+def schedules(product: Product, context: Context) -> Iterator[Schedule]:
     """The whole space, in a deterministic order."""
     lanes = microkernels.lanes(context.target.isa.name)
     for algorithm in PRODUCTS.values():
-        high, deep, wide = block_of(problem, algorithm, lanes)
+        high, deep, wide = block_of(product, algorithm, lanes)
         for rows in _splits(high, BANDS, context.threads, 1):
             for parts in _splits(wide, (), context.threads, lanes):
                 for inner in _inner_schedules(context, rows, deep, parts, lanes):
                     for around in _orders(rows < high, parts < wide, rows, parts, context.threads):
-                        word = transform_of(algorithm)
-                        yield inner.with_nest((*around, word, *inner.nest))
+                        first, last = (
+                            rename(steps, INNER_NAMES, product.names)
+                            for steps in (around, inner.nest)
+                        )
+                        yield inner.with_nest((*first, transform_of(algorithm), *last))
 
 
 def _splits(extent: int, sizes: Sequence[int], threads: int, unit: int) -> list[int]:
@@ -226,7 +231,7 @@ def _inner_schedules(
     context: Context, rows: int, deep: int, wide: int, lanes: int
 ) -> list[Schedule]:
     """Return the best direct schedules of a product of blocks, none where nothing fits."""
-    _, roles, strides = inner_model(rows, deep, wide, turned=False, lanes=lanes)
+    _, roles, strides = inner_model(rows, deep, wide, lanes)
     own = replace(context, contraction=roles, strides=strides, threads=1, cold=False)
     try:
         ranked = choices(own, 4 * INNER)

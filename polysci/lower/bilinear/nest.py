@@ -68,8 +68,6 @@ def lower_bilinear(plan: BilinearPlan, options: EmitOptions) -> LoweredPrimitive
         raise UnsupportedError(f"schedule {schedule}: its outermost loop is over rows of blocks")
     if options.adds:
         raise UnsupportedError(f"schedule {schedule}: its epilogue does not add to y")
-    if any(options.strides.get(name, (0, 1))[1] != 1 for name in "ABO"):
-        raise UnsupportedError(f"schedule {schedule}: elements of a row lie apart in memory")
     interface.check_symbol(options.symbol)
     if plan.threads < 1:
         raise SpecError(f"threads={plan.threads}: at least one thread is needed")
@@ -83,12 +81,14 @@ class _Lowering:
     plan: BilinearPlan
     options: EmitOptions
     inner: LoweredPrimitive
+    distances: tuple[int, int, int, bool]  # of rows of A, B and C; whether B is by columns
 
     @classmethod
     def of(cls, plan: BilinearPlan, options: EmitOptions) -> _Lowering:
         own = EmitOptions(f"{options.symbol}_product")
+        distances = plan.product.distances(options.strides)
         inner = lower_nest(plan.contraction, plan.strides, plan.inner, 1, own)
-        return cls(plan, options, inner)
+        return cls(plan, options, inner, distances)
 
     @property
     def symbol(self) -> str:
@@ -115,8 +115,8 @@ class _Lowering:
         return plan.factors * plan.factor_size + panels * plan.panel_size
 
     def primitive(self) -> LoweredPrimitive:
-        plan, symbol, problem = self.plan, self.symbol, self.plan.problem
-        packed = problem.K * problem.N if plan.packs_b else self.panels
+        plan, symbol, product = self.plan, self.symbol, self.plan.product
+        packed = product.depth * product.columns if plan.packs_b else self.panels
         workspace = plan.teams * self.scratch + (self.panels if plan.packs_b else 0)
         module = LoopModule((
             *self._tables(),
@@ -130,7 +130,8 @@ class _Lowering:
         ))  # fmt: skip
         return LoweredPrimitive(
             module, symbol, HeaderSet(plan.kernel.isa), plan.schedule, F32, self.options.team,
-            (*HEADERS, *activation_headers(problem.activation)), FLOAT * workspace, FLOAT * packed,
+            (*HEADERS, *activation_headers(product.problem.activation)),
+            FLOAT * workspace, FLOAT * packed,
         )  # fmt: skip
 
     def _tables(self) -> list[Table]:
@@ -141,19 +142,18 @@ class _Lowering:
 
     def _shape(self) -> Let:
         """Return the constant that the routines take."""
-        plan, strides = self.plan, self.options.strides
-        problem, (m, k, n) = plan.problem, plan.algorithm.size
-        stored = {name: strides.get(name) or row for name, (_, row) in problem.arrays().items()}
+        plan, product, (m, k, n) = self.plan, self.plan.product, self.plan.algorithm.size
+        (x_row, w_row, y_row, turned), (alpha, beta) = self.distances, product.problem.factors
         fields: dict[str, Value] = {
-            "rows": problem.M, "depth": problem.K, "columns": problem.N, "across_a": k, "across": n,
+            "rows": product.rows, "depth": product.depth, "columns": product.columns,
+            "across_a": k, "across": n,
             "high": plan.high, "deep": plan.deep, "wide": plan.wide,
             "blocks": m * n, "products": plan.algorithm.products,
-            "x_row": stored["A"][0], "w_row": stored["B"][0], "y_row": stored["O"][0],
-            "turned": int(plan.turned),
+            "x_row": x_row, "w_row": w_row, "y_row": y_row, "turned": int(turned),
             "sum": plan.sum_size, "sum_row": plan.sum_row,
             "product": plan.product_size, "product_row": plan.product_row,
-            "panel_row": max(plan.strides["B"]),
-            "alpha": Constant(problem.alpha), "beta": Constant(problem.beta),
+            "panel_row": plan.panel_row(turned=turned),
+            "alpha": Constant(alpha), "beta": Constant(beta),
             **{name: Named(f"{self.symbol}_{name}") for name in "uvw"},
         }  # fmt: skip
         return Let(
@@ -234,7 +234,7 @@ class _Lowering:
         return self._function("sums", buffers, ["first"], Invoke("ps_bilinear_sums", operands))
 
     def _output(self) -> LoopFunction:
-        function = activation_function(self.plan.problem.activation)
+        function = activation_function(self.plan.product.problem.activation)
         operands = (
             self._constant, Named("g"), Named("products"), Variable("first"), self.plan.rows,
             Variable("column"), self.plan.columns, Named(function) if function else 0,
@@ -250,7 +250,10 @@ class _Lowering:
         left_out = {interface.function_name(role, symbol) for role in names}
         functions = [row for row in module.functions.values() if row.name not in left_out]
         inlined = [row for row in functions if not row.attributes]
-        inlined.append(columns_function(symbol, self.plan.nest, self.plan.strides["B"]))
+        turned = self.distances[-1]
+        row = self.plan.panel_row(turned=turned)
+        panel = (1, row) if turned else (row, 1)
+        inlined.append(columns_function(symbol, self.plan.nest, panel))
         tiles = [row for row in functions if row.attributes]
         return [*tiles, *(replace(row, attributes=("static", "inline")) for row in inlined)]
 
@@ -310,10 +313,7 @@ class _Lowering:
     def _loops(self, panels: Named, workspace: Index) -> list[LoopStatement]:
         """Return loops over bands and parts, the parallel ones as one loop over tasks."""
         plan = self.plan
-        transform = plan.schedule.transform
-        assert transform is not None
-        around = plan.schedule.nest[: plan.schedule.nest.index(transform)]
-        dims = [step.dim for step in around if hasattr(step, "dim")]
+        dims = [loop.dim for loop in plan.around]
         parallel = len(plan.schedule.parallel) if plan.teams > 1 else 0
         i0, j0 = (iterator(dim) if dim in dims else ZERO for dim in "ij")
         sums = Invoke(f"{self.symbol}_sums", (Named("x"), Named("sums"), i0))
