@@ -35,7 +35,7 @@ from polysci.lower.bilinear.plan import (
     resolve,
     transform_of,
 )
-from polysci.lower.bilinear.product import Product, product_of, refusal
+from polysci.lower.bilinear.product import MatrixProduct, product_of, refusal
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles, round_up
 from polysci.ops.problem import Problem
@@ -123,12 +123,14 @@ def _take(ordered: Sequence[Candidate], count: int) -> Iterator[Candidate]:
             yield candidate
 
 
-def count_roundings(product: Product, algorithm: BilinearProduct) -> int:
+def count_roundings(product: MatrixProduct, algorithm: BilinearProduct) -> int:
     """c of the bound: roundings that one product of numbers meets on its way into a result."""
     return -(-product.depth // algorithm.k) + sum(algorithm.most_terms)
 
 
-def bound_sizes(product: Product, algorithm: BilinearProduct, x: Doubles, w: Doubles) -> Doubles:
+def bound_sizes(
+    product: MatrixProduct, algorithm: BilinearProduct, x: Doubles, w: Doubles
+) -> Doubles:
     """``|c| [(|a| blocks of |A|) (|b| blocks of |B|)]`` in float64, times ``|alpha|``, shaped as y.
 
     Times gamma of ``count_roundings`` it bounds the error in any order of the sums of a product:
@@ -205,7 +207,7 @@ def inner_context(context: Context, plan: BilinearPlan) -> Context:
     )
 
 
-def schedules(product: Product, context: Context) -> Iterator[Schedule]:
+def schedules(product: MatrixProduct, context: Context) -> Iterator[Schedule]:
     """The whole space, in a deterministic order."""
     lanes = microkernels.lanes(context.target.isa.name)
     for algorithm in PRODUCTS.values():

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from polysci.errors import SpecError, UnsupportedError
 from polysci.lower.bilinear.coefficients import PRODUCTS, BilinearProduct
-from polysci.lower.bilinear.product import NAME, Product, product_of
+from polysci.lower.bilinear.product import NAME, MatrixProduct, product_of
 from polysci.numerics.arrays import LINE, round_up
 from polysci.ops.matmul import Matmul
 from polysci.ops.model import model_of
@@ -40,7 +40,7 @@ class BilinearPlan:
     schedule of one, ``nest`` what becomes of it.
     """
 
-    product: Product
+    product: MatrixProduct
     schedule: Schedule
     threads: int
     algorithm: BilinearProduct
@@ -142,7 +142,9 @@ def transform_of(algorithm: BilinearProduct) -> Transform:
     return Transform(NAME, algorithm.size)
 
 
-def block_of(product: Product, algorithm: BilinearProduct, lanes: int) -> tuple[int, int, int]:
+def block_of(
+    product: MatrixProduct, algorithm: BilinearProduct, lanes: int
+) -> tuple[int, int, int]:
     """Return rows, depth and columns of blocks; columns fill whole vectors."""
     m, k, n = algorithm.size
     wide = round_up(-(-product.columns // n), lanes)

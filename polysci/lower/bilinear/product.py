@@ -16,7 +16,7 @@ NAME = "bilinear"
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """C = A B of a problem: A is rows x depth, B depth x columns.
 
     ``names`` are the loops over rows, columns and depth, as in the problem's nest; of several over
@@ -114,19 +114,19 @@ def _size_rules(**sizes: int) -> Rules:
     return [(name, size, size > 1, "2 or more") for name, size in sizes.items()]
 
 
-def product_of(problem: Problem) -> Product:
+def product_of(problem: Problem) -> MatrixProduct:
     """Return the product. Raises UnsupportedError for one that no bilinear algorithm computes."""
     if why := refusal(problem):
         raise UnsupportedError(f"{problem}: algorithm {NAME}: {why}")
     if isinstance(problem, Matmul):
         places = (0, 1) if "b" in problem.transposed else (1, 0)
-        return Product(
+        return MatrixProduct(
             problem, problem.M, problem.K, problem.N, ("i", "j", "k"), ("A", "B", "O"),
             (problem.M,), (0,), 1, places,
         )  # fmt: skip
     assert isinstance(problem, Conv2d)
     conv = problem
-    return Product(
+    return MatrixProduct(
         conv, conv.N * conv.H * conv.W, conv.C, conv.K, ("q", "k", "c"), ("I", "W", "O"),
         (conv.W, conv.H, conv.N), (3, 2, 0), 1, (0, 1),
     )  # fmt: skip
