@@ -340,7 +340,7 @@ _BILINEAR: Final = {
     ),
     "bilinear_memory": Coefficient(
         "reads", "of memory in the time in which such a byte is written and read there",
-        2.0, "Zen 4, products of 2048 and 4096 beside a busy core",
+        2.5, "Zen 4, products of 2048 and 4096 beside a busy core",
     ),
 }  # fmt: skip
 _NETWORKS: Final = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 from polysci import tune
 from polysci.cli import main
 from polysci.errors import CheckError, PolysciError, SpecError, UnsupportedError
+from polysci.export import ExportedLayer, export_c
 from polysci.lower.algorithm import EmitOptions
 from polysci.lower.bilinear.algorithm import EXACT, estimate
 from polysci.lower.bilinear.coefficients import PRODUCTS, STRASSEN, BilinearProduct
@@ -184,6 +188,34 @@ def test_the_bound_is_that_of_more_and_larger_sums() -> None:
     assert (direct.terms, one.terms, two.terms) == (64, 32 + 2 + 2 + 4, 16 + 4 + 4 + 16)
     assert (direct.sizes <= one.sizes).all() and (one.sizes <= two.sizes).all()
     assert np.array_equal(direct.inputs["x"], one.inputs["x"])
+
+
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+EXPORTS = [("portable", "-O1 -fsanitize=address,undefined", "gcc"), ("avx2", "-O1", "gcc")]
+EXPORTS += [("avx2", "-O1", "clang")]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("isa", "flags", "cc"), EXPORTS)
+def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: str, cc: str) -> None:
+    if not shutil.which(cc) or isa not in {runs.name for runs in detect().allowed}:
+        pytest.skip(f"no {cc}, or no CPU with {isa}")
+    lanes = microkernels.lanes(isa)
+    schedules = {
+        "mm:19x18x37 tb b=constant": f"i:4 j:{lanes} bilinear(2,2,2) i:2 j:{lanes}",
+        "mm:10x33x35": f"i:3 bilinear(4,4,4) j:{lanes}",
+        "mb2ic9ih5oc37kh1": f"bilinear(2,2,2) q:4 c:3 k:{lanes}",
+    }
+    layers = [
+        ExportedLayer(parse_problem(words), parse(f"{text} > brgemm_{isa}_f32_4x{lanes}"))
+        for words, text in schedules.items()
+    ]
+    export_c(layers, tmp_path / "net", name="net")
+    words = [cc, *STRICT, *flags.split(), "net.c", "selftest.c", "-o", "selftest", "-lm"]
+    built = subprocess.run(words, cwd=tmp_path / "net", capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    ran = subprocess.run(["./selftest"], cwd=tmp_path / "net", capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "6 passed, 0 failed\n"), ran.stderr
 
 
 @pytest.mark.exhaustive

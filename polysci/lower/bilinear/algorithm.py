@@ -49,7 +49,8 @@ from polysci.text.tables import bytes_text, columns, pairs, time_text
 # A and B, of as many products.
 EXACT: Final = ExactInputs(largest=1)
 ITEM: Final = 4  # bytes
-BANDS: Final = (32, 64, 256)  # rows of a block that are summed together, about
+BANDS: Final = (32, 64, 128, 256)  # rows of a block that are summed together, about
+HELD: Final = 64 << 20  # bytes of a thread's sums and products, at most if bands can be smaller
 ALIKE: Final = 4  # at most a fourth of the choices may have the same bands
 INNER: Final = 2  # schedules of the products of blocks, of each size of these
 MARGIN: Final = 0.03  # of the seconds of direct loops, that rounding more must save
@@ -212,7 +213,9 @@ def schedules(product: MatrixProduct, context: Context) -> Iterator[Schedule]:
     lanes = microkernels.lanes(context.target.isa.name)
     for algorithm in PRODUCTS.values():
         high, deep, wide = block_of(product, algorithm, lanes)
-        for rows in _splits(high, BANDS, context.threads, 1):
+        held = ITEM * algorithm.products * (deep + wide)  # of a row
+        bands = _splits(high, BANDS, context.threads, 1)
+        for rows in (rows for rows in bands if rows == bands[0] or rows * held <= HELD):
             for parts in _splits(wide, (), context.threads, lanes):
                 for inner in _inner_schedules(context, rows, deep, parts, lanes):
                     for around in _orders(rows < high, parts < wide, rows, parts, context.threads):
