@@ -91,9 +91,10 @@ class BilinearCosts:
         )
         if held <= self.context.usable(self.context.l2):
             return 2 * l2
+        beyond = coefficient("bilinear_memory") * memory
         if held <= self.context.target.last_level.size / self.work.teams:
-            return coefficient("bilinear_l3") * l3
-        return coefficient("bilinear_memory") * memory
+            return min(beyond, coefficient("bilinear_l3") * l3)
+        return beyond
 
     def _packing(self) -> float:
         """Return the seconds in which a call packs B: read, written, and packed from a panel."""

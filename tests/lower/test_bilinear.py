@@ -42,7 +42,7 @@ from tests.support.flags import QUICK
 from tests.support.samples import fixed_context
 
 KERNEL = "brgemm_avx512_f32_8x32"
-SQUARE = Matmul(2048, 2048, 2048, constant="b")
+SQUARE = Matmul(4096, 4096, 4096, constant="b")
 
 
 @pytest.mark.parametrize("algorithm", PRODUCTS.values(), ids=str)
