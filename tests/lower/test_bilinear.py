@@ -126,6 +126,14 @@ def test_code_that_there_is_not(options: EmitOptions, told: str) -> None:
         emit(Matmul(66, 40, 130), parse(f"bilinear(2,2,2) j:32 i:3 > {KERNEL}"), 1, options)
 
 
+def test_packings_of_other_numbers_of_rows_are_the_same() -> None:
+    words = f"i:3 j:32 bilinear(2,2,2) j:16 > {KERNEL.replace('8x32', '3x16')}"
+    first, other = (emit(Matmul(rows, 40, 130, constant="b"), parse(words)) for rows in (66, 30))
+    assert first.packing == other.packing
+    wider = emit(Matmul(66, 40, 130, constant="b"), parse(words.replace("j:32", "j:48")))
+    assert first.packing != wider.packing
+
+
 # Sizes that blocks divide and others, blocks that lie outside, every epilogue's factor.
 SIZES = (
     ("mm:16x16x32 b=constant", "bilinear(2,2,2)", 1),
@@ -276,14 +284,15 @@ def test_the_model_takes_it_where_products_rule() -> None:
 
 
 def test_threads_share_the_predicted_work() -> None:
+    square = Matmul(512, 512, 512, constant="b")
     one, two = (
-        candidates(SQUARE, fixed_context(SQUARE, threads), 1, "bilinear")[0] for threads in (1, 2)
+        candidates(square, fixed_context(square, threads), 1, "bilinear")[0] for threads in (1, 2)
     )
     assert 0.4 * one.seconds < two.seconds < 0.75 * one.seconds
     assert two.schedule.parallel and not one.schedule.parallel
-    predicted = estimate(resolve(SQUARE, one.schedule), fixed_context(SQUARE))
+    predicted = estimate(resolve(square, one.schedule), fixed_context(square))
     assert predicted.seconds == pytest.approx(sum(predicted.parts.values()))
-    packed = estimate(resolve(SQUARE.with_(constant=""), one.schedule), fixed_context(SQUARE))
+    packed = estimate(resolve(square.with_(constant=""), one.schedule), fixed_context(square))
     assert packed.packing > 0 == predicted.packing
 
 

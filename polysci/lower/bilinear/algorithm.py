@@ -216,7 +216,8 @@ def schedules(product: MatrixProduct, context: Context) -> Iterator[Schedule]:
         held = ITEM * algorithm.products * (deep + wide)  # of a row
         bands = _splits(high, BANDS, context.threads, 1)
         for rows in (rows for rows in bands if rows == bands[0] or rows * held <= HELD):
-            for parts in _splits(wide, (), context.threads, lanes):
+            few = high < BANDS[0] * context.threads  # rows for all threads
+            for parts in _splits(wide, (), context.threads if few else 1, lanes):
                 for inner in _inner_schedules(context, rows, deep, parts, lanes):
                     for around in _orders(rows < high, parts < wide, rows, parts, context.threads):
                         first, last = (

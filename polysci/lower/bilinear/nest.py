@@ -131,8 +131,21 @@ class _Lowering:
         return LoweredPrimitive(
             module, symbol, HeaderSet(plan.kernel.isa), plan.schedule, F32, self.options.team,
             (*HEADERS, *activation_headers(product.problem.activation)),
-            FLOAT * workspace, FLOAT * packed,
+            FLOAT * workspace, FLOAT * packed, packing=self._packing,
         )  # fmt: skip
+
+    @property
+    def _packing(self) -> str:
+        """Return a text that is the same where B is packed alike: its sums, parts and panels."""
+        plan, product, (_, row, _, turned) = self.plan, self.plan.product, self.distances
+        sizes = (product.depth, product.columns, plan.deep, plan.wide, plan.columns, row, turned)
+        return f"{plan.schedule.transform} {sizes} {self._pack_columns('w')}"
+
+    def _pack_columns(self, symbol: str) -> LoopFunction:
+        """Return the function that packs columns of a panel."""
+        turned = self.distances[-1]
+        row = self.plan.panel_row(turned=turned)
+        return columns_function(symbol, self.plan.nest, (1, row) if turned else (row, 1))
 
     def _tables(self) -> list[Table]:
         """Return the terms of all sums, of A, B and C."""
@@ -250,10 +263,7 @@ class _Lowering:
         left_out = {interface.function_name(role, symbol) for role in names}
         functions = [row for row in module.functions.values() if row.name not in left_out]
         inlined = [row for row in functions if not row.attributes]
-        turned = self.distances[-1]
-        row = self.plan.panel_row(turned=turned)
-        panel = (1, row) if turned else (row, 1)
-        inlined.append(columns_function(symbol, self.plan.nest, panel))
+        inlined.append(self._pack_columns(symbol))
         tiles = [row for row in functions if row.attributes]
         return [*tiles, *(replace(row, attributes=("static", "inline")) for row in inlined)]
 
