@@ -121,7 +121,7 @@ class ExplainRequest:
         needed = self.problem.multiplied_flops / seconds * 1e-9
         share = needed / self.context.peak / self.context.threads
         return (
-            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, {share:.2f} of "
+            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the problem counts, {share:.2f} of "
             "the peak for direct multiplications, none with padding"
         )
 
