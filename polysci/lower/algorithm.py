@@ -195,6 +195,10 @@ class Algorithm(Protocol[Plan]):
         """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
         return None
 
+    def least_seconds(self, problem: Problem, context: Context) -> float:
+        """Seconds below which it predicts no schedule, found without a search."""
+        return 0.0
+
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         """Seconds below which no run can be, whatever is predicted; 0 where none is known."""
         return 0.0

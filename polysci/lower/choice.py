@@ -113,6 +113,8 @@ def candidates(
     ranked, refused = list[Sequence[Candidate]](), list[UnsupportedError]()
     direct = float("inf")  # seconds of the best direct schedule, whose row is the first one
     for row in _algorithms(problem, context.target, chosen):
+        if row.margin and row.least_seconds(problem, context) > (1 - row.margin) * direct:
+            continue
         try:
             own = _in_order(row, problem, context, count, limits)
         except UnsupportedError as error:

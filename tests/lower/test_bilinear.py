@@ -289,6 +289,9 @@ def test_threads_share_the_predicted_work() -> None:
         candidates(square, fixed_context(square, threads), 1, "bilinear")[0] for threads in (1, 2)
     )
     assert 0.4 * one.seconds < two.seconds < 0.75 * one.seconds
+    assert (
+        0 < algorithm_named("bilinear").least_seconds(square, fixed_context(square)) < one.seconds
+    )
     assert two.schedule.parallel and not one.schedule.parallel
     predicted = estimate(resolve(square, one.schedule), fixed_context(square))
     assert predicted.seconds == pytest.approx(sum(predicted.parts.values()))
