@@ -12,10 +12,10 @@ class BilinearWork:
     """The features of a call: what it computes and moves; sizes are in bytes.
 
     Each of ``turns``, a band of A by a part of B, forms ``products`` of blocks in ``seconds``
-    each. ``operations`` are fused ones of vectors, in sums of A and in those of products. Sums of
-    A are formed ``bands`` times, ``sums`` bytes in all; ``products_bytes`` are those of a turn.
-    All packed ``factors`` are read once a band; ``packed``: a call packs them, in so many
-    operations. ``share`` is the busiest thread's part of the turns.
+    each. ``operations`` are fused ones of vectors, in sums of A and in those of products. ``sums``
+    are bytes of sums of A in all, ``band`` those of a turn, as ``products_bytes`` are of products.
+    All packed ``factors``, sums of B, are read once for each of ``bands``; ``packed``: calls pack
+    them. ``share`` is the busiest thread's part of the turns.
     """
 
     lanes: int
@@ -85,10 +85,8 @@ class BilinearCosts:
     def _passed(self) -> float:
         """Seconds in which a byte of a thread's sums or products is written and read again."""
         l2, l3, memory = (1e-9 / rate for rate in self.context.rates)
-        held, coefficient = (
-            self.work.band + self.work.products_bytes,
-            self.context.machine.coefficient,
-        )
+        held = self.work.band + self.work.products_bytes
+        coefficient = self.context.machine.coefficient
         if held <= self.context.usable(self.context.l2):
             return 2 * l2
         beyond = coefficient("bilinear_memory") * memory
@@ -106,7 +104,9 @@ class BilinearCosts:
     def _factors(self, products: float) -> float:
         """Return what reading the factors takes beyond the products that hide a part of it."""
         work = self.work
-        far = work.bands * work.factors / self._rate(work.factors + work.x + work.y) * work.share
+        all_of_it = work.factors + work.x + work.y
+        rate = self._rate(float("inf") if self.context.cold else all_of_it)
+        far = work.bands * work.factors / rate * work.share
         hidden = self.context.machine.coefficient("hidden_memory")
         return max(0.0, far - products) + hidden * min(far, products)
 
