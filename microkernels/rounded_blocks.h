@@ -55,7 +55,7 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
     for (int64_t n = 0; n < length; ++n, a += a_k) {
         _Alignas(64) float steps[PS_W_MOST_ROWS];
         _Alignas(64) int32_t totals[PS_W_MOST_ROWS];
-        const int8_t *from[PS_W_MOST_ROWS];
+        _Alignas(64) const int8_t *from[PS_W_MOST_ROWS];
         _Alignas(64) ps_int sums[PS_W_MOST_ROWS];
         const float *scales = (const float *)(const void *)b;
         const float *zeros = scales + columns * PS_W_ZEROS;

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from polysci.loop_ir.bilinear import BILINEAR
 from polysci.loop_ir.blocks import BLOCKS
 from polysci.loop_ir.group_tiles import GROUP_TILES
 from polysci.loop_ir.memory import Array, Pointer
@@ -274,6 +275,7 @@ ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     **GROUP_TILES,
     **WORDS,
     **BLOCKS,
+    **BILINEAR,
     "ps_pack_row": _pack_row,
     "ps_pack_pairs": _pack_pairs,
     "ps_gather_image": _gather_image,

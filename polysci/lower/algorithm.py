@@ -121,7 +121,7 @@ class ExplainRequest:
         needed = self.problem.multiplied_flops / seconds * 1e-9
         share = needed / self.context.peak / self.context.threads
         return (
-            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the convolution counts, {share:.2f} of "
+            f"{time_text(seconds)}, {rate:.1f} GFLOP/s as the problem counts, {share:.2f} of "
             "the peak for direct multiplications, none with padding"
         )
 
@@ -166,6 +166,11 @@ class Algorithm(Protocol[Plan]):
         """The languages that its code can be printed in, as instruction sets name them."""
         return ("c",)
 
+    @property
+    def margin(self) -> float:
+        """The share of the others' predicted seconds that it must save where all are considered."""
+        return 0.0
+
     def refusal(self, problem: Problem) -> str:
         """Return why it does not compute the problem; empty where it does."""
 
@@ -189,6 +194,10 @@ class Algorithm(Protocol[Plan]):
     def other_form(self, problem: Problem, context: Context, schedule: Schedule) -> Schedule | None:
         """The schedule with or without ``ahead(B)``; None where that has no code or cannot pay."""
         return None
+
+    def least_seconds(self, problem: Problem, context: Context) -> float:
+        """Seconds below which it predicts no schedule, found without a search."""
+        return 0.0
 
     def lower_bound(self, context: Context, schedule: Schedule) -> float:
         """Seconds below which no run can be, whatever is predicted; 0 where none is known."""

@@ -111,11 +111,20 @@ def candidates(
     chosen = resolve_algorithm(problem, algorithm)
     limits = SpaceLimits(ranker, tiles, blocks, kinds, order)
     ranked, refused = list[Sequence[Candidate]](), list[UnsupportedError]()
+    direct = float("inf")  # seconds of the best direct schedule, whose row is the first one
     for row in _algorithms(problem, context.target, chosen):
+        if row.margin and row.least_seconds(problem, context) > (1 - row.margin) * direct:
+            continue
         try:
-            ranked.append(_in_order(row, problem, context, count, limits))
+            own = _in_order(row, problem, context, count, limits)
         except UnsupportedError as error:
             refused.append(error)
+            continue
+        if row.margin and own and own[0].seconds > (1 - row.margin) * direct:
+            continue
+        if own and not row.margin:
+            direct = min(direct, own[0].seconds)
+        ranked.append(own)
     if refused and not ranked:
         raise refused[0]
     return _merge(ranked, None if count is None else count + kinds)

@@ -41,6 +41,10 @@ ALGORITHMS: Mapping[str, AlgorithmRow] = MappingProxyType(
             "polysci.lower.residues:Residues",
             "computes gradients of strided inputs, each residue class of pixels by itself",
         ),
+        "bilinear": AlgorithmRow(
+            "polysci.lower.bilinear.algorithm:Bilinear",
+            "multiplies matrices by Strassen's algorithm, which rounds more, within a bound",
+        ),
         MAPPED: AlgorithmRow(
             "polysci.lower.mapped.algorithm:MappedGroups",
             "sums as direct loops do, in tiles of groups of work-items",

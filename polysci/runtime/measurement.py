@@ -15,7 +15,7 @@ from polysci.target.target import HOST, Target
 MIN_SAMPLE_S: Final = 2e-3
 RECORDED: Final = "recorded"  # the protocol of what a record says
 MOST_DROPPED: Final = 0.8  # of the samples: with more, the rest may be as disturbed, unnoticed
-PEAK_COUNTS: Final = "% of peak: taps in the padding do not count; what Winograd saves does"
+PEAK_COUNTS: Final = "% of peak: taps in the padding do not count; what fewer products save does"
 LEAST_SPEED: Final = 0.85  # of the reference loop, in the middle sample
 
 

@@ -333,6 +333,16 @@ _WINOGRAD: Final = {
         0.75, LOST,
     ),
 }  # fmt: skip
+_BILINEAR: Final = {
+    "bilinear_l3": Coefficient(
+        "reads", "of L3 in the time in which a byte of a sum or product is written and read there",
+        8.0, "Zen 4, products of 512 to 2048 beside a busy core",
+    ),
+    "bilinear_memory": Coefficient(
+        "reads", "of memory in the time in which such a byte is written and read there",
+        2.5, "Zen 4, products of 2048 and 4096 beside a busy core",
+    ),
+}  # fmt: skip
 _NETWORKS: Final = {
     "barrier_us": Coefficient("us", "waiting at a barrier that all threads reach", 1.0, LOST),
     "function_ns": Coefficient("ns", "a function of one element, in vectors", 0.2, LOST),
@@ -469,6 +479,7 @@ _GROUPS: Final = (
     (_SPEEDS, "measured kernels take its place"),
     (_DEVICES, "no device with groups was measured"),
     (_WINOGRAD, "no kept sample runs Winograd's algorithm"),
+    (_BILINEAR, "no kept sample runs a bilinear algorithm"),
     (_NETWORKS, "calibrations time no networks"),
 )  # fmt: skip
 TABLE: Final[Mapping[str, Coefficient]] = MappingProxyType(

@@ -109,7 +109,8 @@ def test_what_winograd_refuses_auto_computes_directly(problem: Any, told: str) -
 
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(
-        SpecError, match="algorithm 'fft': expected one of direct, winograd, residues, auto"
+        SpecError,
+        match="algorithm 'fft': expected one of direct, winograd, residues, bilinear, auto",
     ):
         tune.optimize(CONV, "estimate", algorithm="fft")
 
@@ -336,4 +337,4 @@ def test_the_commands_know_the_option(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_names_of_algorithms_are_those_of_the_option() -> None:
-    assert options() == ("direct", "winograd", "residues", "auto")
+    assert options() == ("direct", "winograd", "residues", "bilinear", "auto")

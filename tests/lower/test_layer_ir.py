@@ -118,6 +118,13 @@ CASES = {
     "residues, planes": Case("bwd_d mb1ic3ih6oc4kh3sh2ph1", f"n residues(2,2) h {F4}3x4", "nchw"),
     "residues, a team": Case("bwd_d mb2ic5ih5oc4kh3sh2ph1", f"residues(2,2) n* h* c:4 {F4}3x4",
                              threads=2, team=True),
+    "bilinear": Case("mm:13x11x21 b=constant", f"i:4 j:8 bilinear(2,2,2) i:2 k:3 j:4 {F4}2x4"),
+    "bilinear in parts": Case("mm:21x9x37 tb alpha=0.5 beta=2 act=relu",
+                              f"j:4* i:3 bilinear(4,4,4) pack(A) {F4}3x4", threads=2, team=True),
+    "bilinear, 1x1": Case("mb2ic9ih3oc18kh1 act=relu", f"q:4* bilinear(2,2,2) c:3 k:4 {F4}4x4",
+                          threads=2),
+    "bilinear bands": Case("mm:9x18x40 tb b=constant", f"i:3* j:8* bilinear(2,2,2) j:4 {F4}3x4",
+                           threads=3),
     "amx": Case("mb1ic12ih4oc16kh3ph1", "p > brgemm_amx_i8_4x16", dtype="int8"),
 }  # fmt: skip
 
@@ -227,6 +234,9 @@ def take_all_rows(part: LoopStatement) -> LoopStatement:
         ("u8", without("ps_run_filled"), "elements differ"),
         ("winograd(2)", without("layer_output"), "y has elements without values"),
         ("residues", without("layer_residue2"), "y has elements without values"),
+        ("bilinear", without("layer_output"), "y has elements without values"),
+        ("bilinear", without("layer_sums"), "workspace: element .* before anything wrote it"),
+        ("bilinear in parts", without_waiting, "two threads|before anything wrote"),
         ("amx", without("ps_tiles_configure"), "whose shape its registers do not have"),
         ("amx", without("ps_tiles_release"), "tile registers stay configured"),
     ],

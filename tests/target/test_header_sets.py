@@ -11,6 +11,7 @@ import pytest
 
 from polysci.errors import BuildError, SpecError, UnsupportedError
 from polysci.loop_ir.interface import function, functions
+from polysci.lower.bilinear.nest import HEADERS as BILINEAR
 from polysci.lower.winograd.launches import HEADERS as LAUNCHES
 from polysci.lower.winograd.nest import HEADERS as WINOGRAD
 from polysci.numerics.dtypes import COMPUTES, PRECISIONS, Precision, computes
@@ -160,6 +161,7 @@ def test_no_header_lies_idle() -> None:
             "routines",
             *FUNCTION_HEADERS,
             *WINOGRAD,
+            *BILINEAR,
             *LAUNCHES,
         )
         assert text in texts or foreign or added, path.name

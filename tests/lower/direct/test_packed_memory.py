@@ -76,6 +76,7 @@ def test_random_schedules(dtype: str, isa: str) -> None:
     [
         ("mb1ic5ih11oc7kh3ph1", "winograd(2) > brgemm_portable_f32_4x8"),
         ("mb1ic5ih11oc7kh3ph1", "t:4 winograd(4) k:8 > brgemm_portable_f32_3x8"),
+        ("mm:5x7x30 b=constant", "i:2 j:8 bilinear(2,2,2) k:3 j:4 > brgemm_portable_f32_2x4"),
         ("bwd_d mb2ic5ih9oc6kh3sh2ph1", "n residues(2,2) h w:4 > brgemm_portable_f32_4x8"),
         ("bwd_d mb2ic5ih9oc3kh2sh2ph1", "residues(2,2) n h w:4 > brgemm_portable_f32_4x8"),
     ],

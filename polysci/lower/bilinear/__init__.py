@@ -1,0 +1,1 @@
+"""Bilinear algorithms for products: sums of blocks, fewer products of these, sums of products."""
