@@ -7,9 +7,10 @@ writes text by it: ``make -C DIR && cc -I DIR DIR/write.c DIR/libwriter.a -lm``.
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,7 @@ class Writer:
         self.nodes: list[onnx.NodeProto] = []
         self.weights = [numpy_helper.from_array(value, name) for name, value in weights.items()]
 
-    def add(self, op: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         name = output or f"{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
@@ -44,12 +45,13 @@ class Writer:
     def known(self, value: np.ndarray) -> str:
         return self.add("Constant", value=numpy_helper.from_array(value))
 
-    def model(self, inputs: list[onnx.ValueInfoProto], outputs: Mapping[str, list]) -> bytes:
+    def model(self, inputs: list[onnx.ValueInfoProto], outputs: Mapping[str, list[Any]]) -> bytes:
         made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
                 for name, shape in outputs.items()]  # fmt: skip
         graph = helper.make_graph(self.nodes, "writer", inputs, made, self.weights)
         opset = [helper.make_opsetid("", 17)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+        model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+        return bytes(model.SerializeToString())
 
 
 def first_weights() -> dict[str, np.ndarray]:
@@ -69,7 +71,7 @@ def first_weights() -> dict[str, np.ndarray]:
     return {name: value.astype(np.float32) for name, value in weights.items()}
 
 
-def body(graph: Writer, x: str, attend: object) -> str:
+def body(graph: Writer, x: str, attend: Callable[..., str]) -> str:
     """The layers between embeddings and scores; ``attend`` mixes rows of queries, keys, values."""
 
     def norm(x: str, name: str) -> str:
@@ -101,7 +103,7 @@ def learning(weights: Weights) -> bytes:
     mask = graph.known(ahead)
 
     def attend(_: int, query: str, key: str, value: str) -> str:
-        order = {"perm": [0, 2, 1, 3]}
+        order: dict[str, Any] = {"perm": [0, 2, 1, 3]}
         q, k, v = (graph.add("Reshape", part, split) for part in (query, key, value))
         q, v = graph.add("Transpose", q, **order), graph.add("Transpose", v, **order)
         mixed = mix(graph, q, graph.add("Transpose", k, perm=[0, 2, 3, 1]), v, mask)
@@ -138,7 +140,8 @@ def writing(weights: Weights) -> bytes:
     inputs = [helper.make_tensor_value_info(name, whole, ["T"]) for name in ("tokens", "positions")]
     inputs += [helper.make_tensor_value_info(f"past.{name}", TensorProto.FLOAT, cache)
                for name in names]  # fmt: skip
-    outputs = {"y": ["T", len(CHARACTERS)], **{f"now.{name}": cache for name in names}}
+    outputs: dict[str, list[Any]] = {"y": ["T", len(CHARACTERS)]}
+    outputs |= {f"now.{name}": cache for name in names}
     return graph.model(inputs, outputs)
 
 
