@@ -65,7 +65,7 @@ def parser() -> Any:
     words.add_argument("--level", choices=[*LEVELS], default="measure", help="(measure)")
     words.add_argument("--algorithm", choices=registry.options(), default="direct", help="(direct)")
     words.add_argument("--dtype", default="f32", metavar="NAME", help="of all of them (f32)")
-    words.add_argument("--weights", metavar="NAME", help="of our products, as int4a8 or a8")
+    words.add_argument("--weights", default="f32", metavar="NAME", help="of our products (f32)")
     words.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"({ROUNDS})")
     words.add_argument(
         "--save",

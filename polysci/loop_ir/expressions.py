@@ -112,13 +112,15 @@ class Where:
 class Reduce:
     """``body`` over iterators, as far as all guards hold: by ``add``, ``mul``, ``max`` or ``min``.
 
-    By one of ``functions.PLACES``, the place of one of its values.
+    By one of ``functions.PLACES``, the place of one of its values. ``ends``, by iterator: sizes of
+    a run at which some of them end.
     """
 
     function: str
     over: tuple[tuple[str, int], ...]
     body: Expr
     guards: tuple[Guard, ...] = ()
+    ends: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         over = ", ".join(f"{name}<{extent}" for name, extent in self.over)

@@ -91,12 +91,12 @@ def ports(
     They are of the largest sizes that runs may be told, but for ``sizes``.
     """
     program = code.placed.program
-    values = program.values
+    values, known = program.values, program.all_sizes(sizes) if sizes else sizes
 
     def shape(name: str) -> tuple[int, ...]:
         axes = program.varying.get(name, {})
         return tuple(
-            sizes.get(axes.get(at, ""), extent) for at, extent in enumerate(values[name].shape)
+            known.get(axes.get(at, ""), extent) for at, extent in enumerate(values[name].shape)
         )
 
     inputs = [

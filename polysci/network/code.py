@@ -117,12 +117,21 @@ class SizedProgram:
     def entry(self, name: str) -> RunEntry:
         """Return its entry in the library ``name``."""
         size_names = [f"size_{word}" for word in names.layers([*self.sizes], "size")]
-        words, spans = dict(zip(self.sizes, size_names, strict=True)), self.placed.program.spans
-        told = tuple(words.get(size, str(span[-1])) for size, span in spans.items())
         program = self.placed.program
+        words = dict(zip(self.sizes, size_names, strict=True))
+        told = {
+            size: words.get(size, str(span[-1]))
+            for size, span in program.spans.items() if size not in program.derived
+        }  # fmt: skip
+        fixed = [size for size in told if len(program.spans[size]) == 1]  # but not in other entries
+        made = {
+            size: f"(at most {program.spans[size][-1]})" if fixed else f"({own.text(told)})"
+            for size, own in program.derived.items()
+        }  # fmt: skip
         return RunEntry(
-            f"{name}_{self.key}" if self.sizes else name, arguments_of(program, words),
-            dict(zip(size_names, self.sizes.values(), strict=True)), self.key, told,
+            f"{name}_{self.key}" if self.sizes else name, arguments_of(program, words | made),
+            dict(zip(size_names, self.sizes.values(), strict=True)), self.key,
+            tuple(told.values()),
         )  # fmt: skip
 
 

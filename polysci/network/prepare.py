@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import cache, partial
@@ -40,18 +40,18 @@ from polysci.ops.problem import Problem
 from polysci.printers.network import OPENMP
 from polysci.program.control import BranchStage
 from polysci.program.passes import table
+from polysci.program.passes.arguments import (
+    arguments_of_layers,
+    copied_arguments,
+    copy_arguments,
+)
 from polysci.program.passes.buffers import PlacedProgram
 from polysci.program.passes.fused_updates import UPDATES
 from polysci.program.passes.group_fusion import GroupFuser
 from polysci.program.passes.row import Considered, Fusion, FusionGroup, Pass, PassWatch, plain
 from polysci.program.passes.row_fusion import FusionVerdict, RowCode, RowFuser, Setting
-from polysci.program.passes.spans import (
-    OtherSize,
-    arguments_of_layers,
-    copy_arguments,
-    runs_on,
-    with_spans,
-)
+from polysci.program.passes.size_axes import OtherSize, UnclearSizeError
+from polysci.program.passes.spans import with_spans
 from polysci.program.passes.table import (
     AS_COSTS_SAY,
     PassChoices,
@@ -85,12 +85,14 @@ OTHERS: Final = 60  # schedules that the model prefers, where the best has no co
 class RunSizes:
     """Sizes that runs are told: ``spans`` by name; graphs of other sizes tell what depends on them.
 
-    ``others`` are names, sizes, and the graph that is of this size and else of the largest ones.
+    ``others`` are names, sizes, and the graph that is of this size and else of the largest ones;
+    ``read`` returns such a graph of one more size.
     ``packings`` say how other programs of the library pack the weights, by their names.
     """
 
     spans: Mapping[str, range] = field(default_factory=dict)
     others: tuple[tuple[str, int, Graph], ...] = ()
+    read: Callable[[str, int], Graph] | None = None
     packings: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> Program:
@@ -101,12 +103,21 @@ class RunSizes:
         program = lower(graph)
         if not self.others:
             return replace(program, spans=self.spans)
-        others = [
-            OtherSize(name, self.spans[name][-1], size, lower(other))
-            for name, size, other in self.others
-        ]
-        sized = with_spans(program, self.spans, others)
-        return copy_arguments(sized, {name for name in sized.varying if not runs_on(sized, name)})
+        others = [self._other(*other) for other in self.others]
+        while True:
+            try:
+                sized = with_spans(program, self.spans, others)
+                break
+            except UnclearSizeError as error:
+                if self.read is None:
+                    raise
+                others.append(
+                    self._other(error.name, error.size, self.read(error.name, error.size))
+                )
+        return copy_arguments(sized, copied_arguments(sized))
+
+    def _other(self, name: str, size: int, graph: Graph) -> OtherSize:
+        return OtherSize(name, self.spans[name][-1], size, lower(graph))
 
 
 ONE_SIZE: Final = RunSizes()
@@ -226,7 +237,9 @@ def prepare(
         program = copy_arguments(program, used)
         placed, considered = run_passes(program, context, watch)
     Variation(placed)  # which raises for stages that can be of one size alone
-    return PreparedNetwork(graph, placed, considered, fuse, optimize, choices, sizes)
+    return PreparedNetwork(
+        graph, placed, considered, fuse, optimize, choices, replace(sizes, read=None)
+    )
 
 
 def prepare_with(

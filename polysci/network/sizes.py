@@ -237,23 +237,27 @@ def _has(sizes: Size, size: int) -> bool:
 
 def _sizes_of(network: Network, own: EntrySizes, shapes: Shapes) -> dict[str, int] | None:
     """Return the sizes with which the inputs of an entry have these shapes; None where none do."""
-    varying = network.code.placed.program.varying
+    program = network.code.placed.program
     sizes = {name: size for name, size in own if isinstance(size, int)}
     sizes |= {name: size[0] for name, size in own if isinstance(size, range) and len(size) == 1}
     ranges = {name: size for name, size in own if isinstance(size, range)}
-    for name, port, shape in zip(
-        network.code.placed.program.arguments, network.inputs, shapes, strict=True
-    ):
+    derived = list[tuple[str, int]]()  # sizes that others make, and what they have to be
+    for name, port, shape in zip(program.arguments, network.inputs, shapes, strict=True):
         if len(shape) != len(port.shape):
             return None
-        axes = varying.get(name, {})
+        axes = program.varying.get(name, {})
         for at, (extent, most) in enumerate(zip(shape, port.shape, strict=True)):
             if at not in axes:
                 if extent != most:
                     return None
+            elif axes[at] in program.derived:
+                derived.append((axes[at], extent))
             elif extent not in ranges[axes[at]] or sizes.setdefault(axes[at], extent) != extent:
                 return None
-    return sizes
+    fits = {*sizes} == {*dict(own)} and all(
+        program.derived[name].value(sizes) == extent for name, extent in derived
+    )
+    return sizes if fits else None
 
 
 def _shapes(network: Network, x: Any) -> Shapes | None:
@@ -345,13 +349,17 @@ class SizeChoice:
     def read(self, graph: Read) -> tuple[Graph, RunSizes]:
         """Return the graph of the largest sizes, and what runs are told."""
         spans = {name: size for name, size in self.sizes.items() if isinstance(size, range)}
+
+        def read(name: str, size: int) -> Graph:
+            return graph({**self.bound, name: size})
+
         others = tuple(
-            (name, size, graph({**self.bound, name: size}))
+            (name, size, read(name, size))
             for name, span in spans.items()
             for size in dict.fromkeys((span[0], span[len(span) // 2]))
             if size != span[-1]
         )
-        return graph(self.bound), RunSizes(spans, others)
+        return graph(self.bound), RunSizes(spans, others, read)
 
 
 def plan_sizes(

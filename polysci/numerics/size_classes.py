@@ -26,11 +26,6 @@ def classes_of(sizes: range) -> tuple[range, ...]:
     raise AssertionError
 
 
-def class_end(size: int) -> int:
-    """Return the last size of the part that a size is in, of a range that does not end before."""
-    return next(end for end in _ends() if end >= size)
-
-
 def _ends() -> Iterator[int]:
     """Yield the last sizes of all parts: 1, 2, 3, 4, 6, 8, 12, 16, .. 64, 128, 256, .."""
     yield from range(1, ALONE)

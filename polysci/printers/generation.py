@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from polysci.numerics.dtypes import array_type
-from polysci.printers.network import RunEntry
+from polysci.printers.network import RunEntry, told_sizes
 from polysci.text import templates
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -85,8 +85,11 @@ def generation_code(
         "COUNTER": str(counter),
         "CAPACITY": "INT64_MAX" if capacity is None else str(capacity),
         "CAPACITY_TEXT": "any number" if capacity is None else f"at most {capacity}",
-        "CASES": "\n".join(_case(at, own) for at, own in enumerate(readers)),
-        "DECODE": _run_of(readers[-1].entry),
+        "CASES": "\n".join(
+            f"        case {at}: {_call(own.entry, name, 'tokens, all')}; break;"
+            for at, own in enumerate(readers)
+        ),
+        "DECODE": _call(readers[-1].entry, name, "&token, results"),
         "SAMPLE": "",
     }
     sampling = ""
@@ -102,9 +105,8 @@ def generation_code(
     return GenerationCode(texts, room)
 
 
-def _run_of(entry: RunEntry) -> str:
-    return f"{entry.symbol}_run"
-
-
-def _case(at: int, own: TokenEntry) -> str:
-    return f"        case {at}: {_run_of(own.entry)}(context, tokens, all); break;"
+def _call(entry: RunEntry, name: str, arguments: str) -> str:
+    """Return the call of an entry; of one for a range of sizes, of the largest."""
+    if told_sizes([entry]):
+        return f"{name}_run(context, {', '.join(entry.largest)}, {arguments})"
+    return f"{entry.symbol}_run(context, {arguments})"

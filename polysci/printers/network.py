@@ -186,7 +186,7 @@ def told_sizes(entries: Sequence[RunEntry]) -> bool:
 def shown_entries(entries: Sequence[RunEntry], name: str) -> list[RunEntry]:
     """Return the entries that a header tells of: those that differ in a range are one.
 
-    It has the arguments of the largest sizes.
+    It has the arguments of the largest sizes, with the words of one that varies with all of them.
     """
     if not told_sizes(entries):
         return [*entries]
@@ -203,7 +203,14 @@ def shown_entries(entries: Sequence[RunEntry], name: str) -> list[RunEntry]:
             for word, size in last.items()
         ]  # fmt: skip
         symbol = "_".join([name, *(f"{word}_{size}" for word, size in listed)])
-        shown.append(replace(group[-1], symbol=symbol, key=", ".join(texts)))
+        words = max(
+            reversed(group), key=lambda entry: sum(len(it.varying) for it in entry.arguments)
+        )
+        arguments = [
+            replace(largest, varying=own.varying)
+            for largest, own in zip(group[-1].arguments, words.arguments, strict=True)
+        ]
+        shown.append(replace(group[-1], arguments=arguments, symbol=symbol, key=", ".join(texts)))
     return shown
 
 

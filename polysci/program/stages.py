@@ -15,6 +15,7 @@ from polysci.numerics.dtypes import array_type
 from polysci.numerics.quantization import Scales
 from polysci.ops.problem import Problem
 from polysci.program.control import BREAK, BranchStage, CarriedTensor, ChoiceStage, StepView
+from polysci.program.sizes import DerivedSize
 
 CLAMP = tuple[float, float]
 
@@ -194,12 +195,14 @@ class UpdateStage(StageOfOne):
     """Elements of a tensor that has values already, changed one after the other.
 
     ``output[index] = expr`` at every place of a box of ``extents``, whose iterators are those of a
-    loop; places in row-major order where they change the same element.
+    loop; places in row-major order where they change the same element. ``ends``, by iterator: sizes
+    of a run at which some of them end.
     """
 
     extents: tuple[int, ...]
     index: tuple[Index, ...]
     expr: Expr
+    ends: tuple[tuple[str, str], ...] = ()
 
     @property
     def reads(self) -> list[Load]:
@@ -291,6 +294,8 @@ class RowFusion:
 class RepeatStage:
     """Stages that run ``count`` times, one step after the other.
 
+    ``ends`` is the size of a run that says how often instead, if there is one; ``backwards``: then
+    the first steps are left out, and not the last ones.
     They read and write slices of tensors around them, and what the step before carried over;
     other tensors that they read are the same in all steps. Their own tensors last for a step.
     """
@@ -301,6 +306,8 @@ class RepeatStage:
     reads: tuple[StepView, ...]
     writes: tuple[StepView, ...]
     carried: tuple[CarriedTensor, ...]
+    ends: str = ""
+    backwards: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -437,9 +444,9 @@ class Program:
     takes (one argument). ``state``: inputs that lie in a context, with the values that they begin
     with; neither they nor what replaces them are arguments. ``counter`` is that of
     tokens. ``ranges``: those of example inputs.
-    ``spans`` are sizes that a run is told, by name: shapes are those of the last one; ``varying``,
-    by tensor: the axes that have as many elements as such a size; ``merged`` those that are such an
-    axis with others around it.
+    ``spans`` are sizes that a run is told, by name: shapes are those of the last one; behind them
+    are those that they make, which ``derived`` tells. ``varying``, by tensor: the axes that have as
+    many elements as such a size; ``merged`` those that are such an axis with others around it.
     """
 
     name: str
@@ -455,6 +462,7 @@ class Program:
     counter: str = ""
     ranges: Mapping[str, ValueRange] = field(default_factory=lambda: MappingProxyType({}))
     spans: Mapping[str, range] = field(default_factory=lambda: MappingProxyType({}))
+    derived: Mapping[str, DerivedSize] = field(default_factory=lambda: MappingProxyType({}))
     varying: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MappingProxyType({}))
     merged: Mapping[str, Mapping[int, MergedAxis]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -464,6 +472,10 @@ class Program:
     def resizes(self) -> bool:
         """Return whether runs are told sizes that differ."""
         return any(len(span) > 1 for span in self.spans.values())
+
+    def all_sizes(self, told: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of a run, by name: those that it is told, and those that they make."""
+        return {**told, **{name: own.value(told) for name, own in self.derived.items()}}
 
     @property
     def arguments(self) -> tuple[str, ...]:

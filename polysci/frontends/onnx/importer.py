@@ -261,7 +261,17 @@ class InputBinder:
             if label and label in self.dims:
                 self.used |= {label, *({dim.dim_param} & self.dims.keys())}
                 return self.dims[label]
-        return None
+        return self._sum(dim.dim_param)
+
+    def _sum(self, text: str) -> int | None:
+        """Return a size whose name is a sum of bound ones, as ``past + 1``; None for others."""
+        names = [part.strip() for part in text.split("+")]
+        sizes = [int(name) if name.isdecimal() else self.dims.get(name) for name in names]
+        known = [size for size in sizes if size is not None]
+        if len(names) == 1 or len(known) < len(sizes):
+            return None
+        self.used |= {*names} & self.dims.keys()
+        return sum(known)
 
     def _value(self, name: str, kind: Any) -> Array:
         """Return the value of an input, of its type and shape."""

@@ -23,6 +23,7 @@ def fix_extents(torch: Any, where: str, program: Any, dims: Mapping[str, int]) -
         for label in (*places, symbol):
             if label in dims:
                 sizes.setdefault(symbol, dims[label])
+    sizes |= _sums(program, sizes)
     if missing := [places[0] for symbol, places in free.items() if symbol not in sizes]:
         options = " ".join(f"--dim {place}=1" for place in missing)
         raise SpecError(f"{where}: dimensions {', '.join(missing)} are free; bind them: {options}")
@@ -44,6 +45,19 @@ def free_dims(program: Any) -> dict[str, list[str]]:
     return places
 
 
+def _sums(program: Any, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the extents that are made of others which have a size, by symbol: ``s0 + 1``."""
+    made = dict[str, int]()
+    for node in _placeholders(program):
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            if isinstance(size, int) or str(size) in sizes:
+                continue
+            known = {it: sizes.get(str(it)) for it in size.node.expr.free_symbols}
+            if None not in known.values():
+                made[str(size)] = int(size.node.expr.subs(known))
+    return made
+
+
 def _placeholders(program: Any) -> list[Any]:
     names = {*program.graph_signature.user_inputs}
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
@@ -59,7 +73,9 @@ def _is_pure(torch: Any, node: Any) -> bool:
 def _with_sizes(torch: Any, program: Any, sizes: Mapping[str, int]) -> Any:
     """Return the program with its calls made on fake tensors of these sizes, which are in range."""
     bounds = {str(symbol): bound for symbol, bound in program.range_constraints.items()}
-    if wrong := [name for name, size in sizes.items() if size not in bounds[name]]:
+    if wrong := [
+        name for name, size in sizes.items() if name in bounds and size not in bounds[name]
+    ]:
         raise ValueError(wrong)
     if not all(_is_pure(torch, node) for node in program.graph.nodes):
         raise TypeError("it makes calls that change more than tensors, as those of vmap")

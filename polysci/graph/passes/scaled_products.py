@@ -1,4 +1,4 @@
-"""The pass that puts a scale into the constant weights of what is scaled in the end."""
+"""The passes that put a scale into the constant weights of what is scaled, or behind a product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from polysci.graph.graph import AFFINE, Graph, Node, rebuild
 from polysci.graph.passes.affine_pairs import parts_of
 from polysci.graph.passes.folded_weights import is_plain
 from polysci.numerics.arrays import Array
-from polysci.numerics.size_classes import class_end
 
 MOVES = ("reshape", "transpose")
 
@@ -22,8 +21,15 @@ def scale_products(graph: Graph) -> Graph:
 
     An attention then scales neither queries nor scores, but the weights that project the queries.
     """
-    while scaled := _join_one(graph) or _scale_one(graph) or _delay_one(graph):
+    while scaled := _join_one(graph) or _scale_one(graph):
         graph = scaled
+    return graph
+
+
+def delay_scales(graph: Graph) -> Graph:
+    """Scale results of products instead of factors that are larger."""
+    while delayed := _delay_one(graph):
+        graph = delayed
     return graph
 
 
@@ -92,14 +98,13 @@ def _delay_one(graph: Graph) -> Graph | None:
     for node in graph.nodes:
         for name in node.inputs if node.op == "matmul" and node.inputs[0] != node.inputs[1] else ():
             maker = _scaled(graph, makers, readers, name)
-            if maker and _extent(graph, maker.outputs[0]) > _extent(graph, node.outputs[0]):
+            if maker and _elements(graph, maker.outputs[0]) > _elements(graph, node.outputs[0]):
                 return _delay(graph, node, maker)
     return None
 
 
-def _extent(graph: Graph, name: str) -> int:
-    """Return about how large a tensor is: one number for all sizes of a part of a range."""
-    return prod(map(class_end, graph.tensors[name].shape))
+def _elements(graph: Graph, name: str) -> int:
+    return prod(graph.tensors[name].shape)
 
 
 def _delay(graph: Graph, product: Node, affine: Node) -> Graph:

@@ -22,7 +22,7 @@ from polysci.graph.passes.late_division import divide_late
 from polysci.graph.passes.moved_constants import move_constants
 from polysci.graph.passes.narrow_tables import keep_narrow_tables
 from polysci.graph.passes.narrow_weights import keep_narrow_weights
-from polysci.graph.passes.scaled_products import scale_products
+from polysci.graph.passes.scaled_products import delay_scales, scale_products
 from polysci.program.passes.row import Pass, PassWatch, plain, run_table
 
 FIRST_PASSES: Final[tuple[Pass, ...]] = (
@@ -52,6 +52,8 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
           fold_weights),
     plain("scaled products", "weights are scaled, and not what is computed of their products",
           scale_products),
+    plain("late scales", "products are scaled, and not factors that are larger",
+          delay_scales),
     plain("hidden scores", "attention computes no scores that its mask hides",
           skip_hidden_scores),
     plain("grouped heads", "rows that share an expanded matrix are multiplied together",
@@ -59,7 +61,9 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
     plain("late division", "softmax divides what it is multiplied to", divide_late),
 )  # fmt: skip
 
-BY_SIZE: Final = frozenset(("hidden scores",))  # passes with other nodes for other sizes
+BY_SIZE: Final = frozenset(
+    ("late scales", "hidden scores")
+)  # passes with other nodes for other sizes
 
 
 @np.errstate(all="ignore")  # infinity, and no number, are constants as well

@@ -18,19 +18,19 @@ from polysci.loop_ir.nodes import (
     block,
 )
 from polysci.lower.stages.loops import ATTRIBUTES, MEMORY, Pointer, sizes_of_run
+from polysci.program.passes.arguments import runs_on
 from polysci.program.passes.buffers import PlacedProgram
-from polysci.program.passes.spans import runs_on
 from polysci.program.stages import Program
 
 
 def clear_function(
     name: str, placed: PlacedProgram, pointers: Mapping[str, Pointer], tensor: str, axis: int,
-    ends: Mapping[int, Index],
+    ends: Mapping[int, Index], derived: Mapping[str, Index],
 ) -> LoopFunction:  # fmt: skip
     """Return a function that writes zeros behind the end of an axis of a tensor.
 
     ``ends`` are those of all its axes that have one; of others only elements before them are
-    written.
+    written. ``derived`` are sizes that others make.
     """
     place, shape = placed.places[tensor], placed.program.values[tensor].shape
     at = linear(
@@ -51,7 +51,7 @@ def clear_function(
     pointer = Point(
         Buffer("y", place.dtype, restrict=True), Address(pointers[place.buffer], dtype=place.dtype)
     )
-    whole = block(*sizes_of_run([body]), pointer, body)
+    whole = block(*sizes_of_run([body], derived), pointer, body)
     return LoopFunction(name, (MEMORY,), whole, attributes=ATTRIBUTES)
 
 

@@ -135,6 +135,7 @@ class LoopLowering:
     steps: bool = False  # of one step of a loop around it
     ends: dict[str, Index] = field(default_factory=dict)  # iterators that end at sizes of a run
     dense: Mapping[str, tuple[Index, ...]] = field(default_factory=dict)  # strides that do so
+    derived: Mapping[str, Index] = field(default_factory=dict)  # sizes that others make
     dtypes: Mapping[str, str] = field(init=False)
     members: tuple[LoopStage | UpdateStage, ...] = field(init=False)  # in order for each element
     exprs: list[Expr] = field(init=False)  # all parts of definitions
@@ -165,7 +166,8 @@ class LoopLowering:
         self.outs = [self.access(target) for target in self.targets]
         for load in dict.fromkeys(self.reads()):
             self.accesses[load] = self.access(load)
-        self.fixed = {*self.extents} if self.dense else self.fixed_iterators()
+        reduced = {name for part in self.reductions for name, _ in part.over}
+        self.fixed = {*self.extents, *reduced} if self.dense else self.fixed_iterators()
         self.merge()
 
     @property
@@ -323,7 +325,8 @@ class LoopLowering:
         tables = [
             Table(name, "int32", (len(values),), values) for name, values in self.tables.items()
         ]
-        whole = block(*self.pointer_definitions(), *sizes_of_run(body), *body)
+        sizes = sizes_of_run(body, self.derived)
+        whole = block(*self.pointer_definitions(), *sizes, *body)
         return *tables, LoopFunction(self.symbol, parameters, whole, attributes=ATTRIBUTES)
 
     def body(self, names: Sequence[str]) -> Statements:
@@ -529,11 +532,20 @@ def size_of_run(at: int) -> Variable:
     return Variable(f"{SIZE}{at}")
 
 
-def sizes_of_run(code: object) -> list[Let]:
-    """Return the definitions of the sizes that statements or expressions read."""
-    names = sorted(name for name in names_in(code) if _SIZE_NAME.fullmatch(name))
+def sizes_of_run(code: object, derived: Mapping[str, Index]) -> list[Let]:
+    """Return the definitions of the sizes that statements or expressions read.
+
+    ``derived``, by variable: those that others make, which have lower numbers.
+    """
+    read = {*filter(_SIZE_NAME.fullmatch, names_in(code))}
+    made_of = names_in([derived[name] for name in read & derived.keys()])
+    read |= {*filter(_SIZE_NAME.fullmatch, made_of)}
+    numbers = sorted(int(name.removeprefix(SIZE)) for name in read)
     sizes = Member("m", "sizes", pointed=True)
-    return [Let(name, Element(sizes, as_index(int(name.removeprefix(SIZE))))) for name in names]
+    return [
+        Let(name, derived.get(name) or Element(sizes, as_index(at)))
+        for at, name in ((at, f"{SIZE}{at}") for at in numbers)
+    ]
 
 
 def vector_loop(name: str, end: IndexLike, body: Statements, lanes: int) -> LoopStatement:

@@ -161,7 +161,7 @@ class StageLowering:
 
     def stages(self) -> Block:
         """Return all stages in order, with a barrier where one needs what another thread made."""
-        lines, pending = Lines(sizes_of_run([*self.sizes.values()])), list[Spot]()
+        lines, pending = Lines(self.size_definitions()), list[Spot]()
         if self.sizes:
             lines.append(Unused(tuple(map(str, self.sizes.values()))))
         if self.timed:
@@ -187,6 +187,21 @@ class StageLowering:
         program = self.placed.program
         spans = program.spans if program.resizes else ()
         return {name: size_of_run(at) for at, name in enumerate(spans)}
+
+    @property
+    def derived(self) -> dict[str, Index]:
+        """The sizes that others make, by variable."""
+        sizes, made = self.sizes, dict[str, Index]()
+        for name, own in self.placed.program.derived.items():
+            total: Index = as_index(own.form.const)
+            for size, coef in own.form.terms:
+                total += coef * sizes[size]
+            made[str(sizes[name])] = divide(total, own.divisor)
+        return made
+
+    def size_definitions(self) -> list[Let]:
+        """Return the definitions of all sizes."""
+        return sizes_of_run([*self.sizes.values()], self.derived)
 
     def serial(self, at: int, pending: list[Spot]) -> Statements:
         """Return a stage that one thread computes, or with the first of neighbours all of them."""
@@ -280,7 +295,9 @@ class StageLowering:
             body += [*wait, *lines]
         if stage.breaks:  # it may end with the first of them, whatever waits for the others
             pending[:] = dict.fromkeys((*before, *pending, *spots))
-        steps = loop(STEP, stage.count, close_branches(body))
+        count = self.sizes[stage.ends] if stage.ends else as_index(stage.count)
+        start, end = (stage.count - count, stage.count) if stage.backwards else (ZERO, count)
+        steps = loop(STEP, end, close_branches(body), start=start)
         return [Comment(remark(stage.name)), *packing, steps]
 
     def waits(self, spots: Sequence[Spot], pending: list[Spot]) -> list[Statements]:
@@ -317,14 +334,18 @@ class StageLowering:
         inside = fusion.local(spot[1]) if fusion else {}
         pointers = {**pointers, **{name: Named(at) for name, at in inside.items()}}
         ends, dense = dict[str, Index](), dict[str, tuple[Index, ...]]()
-        if not isinstance(stage, UpdateStage) and self.placed.program.resizes:
-            ends = {name: self.sizes[size] for name, size in self.variation.loop(stage).items()}
+        if self.placed.program.resizes:
+            known = (
+                self.variation.update(stage) if isinstance(stage, UpdateStage)
+                else self.variation.loop(stage)
+            )  # fmt: skip
+            ends = {name: self.sizes[size] for name, size in known.items()}
             dense = dense_strides(self.placed.program, places, self.sizes)
         return lowering_of(stage)(
             stage, self.symbol(spot), places, pointers, threads, extents,
             rows=rows, inside=tuple(inside.values()),
             steps=isinstance(self.placed.program.stages[spot[0]], RepeatStage), ends=ends,
-            dense=dense,
+            dense=dense, derived=self.derived,
         )  # fmt: skip
 
     def add_functions(self, stage: Stage, lowering: LoopLowering) -> None:
@@ -440,12 +461,16 @@ class StageLowering:
 
     def clear_ends(self, spot: Spot, stage: LayerStage) -> Statements:
         """Return the calls that put zeros behind the ends of axes that a layer reduces over."""
-        calls = Statements()
-        for number, (tensor, at) in enumerate(self.variation.layer(stage).cleared):
+        calls, cleared = Statements(), self.variation.layer(stage).cleared
+        for number, (tensor, at) in enumerate(cleared):
+            ends = {
+                axis: self.sizes[name] for axis, name in self.variation.of(tensor).items()
+                if axis == at or (tensor, axis) not in cleared
+            }  # fmt: skip
+            symbol = f"{self.symbol(spot)}_clear{number}"
             function = clear_function(
-                f"{self.symbol(spot)}_clear{number}", self.placed, self.pointers, tensor, at,
-                {axis: self.sizes[name] for axis, name in self.variation.of(tensor).items()},
-            )  # fmt: skip
+                symbol, self.placed, self.pointers, tensor, at, ends, self.derived
+            )
             self.functions.append(function)
             calls += self.call_once(False, Invoke(function.name, (Named("m"),)), wait=True)
         return calls

@@ -43,7 +43,7 @@ int @NAME@_decode(@NAME@_context *context, @TOKEN@ token, @RESULT@ *results)
 {
     if (@NAME@_position(context) >= @CAPACITY@)
         return @UPPER@_FULL;
-    @DECODE@(context, &token, results);
+    @DECODE@;
     return 0;
 }
 @SAMPLE@

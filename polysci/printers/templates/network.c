@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __unix__
+#if defined(__unix__)
 #include <sys/mman.h>
+#elif defined(_WIN32)
+#include <malloc.h>
 #endif
 @POOL_INCLUDES@
 @DECLARATIONS@
@@ -38,6 +40,9 @@ static const char NO_MEMORY[] = "no memory", NO_FILE[] = "the file of weights ca
 /* Lines of a cache; what spans several huge pages asks for those: weights are read once a run. */
 static void *room(size_t bytes)
 {
+#ifdef _WIN32
+    return _aligned_malloc(bytes ? bytes : 64, 64);
+#else
     const size_t huge = (size_t)2 << 20;
     void *memory = 0;
     if (posix_memalign(&memory, bytes < 2 * huge ? 64 : huge, bytes ? bytes : 64))
@@ -47,6 +52,17 @@ static void *room(size_t bytes)
         (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
     return memory;
+#endif
+}
+
+/* Give back what `room` gave. */
+static void leave(void *memory)
+{
+#ifdef _WIN32
+    _aligned_free(memory);
+#else
+    free(memory);
+#endif
 }
 
 static void release(char *memory, size_t mapped)
@@ -58,7 +74,7 @@ static void release(char *memory, size_t mapped)
     }
 #endif
     (void)mapped;
-    free(memory);
+    leave(memory);
 }
 
 int @NAME@_supported(void) { return PS_CPU_OK() ? 1 : 0; }
@@ -112,7 +128,7 @@ void @NAME@_free(@NAME@_context *context)
 {
     if (!context)
         return;
-@END_POOL@    free(context->arena);
+@END_POOL@    leave(context->arena);
     free(context);
 }
 

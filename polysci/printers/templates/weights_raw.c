@@ -22,7 +22,7 @@ static @NAME@_model *loaded(source *from, const char **why)
     char *memory = fault ? 0 : room(CONSTANTS + PACKED);
     if (!fault)
         fault = memory ? filled(from, memory, memory + CONSTANTS) : NO_MEMORY;
-    free(from->scratch);
+    leave(from->scratch);
     return model_of(memory, memory, 0, fault, why);
 }
 

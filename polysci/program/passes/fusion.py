@@ -36,6 +36,7 @@ from polysci.program.passes.buffers import PlacedProgram, alike
 from polysci.program.passes.operands import operands_of
 from polysci.program.passes.relations import iterators, pointwise, reads_once, uses
 from polysci.program.passes.row import Fusion
+from polysci.program.passes.variation import Variation
 from polysci.program.stages import (
     CLAMP,
     JointLoops,
@@ -351,13 +352,13 @@ def join_loops(placed: PlacedProgram) -> tuple[PlacedProgram, tuple[Fusion, ...]
     No loop moves past others where that takes more memory at a time, as much as reading it saves.
     """
     stages, fusions = list[Stage](), list[Fusion]()
-    use, places = MemoryUse.of(placed), list[int]()
+    use, places, variation = MemoryUse.of(placed), list[int](), Variation(placed)
     for place, stage in enumerate(placed.program.stages):
         stages.append(stage)
         places.append(place)
         if not isinstance(stage, LoopStage):
             continue
-        at, shared, rises = _partner(placed, stages, places, use)
+        at, shared, rises = _partner(placed, stages, places, use, variation)
         if not shared:
             continue
         first = stages[at]
@@ -377,8 +378,9 @@ def _loops(stage: Stage) -> tuple[LoopStage, ...]:
 
 
 def _partner(
-    placed: PlacedProgram, stages: Sequence[Stage], places: Sequence[int], use: MemoryUse
-) -> tuple[int, tuple[str, ...], bool]:
+    placed: PlacedProgram, stages: Sequence[Stage], places: Sequence[int], use: MemoryUse,
+    variation: Variation,
+) -> tuple[int, tuple[str, ...], bool]:  # fmt: skip
     """The last stage that the one behind all others can join, and the tensors that both use.
 
     Whether the latter moves up to it; else it moves down. ``places`` are those of the stages in the
@@ -393,6 +395,8 @@ def _partner(
         members = _loops(first)
         if not members or not (shared := _shared_tensors(placed, members, stage)):
             continue
+        if placed.program.resizes and variation.loop(members[0]) != variation.loop(stage):
+            continue  # they end elsewhere
         way = range(places[at], places[-1] + 1)
         saved = sum(placed.program.values[name].bytes for name in shared)
         if not any(placed.must_keep_order(other, stage) for other in between):

@@ -56,6 +56,47 @@ def relation(domain: Extents, index: tuple[Affine, ...], guards: tuple[Guard, ..
     return isl.Map(f"{head}{{ [{names}] -> [{places}] : {' and '.join(bounds) or 'true'} }}")
 
 
+@lru_cache(maxsize=4096)
+def is_within(
+    at: Affine, end: str, domain: tuple[tuple[str, str], ...], conditions: tuple[str, ...],
+    sizes: tuple[str, ...],
+) -> bool:  # fmt: skip
+    """Return whether ``0 <= at < end`` wherever conditions hold.
+
+    ``domain`` has iterators, and where they end. ``sizes`` are names of integers, each behind a
+    condition that it obeys.
+    """
+    names = ", ".join(name for name, _ in domain)
+    known = [f"0 <= {name} < {stop}" for name, stop in domain]
+    known += [*sizes[::2], *conditions, f"not (0 <= {at} and {at} < {end})"]
+    head = f"[{', '.join(sizes[1::2])}] -> " if sizes else ""
+    return bool(isl.Set(f"{head}{{ [{names}] : {' and '.join(known)} }}").is_empty())
+
+
+def guard_text(guards: Sequence[Guard], *, hold: bool) -> str:
+    """Return isl's text of the condition that all guards hold, or not all of them."""
+    text = " and ".join(f"0 <= {guard.at} < {guard.extent}" for guard in guards)
+    return (text if hold else f"not ({text})") if guards else "1 = 1"
+
+
+def guarded_loads(
+    expr: Expr, conditions: tuple[str, ...] = ()
+) -> Iterator[tuple[Load, tuple[str, ...]]]:
+    """Yield all reads of an expression with the conditions under which it reads."""
+    inside = conditions
+    match expr:
+        case Load():
+            yield expr, conditions
+        case Where(guards, body, otherwise):
+            yield from guarded_loads(body, (*conditions, guard_text(guards, hold=True)))
+            yield from guarded_loads(otherwise, (*conditions, guard_text(guards, hold=False)))
+            return
+        case Reduce(guards=guards) if guards:
+            inside = (*conditions, guard_text(guards, hold=True))
+    for part in children(expr):
+        yield from guarded_loads(part, inside)
+
+
 def of_load(load: Load, domain: Extents, around: Reduce | None = None) -> isl.Map | None:
     """The relation of a read, the iterators of the reduction around it included.
 

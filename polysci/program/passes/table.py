@@ -10,6 +10,7 @@ from typing import Any, Final
 from polysci.cost.networks import StageCosts
 from polysci.ops.problem import Problem
 from polysci.program.passes.arena import order_for_memory
+from polysci.program.passes.arguments import whole_tensors
 from polysci.program.passes.branches import place_branches
 from polysci.program.passes.buffers import PlacedProgram, place_buffers
 from polysci.program.passes.concat import concat_in_place
@@ -19,7 +20,6 @@ from polysci.program.passes.in_place import replace_in_place
 from polysci.program.passes.layouts import with_dtype, with_orders
 from polysci.program.passes.row import Considered, Pass, PassWatch, plain, run_table
 from polysci.program.passes.row_fusion import FusionVerdict, Setting, fuse_rows
-from polysci.program.passes.spans import whole_tensors
 from polysci.program.passes.sums import split_sums, take_out_factors
 from polysci.program.passes.weights_ahead import with_weights_ahead
 from polysci.program.passes.weights_in_place import with_weights_in_place
@@ -73,6 +73,8 @@ class ScheduleContext:
 
 
 def _fuse_updates(program: Program, context: PassContext) -> tuple[Program, tuple[Considered, ...]]:
+    if program.resizes:  # products of steps would sum over as many as are the most
+        return program, ()
     costs = StageCosts(context.machine, context.target)
     predictions = UpdatePredictions(costs, context.predict)
     return fuse_updates(program, context.choices.update, predictions, context.choices.updates)

@@ -5,9 +5,9 @@ varies the first elements count, as many as the size; what lies behind them is a
 element that counts must be made of such elements alone:
 
 * a loop reads an axis that varies along an iterator of its own, which ends at the size, or at
-  places that all sizes have;
+  places that lie before the end for all sizes, as isl proves with the guards around them;
 * a layer may compute whole tiles behind the end. Where it reduces over such an axis, zeros stand
-  behind the end of both factors.
+  behind the end of both factors; where windows move along it, behind the end of x.
 
 What breaks a rule is refused by the name of its stage.
 """
@@ -23,9 +23,10 @@ from polysci.loop_ir.expressions import Load, Reduce, loads, walk
 from polysci.loop_ir.functions import PLACES
 from polysci.numerics.affine import Affine
 from polysci.ops.model import model_of
-from polysci.polyhedral.contraction import Operand
+from polysci.polyhedral.contraction import Contraction, Operand
 from polysci.program.control import SIZE
 from polysci.program.passes.buffers import PlacedProgram
+from polysci.program.passes.relations import guarded_loads, is_within
 from polysci.program.stages import (
     JointLoops,
     LayerStage,
@@ -33,6 +34,7 @@ from polysci.program.stages import (
     MergedAxis,
     Program,
     Stage,
+    UpdateStage,
     members_of,
 )
 
@@ -72,7 +74,6 @@ class Variation:
     program: Program = field(init=False)
     axes: dict[str, Mapping[int, str]] = field(init=False)
     merged: dict[str, Mapping[int, MergedAxis]] = field(init=False)
-    made: set[str] = field(default_factory=set)  # by passes: of no axis is known that it is fixed
 
     def __post_init__(self) -> None:
         self.program = self.placed.program
@@ -84,6 +85,11 @@ class Variation:
                 for member in members_of(stage):
                     self.visit(member, known)
 
+    def refuse(self, size: str, stage: str, rule: str) -> VaryingSizeError:
+        """Return the error of a stage, which names a size that runs are told."""
+        own = self.program.derived.get(size)
+        return VaryingSizeError(own.names[0] if own else size, stage, rule)
+
     def of(self, tensor: str) -> Mapping[int, str]:
         """Return the axes of a tensor that vary, and their sizes."""
         return self.axes.get(tensor, {})
@@ -92,7 +98,6 @@ class Variation:
         """Learn the axes of what a stage makes. Raises VaryingSizeError."""
         if isinstance(stage, LoopStage):
             if stage.output not in known:
-                self.made.add(stage.output)
                 ends = self.iterators(stage)
                 rank = len(self.program.values[stage.output].shape)
                 own = {at: ends[f"i{at}"] for at in range(rank) if f"i{at}" in ends}
@@ -103,23 +108,36 @@ class Variation:
             self.loop(stage)
         elif isinstance(stage, LayerStage):
             self.layer(stage)
+        elif isinstance(stage, UpdateStage):
+            self.update(stage)
         else:
             names = (*stage.outputs, *stage.inputs)
             sizes = [size for name in names for size in self.of(name).values()]
             sizes += [own.size for name in names for own in self.merged.get(name, {}).values()]
             if sizes and not isinstance(stage, JointLoops):
-                raise VaryingSizeError(sizes[0], stage.name, "its code is of one size")
+                raise self.refuse(sizes[0], stage.name, "its code is of one size")
 
     # Loops.
 
     def iterators(self, stage: LoopStage) -> dict[str, str]:
-        """Return the iterators that run along axes that vary, and their sizes."""
+        """Return the iterators that run along axes that vary, and their sizes.
+
+        Those of tensors that passes made run along a whole axis which go as far as its size where
+        that is largest.
+        """
         ends = {f"i{at}": size for at, size in self.of(stage.output).items()}
+        made, shape = {*ends}, self.program.values[stage.output].shape
+        extents = {f"i{at}": extent for at, extent in enumerate(shape)}
         for load in loads(stage.expr):
             for at, size in self.of(load.tensor).items():
                 name = single(load.index[at])
-                if name and name != self.variable(size) and ends.setdefault(name, size) != size:
-                    raise VaryingSizeError(size, stage.name, f"it also runs along {ends[name]}")
+                if name in made or extents.get(name) != self.program.spans[size][-1]:
+                    continue
+                if ends.setdefault(name, size) != size:
+                    raise self.refuse(size, stage.name, f"it also runs along {ends[name]}")
+        for part in walk(stage.expr):
+            if isinstance(part, Reduce):
+                ends |= dict(part.ends)
         return ends
 
     def merged_axes(self, stage: LoopStage) -> dict[int, MergedAxis]:
@@ -130,7 +148,7 @@ class Variation:
                 name = single(load.index[at])
                 if not name.startswith("i") or axes.setdefault(int(name[1:]), own) != own:
                     rule = f"it reads {load.tensor} at {load.index[at]} along {own}"
-                    raise VaryingSizeError(own.size, stage.name, rule)
+                    raise self.refuse(own.size, stage.name, rule)
         return axes
 
     def variable(self, size: str) -> str:
@@ -151,13 +169,36 @@ class Variation:
         made = self.merged.get(stage.output, {})
         for at, own in self.merged_axes(stage).items():
             if made.get(at) != own:
-                raise VaryingSizeError(own.size, stage.name, f"axis {at} of it is no {own}")
-        for load in loads(stage.expr):
+                raise self.refuse(own.size, stage.name, f"axis {at} of it is no {own}")
+        for load, conditions in guarded_loads(stage.expr):
             for at, size in self.of(load.tensor).items():
-                self.check_place(stage, load, at, size, ends, extents)
+                if ends.get(single(load.index[at])) != size:
+                    self.check_place(stage, load, at, ends, extents, conditions)
         for part in walk(stage.expr):
             if isinstance(part, Reduce):
                 self.check_reduction(stage, part, ends)
+        return ends
+
+    def known_sizes(self) -> tuple[str, ...]:
+        """Return the variables of all sizes, each behind what is known of it, as isl has it."""
+        program, texts = self.program, list[str]()
+        told = {name: size_name(program, name) for name in program.spans}
+        for name, span in program.spans.items():
+            own = program.derived.get(name)
+            known = f"= floor({own.text(told)})" if own else f">= {span[0]}"
+            texts += [f"{told[name]} {known} and {told[name]} <= {span[-1]}", told[name]]
+        return tuple(texts)
+
+    def update(self, stage: UpdateStage) -> dict[str, str]:
+        """Return the iterators of an update that end at a size, and their sizes."""
+        ends = dict(stage.ends)
+        extents = {f"i{at}": size for at, size in enumerate(stage.extents)}
+        for part in (Load(stage.output, stage.index), stage.expr):
+            for load, conditions in guarded_loads(part):
+                for at in self.of(load.tensor):
+                    self.check_place(stage, load, at, ends, extents, conditions)
+                for own in self.merged.get(load.tensor, {}).values():
+                    raise self.refuse(own.size, stage.name, f"it reads or writes along {own}")
         return ends
 
     def extents(self, stage: LoopStage) -> dict[str, int]:
@@ -169,40 +210,27 @@ class Variation:
         return extents
 
     def check_place(
-        self, stage: LoopStage, load: Load, at: int, size: str,
-        ends: Mapping[str, str], extents: Mapping[str, int],
+        self, stage: LoopStage | UpdateStage, load: Load, at: int, ends: Mapping[str, str],
+        extents: Mapping[str, int], conditions: tuple[str, ...],
     ) -> None:  # fmt: skip
         """Raise VaryingSizeError for a subscript that may be behind an axis' end."""
-        index, least = load.index[at], self.program.spans[size].start
-        if ends.get(single(index)) == size:
+        index, size = load.index[at], self.of(load.tensor)[at]
+        domain = tuple(
+            (name, self.variable(ends[name]) if name in ends else str(extent))
+            for name, extent in extents.items()
+        )
+        if isinstance(index, Affine) and is_within(
+            index, self.variable(size), domain, conditions, self.known_sizes()
+        ):
             return
-        if isinstance(index, Affine):
-            fixed = tuple(term for term in index.terms if term != (self.variable(size), 1))
-            if {name for name, _ in fixed} <= extents.keys() - ends.keys():
-                low, high = Affine(fixed, index.const).reach(extents)
-                if len(fixed) == len(index.terms) and low >= 0 and high < least:
-                    return
-                if len(fixed) < len(index.terms) and -least <= low and high < 0:
-                    return
         rule = f"it reads {load.tensor} at {index} of {size} elements"
-        raise VaryingSizeError(size, stage.name, rule)
+        raise self.refuse(size, stage.name, rule)
 
     def check_reduction(self, stage: LoopStage, part: Reduce, ends: Mapping[str, str]) -> None:
-        """Raise VaryingSizeError where nothing says whether what is reduced ends at a size."""
-        spans = {span[-1]: size for size, span in self.program.spans.items() if len(span) > 1}
-        fixed = {
-            single(index)
-            for load in loads(part.body)
-            if load.tensor not in self.made
-            for at, index in enumerate(load.index)
-            if at not in self.of(load.tensor)
-        }
-        for name, extent in part.over:
-            if extent in spans and name not in ends and name not in fixed:
-                size = spans[extent]
-                raise VaryingSizeError(size, stage.name, "it reduces over what no tensor has")
+        """Raise VaryingSizeError for places in two axes, one of which ends at a size."""
+        for name, _ in part.over:
             if part.function in PLACES and len(part.over) > 1 and name in ends:
-                raise VaryingSizeError(ends[name], stage.name, "it looks for a place in two axes")
+                raise self.refuse(ends[name], stage.name, "it looks for a place in two axes")
 
     # Layers.
 
@@ -222,18 +250,22 @@ class Variation:
         for window in (stage.x, stage.y):
             for at, size in self.of(window.tensor).items():
                 if at in window.start or at in window.step:
-                    raise VaryingSizeError(size, stage.name, f"it takes a part of {window.tensor}")
-        groups = [dict(self.groups(stage, *window)) for window in windows]
+                    raise self.refuse(size, stage.name, f"it takes a part of {window.tensor}")
+        moving = dict(self.windows(stage, roles))
+        groups = [dict(self.groups(stage, *window, moving)) for window in windows]
         made = {name for index in roles.out.index for name, _ in index.terms}
-        ends, cleared = dict[str, tuple[str, int]](), list[tuple[str, int]]()
+        ends, cleared = dict[str, tuple[str, int]](), [*moving.values()]
         for dim in dict.fromkeys(name for own in groups for name in own):
-            operands = [its for its, (*_, operand) in enumerate(windows) if operand.uses(dim)]
+            operands = [
+                its for its, (*_, operand) in enumerate(windows)
+                if operand.uses(dim) and (its or dim not in moving)
+            ]  # fmt: skip
             kinds = {tuple((extent, size) for _, extent, size in groups[at].get(dim, ()))
                      for at in operands}  # fmt: skip
             axes = next(own[dim] for own in groups if dim in own)
             size = next(size for _, _, size in axes if size)
             if len(kinds) > 1:
-                raise VaryingSizeError(size, stage.name, f"its operands share {dim}, not its size")
+                raise self.refuse(size, stage.name, f"its operands share {dim}, not its size")
             pure = [size for _, _, size in axes if size in self.program.spans]
             if axes[0][2] and pure and not any(inner for _, _, inner in axes[1:]):
                 ends[dim] = (size, prod(extent for _, extent, _ in axes[1:]))
@@ -241,23 +273,44 @@ class Variation:
                 continue
             if len(axes) > 1 or not pure:
                 size = pure[0] if pure else size.split(" x ")[1]
-                raise VaryingSizeError(size, stage.name, f"it reduces over {dim} of several axes")
+                raise self.refuse(size, stage.name, f"it reduces over {dim} of several axes")
             cleared += [(windows[at][0], groups[at][dim][0][0]) for at in operands]
         return LayerEnds(ends, tuple(cleared), self.parts(stage))
+
+    def windows(
+        self, stage: LayerStage, roles: Contraction
+    ) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Yield dimensions of y along which windows of x move, with x and its axis that varies.
+
+        What a window reads behind the end of x counts as padding: zeros stand there.
+        """
+        varying = self.of(stage.x.tensor)
+        made = {name for index in roles.out.index for name, _ in index.terms}
+        for own, index in zip(stage.x.axes, roles.a.index, strict=False):
+            sizes = [varying[at] for at in own if at in varying]
+            moves = [name for name, _ in index.terms if name in made]
+            dims = [name for name, _ in index.terms if self.extent(stage, name) > 1]
+            pure = dims == moves and index.coef(moves[0]) == 1 and not index.const
+            if not sizes or not moves or pure:
+                continue
+            if len(own) > 1 or len(moves) > 1 or stage.x_zero:
+                rule = f"it reads windows of {stage.x.tensor} along {sizes[0]}"
+                raise self.refuse(sizes[0], stage.name, rule)
+            yield moves[0], (stage.x.tensor, own[0])
 
     def parts(self, stage: LayerStage) -> tuple[str, int] | None:
         """Return the size that ends the products of a stack; None where their number is fixed."""
         axes = {at for own in stage.y.axes for at in own}
         for at, merged in self.merged.get(stage.output, {}).items():
             if at not in axes:
-                raise VaryingSizeError(merged.size, stage.name, f"it runs for each of {merged}")
+                raise self.refuse(merged.size, stage.name, f"it runs for each of {merged}")
         outer = {at: size for at, size in self.of(stage.output).items() if at not in axes}
         if not outer:
             return None
         shape = self.program.values[stage.output].shape
         (at, size), *others = outer.items()
         if others or not stage.stack or prod(shape[:at]) > 1:
-            raise VaryingSizeError(size, stage.name, f"axis {at} of {stage.output} is no outermost")
+            raise self.refuse(size, stage.name, f"axis {at} of {stage.output} is no outermost")
         return size, len(stage.stack) // shape[at]
 
     def weights_axes(self, stage: LayerStage) -> Axes:
@@ -270,12 +323,17 @@ class Variation:
         last = len(self.program.values[stage.weights].shape) - 1
         if not stage.stack or row == column:
             size = next(iter(own.values()))
-            raise VaryingSizeError(size, stage.name, f"its weights {stage.weights} vary")
+            raise self.refuse(size, stage.name, f"its weights {stage.weights} vary")
         axes = ((last - 1,), (last,)) if stage.w[0] == row else ((last,), (last - 1,))
         return (*axes, (), ())
 
     def groups(
-        self, stage: LayerStage, tensor: str, axes: Axes, operand: Operand
+        self,
+        stage: LayerStage,
+        tensor: str,
+        axes: Axes,
+        operand: Operand,
+        moving: Mapping[str, tuple[str, int]],
     ) -> Iterator[tuple[str, Sequence[tuple[int, int, str]]]]:
         """Yield the dimensions that run along axes that vary.
 
@@ -285,12 +343,12 @@ class Variation:
         varying, shape = {**self.of(tensor), **merged}, self.program.values[tensor].shape
         for own, index in zip(axes, operand.index, strict=False):
             sizes = [varying[at] for at in own if at in varying]
-            if not sizes:
+            if not sizes or (tensor, own[0]) in moving.values():
                 continue
             dims = [name for name, _ in index.terms if self.extent(stage, name) > 1]
             if len(dims) != 1 or index.coef(dims[0]) != 1 or index.const:
                 rule = f"it reads windows of {tensor} along {sizes[0]}"
-                raise VaryingSizeError(sizes[0], stage.name, rule)
+                raise self.refuse(sizes[0], stage.name, rule)
             real = [(at, shape[at], varying.get(at, "")) for at in own if shape[at] > 1]
             yield dims[0], real
 
