@@ -10,7 +10,7 @@ from polysci.graph.graph import Graph
 from polysci.graph.passes.affine import make_affine
 from polysci.graph.passes.affine_pairs import merge_affine_pairs
 from polysci.graph.passes.byte_tables import make_byte_tables
-from polysci.graph.passes.copies import without_copies
+from polysci.graph.passes.copies import without_copies, without_idle_operations
 from polysci.graph.passes.fixed_shapes import fix_shapes
 from polysci.graph.passes.folded_weights import fold_weights
 from polysci.graph.passes.grouped_heads import group_heads
@@ -40,8 +40,10 @@ FIRST_PASSES: Final[tuple[Pass, ...]] = (
 )  # fmt: skip
 # They run until none of them changes the graph.
 REPEATED_PASSES: Final[tuple[Pass, ...]] = (
-    plain("copies", "Identity and idle Dropout hand on their input",
+    plain("copies", "Identity, idle Dropout and idle Cast hand on their input",
           without_copies),
+    plain("idle operations", "sums with zeros, products with ones and the like hand on their input",
+          without_idle_operations),
     plain("fixed shapes", "Flatten, Squeeze and Unsqueeze become Reshape", fix_shapes),
     plain("moved constants", "Reshape and Concat of constants are computed",
           move_constants),
@@ -62,7 +64,7 @@ REPEATED_PASSES: Final[tuple[Pass, ...]] = (
 )  # fmt: skip
 
 BY_SIZE: Final = frozenset(
-    ("late scales", "hidden scores")
+    ("idle operations", "late scales", "hidden scores")
 )  # passes with other nodes for other sizes
 
 

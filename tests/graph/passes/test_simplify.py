@@ -59,6 +59,27 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str]]] 
         [node("ConvTranspose", "x w", "c"), node("Mul", "c f", "y")],
         {"w": reals(4, 3, 2, 2), "f": np.array(0.5, np.float32)}, ["conv_transpose"],
     ),
+    "idle operations": (
+        [node("Add", "x zeros", "a"), node("Mul", "ones a", "b"), node("Where", "no n b", "c"),
+         node("Where", "yes c n", "d"), node("Expand", "d shape", "e"),
+         node("Cast", "e", "f", to=1), node("Sub", "f zeros", "g"), node("Div", "g ones", "h"),
+         node("Neg", "h", "y")],
+        {"zeros": np.zeros((4, 1, 1), np.float32), "ones": np.ones(1, np.float32),
+         "no": np.zeros((1, 1, 7, 7), bool), "yes": np.ones((4, 1, 1), bool),
+         "n": np.full(1, np.nan, np.float32), "shape": np.array([4, 1, 1])}, ["neg"],
+    ),
+    "operations that are not idle": (
+        [node("Where", "some x n", "a"), node("GlobalAveragePool", "a", "b"),
+         node("Expand", "b shape", "c"), node("Sub", "zeros c", "d"), node("Neg", "d", "y")],
+        {"zeros": np.zeros((1, 4, 1, 1), np.float32), "shape": np.array([1, 4, 2, 1]),
+         "some": np.arange(4).reshape(4, 1, 1) > 1, "n": np.full(1, 3, np.float32)},
+        ["select", "global_average_pool", "expand", AFFINE, "neg"],
+    ),
+    "zeros that add elements": (
+        [node("GlobalAveragePool", "x", "a"), node("Where", "yes a z", "b"), node("Neg", "b", "y")],
+        {"yes": np.ones((1, 4, 1, 1), bool), "z": np.zeros((1, 4, 1, 2), np.float32)},
+        ["global_average_pool", "select", "neg"],
+    ),
     "a quotient by x": ([node("Div", "f x", "y")], {"f": reals(4, 1, 1)}, ["div"]),
     "a sum along the width": ([node("Add", "x f", "y")], {"f": reals(7)}, ["add"]),
     "a sum of more channels": (
