@@ -1,32 +1,13 @@
-/* Products by B in blocks of A that is rounded to 8 bits, by blocks along k as well:
+/* Products by B in blocks of A that is rounded to PS_X_BYTES bytes a number, by blocks along k as well:
  *
- *   A[i][k] becomes number[i][k] * step[i][block],  step = max |A| / 127
+ *   A[i][k] becomes number[i][k] * step[i][block],  number = the bytes, the first one the highest
  *
  * A kernel rounds the rows of its tile, or reads a packed copy in which they are rounded: there a
- * block begins with its numbers, behind which lie its step and the sum of its numbers. Numbers of B
- * are unsigned here: signed ones have PS_W_MIDDLE added. */
+ * block begins with its bytes, the first ones of all numbers first, behind which lie its step and the
+ * sums of the bytes. Products of bytes are summed apart, exactly. Numbers of B are unsigned here: signed
+ * ones have PS_W_MIDDLE added. */
 
 enum { PS_W_MOST_BLOCK = 256, PS_W_MOST_ROWS = 16 };
-
-/* Round a block of a row; return its step, and the sum of its numbers. */
-PS_INLINE float ps_round_block(int8_t *restrict to, const float *restrict from, int64_t numbers,
-                               int32_t *restrict total)
-{
-    ps_int most = ps_int_splat(0), sum = ps_int_splat(0);
-    for (int64_t k = 0; k < numbers; k += PS_LANES) /* not-a-numbers have the largest bits */
-        most = ps_int_max(most, ps_as_int(ps_load(from + k)) & ps_int_splat(0x7fffffff));
-    const int32_t bits = ps_int_most(most);
-    float largest;
-    __builtin_memcpy(&largest, &bits, sizeof largest);
-    const float inverse = largest > 0x1p-100f ? 127.0f / largest : 0.0f;
-    for (int64_t k = 0; k < numbers; k += PS_LANES) {
-        const ps_int x = ps_to_int(ps_load(from + k) * ps_splat(inverse));
-        ps_store_s8(to + k, x, PS_LANES);
-        sum = ps_int_add(sum, x);
-    }
-    *total = ps_int_total(sum);
-    return largest * (1.0f / 127.0f);
-}
 
 /* Four numbers of 8 bits of each lane; of 4 bits the first four, or the second. */
 PS_INLINE ps_int ps_unpack(ps_int word, int second)
@@ -45,35 +26,57 @@ PS_INLINE ps_int ps_add_bytes(ps_int w, ps_int x, ps_int sum)
     return ps_int_add(ps_dot_bytes(low, x, sum), ps_int_shift(part, 4));
 }
 
+/* Sums of products by each byte of a row, less the zeros, as one number of its steps. */
+PS_INLINE ps_vec ps_join_bytes(const ps_int *sums, int64_t apart, const int32_t *totals,
+                               const float *zeros)
+{
+    ps_vec joined = ps_zero();
+    PS_UNROLL
+    for (int d = 0; d < PS_X_BYTES; ++d) {
+        ps_vec sum = ps_to_real(sums[d * apart]);
+        if (PS_W_ZEROS) /* rounded once: both parts are exact */
+            sum = ps_fma(ps_load(zeros), ps_splat(-(float)totals[d]), sum);
+        joined = d ? ps_fma(joined, ps_splat(256.0f), sum) : sum;
+    }
+    return joined;
+}
+
 /* acc += A * B over `length` blocks, A moving by a_k numbers a block. */
 PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *restrict a,
                              const ps_b *restrict b, int64_t length, int64_t a_k)
 {
-    enum { BYTES = PS_W_STEPS * PS_W_BITS / 8, WORDS = PS_W_STEPS / 4 };
+    enum { BYTES = PS_W_STEPS * PS_W_BITS / 8, WORDS = PS_W_STEPS / 4, D = PS_X_BYTES };
     const int64_t columns = t.vecs * PS_LANES;
-    _Alignas(64) int8_t numbers[PS_W_MOST_ROWS * PS_W_MOST_BLOCK];
+    const int all = t.rows * t.vecs;
+    _Alignas(64) int8_t numbers[PS_W_MOST_ROWS * PS_W_MOST_BLOCK * D];
     for (int64_t n = 0; n < length; ++n, a += a_k) {
         _Alignas(64) float steps[PS_W_MOST_ROWS];
-        _Alignas(64) int32_t totals[PS_W_MOST_ROWS];
+        _Alignas(64) int32_t totals[PS_W_MOST_ROWS * D];
         _Alignas(64) const int8_t *from[PS_W_MOST_ROWS];
-        _Alignas(64) ps_int sums[PS_W_MOST_ROWS];
+        _Alignas(64) ps_int sums[PS_W_MOST_ROWS * D];
         const float *scales = (const float *)(const void *)b;
         const float *zeros = scales + columns * PS_W_ZEROS;
         PS_UNROLL
         for (int i = 0; i < t.rows; ++i) {
-            steps[i] = 0.0f, totals[i] = 0;
-            from[i] = numbers + i * t.block;
+            steps[i] = 0.0f;
+            from[i] = numbers + i * t.block * D;
+            __builtin_memset(totals + i * D, 0, D * sizeof *totals);
             if (rows >> i & 1 && PS_ROUNDED) {
                 from[i] = (const int8_t *)(const void *)(a + ps_a_row(t, i));
-                __builtin_memcpy(steps + i, from[i] + t.block, sizeof *steps);
-                __builtin_memcpy(totals + i, from[i] + t.block + sizeof *steps, sizeof *totals);
+                __builtin_memcpy(steps + i, from[i] + t.block * D, sizeof *steps);
+                __builtin_memcpy(totals + i * D, from[i] + t.block * D + sizeof *steps,
+                                 D * sizeof *totals);
             } else if (rows >> i & 1) {
-                steps[i] = ps_round_block(numbers + i * t.block, a + ps_a_row(t, i), t.block,
-                                          totals + i);
+                steps[i] = ps_round_block(numbers + i * t.block * D, a + ps_a_row(t, i), t.block,
+                                          totals + i * D);
             }
             PS_UNROLL
-            for (int v = 0; v < t.vecs; ++v)
-                sums[i * t.vecs + v] = ps_int_splat(-PS_W_MIDDLE * totals[i]);
+            for (int d = 0; d < D; ++d) {
+                const ps_int none = ps_int_splat(-PS_W_MIDDLE * totals[i * D + d]);
+                PS_UNROLL
+                for (int v = 0; v < t.vecs; ++v)
+                    sums[d * all + i * t.vecs + v] = none;
+            }
         }
         __asm__ volatile("" : : : "memory"); /* words of rows come from memory, not out of registers */
         b = (const ps_b *)(zeros + columns);
@@ -89,15 +92,18 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
                 for (int v = 0; v < t.vecs; ++v)
                     w[v] = ps_unpack(words[v], j);
                 PS_UNROLL
-                for (int i = 0; i < t.rows; ++i) {
+                for (int at = 0; at < t.rows * D; ++at) { /* of row at / D the byte at % D */
+                    const int i = at / D, d = at % D;
                     if (!(rows >> i & 1))
                         continue;
                     int32_t word;
-                    __builtin_memcpy(&word, from[i] + k + 4 * j, sizeof word);
+                    __builtin_memcpy(&word, from[i] + d * t.block + k + 4 * j, sizeof word);
                     const ps_int x = ps_int_splat(word);
                     PS_UNROLL
-                    for (int v = 0; v < t.vecs; ++v)
-                        sums[i * t.vecs + v] = ps_add_bytes(w[v], x, sums[i * t.vecs + v]);
+                    for (int v = 0; v < t.vecs; ++v) {
+                        ps_int *sum = sums + d * all + i * t.vecs + v;
+                        *sum = ps_add_bytes(w[v], x, *sum);
+                    }
                 }
             }
         }
@@ -106,10 +112,10 @@ PS_INLINE void ps_run_blocks(ps_acc *acc, ps_tile t, uint32_t rows, const ps_a *
             const ps_vec scale = ps_load(scales + v * PS_LANES);
             PS_UNROLL
             for (int i = 0; i < t.rows; ++i) {
-                ps_vec sum = ps_to_real(sums[i * t.vecs + v]);
-                if (PS_W_ZEROS) /* rounded once: both parts are exact */
-                    sum = ps_fma(ps_load(zeros + v * PS_LANES), ps_splat(-(float)totals[i]), sum);
-                acc[i * t.vecs + v] = ps_fma(sum, scale * ps_splat(steps[i]), acc[i * t.vecs + v]);
+                const int at = i * t.vecs + v;
+                const ps_vec sum =
+                    ps_join_bytes(sums + at, all, totals + i * D, zeros + v * PS_LANES);
+                acc[at] = ps_fma(sum, scale * ps_splat(steps[i]), acc[at]);
             }
         }
     }

@@ -1,2 +1,2 @@
-/* Blocks of A are rounded to 8 bits while they are packed. */
+/* Blocks of A are rounded to bytes while they are packed. */
 enum { PS_ROUNDED = 1 };

@@ -1,2 +1,2 @@
-/* Kernels round blocks of A to 8 bits. */
+/* Kernels round blocks of A to bytes. */
 enum { PS_ROUNDED = 0 };

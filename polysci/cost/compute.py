@@ -10,6 +10,7 @@ import numpy as np
 from polysci.cost.traffic_counts import TrafficCounts
 from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import LINE
+from polysci.numerics.dtypes import COMPUTES
 from polysci.polyhedral.contraction import Contraction, Dim
 from polysci.polyhedral.footprint import Count
 from polysci.space.enumerate import RegisterTile
@@ -72,9 +73,9 @@ def _tile_seconds(nest: TrafficCounts, tile: RegisterTile, *, packed: bool) -> f
         if d.role in ("k", "br", "m", "batch") and d.name not in sizes
     )
     column, total, asked = nest.column.name, 0.0, 0 if packed else _lines_asked(nest, tile)
-    block, rounds = nest.contraction.a.block, kernel.compute == "a8"
+    block, rounds = nest.contraction.a.block, COMPUTES[kernel.compute].bytes_of_x
     decoded = machine.coefficient("decode_a8" if rounds else "decode") if block > 1 else 0.0
-    rounded = machine.coefficient("round_a8") if rounds and not packed else 0.0
+    rounded = machine.coefficient(f"round_{kernel.compute}") if rounds and not packed else 0.0
     parts = [_parts(nest, name, size) for name, size in sizes.items() if name != column]
     for count, rows in _combine(parts):
         for columns, width in _parts(nest, column, sizes[column]):

@@ -279,13 +279,13 @@ def _packing_bytes(nest: TrafficCounts) -> tuple[Count, bool]:
 
 
 def rounded_numbers(nest: CostCounts) -> Count:
-    """Return the seconds of rounding numbers of A to 8 bits while they are packed."""
-    if nest.compute.name != "a8" or not nest.packed.any():
+    """Return the seconds of rounding numbers of A to bytes while they are packed."""
+    if not nest.compute.bytes_of_x or not nest.packed.any():
         return np.zeros(1)
     context = nest.context
     slot = 2e-9 * nest.lanes / context.peak
     numbers = _packing_bytes(nest)[0] / nest.compute.bytes
-    return numbers * context.machine.coefficient("round_a8") * slot
+    return numbers * context.machine.coefficient(f"round_{nest.compute.name}") * slot
 
 
 def row_bytes(context: Context) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from polysci.loop_ir.memory import STORED, Pointer
 from polysci.loop_ir.microkernels import Accumulators, Fields, TileView, User
 from polysci.numerics.blocks import decode_blocks, round_blocks
-from polysci.numerics.dtypes import BLOCK_TYPES
+from polysci.numerics.dtypes import BLOCK_TYPES, COMPUTES
 
 
 def _block_dtype(user: User, numbers: int) -> np.dtype[Any]:
@@ -56,20 +56,20 @@ def _run_blocks(
         blocks = np.ascontiguousarray(rows).view(dtype)
         at = tile.a_rows[active][:, None] + step * a_k + np.arange(numbers)
         x = user.unit.decode(user.read(a, at), "ps_a")
-        rounds = user.unit.compute == "a8" and not user.unit.packed_copy
-        x = round_blocks(x, numbers) if rounds else x
+        split = COMPUTES[user.unit.compute].bytes_of_x
+        x = round_blocks(x, numbers, split) if split and not user.unit.packed_copy else x
         acc.sums[0, active] += x @ decode_blocks(blocks).T
 
 
 def _pack_blocks(
     user: User, box: Pointer, x: Pointer, row: Fields, first: int, blocks: int
 ) -> None:
-    """Copy pixels in the values that numbers of 8 bits have; C stores the numbers themselves."""
-    numbers = int(row["x_channel"])
+    """Copy pixels in the values that their bytes have; C stores the bytes themselves."""
+    split, numbers = COMPUTES[user.unit.compute].bytes_of_x, int(row["x_channel"])
     pixels = np.arange(min(row["pixels"], row["limit"] - first))[:, None]
     at = np.arange(blocks * numbers)
     values = user.read(x, (first + pixels) * row["x_pixel"] + at)
-    user.write(box, pixels * row["box_pixel"] + at, round_blocks(values, numbers))
+    user.write(box, pixels * row["box_pixel"] + at, round_blocks(values, numbers, split))
 
 
 BLOCKS: Final[Mapping[str, Callable[..., Any]]] = {

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Block = np.dtype[Any]  # a structure: scale, perhaps zero, and numbers, or nibbles
-LEAST_ROUNDED = 2.0**-100  # of a block of inputs, that kernels round to 8 bits
+LEAST_ROUNDED = 2.0**-100  # of a block of inputs, that kernels round
+WIDEST = 127 * (2**16 + 2**8 + 1)  # steps that three bytes of a number hold
 
 
 def block_dtype(bits: int, block: int, *, signed: bool) -> Block:
@@ -77,18 +78,39 @@ def decode_blocks(blocks: Array) -> NDArray[np.float64]:
     return numbers.reshape(*blocks.shape[:-1], -1)
 
 
-def round_blocks(x: Array, block: int) -> NDArray[np.float64]:
-    """Return the values of f32 numbers (..., K) that are rounded to 8 bits by blocks along K.
+def round_blocks(x: Array, block: int, count: int = 1) -> NDArray[np.float64]:
+    """Return the values of f32 numbers (..., K) that are rounded to bytes by blocks along K.
 
-    The largest number of a block becomes 127 or -127 steps; blocks below 2^-100 become 0.
+    By one byte a number the largest of a block becomes 127 or -127 steps. By three (``count``) a
+    step is a power of two, and the largest has ``WIDEST`` steps or up to a half less. Blocks below
+    2^-100 become 0.
     """
     grouped = np.asarray(x, np.float32).reshape(*x.shape[:-1], -1, block)
     most = abs(grouped).max(-1, keepdims=True)
+    if count == 3:
+        return _round_wide(grouped.astype(np.float64), most).reshape(x.shape)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inverse = np.where(most > np.float32(LEAST_ROUNDED), np.float32(127) / most, np.float32(0))
         numbers = np.rint(grouped * inverse).astype(np.float64)
     values: NDArray[np.float64] = (numbers * (most * np.float32(1 / 127))).reshape(x.shape)
     return values
+
+
+def largest_of_blocks(x: NDArray[np.float64], block: int) -> NDArray[np.float64]:
+    """Return the largest size in each block of numbers (..., K), in place of all of its numbers."""
+    most: NDArray[np.float64] = abs(x.reshape(*x.shape[:-1], -1, block)).max(-1)
+    return np.repeat(most, block, axis=-1)
+
+
+def _round_wide(grouped: Array, most: Array) -> NDArray[np.float64]:
+    """Return blocks (..., block) in steps by which their largest numbers reach 23 bits."""
+    share, exponent = np.frexp(most.astype(np.float64))
+    exponent += 2**23 * share > WIDEST
+    with np.errstate(invalid="ignore", over="ignore"):
+        step = np.where(most < LEAST_ROUNDED, 0, np.ldexp(1.0, exponent - 23))
+        inverse = np.divide(1, step, out=np.zeros_like(step), where=step != 0)
+        values: NDArray[np.float64] = np.rint(grouped * inverse) * step
+    return np.where(np.isfinite(most), values, np.nan)
 
 
 def encode_blocks(values: Array, dtype: Block) -> Array:

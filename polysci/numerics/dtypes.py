@@ -168,7 +168,8 @@ class ComputeType:
     """How a microkernel multiplies; ``bytes`` are those of an element of A and B as it reads them.
 
     ``vnni_factor`` neighbours along k share a 32-bit lane; ``sum`` is the type that it accumulates.
-    ``converts``: the kernel reads x itself and converts it to f32 as it loads it.
+    ``converts``: the kernel reads x itself and converts it to f32 as it loads it. ``bytes_of_x``:
+    it multiplies so many numbers of 8 bits in place of each number of x, 0 that of x.
     """
 
     name: str
@@ -176,6 +177,7 @@ class ComputeType:
     vnni_factor: int
     sum: DType
     converts: bool = False
+    bytes_of_x: int = 0
 
 
 COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
@@ -187,7 +189,8 @@ COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
             ComputeType("bf16", 2, 2, DTYPES["f32"]),
             ComputeType("i8", 1, 4, DTYPES["s32"]),
             ComputeType("i16", 2, 2, DTYPES["s32"]),
-            ComputeType("a8", 4, 1, DTYPES["f32"]),  # rounds f32 to 8 bits as it reads it
+            ComputeType("a8", 4, 1, DTYPES["f32"], bytes_of_x=1),
+            ComputeType("a24", 4, 1, DTYPES["f32"], bytes_of_x=3),
         )
     }
 )
@@ -196,7 +199,8 @@ COMPUTES: Mapping[str, ComputeType] = MappingProxyType(
 def computes(x: str, family: str) -> tuple[str, ...]:
     """Return the ways to multiply inputs of type ``x``; which is fastest depends on the CPU.
 
-    ``a8`` stands for f32 inputs that kernels round to 8 bits, beside weights in blocks.
+    ``a8`` stands for f32 inputs that kernels round to 8 bits, beside weights in blocks, and ``a24``
+    for those that they may round to 24 bits: about as exact as sums in f32 are.
 
     All give the precision's result: sums are f32 or s32. Sums in f16, as AVX512-FP16 has them, are
     no such way: with 11 bits they keep neither the error bound nor integers above 2048. A vector of
@@ -205,6 +209,8 @@ def computes(x: str, family: str) -> tuple[str, ...]:
     """
     if x == "a8":
         return ("a8",) if family == "brgemm" else ()
+    if x == "a24":
+        return ("f32", "a24") if family == "brgemm" else computes("f32", family)
     if family == "mma" and not DTYPES[x].integer:
         return (x,) if x in ("bf16", "f16") else ()
     if family.startswith("stencil"):

@@ -178,8 +178,11 @@ class Contraction:
 
     @property
     def multiplied(self) -> str:
-        """The type of inputs by which kernels are chosen: that of x, or a8 if they round it."""
-        return "a8" if DTYPES[self.b.dtype].rounds_x and not self.swapped else self.a.dtype
+        """The type of inputs by which kernels are chosen: that of x, a8 or a24 beside blocks."""
+        w = DTYPES[self.b.dtype]
+        if w.block == 1 or self.swapped:
+            return self.a.dtype
+        return "a8" if w.rounds_x else "a24"
 
     def packed_item(self, compute: ComputeType) -> int:
         """Return the bytes of an element of packed w: as the kernel multiplies it, or as stored."""

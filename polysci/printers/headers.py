@@ -47,7 +47,7 @@ def headers(unit: HeaderSet) -> str:
     isa, compute = isa_of(unit.isa), COMPUTES[unit.compute]
     if isa.language != "c":
         return "\n".join(device_headers(unit))
-    kind = "f32" if compute.converts or compute.name == "a8" else compute.name
+    kind = "f32" if compute.converts or compute.bytes_of_x else compute.name
     narrow = {unit.compute, unit.x, unit.y, unit.w} != {"f32"}
     chain = list(reversed(isa.chain))
     way = "boxed" if unit.packed_copy else "direct"
@@ -55,10 +55,11 @@ def headers(unit: HeaderSet) -> str:
     names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
     blocks = unit.w not in ("f32", "bf16")
-    if compute.name == "a8":
+    if compute.bytes_of_x:
         for kind_of in ("lanes", "bytes"):
             names.append(_first([f"{kind_of}_{name}" for name in (*isa.chain, "portable")]))
-        names += [f"w_{unit.w}", "dot_rounded", f"rounded_{way}"]
+        w = unit.w.removesuffix("a8")
+        names += [f"w_{w}a8", "dot_rounded", f"rounded_{way}", f"rounding_{compute.name}"]
     elif blocks:
         fours = [f"nibbles_{name}" for name in isa.chain] if unit.w.endswith("4") else []
         names += [*([_first(fours)] if fours else []), f"w_{unit.w}", "dot_blocks"]
@@ -67,12 +68,12 @@ def headers(unit: HeaderSet) -> str:
     else:
         names.append(_first([*(f"dot_{kind}_{name}" for name in isa.chain), f"dot_{kind}"]))
     names.append(_first([f"a_{kind}", f"a_{kind}_{way}"]))
-    sums = ["blocks", "rounded_blocks" if compute.name == "a8" else "decoded_blocks"]
+    sums = ["blocks", "rounded_blocks" if compute.bytes_of_x else "decoded_blocks"]
     names += ["brgemm", *(sums if blocks else []), "sliding", "grouped", _end(unit)]
     stacked = [f"stacked_{name}" for name in isa.chain if compute.name == "i8"]
     names += [name for name in stacked if _exists(name)]
     names += [*(isa.tile_registers.headers if isa.tile_registers else ()), "pack", "panels"]
-    names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * (compute.name == "a8")
+    names += ["pairs"] * (compute.name == "bf16") + ["pack_blocks"] * bool(compute.bytes_of_x)
     if not narrow:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]

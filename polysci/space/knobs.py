@@ -58,7 +58,7 @@ def _packings(
     kernel: Microkernel,
 ) -> list[int]:
     """Return where A may be packed: nowhere, before all loops, inside each loop that moves A."""
-    if contraction.a.block > 1 and kernel.compute != "a8":
+    if contraction.a.block > 1 and not COMPUTES[kernel.compute].bytes_of_x:
         return [-1]  # few rows read x, and kernels read a block of it side by side
     if COMPUTES[kernel.compute].converts or kernel.stencil:
         return [-1]  # from a copy, another way to multiply needs no conversion

@@ -278,6 +278,7 @@ _SPEEDS: Final = {
         "FMAs", "unpacking a step of a vector of such weights beside inputs of 8 bits", 0.25, ZEN4
     ),
     "round_a8": Coefficient("FMAs", "rounding a number of a row to 8 bits by blocks", 0.6, ZEN4),
+    "round_a24": Coefficient("FMAs", "rounding a number of a row to three bytes", 1.5, ZEN4),
     "decode": Coefficient("FMAs", "decoding a vector of weights that lie in blocks", 0.7, ZEN4),
     "load_slot": Coefficient(
         "FMAs", "in the time of a load of a row or vector, where no kernel was measured", 0.55, LOST
@@ -293,6 +294,9 @@ _SPEEDS: Final = {
     "speed_i8": Coefficient("f32 FMAs", "a multiplication of int8 by dot products", 4.0, ZEN4),
     "speed_a8": Coefficient(
         "f32 FMAs", "a multiplication of f32 rounded to 8 bits by weights in blocks", 4.0, ZEN4
+    ),
+    "speed_a24": Coefficient(
+        "f32 FMAs", "a multiplication of f32 as three bytes by weights in blocks", 1.33, ZEN4
     ),
     "speed_i16": Coefficient("f32 FMAs", "a multiplication of pairs of int16", 1.0, ZEN4),
     "speed_tiles": Coefficient(

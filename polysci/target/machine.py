@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from polysci.errors import SpecError
+from polysci.numerics.dtypes import COMPUTES
 from polysci.target import microkernels
 from polysci.target.coefficients import ASSUMED, PRIORS
 from polysci.target.target import Memory, Target
@@ -101,8 +102,9 @@ class Machine:
                 * rows
                 / (tile.rows * tall)
             )
-        sums = rows * vecs
-        loads = self.coefficient("load_slot") * (rows + vecs)
+        values = max(1, COMPUTES[compute].bytes_of_x)  # of each number of a row
+        sums = rows * vecs * values
+        loads = self.coefficient("load_slot") * (rows * values + vecs)
         busy = min(1.0, sums / self.coefficient("in_flight"), sums / max(1.0, loads))
         return self.speed(compute) * float(busy)
 

@@ -190,7 +190,7 @@ class HeaderSet:
     """The hand-written headers of a C file: ``avx512`` for f32, ``avx512vnni_i8_u8_s8``.
 
     ``packed_copy``: kernels read a converted copy of x, not x itself; true where both are the same.
-    ``w``: how kernels of f32 decode narrow weights, or those of a8 unpack them, as they load them.
+    ``w``: how kernels decode narrow weights (f32) or unpack them (a8, a24) as they load them.
     """
 
     isa: str
@@ -201,8 +201,9 @@ class HeaderSet:
     w: str = "f32"
 
     def __str__(self) -> str:
-        if self.compute == "a8":
-            return f"{self.isa}_{self.w}" + ("_packed" if self.packed_copy else "")
+        if COMPUTES[self.compute].bytes_of_x:
+            own = "_a24" if self.compute == "a24" else ""
+            return f"{self.isa}{own}_{self.w}" + ("_packed" if self.packed_copy else "")
         if {self.compute, self.x, self.y} == {"f32"}:
             return self.isa if self.w == "f32" else f"{self.isa}_{self.w}"
         return "_".join(
@@ -217,7 +218,8 @@ def header_set_of(
 
     ``w`` is what f32 kernels decode.
     """
-    narrow = DTYPES[x].bytes < COMPUTES[kernel.compute].bytes or kernel.compute == "a8"
+    compute = COMPUTES[kernel.compute]
+    narrow = DTYPES[x].bytes < compute.bytes or bool(compute.bytes_of_x)
     return HeaderSet(
         kernel.isa, kernel.compute, x, y,
         packed_copy=not narrow or (packed and kernel.family == "brgemm"), w=w,

@@ -76,10 +76,14 @@ def peak_text(unit: HeaderSet) -> str:
 def peak_units(isa: str, x: str) -> dict[str, HeaderSet]:
     """Return the unit that bounds the kernels of each way to multiply, for inputs ``x``.
 
-    Those of ``a8`` multiply bytes as the fastest kernels of 8-bit numbers do.
+    Those of ``a8`` multiply bytes as the fastest kernels of 8-bit numbers do; those of ``a24``,
+    whose products take three of bytes, are compared with f32.
     """
     if x == "a8":
         return {x: next(iter(peak_units(isa, "u8").values()))}
+    if x == "a24":
+        own = peak_units(isa, "f32")["f32"]
+        return dict.fromkeys(("f32", x), own)
     ways = microkernels.ways("brgemm", isa, x)
     return {way[0].compute: unit_of(way[0], x) for way in ways}
 

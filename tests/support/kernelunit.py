@@ -146,9 +146,9 @@ def portable_first(group: Group) -> tuple[bool, bool, int]:
 
 
 def on_vectors() -> list[Microkernel]:
-    """All of CPUs but those with tests of their own: on tile registers, stacked, and a8."""
+    """All of CPUs but those with tests of their own: on tile registers, stacked, a8 and a24."""
     kernels = [kernel for kernel in microkernels.registry().values() if kernel.isa in ISAS]
-    kernels = [kernel for kernel in kernels if kernel.compute != "a8"]
+    kernels = [kernel for kernel in kernels if not COMPUTES[kernel.compute].bytes_of_x]
     return [kernel for kernel in kernels if kernel.tile_registers is None and not kernel.stacked]
 
 

@@ -54,6 +54,10 @@ def units() -> list[HeaderSet]:
         HeaderSet(isa, "a8", w=f"{w}a8", packed_copy=packed)
         for isa, w, packed in product(rounding, WEIGHTS[1:], (False, True))
     }
+    found |= {
+        HeaderSet(isa, "a24", w=w, packed_copy=packed)
+        for isa, w, packed in product(("avx2vnni", "avx512vnni"), WEIGHTS[1:], (False, True))
+    }
     return sorted(found, key=str)
 
 

@@ -415,8 +415,9 @@ def test_weights_of_many_megabytes_are_timed() -> None:
     assert len(samples.seconds) >= 3
 
 
-def test_products_of_rounded_rows_are_measured() -> None:
-    """Their peak is that of products of bytes."""
-    problem = parse_problem("linear:4x64x32", "", "f32:s4a8x32:f32")
+@pytest.mark.parametrize("weights", ["s4a8x32", "s4x32"])
+def test_products_by_blocks_are_measured(weights: str) -> None:
+    """Their peak is that of products of bytes, or of f32."""
+    problem = parse_problem("linear:4x64x32", "", f"f32:{weights}:f32")
     result = tune.optimize(problem, target=TARGET, time_limit=5)
     assert result.measurement is not None and result.measurement.peak_gflops

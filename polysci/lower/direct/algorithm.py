@@ -25,6 +25,8 @@ from polysci.lower.algorithm import (
 from polysci.lower.direct.nest import lower_nest
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.numerics.arrays import Doubles
+from polysci.numerics.blocks import WIDEST, largest_of_blocks
+from polysci.numerics.dtypes import precision_named
 from polysci.ops.convolution_gradients import BackwardData
 from polysci.ops.model import model_of
 from polysci.ops.problem import Problem
@@ -139,9 +141,18 @@ class Direct(Algorithm[LegalSchedule]):
     def error_terms(
         self, problem: Problem, numbers: Sequence[int], x: Doubles, w: Doubles
     ) -> ErrorTerms:
-        """``|W| * |X|``, and the products in one sum; a factor of it rounds, and is rounded."""
-        scaled = 2 * (problem.factors[0] != 1)
-        return ErrorTerms(abs(problem.reference(abs(x), abs(w))), problem.terms + scaled)
+        """``|W| * |X|``, and the products in one sum; a factor of it rounds, and is rounded.
+
+        Beside weights in blocks kernels may split X into bytes, which are off by the largest number
+        of a block over ``WIDEST`` at most.
+        """
+        roundings = problem.terms + 2 * (problem.factors[0] != 1)
+        sizes: Doubles = abs(problem.reference(abs(x), abs(w)))
+        row = precision_named(problem.dtype).w
+        if row.block > 1 and not row.rounds_x:
+            largest = largest_of_blocks(x, row.block)
+            sizes = abs(sizes + 2.0**24 / (WIDEST * roundings) * problem.reference(largest, abs(w)))
+        return ErrorTerms(sizes, roundings)
 
     def explain(self, request: ExplainRequest) -> NestExplanation:
         title, schedule, context = request.title, request.schedule, request.context

@@ -94,11 +94,12 @@ def lower_nest(
         raise UnsupportedError(f"schedule {schedule}: some of its work is of all rows")
     module = lowering.module()
     packing = module.functions[interface.function_name("pack_weights", options.symbol)]
+    packing = replace(packing, name=interface.function_name("pack_weights", "w"))
     return LoweredPrimitive(
         module, options.symbol, plan.header_set, schedule, plan.precision, options.team,
         activation_headers(contraction.activation),
         lowering.workspace.bytes, plan.packed_bytes, options.by_rows, lowering.columns,
-        str(replace(packing, name=interface.function_name("pack_weights", "w"))), lowering.ends,
+        f"{plan.header_set.compute} {packing}", lowering.ends,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ from polysci.loop_ir.nodes import (
 )
 from polysci.numerics.affine import Affine
 from polysci.numerics.arrays import round_up
-from polysci.numerics.dtypes import DTYPES
+from polysci.numerics.dtypes import COMPUTES, DTYPES
 from polysci.polyhedral.contraction import Contraction, Strides, columns_of
 from polysci.space.directives.ahead import Ahead
 from polysci.space.directives.directive import Directive, EntryPoint, Place
@@ -103,7 +103,7 @@ class Pack(Directive):
         self, contraction: Contraction, strides: Strides, schedule: Schedule, kernel: Microkernel
     ) -> str:
         if self.operand == "A":
-            lies = contraction.a.block > 1 and kernel.compute != "a8"
+            lies = contraction.a.block > 1 and not COMPUTES[kernel.compute].bytes_of_x
             return "pack(A): x is read by blocks where it lies" * lies
         why = _parts_refusal(contraction, strides[contraction.b.array], schedule, kernel)
         return f"cannot pack parts of B: {why}" if why else ""

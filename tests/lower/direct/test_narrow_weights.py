@@ -7,7 +7,7 @@ import pytest
 
 import polysci
 from polysci.errors import UnsupportedError
-from polysci.numerics.blocks import decode_blocks, make_blocks, round_blocks
+from polysci.numerics.blocks import WIDEST, decode_blocks, make_blocks, round_blocks
 from polysci.numerics.dtypes import BLOCK_TYPES
 from polysci.ops import parse_problem
 from polysci.ops.problem import Problem
@@ -21,9 +21,14 @@ from tests.support.judge import Judge, build
 
 NAMES = ("portable", "avx2", "avx512", "avx2vnni", "avx512vnni")
 ISAS = [isa.name for isa in detect().allowed if isa.name in NAMES]
-WEIGHTS = (
-    "bf16", "s4x16", "u4x32", "s8x64", "u8x16", "s4a8x16", "u4a8x32", "s8a8x64", "u8a8x128"
-)  # fmt: skip
+WEIGHTS = ("bf16", "s4x16", "u4x32", "s8x64", "u8x16")
+ROUNDED = ("s4a8x16", "u4a8x32", "s8a8x64", "u8a8x128")
+SPLIT = ("s4x16", "u4x32", "s8x64", "u8x128")  # beside three bytes of each number of x
+WAYS = [
+    pytest.param(weights, compute, id=f"{weights} {compute}")
+    for compute, names in (("f32", WEIGHTS), ("a8", ROUNDED), ("a24", SPLIT))
+    for weights in names
+]
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,13 @@ class Tail:
         return cls(problem, emit(problem, plan, 1, EmitOptions(f"t{kernel.cols}_{rows}_{lanes}")))
 
 
-def kind_of(weights: str) -> str:
-    return "a8" if "a8" in weights else "f32"
-
-
-def largest(isa: str, weights: str) -> list[Microkernel]:
-    """The kernels of most rows, one of each width."""
-    (way,) = microkernels.ways("brgemm", isa, kind_of(weights))
-    return list({kernel.vecs: kernel for kernel in way}.values())
+def largest(isa: str, compute: str) -> list[Microkernel]:
+    """The kernels of most rows, one of each width, of the best ISA up to this one."""
+    ways = microkernels.ways("brgemm", isa, compute)
+    kernels = [kernel for way in ways for kernel in way if kernel.compute == compute]
+    if not kernels:
+        pytest.skip(f"{isa} has no kernels of {compute}")
+    return list({kernel.vecs: kernel for kernel in kernels}.values())
 
 
 def check(judge: Judge, tails: list[Tail]) -> None:
@@ -59,10 +63,10 @@ def check(judge: Judge, tails: list[Tail]) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("weights", "compute"), WAYS)
 @pytest.mark.parametrize("isa", ISAS)
-def test_all_tails(judge: Judge, isa: str, weights: str) -> None:
-    for kernel in largest(isa, weights):
+def test_all_tails(judge: Judge, isa: str, weights: str, compute: str) -> None:
+    for kernel in largest(isa, compute):
         lanes = range(1, kernel.lanes + 1)
         rows = [1 + at % kernel.rows for at in range(max(kernel.lanes, kernel.rows))]
         check(judge, [Tail.of(kernel, weights, row, lanes[at % len(lanes)])
@@ -70,25 +74,25 @@ def test_all_tails(judge: Judge, isa: str, weights: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_tails_of_one_kernel(judge: Judge, weights: str) -> None:
-    kernel = largest("portable", weights)[-1]
+@pytest.mark.parametrize(("weights", "compute"), WAYS)
+def test_tails_of_one_kernel(judge: Judge, weights: str, compute: str) -> None:
+    kernel = largest(ISAS[-1] if compute == "a24" else "portable", compute)[-1]
     check(judge, [Tail.of(kernel, weights, 1 + at % kernel.rows, 1 + at) for at in range(4)])
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("weights", "compute"), WAYS)
 @pytest.mark.parametrize(
-    "loops", ["k:2 j:{v} i:2", "i:2* j:{v} k:1", "private(C) k:2* j:{v}", "j:{v}* j:{v} i:3"]
+    "loops", ["k:1 j:{v} i:2", "i:2* j:{v} k:1", "private(C) k:1* j:{v}", "j:{v}* j:{v} i:3"]
 )
-def test_loops_around_blocks(judge: Judge, loops: str, weights: str) -> None:
+def test_loops_around_blocks(judge: Judge, loops: str, weights: str, compute: str) -> None:
     """Blocks of the reduction, threads that share it, and several rows."""
-    isa, rows = largest(ISAS[-1], weights)[0].isa, 4 if "a8" in weights else 5
+    isa, rows = largest(ISAS[-1], compute)[0].isa, 5 if compute == "f32" else 3
     words = f"linear:{rows}x256x{5 * microkernels.lanes(isa)}"
     problem = parse_problem(words, "", f"f32:{weights}:f32")
     if weights == "bf16":  # steps of one number, not of a block
-        loops = loops.replace("k:2*", "k:64*")
-    kernel = f"brgemm_{isa}_{kind_of(weights)}_{rows}x{microkernels.lanes(isa)}"
+        loops = loops.replace("k:1*", "k:64*")
+    kernel = f"brgemm_{isa}_{compute}_{rows}x{microkernels.lanes(isa)}"
     plan = parse(f"{loops.format(v=microkernels.lanes(isa))} > {kernel}")
     source = emit(problem, plan, 2, EmitOptions("around"))
     judge.judge(problem, build([source]), source.symbol)
@@ -96,9 +100,9 @@ def test_loops_around_blocks(judge: Judge, loops: str, weights: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("weights", ["s4a8x16", "u4a8x32", "s8a8x64", "u8a8x128"])
-def test_all_tails_of_rounded_copies(judge: Judge, weights: str, isa: str) -> None:
-    for kernel in largest(isa, weights):
+@pytest.mark.parametrize(("weights", "compute"), WAYS[len(WEIGHTS) :])
+def test_all_tails_of_rounded_copies(judge: Judge, weights: str, compute: str, isa: str) -> None:
+    for kernel in largest(isa, compute):
         check(judge, [Tail.of(kernel, weights, 1 + at % kernel.rows, 1 + at, "pack(A)")
                       for at in range(0, kernel.lanes, 3)])  # fmt: skip
 
@@ -107,12 +111,15 @@ def test_all_tails_of_rounded_copies(judge: Judge, weights: str, isa: str) -> No
     "pack(A) j:{v} i:2", "pack(A)+16 k:2 j:{v} i:2", "i:2* pack(A)+16 j:{v}",
     "j:{v}* pack(A) k:1 i:1", "k:2 pack(A) j:{v} i:2", "private(C) k:2* pack(A) j:{v} i:1",
 ])  # fmt: skip
-def test_rows_are_rounded_as_they_are_packed(judge: Judge, loops: str) -> None:
+@pytest.mark.parametrize(("weights", "compute"), [("u4a8x32", "a8"), ("u4x32", "a24")])
+def test_rows_are_rounded_as_they_are_packed(
+    judge: Judge, loops: str, weights: str, compute: str
+) -> None:
     """Whole copies, which threads share, and parts of rows and of blocks."""
-    isa = largest(ISAS[-1], "u4a8x32")[0].isa
+    isa = largest(ISAS[-1], compute)[0].isa
     lanes = microkernels.lanes(isa)
-    problem = parse_problem(f"linear:5x128x{3 * lanes + 1}", "", "f32:u4a8x32:f32")
-    plan = parse(f"{loops.format(v=lanes)} > brgemm_{isa}_a8_2x{lanes}")
+    problem = parse_problem(f"linear:5x128x{3 * lanes + 1}", "", f"f32:{weights}:f32")
+    plan = parse(f"{loops.format(v=lanes)} > brgemm_{isa}_{compute}_2x{lanes}")
     source = emit(problem, plan, 2, EmitOptions("rounded"))
     judge.judge(problem, build([source]), source.symbol)
 
@@ -139,10 +146,17 @@ def test_any_scale_and_zero(weights: str) -> None:
         prim.pack_weights(dense.astype(np.float32))
 
 
+def primitive_of(words: str, weights: str, compute: str) -> polysci.Primitive:
+    kernel = largest(ISAS[-1], compute)[1]
+    plan = f"i:1 > brgemm_{kernel.isa}_{compute}_1x{kernel.cols}"
+    return polysci.compile(words, "estimate", dtype=f"f32:{weights}:f32", schedule=plan)
+
+
+@pytest.mark.parametrize(("weights", "compute"), [("s4a8x32", "a8"), ("s4x32", "a24")])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_stays_none(number: float) -> None:
+def test_what_is_no_number_stays_none(number: float, weights: str, compute: str) -> None:
     """Rounding by blocks hides neither infinity nor what is no number, in one row alone."""
-    prim = polysci.compile("linear:2x64x5", "estimate", dtype="f32:s4a8x32:f32")
+    prim = primitive_of("linear:2x64x5", weights, compute)
     w = make_blocks(BLOCK_TYPES["s4x32"].numpy, np.full((5, 64), 3), np.ones((5, 2), np.float32))
     x = np.ones((2, 64), np.float32)
     x[1, 40] = number
@@ -150,12 +164,28 @@ def test_what_is_no_number_stays_none(number: float) -> None:
     assert (y[0] == 192).all() and not np.isfinite(y[1]).any()
 
 
-def test_tiny_blocks_are_zero() -> None:
-    prim = polysci.compile("linear:1x32x3", "estimate", dtype="f32:s4a8x32:f32")
+@pytest.mark.parametrize(("weights", "compute"), [("s4a8x32", "a8"), ("s4x32", "a24")])
+def test_tiny_blocks_are_zero(weights: str, compute: str) -> None:
+    prim = primitive_of("linear:1x32x3", weights, compute)
     w = make_blocks(BLOCK_TYPES["s4x32"].numpy, np.full((3, 32), 7), np.ones((3, 1), np.float32))
     for size, there in ((2.0**-101, False), (2.0**-90, True), (0.0, False)):
         y = prim(np.full((1, 32), size, np.float32), prim.pack_weights(w))
         assert (y != 0).all() == there
+
+
+def test_three_bytes_hold_24_bits() -> None:
+    """Weights that pick one number each show what inputs become: as rounded in NumPy."""
+    prim = primitive_of("linear:64x32x16", "s8x32", "a24")
+    w = make_blocks(BLOCK_TYPES["s8x32"].numpy, np.eye(16, 32), np.ones((16, 1), np.float32))
+    random = np.random.default_rng(0)
+    x = random.standard_normal((64, 32)) * np.exp2(random.integers(-60, 60, (64, 1)))
+    x *= np.exp2(random.integers(-30, 1, x.shape))
+    x[::3] *= 127 * 65793 / 2**22 / abs(x[::3]).max(-1, keepdims=True)
+    x[1] = np.float32(3.4e38) / np.arange(1, 33)
+    x = x.astype(np.float32)
+    y, most = prim(x, prim.pack_weights(w)), abs(x).max(-1, keepdims=True).astype(float)
+    assert (y == round_blocks(x, 32, 3)[:, :16].astype(np.float32)).all()
+    assert (abs(y.astype(float) - x[:, :16]) <= most / WIDEST).all()
 
 
 def test_x_is_read_where_it_lies() -> None:
