@@ -14,10 +14,7 @@ PS_SCALAR long ps_ask_for_tiles(void)
 
 PS_SCALAR int ps_ask_amx(void)
 {
-    const unsigned needed = 1u << 22 | 1u << 24 | 1u << 25; /* amx-bf16, amx-tile, amx-int8 */
-    unsigned a, b, c, d;
-    return ps_has_avx512fp16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-           (d & needed) == needed && ps_ask_for_tiles() == 0;
+    return ps_has_avx512fp16() && ps_cpu_has(PS_CPU_AMX) && ps_ask_for_tiles() == 0;
 }
 
 PS_SCALAR int ps_has_amx(void)

@@ -3,15 +3,7 @@
 
 #define PS_INLINE static inline __attribute__((always_inline, unused)) PS_TARGET
 
-/* clang knows no name for F16C, which every CPU with AVX2 has. */
-PS_SCALAR int ps_has_avx2(void)
-{
-#ifndef __clang__
-    if (!__builtin_cpu_supports("f16c"))
-        return 0;
-#endif
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+PS_SCALAR int ps_has_avx2(void) { return ps_cpu_has(PS_CPU_AVX2); }
 #define PS_CPU_OK ps_has_avx2
 
 /* A vector that is in a register here, whatever is done with it later. */

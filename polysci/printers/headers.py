@@ -51,7 +51,7 @@ def headers(unit: HeaderSet) -> str:
     narrow = {unit.compute, unit.x, unit.y, unit.w} != {"f32"}
     chain = list(reversed(isa.chain))
     way = "boxed" if unit.packed_copy else "direct"
-    names = ["prelude", *(["scalar"] if narrow else []), *(f"isa_{name}" for name in chain)]
+    names = ["prelude", *(["scalar"] if narrow else []), *vector_headers(isa)]
     names += [f"narrow_{name}" for name in chain if narrow and _exists(f"narrow_{name}")]
     names += [f"x_{unit.x}", f"y_{unit.y}", f"sum_{compute.sum}"]
     blocks = unit.w not in ("f32", "bf16")
@@ -78,6 +78,12 @@ def headers(unit: HeaderSet) -> str:
         names += [_first([*(f"gaps_{name}" for name in isa.chain), "gaps"]), "swapped", "stencil"]
     texts = [header(name) for name in names]
     return "\n".join([target_lines(isa), *texts])
+
+
+def vector_headers(isa: Isa) -> list[str]:
+    """Return the names of an instruction set's vector headers; those that others use come first."""
+    cpu = f"cpu_{isa.machine}"
+    return [*[cpu] * _exists(cpu), *(f"isa_{name}" for name in reversed(isa.chain))]
 
 
 def device_headers(unit: HeaderSet, beside: Iterable[str] = ()) -> list[str]:
