@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -29,6 +30,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, cwd=source)
     (path,) = out.glob("*.whl")
     return path
+
+
+def test_all_extras_are_those_of_users() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (every,) = extras.pop("all")
+    named = every.removeprefix("polysci[").removesuffix("]").split(",")
+    assert {*named} == {*extras} - {"dev", "docs", "peers"}
 
 
 @pytest.fixture(scope="module")
