@@ -326,6 +326,7 @@ def compile_sizes(
         external=options.external,
         weights=options.weights,
         kept=options.kept,
+        most=options.most,
     )
     ranges = any(isinstance(own, range) for own in dims.values())
     network = compile_graphs(partial(read, any_size=ranges), dims, options, title)

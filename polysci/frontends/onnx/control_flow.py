@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.frontends.onnx.data_sizes import advice, most_of
 from polysci.frontends.onnx.model_file import Body, body_of_graph
-from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader, expansion_by
+from polysci.frontends.onnx.reader import (
+    Call,
+    DataSize,
+    Expansion,
+    ExpansionError,
+    Reader,
+    expansion_by,
+)
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
 from polysci.graph.operators import OPERATORS
 from polysci.program.stages import DynamicDim
@@ -48,10 +56,14 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     results: dict[str, list[str]] = {}
     for part, body in sorted(branches.items(), reverse=True):  # "then_branch" comes first
         results[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
+        sizes, limits = len(reader.sizes), dict(reader.limits)
         try:
             reader.inline(body, {}, results[part], f"{title}/{part}")
         except SpecError as error:  # as where sizes fit one branch alone
             raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
+        reader.limits = limits
+        for at in range(sizes, len(reader.sizes)):
+            reader.sizes[at] = _where(reader, reader.sizes[at], condition, part == "then_branch")
     chosen = [at for at, output in enumerate(proto.output) if output]
     then, otherwise = ([names[at] for at in chosen] for names in results.values())
     outputs = [proto.output[at] for at in chosen]
@@ -84,6 +96,20 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     )
 
 
+def _where(reader: Reader, size: DataSize, condition: str, value: bool) -> DataSize:
+    """Return a size that is 0 unless a condition has a value."""
+    zero = reader.constant(f"{size.count}/zero", np.array(0, np.int64))
+    inputs = (size.count, zero) if value else (zero, size.count)
+    return replace(size, count=_add(reader, "select", (_scalar(reader, condition), *inputs)))
+
+
+def _add(reader: Reader, op: str, inputs: Sequence[str], dtype: str = "int64") -> str:
+    """Add an operation of scalars."""
+    name = reader.fresh(f"{inputs[-1]}/{op}")
+    reader.append(Node(op, tuple(inputs), (name,), name=name), {name: (dtype, ())})
+    return name
+
+
 def _count(
     reader: Reader, left: str, right: str, title: str
 ) -> tuple[DynamicDim, DynamicDim] | None:
@@ -102,15 +128,15 @@ def _count(
     return first, second
 
 
-NO_BOUND = "; its first input, the most there may be, is left out: the model needs a constant there"
 _ENDLESS = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBody:
-    """A Loop or Scan. ``trips`` is how many there are at most, None if that is data.
+    """A Loop or Scan. ``trips`` is how many there are at most, None if nothing bounds that.
 
-    ``trips_of`` and ``going`` name what decides about that (empty: nothing does); ``begins``: the
+    ``trips_of`` and ``going`` name data that decides about that (empty: none does); ``most`` is the
+    name under which ``trips`` was told, so that a run checks it; ``begins``: the
     formal inputs of the body before those of states and slices. Slices and results that are stacked
     have an axis, and whether they run backwards.
     """
@@ -126,6 +152,7 @@ class RepeatedBody:
     slices: Sequence[tuple[str, int, bool]]
     stacked: Sequence[tuple[int, bool]]
     outputs: Sequence[str]
+    most: str = ""
 
 
 def _repeat(reader: Reader, loop: RepeatedBody) -> None:
@@ -142,7 +169,7 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     number = reader.fresh(f"{loop.title}/iteration")
     inner = [reader.fresh(f"{loop.title}/{name}") for name in loop.formals[loop.begins :]]
     going = loop.going and _scalar(reader, loop.going)
-    begin, nodes = _begin(reader, loop, number, inner), len(reader.nodes)
+    begin, nodes, sizes = _begin(reader, loop, number, inner), len(reader.nodes), len(reader.sizes)
     begins = [number, reader.constant(f"{loop.title}/condition", np.array(True))][: loop.begins]
     results = [reader.fresh(f"{loop.title}/{name}") for name in loop.body.results]
     formals = dict(zip(loop.formals, [*begins, *inner], strict=True))
@@ -155,14 +182,62 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     known = reader.table.values.get(again)
     if known is not None and not known.all():
         raise ExpansionError("it ends after its first iteration")
-    breaks = bool(loop.going) or loop.trips is None or (bool(again) and known is None)
+    stops = bool(loop.going) or (bool(again) and known is None)
+    breaks = stops or loop.trips is None or bool(loop.trips_of)
+    if loop.most and stops:
+        loop, begin, results = _add_counters(reader, loop, begin, again, results)
     if breaks:
         again = _scalar(reader, again)
         first = going or reader.constant(f"{loop.title}/true", np.array(True))
         begin = Node(LOOP_BEGIN, (begin.inputs[0], first, *begin.inputs[2:]), begin.outputs,
                      begin.attributes, begin.name)  # fmt: skip
     reader.nodes.insert(nodes, begin)
+    if len(reader.sizes) > sizes:
+        raise ExpansionError("data decides sizes inside its steps")
     _end(reader, loop, [number, again if breaks else "", *results])
+    if loop.most:
+        _check_trips(reader, loop, stops)
+
+
+def _add_counters(
+    reader: Reader, loop: RepeatedBody, begin: Node, again: str, results: Sequence[str]
+) -> tuple[RepeatedBody, Node, list[str]]:
+    """Add two states: whether the loop goes on, and the number of its steps."""
+    count, title = len(loop.states), loop.title
+    first = loop.going and _scalar(reader, loop.going)
+    first = first or reader.constant(f"{title}/true", np.array(True))
+    before = first, reader.constant(f"{title}/none", np.array(0, np.int64))
+    words = f"{title}/goes_on", f"{title}/steps"
+    inner, outer = ([*map(reader.fresh, words)] for _ in range(2))
+    kinds: tuple[tuple[str, tuple[int, ...]], ...] = ("bool", ()), ("int64", ())
+    reader.declare(dict(zip(inner, kinds, strict=True)))
+    one = reader.constant(f"{title}/one", np.array(1, np.int64))
+    following = _scalar(reader, again), _add(reader, "add", (begin.outputs[0], one))
+    attributes = MappingProxyType({**begin.attributes, "states": count + 2})
+    begin = Node(
+        LOOP_BEGIN, (*begin.inputs, *before), (*begin.outputs, *inner), attributes, begin.name
+    )
+    outputs = [*loop.outputs[:count], *outer, *loop.outputs[count:]]
+    loop = replace(loop, states=[*loop.states, *before], outputs=outputs)
+    return loop, begin, [*results[:count], *following, *results[count:]]
+
+
+def _check_trips(reader: Reader, loop: RepeatedBody, stops: bool) -> None:
+    """Have runs check how many iterations data asks for; one more than most if it would go on."""
+    assert loop.trips is not None
+    zero = reader.constant(f"{loop.title}/zero", np.array(0, np.int64))
+    if stops:
+        count = len(loop.states)
+        more, steps = loop.outputs[count - 2 : count]
+        if loop.trips_of:
+            most = reader.constant(f"{loop.title}/most", np.array(loop.trips, np.int64))
+            below = _add(reader, "less", (most, _scalar(reader, loop.trips_of)), "bool")
+            more = _add(reader, "and", (more, below), "bool")
+        asked = _add(reader, "add", (steps, _add(reader, "cast", (more,))))
+    else:
+        asked = _add(reader, "max", (_scalar(reader, loop.trips_of), zero))
+    tensors = tuple(filter(None, loop.outputs))
+    reader.sizes.append(DataSize(loop.most, loop.trips, asked, tensors))
 
 
 def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]) -> Node:
@@ -176,7 +251,7 @@ def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]
         del shape[axis]
         results[name] = (table.tensor(source).dtype, tuple(shape))
     reader.declare(results)
-    trips = _scalar(reader, loop.trips_of) if loop.trips is None and loop.trips_of else ""
+    trips = loop.trips_of and _scalar(reader, loop.trips_of)
     attributes = {
         "count": _ENDLESS if loop.trips is None else loop.trips, "states": len(loop.states),
         "slices": tuple((axis, back) for _, axis, back in loop.slices),
@@ -196,10 +271,10 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
     axes = list[int]()
     for name, (axis, _) in zip(outputs[count:], loop.stacked, strict=True):
         if loop.trips is None:
-            bound = "" if loop.trips_of else NO_BOUND
             raise ExpansionError(
-                f"its number of iterations is not constant, and it stacks results{bound}",
-                loop.trips_of,
+                "its number of iterations is not constant, and it stacks results: "
+                + advice(next(filter(None, loop.outputs[count:]), name)),
+                *filter(None, [loop.trips_of]),
             )
         dtype, shape = results[name]
         axes.append(axis + (len(shape) + 1) * (axis < 0))
@@ -260,16 +335,23 @@ def expand_loop(reader: Reader, proto: Any) -> None:
     """Expand ``Loop``: states go from one iteration to the next, other results are stacked."""
     graph, (trips, going) = _body(proto), proto.input[:2]
     known = reader.table.values
-    most = int(known[trips].reshape(-1)[0]) if trips in known else None
+    most = most_of(reader, trips) if trips else None
     if going in known and not known[going].all():
-        most = 0
+        most, trips = 0, ""
+    name = next((name for name in proto.output if name in reader.most), "")
+    reader.bounded |= {name} - {""}
+    checked = name and (most is None or reader.most[name] < most)
+    if checked:
+        most = reader.most[name]
+    elif trips in known:
+        trips = ""
     states = list(proto.input[2:])
     formals = [value.name for value in graph.input]
     stacked = [(0, False)] * (len(graph.output) - 1 - len(states))
     loop = RepeatedBody(
         proto.name or proto.output[0], body_of_graph(graph), formals, 2,
         None if most is None else max(most, 0), trips, "" if going in known else going, states, (),
-        stacked, _outputs(proto, len(states) + len(stacked)),
+        stacked, _outputs(proto, len(states) + len(stacked)), name if checked else "",
     )  # fmt: skip
     _expand(reader, loop)
 
@@ -282,7 +364,7 @@ def _outputs(proto: Any, count: int) -> list[str]:
 def _expand(reader: Reader, loop: RepeatedBody) -> None:
     """Try both ways, writing out or repeating, in an order by how many iterations there are."""
     trips, ways = loop.trips, [_repeat]
-    if trips is not None:
+    if trips is not None and not loop.trips_of:
         ways.insert(trips > FEW_TRIPS, _unroll)
     errors, before = list[ExpansionError](), reader.snapshot()
     for way in ways:
@@ -294,7 +376,7 @@ def _expand(reader: Reader, loop: RepeatedBody) -> None:
             before = reader.snapshot()
         else:
             return
-    needs = [] if trips is not None else [loop.trips_of, loop.going]
+    needs = [] if trips is not None and not loop.trips_of else [loop.trips_of, loop.going]
     raise ExpansionError(str(errors[0]), *errors[0].needs, *filter(None, needs))
 
 
