@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.frontends.onnx.data_loops import (
+    add_counters,
+    check_trips,
+    unroll_by_data,
+    where_taken,
+)
 from polysci.frontends.onnx.data_sizes import advice, most_of
 from polysci.frontends.onnx.model_file import Body, body_of_graph
 from polysci.frontends.onnx.reader import (
     Call,
-    DataSize,
     Expansion,
     ExpansionError,
     Reader,
     expansion_by,
+)
+from polysci.frontends.onnx.repeated_body import (
+    MOST_TRIPS,
+    RepeatedBody,
+    check_alike,
+    inline_iteration,
+    reshape,
+    scalar,
+    stack,
 )
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
 from polysci.graph.operators import OPERATORS
@@ -63,7 +76,9 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
             raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
         reader.limits = limits
         for at in range(sizes, len(reader.sizes)):
-            reader.sizes[at] = _where(reader, reader.sizes[at], condition, part == "then_branch")
+            reader.sizes[at] = where_taken(
+                reader, reader.sizes[at], condition, part == "then_branch"
+            )
     chosen = [at for at, output in enumerate(proto.output) if output]
     then, otherwise = ([names[at] for at in chosen] for names in results.values())
     outputs = [proto.output[at] for at in chosen]
@@ -96,20 +111,6 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     )
 
 
-def _where(reader: Reader, size: DataSize, condition: str, value: bool) -> DataSize:
-    """Return a size that is 0 unless a condition has a value."""
-    zero = reader.constant(f"{size.count}/zero", np.array(0, np.int64))
-    inputs = (size.count, zero) if value else (zero, size.count)
-    return replace(size, count=_add(reader, "select", (_scalar(reader, condition), *inputs)))
-
-
-def _add(reader: Reader, op: str, inputs: Sequence[str], dtype: str = "int64") -> str:
-    """Add an operation of scalars."""
-    name = reader.fresh(f"{inputs[-1]}/{op}")
-    reader.append(Node(op, tuple(inputs), (name,), name=name), {name: (dtype, ())})
-    return name
-
-
 def _count(
     reader: Reader, left: str, right: str, title: str
 ) -> tuple[DynamicDim, DynamicDim] | None:
@@ -131,30 +132,6 @@ def _count(
 _ENDLESS = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedBody:
-    """A Loop or Scan. ``trips`` is how many there are at most, None if nothing bounds that.
-
-    ``trips_of`` and ``going`` name data that decides about that (empty: none does); ``most`` is the
-    name under which ``trips`` was told, so that a run checks it; ``begins``: the
-    formal inputs of the body before those of states and slices. Slices and results that are stacked
-    have an axis, and whether they run backwards.
-    """
-
-    title: str
-    body: Body
-    formals: Sequence[str]
-    begins: int
-    trips: int | None
-    trips_of: str
-    going: str
-    states: Sequence[str]
-    slices: Sequence[tuple[str, int, bool]]
-    stacked: Sequence[tuple[int, bool]]
-    outputs: Sequence[str]
-    most: str = ""
-
-
 def _repeat(reader: Reader, loop: RepeatedBody) -> None:
     """Add the nodes of a step. Raises ExpansionError where steps differ in more than numbers."""
     try:
@@ -168,7 +145,7 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     _check_fixed(reader, names)
     number = reader.fresh(f"{loop.title}/iteration")
     inner = [reader.fresh(f"{loop.title}/{name}") for name in loop.formals[loop.begins :]]
-    going = loop.going and _scalar(reader, loop.going)
+    going = loop.going and scalar(reader, loop.going)
     begin, nodes, sizes = _begin(reader, loop, number, inner), len(reader.nodes), len(reader.sizes)
     begins = [number, reader.constant(f"{loop.title}/condition", np.array(True))][: loop.begins]
     results = [reader.fresh(f"{loop.title}/{name}") for name in loop.body.results]
@@ -178,16 +155,16 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     _check_fixed(reader, results)
     again, results = (results[0], results[1:]) if loop.begins else ("", results)
     for state, name in zip(inner, results, strict=False):
-        _check_alike(reader, state, name)
+        check_alike(reader, state, name)
     known = reader.table.values.get(again)
     if known is not None and not known.all():
         raise ExpansionError("it ends after its first iteration")
     stops = bool(loop.going) or (bool(again) and known is None)
     breaks = stops or loop.trips is None or bool(loop.trips_of)
     if loop.most and stops:
-        loop, begin, results = _add_counters(reader, loop, begin, again, results)
+        loop, begin, results = add_counters(reader, loop, begin, again, results)
     if breaks:
-        again = _scalar(reader, again)
+        again = scalar(reader, again)
         first = going or reader.constant(f"{loop.title}/true", np.array(True))
         begin = Node(LOOP_BEGIN, (begin.inputs[0], first, *begin.inputs[2:]), begin.outputs,
                      begin.attributes, begin.name)  # fmt: skip
@@ -196,48 +173,7 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
         raise ExpansionError("data decides sizes inside its steps")
     _end(reader, loop, [number, again if breaks else "", *results])
     if loop.most:
-        _check_trips(reader, loop, stops)
-
-
-def _add_counters(
-    reader: Reader, loop: RepeatedBody, begin: Node, again: str, results: Sequence[str]
-) -> tuple[RepeatedBody, Node, list[str]]:
-    """Add two states: whether the loop goes on, and the number of its steps."""
-    count, title = len(loop.states), loop.title
-    first = loop.going and _scalar(reader, loop.going)
-    first = first or reader.constant(f"{title}/true", np.array(True))
-    before = first, reader.constant(f"{title}/none", np.array(0, np.int64))
-    words = f"{title}/goes_on", f"{title}/steps"
-    inner, outer = ([*map(reader.fresh, words)] for _ in range(2))
-    kinds: tuple[tuple[str, tuple[int, ...]], ...] = ("bool", ()), ("int64", ())
-    reader.declare(dict(zip(inner, kinds, strict=True)))
-    one = reader.constant(f"{title}/one", np.array(1, np.int64))
-    following = _scalar(reader, again), _add(reader, "add", (begin.outputs[0], one))
-    attributes = MappingProxyType({**begin.attributes, "states": count + 2})
-    begin = Node(
-        LOOP_BEGIN, (*begin.inputs, *before), (*begin.outputs, *inner), attributes, begin.name
-    )
-    outputs = [*loop.outputs[:count], *outer, *loop.outputs[count:]]
-    loop = replace(loop, states=[*loop.states, *before], outputs=outputs)
-    return loop, begin, [*results[:count], *following, *results[count:]]
-
-
-def _check_trips(reader: Reader, loop: RepeatedBody, stops: bool) -> None:
-    """Have runs check how many iterations data asks for; one more than most if it would go on."""
-    assert loop.trips is not None
-    zero = reader.constant(f"{loop.title}/zero", np.array(0, np.int64))
-    if stops:
-        count = len(loop.states)
-        more, steps = loop.outputs[count - 2 : count]
-        if loop.trips_of:
-            most = reader.constant(f"{loop.title}/most", np.array(loop.trips, np.int64))
-            below = _add(reader, "less", (most, _scalar(reader, loop.trips_of)), "bool")
-            more = _add(reader, "and", (more, below), "bool")
-        asked = _add(reader, "add", (steps, _add(reader, "cast", (more,))))
-    else:
-        asked = _add(reader, "max", (_scalar(reader, loop.trips_of), zero))
-    tensors = tuple(filter(None, loop.outputs))
-    reader.sizes.append(DataSize(loop.most, loop.trips, asked, tensors))
+        check_trips(reader, loop, stops)
 
 
 def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]) -> Node:
@@ -251,7 +187,7 @@ def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]
         del shape[axis]
         results[name] = (table.tensor(source).dtype, tuple(shape))
     reader.declare(results)
-    trips = loop.trips_of and _scalar(reader, loop.trips_of)
+    trips = loop.trips_of and scalar(reader, loop.trips_of)
     attributes = {
         "count": _ENDLESS if loop.trips is None else loop.trips, "states": len(loop.states),
         "slices": tuple((axis, back) for _, axis, back in loop.slices),
@@ -291,16 +227,6 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
     reader.append(node, results)
 
 
-def _scalar(reader: Reader, name: str) -> str:
-    """Return a tensor of one element without axes."""
-    if not reader.table.shape(name):
-        return name
-    scalar = reader.fresh(f"{name}/scalar")
-    shape = reader.constant(f"{name}/shape", np.zeros(0, np.int64))
-    reader.emit("Reshape", [name, shape], [scalar])
-    return scalar
-
-
 def _check_fixed(reader: Reader, names: Sequence[str]) -> None:
     """Raise for what has no known type, or a length that data decides."""
     if any(name not in reader.table.types for name in names):
@@ -318,16 +244,6 @@ def _check_nodes(reader: Reader, nodes: Sequence[Node]) -> None:
             raise ExpansionError("its steps are loops over steps themselves")
 
 
-def _check_alike(reader: Reader, before: str, after: str) -> None:
-    """Raise for a state that changes its type."""
-    old, new = reader.table.tensor(before), reader.table.tensor(after)
-    if (old.shape, old.dtype) != (new.shape, new.dtype):
-        raise ExpansionError(
-            f"a state of {old.dtype}{list(old.shape)} becomes {new.dtype}{list(new.shape)}"
-        )
-
-
-MOST_TRIPS = 1000  # of a body that is written out
 FEW_TRIPS = 4  # written out, if possible: constants then differ from iteration to iteration
 
 
@@ -362,10 +278,15 @@ def _outputs(proto: Any, count: int) -> list[str]:
 
 
 def _expand(reader: Reader, loop: RepeatedBody) -> None:
-    """Try both ways, writing out or repeating, in an order by how many iterations there are."""
+    """Try both ways, writing out or repeating, in an order by how many iterations there are.
+
+    Last, iterations are written out of which data says whether they count.
+    """
     trips, ways = loop.trips, [_repeat]
     if trips is not None and not loop.trips_of:
         ways.insert(trips > FEW_TRIPS, _unroll)
+    if trips is not None and loop.begins:
+        ways.append(unroll_by_data)
     errors, before = list[ExpansionError](), reader.snapshot()
     for way in ways:
         try:
@@ -417,16 +338,7 @@ def _unroll(reader: Reader, loop: RepeatedBody) -> None:
     while going and iteration < length:
         if (iteration if loop.begins else length - 1) >= MOST_TRIPS:  # Loop may end before
             raise ExpansionError(f"more than {MOST_TRIPS} iterations")
-        place = f"{loop.title}/{iteration}"
-        inputs = [*states, *(
-            _slice(reader, name, at, length - 1 - iteration if back else iteration, place)
-            for name, at, back in loop.slices
-        )]  # fmt: skip
-        if loop.begins:
-            number = reader.constant(f"{place}/iteration", np.array(iteration, np.int64))
-            inputs = [number, reader.constant(f"{place}/condition", np.array(True)), *inputs]
-        results = [reader.fresh(f"{place}/{name}") for name in loop.body.results]
-        reader.inline(loop.body, dict(zip(loop.formals, inputs, strict=True)), results, place)
+        results = inline_iteration(reader, loop, states, iteration)
         if loop.begins:
             going = bool(_first_of(reader, results.pop(0), "whether it goes on is"))
         states, stacked = results[: len(states)], results[len(states) :]
@@ -456,34 +368,6 @@ def _axes(reader: Reader, names: list[str], axes: list[int]) -> list[int]:
     if any(not -rank <= at < rank for at, rank in zip(axes, ranks, strict=True)):
         raise ExpansionError(f"scan_input_axes {axes} of tensors of {ranks} axes")
     return [at % rank for at, rank in zip(axes, ranks, strict=True)]
-
-
-def _slice(reader: Reader, name: str, axis: int, at: int, place: str) -> str:
-    """Return the part of a tensor at one place of an axis, without that axis."""
-    part = reader.fresh(f"{place}/{name}")
-    index = reader.constant(f"{part}/index", np.array(at, np.int64))
-    reader.emit("Gather", [name, index], [part], axis=axis)
-    return part
-
-
-def stack(reader: Reader, parts: list[str], output: str, axis: int) -> None:
-    """Join tensors of one shape along a new axis."""
-    if not parts or any(name not in reader.table.types for name in parts):
-        raise ExpansionError("the shape of what it stacks is not known")
-    wide = []
-    for name in parts:
-        shape = list(reader.table.shape(name))
-        shape.insert(axis + (len(shape) + 1) * (axis < 0), 1)
-        wide.append(reshape(reader, name, shape))
-    reader.emit("Concat", wide, [output], axis=axis)
-
-
-def reshape(reader: Reader, name: str, shape: list[int]) -> str:
-    """Reshape a tensor."""
-    target = reader.fresh(f"{name}/reshaped")
-    sizes = reader.constant(f"{target}/shape", np.array(shape, np.int64))
-    reader.emit("Reshape", [name, sizes], [target], allowzero=1)
-    return target
 
 
 def expansion_of_sequence(reader: Reader, proto: Any) -> Expansion | None:

@@ -284,3 +284,52 @@ def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["compile", str(path), "--most", "rows=2", "--most", "rows=3"]) == 2
     assert "--most rows: given more than once" in capsys.readouterr().err
     assert main(["explain", str(path), "--most", "rows=4"]) == 0
+
+
+def growing(by_condition: bool) -> onnx.ModelProto:
+    """A Loop whose state gets a row more in each iteration, as tokens that are generated."""
+    body = [
+        node("ReduceSum", "s axis", "total", keepdims=1), node("Mul", "total half", "next"),
+        node("Concat", "s next", "s2", axis=0), node("Add", "t next", "t2"),
+        node("ReduceMax", "s2", "high", keepdims=0), node("Squeeze", "next axis", "row"),
+        node("Less", "high limit", "on2") if by_condition else node("Identity", "on", "on2"),
+    ]  # fmt: skip
+    made = looped(body, {"s": (F, [1, 2]), "t": (F, [1, 2])}, ["row"],
+                  {"s0": (F, [1, 2]), "t0": (F, [1, 2]), "n": (L, []), "limit": (F, [])},
+                  "n yes s0 t0", "last total_of rows",
+                  {"axis": NUMBERS["axis"], "half": np.float32(0.75)},
+                  (node("MatMul", "last w", "behind"),))  # fmt: skip
+    (loop,) = (part for part in made.graph.node if part.op_type == "Loop")
+    state = loop.attribute[0].g.input[2]
+    state.type.tensor_type.shape.dim[0].dim_param = "rows"
+    made.graph.input.append(onnx.helper.make_tensor_value_info("w", F, [2, 3]))
+    return made
+
+
+@pytest.mark.parametrize("by_condition", [False, True])
+def test_states_that_grow(by_condition: bool) -> None:
+    made = growing(by_condition)
+    network = bounded(made, rows=4)
+    feeds = {"s0": np.float32([[1, 2]]), "t0": reals(1, 2), "w": reals(2, 3)}
+    for count, limit in ((1, 9), (3, 99), (4, 99), *([(100, 2), (100, 5)] * by_condition)):
+        agree(network, made, {**feeds, "n": count, "limit": np.float32(limit)})
+    none = network({**feeds, "n": np.array(0), "limit": np.array(9, np.float32)})
+    assert np.array_equal(none["last"], feeds["s0"]) and none["rows"].shape == (0, 2)
+    for count in (5, 100):
+        wrong = f"rows: this run needs at least {5 if by_condition else count}, and most is 4"
+        with pytest.raises(SizeError, match=wrong):
+            network({**feeds, "n": np.array(count), "limit": np.array(1e9, np.float32)})
+
+
+def test_loops_inside_a_loop_of_data() -> None:
+    """Steps of steps are written out; those that do not count change nothing."""
+    inner = graph([node("Add", "p one", "p2"), node("Identity", "more", "more2")],
+                  {"j": (L, []), "more": (B, []), "p": (F, [2])}, {"more2": B, "p2": F}, {})
+    body = [node("Loop", "six on s", "s2", body=inner), node("Identity", "on", "on2")]
+    made = looped(body, {"s": (F, [2])}, [], {"s0": (F, [2]), "n": (L, [])}, "n yes s0", "last",
+                  {"one": NUMBERS["one"], "six": np.int64(6)})  # fmt: skip
+    network, feeds = bounded(made, last=3), {"s0": reals(2)}
+    for count in (0, 1, 3):
+        agree(network, made, {**feeds, "n": count})
+    with pytest.raises(SizeError, match="last: this run needs at least 4, and most is 3"):
+        network({**feeds, "n": np.array(4)})
