@@ -69,16 +69,14 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     results: dict[str, list[str]] = {}
     for part, body in sorted(branches.items(), reverse=True):  # "then_branch" comes first
         results[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
-        sizes, limits = len(reader.sizes), dict(reader.limits)
+        sizes = len(reader.sizes)
         try:
-            reader.inline(body, {}, results[part], f"{title}/{part}")
+            _inline_part(reader, body, {}, results[part], f"{title}/{part}")
         except SpecError as error:  # as where sizes fit one branch alone
             raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
-        reader.limits = limits
-        for at in range(sizes, len(reader.sizes)):
-            reader.sizes[at] = where_taken(
-                reader, reader.sizes[at], condition, part == "then_branch"
-            )
+        taken = part == "then_branch"
+        inside = [where_taken(reader, its, condition, taken) for its in reader.sizes[sizes:]]
+        reader.sizes[sizes:] = inside
     chosen = [at for at, output in enumerate(proto.output) if output]
     then, otherwise = ([names[at] for at in chosen] for names in results.values())
     outputs = [proto.output[at] for at in chosen]
@@ -109,6 +107,15 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
             if tensor and typed
         },
     )
+
+
+def _inline_part(
+    reader: Reader, body: Body, names: Mapping[str, str], results: Sequence[str], title: str
+) -> None:
+    """Add nodes that do not run always; what they bound is not bounded behind them."""
+    limits = dict(reader.limits)
+    reader.inline(body, names, results, title)
+    reader.limits = limits
 
 
 def _count(
@@ -150,7 +157,7 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     begins = [number, reader.constant(f"{loop.title}/condition", np.array(True))][: loop.begins]
     results = [reader.fresh(f"{loop.title}/{name}") for name in loop.body.results]
     formals = dict(zip(loop.formals, [*begins, *inner], strict=True))
-    reader.inline(loop.body, formals, results, loop.title)
+    _inline_part(reader, loop.body, formals, results, loop.title)
     _check_nodes(reader, reader.nodes[nodes:])
     _check_fixed(reader, results)
     again, results = (results[0], results[1:]) if loop.begins else ("", results)

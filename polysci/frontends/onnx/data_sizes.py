@@ -38,7 +38,7 @@ def limit_count(
         if known is None:
             what = f"data decides the length of {name!r:.200}: {advice(name)}"
             raise ExpansionError(what, *needs)
-        return count, known
+        return count, max(known, 0)
     limited = _add(reader, "min", f"{name}/count", count, asked)
     reader.sizes.append(DataSize(name, asked, count, (name, limited)))
     return limited, asked
