@@ -150,8 +150,7 @@ class SizedNetwork:
                     return network
                 code = replace(network.code, sizes=tuple(sizes[name] for name, _ in own))
                 return replace(network, code=code, runner=self._runner(network, own, sizes))
-        wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        raise SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
+        raise self._unknown(sizes)
 
     @guard
     def generation(self) -> Generation:
@@ -175,7 +174,17 @@ class SizedNetwork:
         return SizedNetwork({
             sizes: network.with_runner(network.runner.join(first))
             for sizes, network in self.entries.items()
-        })  # fmt: skip
+        }, self.dims, self.specialized)  # fmt: skip
+
+    def key(self, **sizes: int) -> Sizes | None:
+        """Return what ``specialized`` calls some sizes; None where their entry has no others.
+
+        Raises SpecError for sizes of no entry.
+        """
+        for own in self.entries:
+            if {*dict(own)} == {*sizes} and all(_has(size, sizes[name]) for name, size in own):
+                return _key(own, sizes)
+        raise self._unknown(sizes)
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Run the entry whose inputs have these shapes, as ``Network`` does.
@@ -217,9 +226,7 @@ class SizedNetwork:
             if sizes is not None:
                 if len(self.runners) >= MOST_RUNNERS:
                     self.runners.clear()
-                several = any(not isinstance(size, int) and len(size) > 1 for _, size in own)
-                told = tuple((name, sizes[name]) for name, _ in own) if several else None
-                found = SizeRunner(self._runner(network, own, sizes), told)
+                found = SizeRunner(self._runner(network, own, sizes), _key(own, sizes))
                 self.runners[shapes] = found
                 return found
         wrong = ", ".join(
@@ -233,6 +240,10 @@ class SizedNetwork:
             return network.runner
         told = tuple(sizes[name] for name, _ in own)
         return network.runner.entry(network.code.entry, *ports(network.code, sizes), told)
+
+    def _unknown(self, sizes: Mapping[str, int]) -> SpecError:
+        wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        return SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
 
     def _known(self) -> str:
         wholes = {name: own for name, own in self.dims.items() if isinstance(own, range)}
@@ -250,6 +261,12 @@ def _text(sizes: EntrySizes) -> str:
         else f"{name}={'..'.join(map(str, ends_of(size)))}"
         for name, size in sizes
     )  # fmt: skip
+
+
+def _key(own: EntrySizes, sizes: Mapping[str, int]) -> Sizes | None:
+    """Return the sizes of an entry in order; None where it has no others."""
+    several = any(not isinstance(size, int) and len(size) > 1 for _, size in own)
+    return tuple((name, sizes[name]) for name, _ in own) if several else None
 
 
 def _has(sizes: Size, size: int) -> bool:
