@@ -252,7 +252,7 @@ def _plan_size(arguments: argparse.Namespace, graph: Graph, sizes: RunSizes) -> 
         return targets.plan_for(chosen[0], arguments, graph)
     if not sizes.spans:
         return _compile(arguments, graph)
-    from polysci.network.sizes import plan_sizes
+    from polysci.network.size_choices import plan_sizes
 
     title = targets.title_of(arguments)
     return _with_display(arguments, lambda options: plan_sizes(graph, sizes, options, title))

@@ -5,34 +5,30 @@ An entry is for one size, or for a range: its runs are told which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import Any, Final, NamedTuple
 
 from polysci.border.arguments import check_type, check_whole
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
 from polysci.errors import SpecError, UnsupportedError
-from polysci.graph.graph import Graph
-from polysci.lower.layer_calls import packings_of
 from polysci.network.build import check_first_run, library_of, load_runner, ports
 from polysci.network.cache import digest_graph
 from polysci.network.code import Code, Size, SizedProgram, code_of, ends_of
-from polysci.network.compiled import Network, PlannedNetwork, plan_network, title_of
+from polysci.network.compiled import Network, PlannedNetwork, title_of
 from polysci.network.generation import Generation
 from polysci.network.options import CompileOptions
-from polysci.network.prepare import ONE_SIZE, Model, RunSizes, graph_of, prepare_with, shares_of
+from polysci.network.prepare import ONE_SIZE, Model, graph_of, shares_of
 from polysci.network.runner import Runner
+from polysci.network.size_choices import Read, plan_choices, plan_sizes, size_choices
 from polysci.network.specialized import Sizes, SpecializedSizes
 from polysci.network.state import NetworkState
-from polysci.numerics.size_classes import classes_of
 from polysci.printers.network import OPENMP, told_sizes
 from polysci.text import names
 from polysci.text.tables import bytes_text, columns, shorten
 from polysci.tune import LEVELS
-from polysci.tune.tuners import options_of
 
 _LISTED: Final = 400  # letters of the sizes that an error lists
 MOST_RUNNERS: Final = 1 << 12  # for as many shapes calls find their entry at once
@@ -421,90 +417,6 @@ def specialize(
 def _arguments(runner: Runner) -> list[tuple[str, str, int]]:
     """Return names, types and ranks of inputs and outputs."""
     return [(it.name, it.dtype, len(it.shape)) for it in (*runner.inputs, *runner.outputs)]
-
-
-@dataclass(frozen=True, slots=True)
-class SizeChoice:
-    """RunSizes of an entry: ``sizes`` are those of dimensions that have several, ``bound`` of all.
-
-    Of a range ``bound`` is the largest.
-    """
-
-    sizes: Mapping[str, Size]
-    bound: Mapping[str, int]
-
-    def read(self, graph: Read) -> tuple[Graph, RunSizes]:
-        """Return the graph of the largest sizes, and what runs are told."""
-        spans = {name: size for name, size in self.sizes.items() if isinstance(size, range)}
-
-        def read(name: str, size: int) -> Graph:
-            return graph({**self.bound, name: size})
-
-        others = tuple(
-            (name, size, read(name, size))
-            for name, span in spans.items()
-            for size in dict.fromkeys((span[0], span[len(span) // 2]))
-            if size != span[-1]
-        )
-        return graph(self.bound), RunSizes(spans, others, read)
-
-
-def plan_sizes(
-    graph: Graph, sizes: RunSizes, options: CompileOptions, title: str
-) -> PlannedNetwork:
-    """Return the network of a graph whose runs are told sizes."""
-    return plan_network(
-        prepare_with(graph, options, sizes=sizes), options.plan(), title, wisdom=options.wisdom,
-        time_limit=options.time_limit, watch=options.watch, tuner=options_of(options.tuner),
-        progress=options.progress,
-    )  # fmt: skip
-
-
-Read = Callable[[Mapping[str, int]], Graph]
-Plan = Callable[[Graph, RunSizes], PlannedNetwork]
-
-
-def plan_choices(
-    choices: Sequence[SizeChoice], read: Read, plan: Plan
-) -> list[tuple[Mapping[str, Size], PlannedNetwork]]:
-    """Return the networks of all entries of a library, in order; of ranges the last one first.
-
-    The others of ranges pack their weights as that one does.
-    """
-    networks = list[tuple[Mapping[str, Size], PlannedNetwork]]()
-    packings: Mapping[str, tuple[str, int]] = {}
-    for choice in reversed(choices):
-        graph, sizes = choice.read(read)
-        network = plan(graph, replace(sizes, packings=packings))
-        networks.insert(0, (choice.sizes, network))
-        if not packings and sizes.spans:
-            packings = packings_of(network.code.calls.values())
-    return networks
-
-
-def size_choices(dims: Mapping[str, int | Sequence[int]]) -> list[SizeChoice]:
-    """Return the entries of a library. Raises SpecError where no dimension has several sizes."""
-    check_type("dims", dims, Mapping)
-    lists = dict[str, tuple[Size, ...]]()
-    for name, own in dims.items():
-        if isinstance(own, range):
-            if own.step != 1 or len(own) < 2 or own[0] < 1:
-                raise SpecError(f"dims: {name!r:.100}: expected a range of sizes from 1 on, in "
-                                f"steps of 1, got {own}")  # fmt: skip
-            lists[name] = classes_of(own)
-        else:
-            lists[name] = (own,) if isinstance(own, int) else tuple(dict.fromkeys(own))
-    several = [name for name, own in lists.items() if len(own) > 1 or isinstance(own[0], range)]
-    if not several:
-        raise SpecError(f"dims {dict(dims)!r:.200}: none has several sizes; use compile_network")
-    chosen = [dict(zip(lists, own, strict=True)) for own in product(*lists.values())]
-    return [
-        SizeChoice(
-            {name: own[name] for name in several},
-            {name: size if isinstance(size, int) else size[-1] for name, size in own.items()},
-        )
-        for own in chosen
-    ]
 
 
 def _largest(sizes: Mapping[str, Size]) -> tuple[int, ...]:

@@ -431,14 +431,7 @@ def optimize(
     if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
         module = module.module  # in inference, processes exchange nothing
     check_type("ranges", ranges, bool)
-    check_type("cache_bytes", cache_bytes, int)
-    if cache_bytes < 0:
-        raise SpecError(f"cache_bytes: expected a number of bytes from 0 on, got {cache_bytes}")
-    check_whole("specialize_bytes", specialize_bytes, least=0)
-    if specialize_bytes and not ranges:
-        raise SpecError(
-            "specialize_bytes: of ranges=True; without, each size has a library of its own"
-        )
+    _check_bytes(cache_bytes, specialize_bytes, ranges)
     if ranges:
         check_dims(dynamic_shapes)
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
@@ -455,6 +448,18 @@ def optimize(
         module, tuple(args), example_words or {}, options, dynamic_shapes, ranges, cache_bytes,
         specialize_bytes,
     )  # fmt: skip
+
+
+def _check_bytes(cache_bytes: int, specialize_bytes: int, ranges: bool) -> None:
+    """Raise TypeError or SpecError for what is no number of bytes, or of no use."""
+    check_type("cache_bytes", cache_bytes, int)
+    if cache_bytes < 0:
+        raise SpecError(f"cache_bytes: expected a number of bytes from 0 on, got {cache_bytes}")
+    check_whole("specialize_bytes", specialize_bytes, least=0)
+    if specialize_bytes and not ranges:
+        raise SpecError(
+            "specialize_bytes: of ranges=True; without, each size has a library of its own"
+        )
 
 
 def check_inference(module: Any, parts: Iterable[tuple[str, Any]]) -> None:

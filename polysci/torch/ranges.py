@@ -119,7 +119,7 @@ def find_dims(
 
 @dataclass(slots=True)
 class SpecialRun:
-    """What runs one size of a module: ``key`` is that of the size, ``runner`` one for it alone."""
+    """A size of a module: ``key`` is its own, ``runner`` has code for it alone, if there is any."""
 
     sizes: Mapping[str, int]
     key: Sizes | None
