@@ -191,6 +191,10 @@ def check_programs(programs: Sequence[SizedProgram], name: str, isa: Isa) -> Non
         raise UnsupportedError(
             f"{name}: data decides a size of it, {sizes[0][0]!r:.80}: only the host checks that"
         )
+    if sizes and programs[0].placed.program.counter:
+        raise UnsupportedError(
+            f"{name}: data decides a size of it, {sizes[0][0]!r:.80}: no such network counts tokens"
+        )
     kept = programs[0].placed.program.state
     if kept and isa.language != "c":
         raise UnsupportedError(

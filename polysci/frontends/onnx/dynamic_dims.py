@@ -189,7 +189,13 @@ def _joined(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 
 
 def _product(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
-    """Rows of the first factor, of one matrix or many."""
+    """Rows of the first factor, of one matrix or many, or columns of the second one."""
+    factors, result = node.inputs[:2], len(shapes[node.outputs[0]])
+    own, rank = reader.dynamic_dims.get(factors[1]), len(reader.table.shape(factors[1]))
+    if own and factors[0] not in reader.dynamic_dims and node.op == "matmul":
+        if own.axis != rank - 1 or rank < 2:
+            raise ExpansionError(_MIXED)
+        return DynamicDim(result - 1, own.count)
     mark, rank = _first(reader, node), len(reader.table.shape(node.inputs[0]))
     if mark.axis == rank - 1 or node.attributes.get("transpose_a") or rank < 2:
         raise ExpansionError(_MIXED)
@@ -351,6 +357,25 @@ def _mean(call: DynamicNode) -> None:
     call.give(y, call.node.outputs[0])
 
 
+def _softmax(call: DynamicNode) -> None:
+    """Compute shares of what is there: what lies behind the count has none."""
+    (x,) = call.node.inputs
+    (result,) = call.again([call.replace_rest(x, "least")])
+    call.give(result, call.node.outputs[0], call.dynamic_dim(x))
+
+
+def _matmul(call: DynamicNode) -> None:
+    """Sum the products of as many elements of both factors as there are."""
+    x, w = call.node.inputs
+    marks, rank = [call.dynamic_dim(name) for name in (x, w)], len(call.shape(w))
+    if not (marks[0] and marks[1]) or (marks[1].count, marks[1].axis) != (
+        marks[0].count, max(0, rank - 2)
+    ):  # fmt: skip
+        raise ExpansionError(_TWO)
+    (result,) = call.again([call.replace_rest(name, 0) for name in (x, w)])
+    call.give(result, call.node.outputs[0])
+
+
 def _top_k(call: DynamicNode) -> None:
     """Take the first of those that are counted; k may be data too, if it is no more than these."""
     x, k = call.node.inputs
@@ -491,6 +516,8 @@ _MIXERS: Mapping[str, _Mixer] = MappingProxyType(
         "argmax": _reduction_to_place("least"),
         "argmin": _reduction_to_place("most"),
         "reduce_mean": _Mixer(_mean, lambda call: call.axes(1)),
+        **dict.fromkeys(("softmax", "log_softmax"), _Mixer(_softmax, lambda call: [call.axis(-1)])),
+        "matmul": _Mixer(_matmul, lambda call: [call.rank_read - 1]),
         "top_k": _Mixer(_top_k, lambda call: [call.axis(-1)]),
         "gather": _Mixer(_gather, lambda call: [call.axis(0)]),
         "slice": _Mixer(_slice, lambda call: call.axes(3)),

@@ -1,5 +1,6 @@
 """Sizes that data decides and an option bounds, against ONNX's reference."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,8 @@ def test_all_that_a_network_is_used_for(tmp_path: Path) -> None:
     for call in (run, lambda: network(feeds, out)):
         with pytest.raises(SizeError, match="rows: this run needs at least 4"):
             call()
+    with pytest.raises(SizeError, match="rows: this run needs at least 4"):
+        pickle.loads(pickle.dumps(network))(feeds)
     store(network.code, runner.library.path, tmp_path)
     other = restore(tmp_path)
     results = other([{**feeds, "n": np.array(1)}[port.name] for port in other.inputs])
@@ -323,8 +326,12 @@ def test_states_that_grow(by_condition: bool) -> None:
 
 def test_loops_inside_a_loop_of_data() -> None:
     """Steps of steps are written out; those that do not count change nothing."""
-    inner = graph([node("Add", "p one", "p2"), node("Identity", "more", "more2")],
-                  {"j": (L, []), "more": (B, []), "p": (F, [2])}, {"more2": B, "p2": F}, {})
+    inner = graph(
+        [node("Add", "p one", "p2"), node("Identity", "more", "more2")],
+        {"j": (L, []), "more": (B, []), "p": (F, [2])},
+        {"more2": B, "p2": F},
+        {},
+    )
     body = [node("Loop", "six on s", "s2", body=inner), node("Identity", "on", "on2")]
     made = looped(body, {"s": (F, [2])}, [], {"s0": (F, [2]), "n": (L, [])}, "n yes s0", "last",
                   {"one": NUMBERS["one"], "six": np.int64(6)})  # fmt: skip
@@ -333,3 +340,30 @@ def test_loops_inside_a_loop_of_data() -> None:
         agree(network, made, {**feeds, "n": count})
     with pytest.raises(SizeError, match="last: this run needs at least 4, and most is 3"):
         network({**feeds, "n": np.array(4)})
+
+
+def test_attention_to_as_many_as_data_says() -> None:
+    """Columns of scores, their softmax, and sums over as many rows of values."""
+    nodes = [
+        node("NonZero", "mask", "found"), node("Squeeze", "found axis", "at_rows"),
+        node("Gather", "keys at_rows", "k"), node("Gather", "values at_rows", "v"),
+        node("Shape", "k", "told"), node("Slice", "told axis at", "length"),
+        node("Concat", "length heads", "split", axis=0), node("Reshape", "k split", "k3"),
+        node("Reshape", "v split", "v3"), node("Transpose", "k3", "kt", perm=[1, 2, 0]),
+        node("Transpose", "v3", "vt", perm=[1, 0, 2]), node("MatMul", "q kt", "scores"),
+        node("Softmax", "scores", "shares"), node("MatMul", "shares vt", "y"),
+    ]  # fmt: skip
+    made = sized(nodes, {"mask": (B, [7]), "keys": (F, [7, 6]), "values": (F, [7, 6]),
+                         "q": (F, [2, 4, 3])}, "shares y")  # fmt: skip
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3]), "heads"))
+    network, fewer = network_of(read(made), 2), bounded(made, found=3)
+    random = np.random.default_rng(0)
+    for count in (1, 3, 7):
+        mask = np.isin(np.arange(7), random.permutation(7)[:count])
+        feeds = {"mask": mask, "keys": reals(7, 6), "values": reals(7, 6, seed=1),
+                 "q": reals(2, 4, 3, seed=2)}  # fmt: skip
+        feeds["keys"][~mask] = np.nan
+        feeds["values"][~mask] = np.inf
+        agree(network, made, feeds)
+        if count <= 3:
+            agree(fewer, made, feeds)
