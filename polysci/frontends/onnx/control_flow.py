@@ -151,6 +151,8 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     names = [*loop.states, *(name for name, _, _ in loop.slices)]
     _check_fixed(reader, names)
     number = reader.fresh(f"{loop.title}/iteration")
+    if loop.trips is not None:
+        reader.highest[number] = loop.trips - 1
     inner = [reader.fresh(f"{loop.title}/{name}") for name in loop.formals[loop.begins :]]
     going = loop.going and scalar(reader, loop.going)
     begin, nodes, sizes = _begin(reader, loop, number, inner), len(reader.nodes), len(reader.sizes)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from polysci.frontends.onnx.data_sizes import Entry, entries_of
+from polysci.frontends.onnx.data_sizes import Entry, entries_of, most_of
 from polysci.frontends.onnx.dynamic_node import DynamicNode
 from polysci.frontends.onnx.reader import Expansion, ExpansionError, Reader, operator_name
 from polysci.graph.operators import operator_of_onnx
@@ -180,7 +180,9 @@ def slice_by_data(call: DynamicNode) -> None:
     length: Entry = mark.count if mark else shape[axis]
     first, last = (_clip(call, end, length) for end in (starts[at], ends[at]))
     most = _most_between(starts[at], ends[at], shape[axis])
-    count = call.count("sub", call.scalar(last), call.scalar(first))
+    count = last if first == 0 else call.count("sub", call.scalar(last), call.scalar(first))
+    bound = None if isinstance(count, int) else most_of(call.reader, count)
+    most = most if bound is None else min(most, bound)
     count, most = call.limit(count, call.node.outputs[0], most)
     places = call.count_from(call.scalar(first), most)
     shape[axis] = most
@@ -202,6 +204,10 @@ def _clip(call: DynamicNode, place: Entry, length: Entry) -> Entry:
     """Return a place as Slice counts it, among so many elements."""
     if isinstance(place, int) and isinstance(length, int):
         return min(max(place + length * (place < 0), 0), length)
+    if isinstance(length, int) and call.is_count(place):
+        most = most_of(call.reader, str(place))
+        if most is not None and most <= length:
+            return place
     place, length = call.scalar(place), call.scalar(length)
     behind = call.count("add", place, length)
     back = call.add("less", (place, call.integers("zero", 0)), "bool", ())

@@ -131,6 +131,8 @@ def _most(reader: Reader, name: str, makers: Mapping[str, Node]) -> int | None:
     table = reader.table
     if name in table.values:
         return int(table.values[name].max()) if table.values[name].size else None
+    if name in reader.highest:
+        return reader.highest[name]
     for tensor, mark in reader.dynamic_dims.items():
         if mark.count == name:
             return table.shape(tensor)[mark.axis]

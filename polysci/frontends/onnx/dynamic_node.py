@@ -96,6 +96,10 @@ class DynamicNode(Call):
             entry = self.add("cast", (entry,), "int64", self.shape(entry))
         return self.reshape(entry, []) if self.shape(entry) else entry
 
+    def is_count(self, entry: Entry) -> bool:
+        """Tell whether it is how many elements of a tensor there are."""
+        return any(mark.count == entry for mark in self.reader.dynamic_dims.values())
+
     def limit(
         self, size: Entry, output: str, most: int | None = None, needs: Sequence[str] = ()
     ) -> tuple[str, int]:
@@ -107,7 +111,7 @@ class DynamicNode(Call):
         key = str(size)
         if key in reader.limits and output not in reader.most:
             return reader.limits[key]
-        if not any(mark.count == count for mark in reader.dynamic_dims.values()):
+        if not self.is_count(count):
             count = self.count("max", count, 0)
         reader.limits[key] = limited = limit_count(reader, output, count, most, needs)
         return limited

@@ -72,6 +72,7 @@ class Reader:
     most: Mapping[str, int] = field(default_factory=dict)  # of sizes that data decides
     sizes: list[DataSize] = field(default_factory=list)  # which a run has to check
     limits: dict[str, tuple[str, int]] = field(default_factory=dict)  # by count: it or the most
+    highest: dict[str, int] = field(default_factory=dict)  # of whole numbers that have a maker
     bounded: set[str] = field(default_factory=set)  # names of ``most`` that are of use
     nodes: list[Node] = field(default_factory=list)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors

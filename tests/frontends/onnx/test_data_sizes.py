@@ -16,6 +16,7 @@ from polysci.network.build import store
 from polysci.network.compiled import Network, compile_network
 from polysci.network.runner import cut_results, restore
 from polysci.network.sizes import compile_sizes
+from polysci.program.stages import RepeatStage
 from tests.frontends.onnx.test_loops import B, F, L, graph, looped
 from tests.support.networks import network_of, read
 from tests.support.onnxmodels import node, reals
@@ -24,6 +25,7 @@ GROWS = (node("Add", "s one", "s2"), node("Mul", "s2 s2", "row"))
 NUMBERS = {
     "one": np.float32([1, 2]), "zero": np.int64(0), "step": np.int64(1), "axis": np.int64([0]),
     "four": np.int64([4]), "at": np.int64([1]), "lows": np.float32([0]),
+    "nine": np.arange(9, dtype=np.float32),
 }  # fmt: skip
 
 
@@ -109,13 +111,16 @@ SHAPES = [
     node("Mul", "wide column", "rows"), node("ReduceSum", "rows axis", "sum", keepdims=0),
     node("ConstantOfShape", "shape", "noughts"), node("Add", "noughts rows", "same"),
     node("Shape", "same", "told"), node("Reshape", "same told", "again"),
-    node("Slice", "again at list axis", "rest"),
+    node("Slice", "again at list axis", "rest"), node("Gather", "told zero", "length"),
+    node("Unsqueeze", "length axis", "lengths"), node("Slice", "nine axis lengths axis", "head"),
+    node("Mul", "head y", "weighted"),
 ]  # fmt: skip
 
 
 def test_shapes_of_one_size() -> None:
     """One option bounds all tensors that are as long as the same number says."""
-    made = sized(SHAPES, {"n": (L, []), "v": (F, [4])}, "y rows sum noughts again rest")
+    made = sized(SHAPES, {"n": (L, []), "v": (F, [4])},
+                 "y rows sum noughts again rest weighted")  # fmt: skip
     with pytest.raises(UnsupportedError) as caught:
         read(made)
     assert "'places': give the most there may be, as in --most places=1000" in str(caught.value)
@@ -322,6 +327,23 @@ def test_states_that_grow(by_condition: bool) -> None:
         wrong = f"rows: this run needs at least {5 if by_condition else count}, and most is 4"
         with pytest.raises(SizeError, match=wrong):
             network({**feeds, "n": np.array(count), "limit": np.array(1e9, np.float32)})
+
+
+def test_sizes_that_the_number_of_the_iteration_bounds() -> None:
+    """A loop in C, whose steps are longer and longer."""
+    body = [
+        node("Add", "i step", "end"), node("Range", "zero end step", "r"),
+        node("Cast", "r", "f", to=1), node("Gather", "w r", "part"),
+        node("Mul", "part f", "weighted"), node("ReduceSum", "weighted axis", "t"),
+        node("Add", "s t", "s2"), node("Identity", "on", "on2"), node("Identity", "t", "row"),
+    ]  # fmt: skip
+    made = looped(body, {"s": (F, [1])}, ["row"], {"s0": (F, [1]), "n": (L, []), "w": (F, [9])},
+                  "n yes s0", "last rows",
+                  {name: NUMBERS[name] for name in ("zero", "step", "axis")})  # fmt: skip
+    network, feeds = bounded(made, rows=9), {"s0": reals(1), "w": reals(9)}
+    assert any(isinstance(stage, RepeatStage) for stage in network.prepared.program.stages)
+    for count in (1, 5, 9):
+        agree(network, made, {**feeds, "n": count})
 
 
 def test_loops_inside_a_loop_of_data() -> None:
