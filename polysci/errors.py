@@ -34,6 +34,10 @@ class SpecError(PolysciError, ValueError):
     """A description (layer words, C nest, model file, option) breaks a rule of its grammar."""
 
 
+class SizeError(PolysciError, ValueError):
+    """Data asked a run for more elements or steps than its network has room for."""
+
+
 class IllegalScheduleError(PolysciError):
     """A schedule does not cover the domain exactly once or reverses a dependence."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def binding_options(command: argparse.ArgumentParser) -> None:
-    """Add ``--dim`` and ``--value``."""
+    """Add ``--dim``, ``--value`` and ``--most``."""
     command.add_argument(
         "--dim", type=dim, action="append", default=[], metavar="NAME=N,N|N..N",
         help="bind a free dimension, by its name or as INPUT.AXIS; may be repeated. With several "
@@ -27,6 +27,12 @@ def binding_options(command: argparse.ArgumentParser) -> None:
         "--value", type=_value, action="append", default=[], metavar="NAME=V",
         help="bind an input to a constant: a number for all elements, or numbers separated by "
         "commas; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--most", type=_most, action="append", default=[], metavar="NAME=N",
+        help="bound a size that data decides, as the iterations of a loop or the length of a "
+        "range, by the tensor that the refusal names: a run that needs more ends with an error; "
+        "may be repeated",
     )  # fmt: skip
 
 
@@ -100,7 +106,7 @@ def inputs_of_run(arguments: argparse.Namespace, network: Network) -> dict[str, 
 
 def check_bindings(arguments: argparse.Namespace) -> None:
     """Raise SpecError for a name that is bound twice."""
-    for option in ("dim", "value"):
+    for option in ("dim", "value", "most"):
         names = [name for name, _ in getattr(arguments, option)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise SpecError(f"--{option} {twice[0]}: given more than once")
@@ -141,6 +147,14 @@ def dim(text: str) -> tuple[str, Sequence[int]]:
             raise argparse.ArgumentTypeError(f"expected NAME=N..M with N below M, got {text!r}")
         return name, range(ends[0], ends[1] + 1)
     return name, tuple(dict.fromkeys(shared.positive(size) for size in sizes.split(",")))
+
+
+def _most(text: str) -> tuple[str, int]:
+    """``NAME=N``; argparse prints the error."""
+    name, equals, most = text.rpartition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=N, as in rows=1000, got {text!r}")
+    return name, shared.positive(most)
 
 
 def _value(text: str) -> tuple[str, Any]:

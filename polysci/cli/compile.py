@@ -106,7 +106,10 @@ def print_explanation(arguments: argparse.Namespace, model: str) -> int:
     """``explain MODEL.onnx``: the groups of a model, with the estimates of the cost model."""
     arguments.model = model
     bindings.check_bindings(arguments)
-    network = _compile(arguments, model, level="estimate", dims=bindings.dims_of(arguments))
+    network = _compile(
+        arguments, model, level="estimate", dims=bindings.dims_of(arguments),
+        most=dict(arguments.most),
+    )  # fmt: skip
     _write_explanation(arguments, network)
     return 0
 
@@ -249,7 +252,7 @@ def _plan_size(arguments: argparse.Namespace, graph: Graph, sizes: RunSizes) -> 
         return targets.plan_for(chosen[0], arguments, graph)
     if not sizes.spans:
         return _compile(arguments, graph)
-    from polysci.network.sizes import plan_sizes
+    from polysci.network.size_choices import plan_sizes
 
     title = targets.title_of(arguments)
     return _with_display(arguments, lambda options: plan_sizes(graph, sizes, options, title))
@@ -264,7 +267,7 @@ def _graph(arguments: argparse.Namespace, dims: Mapping[str, int]) -> Graph:
     ranges = bindings.has_ranges(arguments)
     graph = graph_of(
         arguments.model, dims, values, external=external, kept=kept, any_size=ranges,
-        device=getattr(arguments, "device", None),
+        device=getattr(arguments, "device", None), most=dict(arguments.most),
     )  # fmt: skip
     return weights.narrow(arguments, graph)
 
@@ -274,6 +277,7 @@ def _compile(arguments: argparse.Namespace, model: Model | Graph, **changes: Any
     from polysci.network.compiled import compile_network
 
     if getattr(arguments, "weights", weights.F32) != weights.F32 and model is arguments.model:
+        changes.pop("most", None)
         model = _graph(arguments, changes.pop("dims", None) or {})
     return _with_display(arguments, partial(compile_network, model), **changes)
 
@@ -394,7 +398,7 @@ def _show_passes(arguments: argparse.Namespace) -> int:
     kept = bindings.kept_state(arguments)
     options = targets.compile_options(
         arguments, dims=bindings.dims_of(arguments), tuner=None, state=kept.pairs,
-        positions=kept.positions, mask=kept.mask,
+        positions=kept.positions, mask=kept.mask, most=dict(arguments.most),
     )  # fmt: skip
     steps = trace_passes(arguments.model, options)
     text = (

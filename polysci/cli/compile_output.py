@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polysci.network.debug import CheckedTensor
     from polysci.network.prepare import PassStep, PreparedNetwork
     from polysci.network.report import NetworkReport
-    from polysci.network.sizes import Plan, Read
+    from polysci.network.size_choices import Plan, Read
     from polysci.peers.networks.compare import NetworkComparison
     from polysci.program.passes.row import Fusion, FusionGroup
 
@@ -94,7 +94,8 @@ def write_sizes(arguments: argparse.Namespace, read: Read, plan: Plan) -> int:
     Or for parts of a range.
     """
     from polysci.export.network_project import write_project
-    from polysci.network.sizes import join_sizes, plan_choices, size_choices
+    from polysci.network.size_choices import plan_choices, size_choices
+    from polysci.network.sizes import join_sizes
 
     if not arguments.out:
         dims_of(arguments)

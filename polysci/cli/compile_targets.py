@@ -38,7 +38,8 @@ def title_of(arguments: argparse.Namespace) -> str:
 def compile_options(arguments: argparse.Namespace, **changes: Any) -> CompileOptions:
     """Return the options by which a command compiles its model; ``changes`` are others.
 
-    The sizes of free dimensions, and state, are not among them: they belong to the graph.
+    The sizes of free dimensions, those that data decides, and state are not among them: they belong
+    to the graph.
     """
     from polysci.network.options import CompileOptions
 

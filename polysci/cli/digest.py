@@ -66,7 +66,7 @@ def _digest(arguments: argparse.Namespace, expected: Digest | None = None) -> Di
     graph = hash_graph(
         read_graph(
             arguments.model, bindings.dims_of(arguments), dict(arguments.value),
-            external=arguments.external_data,
+            external=arguments.external_data, most=dict(arguments.most),
         )
     )  # fmt: skip
     name = Path(arguments.model).stem

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if models := [text for text in arguments.layers if table.names_model(text)]:
         return compile.print_explanation(arguments, _only(models, arguments))
-    if bound := [*arguments.dim, *arguments.value]:
+    if bound := [*arguments.dim, *arguments.value, *arguments.most]:
         raise SpecError(f"{bound[0][0]}: bound in a whole model (MODEL.onnx), not in layers")
     from polysci.lower.registry import algorithm_of
 

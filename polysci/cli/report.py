@@ -34,7 +34,8 @@ _OF_LAYERS: Final = {
     "layout": "nhwc", "direction": "", "batch": None, "machine": None, "ranker": "traffic",
 }  # fmt: skip
 _OF_MODELS: Final = {
-    "dim": [], "value": [], "state": [], "positions": "", "mask": "", "external_data": False,
+    "dim": [], "value": [], "most": [], "state": [], "positions": "", "mask": "",
+    "external_data": False,
     "optimize": "speed", "update": "auto", "keep_denormals": False, "name": None, "trace": None,
 }  # fmt: skip
 

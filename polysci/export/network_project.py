@@ -76,6 +76,10 @@ def write_project(
         raise SpecError(
             f"{network.name}: it keeps state, and so it has code of one instruction set"
         )
+    if isinstance(network, IsaChoice) and network.first.prepared.program.data_sizes.most:
+        raise SpecError(
+            f"{network.name}: data decides sizes of it, and so it has code of one instruction set"
+        )
     if isinstance(network, IsaChoice):
         _check_language(network.first)
         whole, sources = only_size(network.first), _choice_sources(network)
@@ -267,7 +271,9 @@ def _port(letter: str, at: int, port: TensorPort) -> str:
 
 
 def _length(port: TensorPort) -> str:
-    """Return a remark on an output whose length data decides; empty for others."""
+    """Return a remark on an output whose length data decides, or of sizes; empty for others."""
+    if port.most:
+        return ": " + ", ".join(f"{names.remark(own)} at most {most}" for own, most in port.most)
     return (
         f": of axis {port.dynamic_dim[0]} the first *y{port.dynamic_dim[1]}"
         if port.dynamic_dim
@@ -413,6 +419,9 @@ def _package_files(network: Network, data: SelftestData) -> dict[str, Content]:
 def _literal(ports: tuple[TensorPort, ...]) -> str:
     """Return ports as ASCII literals: names may hold anything."""
     return ascii(tuple(
-        (port.name, tuple(port.shape), port.dtype, *([port.dynamic_dim] * bool(port.dynamic_dim)))
+        (
+            port.name, tuple(port.shape), port.dtype,
+            *([port.dynamic_dim] * bool(port.dynamic_dim)), *([None, port.most] * bool(port.most)),
+        )
         for port in ports
     ))  # fmt: skip

@@ -28,7 +28,8 @@ class FrontEnd:
     ``read`` takes the model, sizes of free dimensions, values of inputs, and whether weights may
     lie in other files. ``title`` names files and symbols of the network. ``peers`` are the runtimes
     that take such models too. ``reference`` returns a function that computes all tensors by the
-    model's own framework, where that is not ONNX's reference.
+    model's own framework, where that is not ONNX's reference. ``read_bounded`` is ``read`` with the
+    most of sizes that data decides, by name, of a kind of models that may have some.
     """
 
     name: str
@@ -37,6 +38,7 @@ class FrontEnd:
     title: Callable[[Any], str] = lambda model: Path(model).stem if is_path(model) else "network"
     peers: tuple[str, ...] = ("onnxruntime", "openvino")
     reference: Callable[[Any, Sizes, Values], Callable[..., Any]] | None = None
+    read_bounded: Callable[[Any, Sizes, Values, bool, Sizes], Graph] | None = None
 
 
 def is_path(model: object, ending: str = "") -> bool:
@@ -52,6 +54,14 @@ def front_end_of(model: object) -> FrontEnd:
 def names_model(text: str) -> bool:
     """Tell whether a text of the command line is a model, and not a layer."""
     return any(row.accepts(text) for row in FRONT_ENDS)
+
+
+def _read_onnx(
+    model: Any, dims: Sizes, values: Values, external: bool, most: Sizes = None
+) -> Graph:
+    return importer.load(
+        model, dims, values, external=external, most=most or {}, supported=SUPPORTED
+    )
 
 
 def _read_notation(model: Any, dims: Sizes, values: Values, external: bool) -> Graph:
@@ -73,9 +83,6 @@ FRONT_ENDS: Final = (
     ),
     FrontEnd("notation", lambda model: is_path(model, ".tc"), _read_notation),
     FrontEnd(
-        "onnx", lambda model: is_path(model, ".onnx"),
-        lambda model, dims, values, external: importer.load(
-            model, dims, values, external=external, supported=SUPPORTED
-        ),
+        "onnx", lambda model: is_path(model, ".onnx"), _read_onnx, read_bounded=_read_onnx
     ),
 )  # fmt: skip

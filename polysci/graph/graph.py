@@ -11,7 +11,7 @@ from typing import Any
 
 from polysci.numerics.arrays import Array
 from polysci.numerics.dtypes import array_type
-from polysci.program.stages import DynamicDim
+from polysci.program.stages import NO_SIZES, DataSizes, DynamicDim
 
 # What lies between the two runs once for each step of a loop. LOOP_BEGIN (most steps, whether it
 # begins, states, tensors to slice) -> (number of the step, states, slices); LOOP_END (that number,
@@ -113,7 +113,8 @@ class Graph(ConstantValues):
     behind the model's. ``in_place``: the input whose memory an output takes, by the output's name.
     ``state``: inputs that are no caller's, by name: what a run leaves of them the next one reads,
     and the first one these values. ``counter`` is that which counts tokens so far, if one does.
-    ``dequantised`` says of constants which whole numbers they stand for, by name.
+    ``dequantised`` says of constants which whole numbers they stand for, by name. ``data_sizes``:
+    sizes that are checked behind a run, which an output behind the model's holds.
     """
 
     name: str
@@ -129,11 +130,12 @@ class Graph(ConstantValues):
     dequantised: Mapping[str, QuantisedConstant] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    data_sizes: DataSizes = NO_SIZES
 
     @property
     def model_outputs(self) -> tuple[Tensor, ...]:
-        """The outputs without counts, and without what replaces state."""
-        others = {mark.count for mark in self.dynamic_dims.values()}
+        """The outputs without counts and sizes, and without what replaces state."""
+        others = {mark.count for mark in self.dynamic_dims.values()} | {self.data_sizes.output}
         others |= {output for output, name in self.in_place.items() if name in self.state}
         return tuple(tensor for tensor in self.outputs if tensor.name not in others)
 

@@ -108,7 +108,13 @@ def ports(
         for title, mark in program.dynamic_dims.items()
     }
     outputs = [
-        TensorPort(title, shape(n), values[n].dtype, dynamic_dims.get(title))
+        TensorPort(
+            title,
+            shape(n),
+            values[n].dtype,
+            dynamic_dims.get(title),
+            most=program.data_sizes.most if title == program.data_sizes.output else (),
+        )
         for title, n in program.results.items()
     ]
     return tuple(inputs), tuple(outputs)

@@ -131,7 +131,7 @@ class SizedProgram:
         return RunEntry(
             f"{name}_{self.key}" if self.sizes else name, arguments_of(program, words | made),
             dict(zip(size_names, self.sizes.values(), strict=True)), self.key,
-            tuple(told.values()),
+            tuple(told.values()), limits_of(program),
         )  # fmt: skip
 
 
@@ -163,10 +163,22 @@ def _note(program: Program, name: str, title: str) -> str:
     """Return a remark on an output that a run also reads, or whose length data decides."""
     if name in program.in_place:
         return f": a run reads {remark(program.in_place[name])} here and replaces it"
+    if program.data_sizes.most and title == program.data_sizes.output:
+        most = ", ".join(f"{remark(own)} at most {size}" for own, size in program.data_sizes.most)
+        return f": what data asked for, {most}"
     mark = program.dynamic_dims.get(title)
     if mark is None:
         return ""
     return f": of axis {mark.axis} the first *y{[*program.results].index(mark.count)}"
+
+
+def limits_of(program: Program) -> tuple[str, ...]:
+    """Return C text for each size that data decides: true where it is above the most of it."""
+    sizes = program.data_sizes
+    if not sizes.most:
+        return ()
+    word = f"y{[*program.results].index(sizes.output)}"
+    return tuple(f"{word}[{at}] > {most}" for at, (_, most) in enumerate(sizes.most))
 
 
 def check_programs(programs: Sequence[SizedProgram], name: str, isa: Isa) -> None:
@@ -174,6 +186,15 @@ def check_programs(programs: Sequence[SizedProgram], name: str, isa: Isa) -> Non
 
     Or where they keep state, and the code is that of a device.
     """
+    sizes = programs[0].placed.program.data_sizes.most
+    if sizes and isa.language != "c":
+        raise UnsupportedError(
+            f"{name}: data decides a size of it, {sizes[0][0]!r:.80}: only the host checks that"
+        )
+    if sizes and programs[0].placed.program.counter:
+        raise UnsupportedError(
+            f"{name}: data decides a size of it, {sizes[0][0]!r:.80}: no such network counts tokens"
+        )
     kept = programs[0].placed.program.state
     if kept and isa.language != "c":
         raise UnsupportedError(

@@ -324,7 +324,8 @@ class Network(PlannedNetwork):
         """Run it, into ``out`` or new arrays.
 
         ``out`` is an array, or a mapping by name, and then what a call returns. Raises TypeError or
-        ValueError for arrays of another name, type or shape.
+        ValueError for arrays of another name, type or shape, SizeError where data
+        asks for more than was compiled for.
         """
         try:  # as ``guard`` does, in a tenth of its time
             return self.runner.call(x, out)
@@ -348,7 +349,16 @@ class Network(PlannedNetwork):
         for port, array in zip(self.inputs, arrays, strict=True):
             if array is not array_of(port, x):
                 raise ValueError(f"{port.name}: expected an aligned, C-contiguous numpy.ndarray")
-        return runner.bind(runner.lasting_context(), arrays, runner.targets(out, arrays))
+        results = runner.targets(out, arrays)
+        run = runner.bind(runner.lasting_context(), arrays, results)
+        if not any(port.most for port in self.outputs):
+            return run
+
+        def run_checked() -> None:
+            run()
+            runner.check_sizes(results)
+
+        return run_checked
 
     @property
     def state(self) -> NetworkState:
@@ -400,11 +410,14 @@ def compile_network(
     if options.machine:
         raise SpecError("machine: nothing runs on a described machine, and a network runs")
     model = check_path("model", model) if isinstance(model, PathLike) else model
+    if isinstance(model, Graph) and options.most:
+        raise SpecError("most: a graph has its sizes; give them where it is read")
     graph = (
         simplify(keep_state(model, options.kept)) if isinstance(model, Graph) and options.kept
         else model if isinstance(model, Graph)
         else graph_of(model, options.dims, options.values, external=options.external,
-                      weights=options.weights, kept=options.kept, device=options.device)
+                      weights=options.weights, kept=options.kept, device=options.device,
+                      most=options.most)
     )  # fmt: skip
     plan, name = options.plan(), options.name
     title = title_of(model) if name is None else names.project(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from polysci.border.arguments import check_callable, check_texts, check_type
+from polysci.border.arguments import check_callable, check_texts, check_type, check_whole
 from polysci.errors import SpecError
 from polysci.graph.passes.rounded_weights import check_weights
 from polysci.graph.state import KeptState
@@ -32,6 +32,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "update": (str,),
         "weights": (str,),
         "dims": (Mapping, _NOTHING),
+        "most": (Mapping, _NOTHING),
         "values": (Mapping, _NOTHING),
         "name": (str, _NOTHING),
         "reproducible": (bool,),
@@ -106,7 +107,9 @@ class CompileOptions:
     blocks, as ``u4x32``; kernels multiply f32. With ``int4a8``, ``u4a8x32`` and the like they
     multiply inputs rounded to 8 bits, and with ``a8`` these beside weights that are narrow already.
     ``state``, ``positions`` and ``mask``: inputs that the network keeps or makes itself, as
-    ``KeptState`` has them. Raises TypeError or SpecError for an option that is none.
+    ``KeptState`` has them. ``most`` bounds sizes that data decides, as the iterations of a loop or
+    the length of a result, by the name of a tensor: a run that needs more raises SizeError. Raises
+    TypeError or SpecError for an option that is none.
     """
 
     level: str = "measure"
@@ -138,6 +141,7 @@ class CompileOptions:
     state: Mapping[str, str] | None = None
     positions: str = ""
     mask: str = ""
+    most: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         for option, kinds in _TYPES.items():
@@ -146,6 +150,8 @@ class CompileOptions:
             if isinstance(size, Sequence):
                 raise SpecError(f"dims: {name!r:.100}: one size, got {size!r:.100}; compile_sizes "
                                 "takes several")  # fmt: skip
+        for name, most in (self.most or {}).items():
+            check_whole(f"most: {name!r:.100}", most, below=1 << 31)
         check_weights(self.weights)
         check_texts("flags", self.flags)
         check_callable("watch", self.watch)

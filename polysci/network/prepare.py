@@ -171,6 +171,7 @@ def graph_of(
     kept: KeptState = NOTHING_KEPT,
     any_size: bool = False,
     device: str | None = None,
+    most: Mapping[str, int] | None = None,
 ) -> Graph:
     """Return the simplified graph of a model, as ``read_graph`` takes it, with state in it.
 
@@ -178,7 +179,7 @@ def graph_of(
     what is narrow in the model itself is f32 for a ``device`` other than the host, which lacks
     kernels for it. ``any_size`` is that of ``simplify``, for graphs of a range.
     """
-    graph = keep_state(read_graph(model, dims, values, external=external), kept)
+    graph = keep_state(read_graph(model, dims, values, external=external, most=most), kept)
     graph = simplify(graph, any_size=any_size)
     return round_weights(graph if device in (None, HOST) else widen_weights(graph), weights)[0]
 
@@ -189,8 +190,11 @@ def read_graph(
     values: Mapping[str, Any] | None = None,
     *,
     external: bool = False,
+    most: Mapping[str, int] | None = None,
 ) -> Graph:
     """Return the graph of an ONNX model as it is written: its path, itself, or its bytes.
+
+    ``most`` bounds sizes that its data decides, by the name of a tensor.
 
     Or of a program of ``torch.export``: itself, or the path of a saved one, which ends in .pt2. Or
     of the last comprehension of a file that ends in .tc; ``dims`` are its sizes.
@@ -199,7 +203,13 @@ def read_graph(
     words, ``dims`` may have other ``rows``. Those of words
     with ``bwd`` are inputs; so is the gradient of y, and outputs are y and all other gradients.
     """
-    return front_end_of(model).read(model, dims, values, external)
+    row = front_end_of(model)
+    if not most:
+        return row.read(model, dims, values, external)
+    if row.read_bounded is None:
+        name = next(iter(most))
+        raise SpecError(f"most: {name!r:.100}: bounds what data decides, in an ONNX model alone")
+    return row.read_bounded(model, dims, values, external, most)
 
 
 def prepare(
@@ -462,7 +472,7 @@ def trace_passes(model: Model | Graph, options: CompileOptions) -> tuple[PassSte
             steps.append(step)
         seen.add(row.name)
 
-    read = partial(read_graph, external=asked.external)
+    read = partial(read_graph, external=asked.external, most=asked.most)
     if isinstance(model, Graph):
         graph = model
     else:

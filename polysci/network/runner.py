@@ -20,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from polysci.border.files import open_stored
-from polysci.errors import SpecError
+from polysci.errors import SizeError, SpecError
 from polysci.numerics import arrays as aligned
 from polysci.numerics.dtypes import DTYPES, array_type, to_bf16
 from polysci.program.stages import GUESSED, ValueRange
@@ -47,6 +47,7 @@ class TensorPort:
     ``dynamic_dim``: the axis of an output along which data decides the length, whose extent is the
     most that can be, and the place among the outputs of that which says how many there are.
     ``range``: which numbers an example of an input may hold, where not any.
+    ``most``: of an output that holds sizes which data decides, their names and the most of each.
     """
 
     name: str
@@ -54,6 +55,7 @@ class TensorPort:
     dtype: str
     dynamic_dim: tuple[int, int] | None = None
     range: ValueRange | None = None
+    most: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ class Runner:
             for ports in (self.inputs, self.outputs)
         )
         self._single = len(self.inputs) == len(self.outputs) == 1
-        self._dynamic = any(port.dynamic_dim for port in self.outputs)
+        self._dynamic = any(port.dynamic_dim or port.most for port in self.outputs)
+        self._sizes = next((at for at, port in enumerate(self.outputs) if port.most), None)
         self._names = [port.name for port in self.outputs]
         self._pointers = [access.pointer for access in (*self._inputs, *self._outputs)]
 
@@ -258,9 +261,12 @@ class Runner:
             return y
         arrays = self.order(inputs)
         if out is not None:
-            self.into(arrays, self.targets(out, arrays))
+            results = self.targets(out, arrays)
+            self.into(arrays, results)
+            self.check_sizes(results)
             return out
         results = self(arrays)
+        self.check_sizes(results)
         if self._dynamic:
             outputs = cut_results(self.outputs, results)
         else:
@@ -268,6 +274,18 @@ class Runner:
         if len(outputs) == 1 and not _is_mapping(inputs):
             return next(iter(outputs.values()))
         return outputs
+
+    def check_sizes(self, results: Sequence[Array]) -> None:
+        """Raise SizeError where data asked for more than a run has room for."""
+        if self._sizes is None:
+            return
+        rows = zip(self.outputs[self._sizes].most, results[self._sizes].tolist(), strict=True)
+        for (name, most), size in rows:
+            if size > most:
+                raise SizeError(
+                    f"{self.name}: {name}: this run needs at least {size}, and most is {most}: "
+                    f"compile it for more, as with most={{{name!r}: {size}}}"
+                )
 
     def order(self, inputs: object) -> list[Array]:
         """Return checked inputs in order. Raises TypeError or ValueError that name them."""
@@ -426,8 +444,12 @@ def check_inputs(port: TensorPort, value: object) -> Array:
 
 
 def cut_results(ports: Sequence[TensorPort], results: Sequence[Array]) -> dict[str, Array]:
-    """Return outputs of the model by name, as long as their counts say; counts are left out."""
+    """Return outputs of the model by name, as long as their counts say.
+
+    Counts are left out, and so are sizes.
+    """
     counts = {port.dynamic_dim[1] for port in ports if port.dynamic_dim}
+    counts |= {place for place, port in enumerate(ports) if port.most}
     outputs = dict[str, Array]()
     for place, (port, array) in enumerate(zip(ports, results, strict=True)):
         if port.dynamic_dim:
@@ -498,6 +520,7 @@ def restore_runner(
                 port["dtype"],
                 tuple(port["dynamic_dim"]) if port["dynamic_dim"] else None,
                 _range_of(port["range"]),
+                tuple((name, most) for name, most in port["most"]),
             )
             for port in signature[which]
         ]

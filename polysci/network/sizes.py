@@ -5,31 +5,30 @@ An entry is for one size, or for a range: its runs are told which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from polysci.border.arguments import check_type
+from polysci.border.arguments import check_type, check_whole
 from polysci.border.guard import guard, is_expected
 from polysci.border.guard import report_of as report_of_error
-from polysci.errors import SpecError
-from polysci.graph.graph import Graph
-from polysci.lower.layer_calls import packings_of
+from polysci.errors import SpecError, UnsupportedError
 from polysci.network.build import check_first_run, library_of, load_runner, ports
+from polysci.network.cache import digest_graph
 from polysci.network.code import Code, Size, SizedProgram, code_of, ends_of
-from polysci.network.compiled import Network, PlannedNetwork, plan_network, title_of
+from polysci.network.compiled import Network, PlannedNetwork, title_of
 from polysci.network.generation import Generation
 from polysci.network.options import CompileOptions
-from polysci.network.prepare import Model, RunSizes, graph_of, prepare_with, shares_of
+from polysci.network.prepare import ONE_SIZE, Model, graph_of, shares_of
 from polysci.network.runner import Runner
+from polysci.network.size_choices import Read, plan_choices, plan_sizes, size_choices
+from polysci.network.specialized import Sizes, SpecializedSizes
 from polysci.network.state import NetworkState
-from polysci.numerics.size_classes import classes_of
 from polysci.printers.network import OPENMP, told_sizes
 from polysci.text import names
 from polysci.text.tables import bytes_text, columns, shorten
-from polysci.tune.tuners import options_of
+from polysci.tune import LEVELS
 
 _LISTED: Final = 400  # letters of the sizes that an error lists
 MOST_RUNNERS: Final = 1 << 12  # for as many shapes calls find their entry at once
@@ -113,17 +112,26 @@ def join_sizes(
     return SizedNetworks(replace(first, code=code), programs, tuple(own for _, own in networks))
 
 
+class SizeRunner(NamedTuple):
+    """A runner for inputs of some shapes, and their sizes where code for these alone may differ."""
+
+    runner: Runner
+    sizes: Sizes | None
+
+
 @dataclass(frozen=True, slots=True)
 class SizedNetwork:
     """A network that is compiled for several sizes: ``y = net(x)`` runs the entry of x's shapes.
 
     ``entries`` are networks by their sizes; where these are ranges, for the largest. They share one
     library, one set of weights, and the memory of runs. ``dims`` are the sizes that were asked for.
+    ``specialized``: libraries for single sizes of ranges, if they are compiled.
     """
 
     entries: Mapping[EntrySizes, Network]
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    runners: dict[Shapes, Runner] = field(default_factory=dict, compare=False, repr=False)
+    specialized: SpecializedSizes | None = field(default=None, compare=False, repr=False)
+    runners: dict[Shapes, SizeRunner] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def sizes(self) -> tuple[dict[str, Size], ...]:
@@ -138,8 +146,7 @@ class SizedNetwork:
                     return network
                 code = replace(network.code, sizes=tuple(sizes[name] for name, _ in own))
                 return replace(network, code=code, runner=self._runner(network, own, sizes))
-        wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        raise SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
+        raise self._unknown(sizes)
 
     @guard
     def generation(self) -> Generation:
@@ -163,7 +170,17 @@ class SizedNetwork:
         return SizedNetwork({
             sizes: network.with_runner(network.runner.join(first))
             for sizes, network in self.entries.items()
-        })  # fmt: skip
+        }, self.dims, self.specialized)  # fmt: skip
+
+    def key(self, **sizes: int) -> Sizes | None:
+        """Return what ``specialized`` calls some sizes; None where their entry has no others.
+
+        Raises SpecError for sizes of no entry.
+        """
+        for own in self.entries:
+            if {*dict(own)} == {*sizes} and all(_has(size, sizes[name]) for name, size in own):
+                return _key(own, sizes)
+        raise self._unknown(sizes)
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Run the entry whose inputs have these shapes, as ``Network`` does.
@@ -174,7 +191,9 @@ class SizedNetwork:
         shapes = _shapes(first, x)
         if shapes is None:
             return first(x, out)  # which says what is wrong
-        runner = self.runners.get(shapes) or self._find(first, shapes)
+        runner, sizes = self.runners.get(shapes) or self._find(first, shapes)
+        if sizes is not None and self.specialized is not None:
+            runner = self.specialized.find(sizes) or runner
         try:
             return runner.call(x, out)
         except Exception as error:
@@ -183,24 +202,29 @@ class SizedNetwork:
             raise report_of_error(error) from error
 
     def report(self) -> str:
-        """Return a table of the entries with the stages of each, and the bytes that they share."""
+        """Return a table of the entries with the stages of each, and the bytes that they share.
+
+        And which sizes have libraries of their own, with the runs of each.
+        """
         rows = [
             (_text(own), f"{len(network.prepared.program.stages)} stages")
             for own, network in self.entries.items()
         ]
         runner = next(iter(self.entries.values())).runner
         shared = bytes_text(runner.model_bytes), bytes_text(runner.context_bytes)
-        return f"{columns(rows, indent='')}\nweights {shared[0]}, a context {shared[1]}"
+        text = f"{columns(rows, indent='')}\nweights {shared[0]}, a context {shared[1]}"
+        return text if self.specialized is None else f"{text}\n{self.specialized.report()}"
 
-    def _find(self, first: Network, shapes: Shapes) -> Runner:
+    def _find(self, first: Network, shapes: Shapes) -> SizeRunner:
         """Return the runner for inputs of these shapes. Raises ValueError."""
         for own, network in self.entries.items():
             sizes = _sizes_of(network, own, shapes)
             if sizes is not None:
                 if len(self.runners) >= MOST_RUNNERS:
                     self.runners.clear()
-                self.runners[shapes] = runner = self._runner(network, own, sizes)
-                return runner
+                found = SizeRunner(self._runner(network, own, sizes), _key(own, sizes))
+                self.runners[shapes] = found
+                return found
         wrong = ", ".join(
             f"{port.name} {list(shape)}" for port, shape in zip(first.inputs, shapes, strict=True)
         )
@@ -212,6 +236,10 @@ class SizedNetwork:
             return network.runner
         told = tuple(sizes[name] for name, _ in own)
         return network.runner.entry(network.code.entry, *ports(network.code, sizes), told)
+
+    def _unknown(self, sizes: Mapping[str, int]) -> SpecError:
+        wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        return SpecError(f"no entry of {wanted or 'no sizes'}; known: {self._known()}")
 
     def _known(self) -> str:
         wholes = {name: own for name, own in self.dims.items() if isinstance(own, range)}
@@ -229,6 +257,12 @@ def _text(sizes: EntrySizes) -> str:
         else f"{name}={'..'.join(map(str, ends_of(size)))}"
         for name, size in sizes
     )  # fmt: skip
+
+
+def _key(own: EntrySizes, sizes: Mapping[str, int]) -> Sizes | None:
+    """Return the sizes of an entry in order; None where it has no others."""
+    several = any(not isinstance(size, int) and len(size) > 1 for _, size in own)
+    return tuple((name, sizes[name]) for name, _ in own) if several else None
 
 
 def _has(sizes: Size, size: int) -> bool:
@@ -276,6 +310,8 @@ def compile_sizes(
     level: str | CompileOptions = "measure",
     threads: int = 1,
     dtype: str = "f32",
+    *,
+    specialize_bytes: int = 0,
     **keywords: Any,
 ) -> SizedNetwork:
     """Compile a model for several sizes of its free dimensions.
@@ -283,12 +319,15 @@ def compile_sizes(
     ``dims`` has a size, or several, by the name of a dimension or ``INPUT.AXIS``; other options are
     those of ``compile_network``. There is an entry for each choice of listed sizes; of a range, as
     ``range(1, 513)``, for all sizes in some parts of it. The entries share a library and weights
-    that are packed alike.
+    that are packed alike. With ``specialize_bytes`` a thread compiles a library for each size of a
+    range that was asked for, which later runs of that size take; libraries may take so many bytes.
     Raises as it does, SpecError where no dimension has several sizes, and VaryingSizeError for
     networks that depend on a size of a range in a way that only code for this size can.
     """
     options = CompileOptions.of(level, threads, dtype, keywords)
     check_type("dims", dims, Mapping)
+    check_type("specialize_bytes", specialize_bytes, int)
+    check_whole("specialize_bytes", specialize_bytes, least=0)
     if options.dims or options.machine:
         what = "dims: given twice" if options.dims else "machine: nothing runs on a described one"
         raise SpecError(f"{what}; compile_sizes takes sizes as its second argument, and runs")
@@ -300,9 +339,13 @@ def compile_sizes(
         external=options.external,
         weights=options.weights,
         kept=options.kept,
-        any_size=any(isinstance(own, range) for own in dims.values()),
+        most=options.most,
     )
-    return compile_graphs(read, dims, options, title)
+    ranges = any(isinstance(own, range) for own in dims.values())
+    network = compile_graphs(partial(read, any_size=ranges), dims, options, title)
+    if not specialize_bytes:
+        return network
+    return specialize(network, read, dims, options, title, specialize_bytes)
 
 
 def compile_graphs(
@@ -336,88 +379,44 @@ def compile_graphs(
     }, {name: size for name, size in dims.items() if not isinstance(size, int)})  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SizeChoice:
-    """RunSizes of an entry: ``sizes`` are those of dimensions that have several, ``bound`` of all.
+def specialize(
+    network: SizedNetwork, read: Read, dims: Mapping[str, int | Sequence[int]],
+    options: CompileOptions, title: str, most_bytes: int,
+) -> SizedNetwork:  # fmt: skip
+    """Return a network of ranges that has libraries for single sizes, of ``most_bytes`` together.
 
-    Of a range ``bound`` is the largest.
+    ``read`` returns graphs of one size each. Raises SpecError without ranges, or with state.
     """
+    if not any(isinstance(own, range) for own in dims.values()):
+        raise SpecError("specialize_bytes: dims has no range, and code for listed sizes is special")
+    first = next(iter(network.entries.values())).runner
+    if first.state:
+        raise SpecError("specialize_bytes: a network with state has one library, which keeps it")
+    arguments, bound = _arguments(first), size_choices(dims)[0].bound
+    if LEVELS[options.level].measured != 0:
+        options = replace(options, level="estimate")  # times beside the caller's work say nothing
+    options = replace(options, keep_dtype=True, tuner=None, progress=None, watch=None)
+    digest = digest_graph(read(bound))
 
-    sizes: Mapping[str, Size]
-    bound: Mapping[str, int]
+    def build(sizes: Mapping[str, int]) -> Runner:
+        graph = read({**bound, **sizes})
+        planned = plan_sizes(graph, ONE_SIZE, options, title)
+        library = library_of(planned.code, options.flags)
+        if options.verify:
+            check_first_run(planned.code, library, options.threads)
+        if digest_graph(read(bound)) != digest:
+            raise SpecError("the model has changed since it was compiled")
+        runner = load_runner(planned.code, library)
+        if _arguments(runner) != arguments:
+            raise UnsupportedError("code for one size takes other arguments")
+        return runner
 
-    def read(self, graph: Read) -> tuple[Graph, RunSizes]:
-        """Return the graph of the largest sizes, and what runs are told."""
-        spans = {name: size for name, size in self.sizes.items() if isinstance(size, range)}
-
-        def read(name: str, size: int) -> Graph:
-            return graph({**self.bound, name: size})
-
-        others = tuple(
-            (name, size, read(name, size))
-            for name, span in spans.items()
-            for size in dict.fromkeys((span[0], span[len(span) // 2]))
-            if size != span[-1]
-        )
-        return graph(self.bound), RunSizes(spans, others, read)
-
-
-def plan_sizes(
-    graph: Graph, sizes: RunSizes, options: CompileOptions, title: str
-) -> PlannedNetwork:
-    """Return the network of a graph whose runs are told sizes."""
-    return plan_network(
-        prepare_with(graph, options, sizes=sizes), options.plan(), title, wisdom=options.wisdom,
-        time_limit=options.time_limit, watch=options.watch, tuner=options_of(options.tuner),
-        progress=options.progress,
-    )  # fmt: skip
+    return replace(network, specialized=SpecializedSizes(build, most_bytes), runners={})
 
 
-Read = Callable[[Mapping[str, int]], Graph]
-Plan = Callable[[Graph, RunSizes], PlannedNetwork]
-
-
-def plan_choices(
-    choices: Sequence[SizeChoice], read: Read, plan: Plan
-) -> list[tuple[Mapping[str, Size], PlannedNetwork]]:
-    """Return the networks of all entries of a library, in order; of ranges the last one first.
-
-    The others of ranges pack their weights as that one does.
-    """
-    networks = list[tuple[Mapping[str, Size], PlannedNetwork]]()
-    packings: Mapping[str, tuple[str, int]] = {}
-    for choice in reversed(choices):
-        graph, sizes = choice.read(read)
-        network = plan(graph, replace(sizes, packings=packings))
-        networks.insert(0, (choice.sizes, network))
-        if not packings and sizes.spans:
-            packings = packings_of(network.code.calls.values())
-    return networks
-
-
-def size_choices(dims: Mapping[str, int | Sequence[int]]) -> list[SizeChoice]:
-    """Return the entries of a library. Raises SpecError where no dimension has several sizes."""
-    check_type("dims", dims, Mapping)
-    lists = dict[str, tuple[Size, ...]]()
-    for name, own in dims.items():
-        if isinstance(own, range):
-            if own.step != 1 or len(own) < 2 or own[0] < 1:
-                raise SpecError(f"dims: {name!r:.100}: expected a range of sizes from 1 on, in "
-                                f"steps of 1, got {own}")  # fmt: skip
-            lists[name] = classes_of(own)
-        else:
-            lists[name] = (own,) if isinstance(own, int) else tuple(dict.fromkeys(own))
-    several = [name for name, own in lists.items() if len(own) > 1 or isinstance(own[0], range)]
-    if not several:
-        raise SpecError(f"dims {dict(dims)!r:.200}: none has several sizes; use compile_network")
-    chosen = [dict(zip(lists, own, strict=True)) for own in product(*lists.values())]
-    return [
-        SizeChoice(
-            {name: own[name] for name in several},
-            {name: size if isinstance(size, int) else size[-1] for name, size in own.items()},
-        )
-        for own in chosen
-    ]
+def _arguments(runner: Runner) -> list[tuple[str, str, int]]:
+    """Return names, types and ranks of inputs and outputs."""
+    return [(it.name, it.dtype, len(it.shape)) for it in (*runner.inputs, *runner.outputs)]
 
 
 def _largest(sizes: Mapping[str, Size]) -> tuple[int, ...]:

@@ -93,7 +93,8 @@ class RunEntry:
 
     ``sizes`` tell it from the others: C names of parameters and what they are, or from where to
     where they are; ``key`` is a word for them. A library of one size has none. ``told`` are the
-    sizes that its stages are told, as C text.
+    sizes that its stages are told, as C text. ``limits`` are conditions in C, true where data asked
+    for more than there is room for.
     """
 
     symbol: str
@@ -101,6 +102,17 @@ class RunEntry:
     sizes: Mapping[str, int | range] = field(default_factory=dict)
     key: str = ""
     told: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """The C type of what a run returns: a number where there are limits."""
+        return "int" if self.limits else "void"
+
+    def verdict(self, name: str) -> str:
+        """Return the C expression of what a run of the library ``name`` returns."""
+        ok = f"{name.upper()}_OK"
+        return f"{' || '.join(self.limits)} ? {name.upper()}_TOO_LONG : {ok}" if self.limits else ok
 
     @property
     def condition(self) -> str:
@@ -138,15 +150,21 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
     first = entries[0]
     values = argument_values(first.arguments, name)
     context, parameters = f"{name}_context *context, ", values["PARAMETERS"]
+    words = {"NAME": name, "UPPER": name.upper()}
+    alone = {**words, "ALONE": "yes" * (not first.sizes)}
+    codes = _fill("too_long.h", alone) if first.limits else ""
     if not first.sizes:
-        head = f"void {name}_run({context}{parameters})"
-        return {**values, "RUN_HEAD": head, "RUN_DECLARED": f"{head};", "ENTRIES": ""}
+        head = f"{first.result} {name}_run({context}{parameters})"
+        verdict = f"    return {first.verdict(name)};\n" if first.limits else ""
+        return {**values, "RUN_HEAD": head, "RUN_DECLARED": f"{codes}{head};", "ENTRIES": "",
+                "VERDICT": verdict}  # fmt: skip
     arguments = ", ".join(argument.word for argument in first.arguments)
     sizes = ", ".join(f"int64_t {word}" for word in first.sizes)
     several = told_sizes(entries)
     heads = [] if several else [
-        f"void {entry.symbol}_run({context}{parameters})" for entry in entries
+        f"{first.result} {entry.symbol}_run({context}{parameters})" for entry in entries
     ]  # fmt: skip
+    verdict = f"    return {first.verdict(name)};\n"
     dispatcher = f"int {name}_run({context}{sizes}, {parameters})"
     calls = "".join(
         f"if ({entry.condition})\n        "
@@ -154,13 +172,14 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
            else f"{entry.symbol}_run(context, {arguments})") + ";\n    else "
         for at, entry in enumerate(entries)
     )  # fmt: skip
-    bodies = [f"{head}\n{{\n    run_entry(context, {at}, {arguments});\n}}\n"
+    bodies = [f"{head}\n{{\n    run_entry(context, {at}, {arguments});\n"
+              f"{verdict * bool(first.limits)}}}\n"
               for at, head in enumerate(heads)]  # fmt: skip
     bodies.append(
         f"{dispatcher}\n{{\n    {calls.rstrip()}\n        return {name.upper()}_NO_SIZE;\n"
-        f"    return {name.upper()}_OK;\n}}\n"
+        f"{verdict}}}\n"
     )
-    declared = {"NAME": name, "UPPER": name.upper(), "RUN_HEAD": dispatcher,
+    declared = {**words, "RUN_HEAD": dispatcher,
                 "ENTRIES": "\n".join(f"{head};" for head in heads),
                 "PUBLIC": "yes" * (not several),
                 "KNOWN": ", ".join(entry.key for entry in entries)}  # fmt: skip
@@ -173,7 +192,7 @@ def run_values(entries: Sequence[RunEntry], name: str) -> dict[str, str]:
                              for entry in shown),
         "KNOWN": ", ".join(entry.key for entry in entries),
         "RUN_HEAD": f"static void run_entry({context}int entry, {told}{parameters})",
-        "RUN_DECLARED": _fill("sizes.h", declared).rstrip(),
+        "RUN_DECLARED": codes + _fill("sizes.h", declared).rstrip(), "VERDICT": "",
         "ENTRIES": "\n" + "\n".join(bodies),
     }  # fmt: skip
 
@@ -452,7 +471,7 @@ def library_declarations(
     shown = {head: value for head, value in inside.items() if value}
     parameters = ", ".join(argument.parameter for argument in entries[0].arguments)
     heads = [] if told_sizes(entries) else [
-        f"void {it.symbol}_run({name}_context *context, {parameters});" for it in entries
+        f"{it.result} {it.symbol}_run({name}_context *context, {parameters});" for it in entries
     ]  # fmt: skip
     if words := ", ".join(f"int64_t {word}" for word in entries[0].sizes):
         heads.append(f"int {name}_run({name}_context *context, {words}, {parameters});")

@@ -384,6 +384,21 @@ class DynamicDim:
     count: str
 
 
+@dataclass(frozen=True, slots=True)
+class DataSizes:
+    """Sizes that data decides and of which a run has room for some at most.
+
+    The output ``output`` holds those of a run, whole numbers of 64 bits, in the order of ``most``:
+    a name for each, and the most there may be. Results of a run with a larger one mean nothing.
+    """
+
+    output: str = ""
+    most: tuple[tuple[str, int], ...] = ()
+
+
+NO_SIZES = DataSizes()
+
+
 # How much a range binds: a mask is guessed where nothing says which of its values leaves most of a
 # tensor in use, wanted where something does; a place in a table is needed.
 GUESSED, WANTED, NEEDED = range(3)
@@ -440,7 +455,8 @@ class Program:
     """Stages in an order that runs, and the tensors that they make and read.
 
     ``titles`` are the names by which callers know the outputs; ``dynamic_dims``, by such a name,
-    are those of which data decides the length. ``in_place``, by output: the input whose memory it
+    are those of which data decides the length, and ``data_sizes`` are such as are checked behind a
+    run. ``in_place``, by output: the input whose memory it
     takes (one argument). ``state``: inputs that lie in a context, with the values that they begin
     with; neither they nor what replaces them are arguments. ``counter`` is that of
     tokens. ``ranges``: those of example inputs.
@@ -467,6 +483,7 @@ class Program:
     merged: Mapping[str, Mapping[int, MergedAxis]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    data_sizes: DataSizes = NO_SIZES
 
     @property
     def resizes(self) -> bool:

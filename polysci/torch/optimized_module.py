@@ -20,7 +20,7 @@ from torch._C._dynamo.eval_frame import (
 )
 from torch.utils import _pytree as pytree
 
-from polysci.border.arguments import check_type
+from polysci.border.arguments import check_type, check_whole
 from polysci.errors import SpecError, UnsupportedError
 from polysci.network.sizes import MOST_RUNNERS
 from polysci.text.tables import bytes_text
@@ -85,9 +85,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         options: ModuleOptions, dynamic_shapes: Any = None, ranges: bool = False,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = CACHE_BYTES, specialize_bytes: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._specialize_bytes = specialize_bytes
         self._most_bytes, self._dropped = cache_bytes, 0
         self._with_ranges = ranges
         self._ranges: ModuleRanges | None = None
@@ -121,6 +122,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     @property
     def report(self) -> ModuleReport:
         """The report of the module for the example inputs, and what all sizes hold."""
+        if self._ranges is not None and self._ranges.network.specialized is not None:
+            return replace(self._report, held=self._ranges.network.specialized.report())
         if self._free is None or self._with_ranges:
             return self._report
         count, held = len(self._variants), bytes_text(self._held)
@@ -196,6 +199,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         try:
             key = key_of(leaves)
             variant = self._variants.get(key) or self._extend(leaves)
+            if self._specialize_bytes and self._ranges is not None:
+                variant = self._ranges.specialized(key, leaves) or variant
             if len(self._variants) > 1:
                 self._used[key] = time.monotonic()
             return variant
@@ -275,7 +280,9 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     def _compile_ranges(self, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ModuleRanges:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch's own parts to each other
-            return compile_ranges(self.module, *examples, self._options, self._free)
+            return compile_ranges(
+                self.module, *examples, self._options, self._free, self._specialize_bytes
+            )
 
     def _renew(self) -> None:
         """Compile again, for weights that changed. Raises SpecError for a module that learns."""
@@ -387,7 +394,7 @@ def optimize(
     algorithm: str = "direct", *, example_words: Mapping[str, Any] | None = None,
     threads: int | None = None, dynamic_shapes: Any = None, reproducible: bool = False,
     device: str | None = None, ranges: bool = False, cache_bytes: int = CACHE_BYTES,
-    weights: str = "f32",
+    weights: str = "f32", specialize_bytes: int = 0,
 ) -> OptimizedModule:  # fmt: skip
     """Compile the supported parts of a module in inference; PyTorch computes the rest.
 
@@ -398,7 +405,9 @@ def optimize(
     ``dynamic_shapes`` as ``torch.export.export`` takes it: other sizes are compiled at their first
     call, and beyond ``cache_bytes`` of their libraries those go that were not called for longest.
     With ``ranges`` one library is compiled ahead for all sizes of its ``torch.export.Dim``s,
-    which need a max; that takes longer, and the module must be one network. Every part is compared
+    which need a max; that takes longer, and the module must be one network. With
+    ``specialize_bytes`` as well a thread compiles a library for each single size that is called,
+    and all of these take so many bytes at most. Every part is compared
     with eager on the example inputs. At levels that measure, the module is timed beside eager, and
     left to eager where that is faster; ``report`` tells. With ``reproducible`` any number of
     threads gives the same bits of the compiled parts, which are never left to eager for its time;
@@ -422,9 +431,7 @@ def optimize(
     if isinstance(module, OptimizedModule | torch.nn.parallel.DistributedDataParallel):
         module = module.module  # in inference, processes exchange nothing
     check_type("ranges", ranges, bool)
-    check_type("cache_bytes", cache_bytes, int)
-    if cache_bytes < 0:
-        raise SpecError(f"cache_bytes: expected a number of bytes from 0 on, got {cache_bytes}")
+    _check_bytes(cache_bytes, specialize_bytes, ranges)
     if ranges:
         check_dims(dynamic_shapes)
     args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
@@ -438,8 +445,21 @@ def optimize(
         examples = [("example_inputs", x) for x in leaves if isinstance(x, torch.Tensor)]
         options.device.check([*((f"module.{name}", x) for name, x in named), *examples])
     return OptimizedModule(
-        module, tuple(args), example_words or {}, options, dynamic_shapes, ranges, cache_bytes
-    )
+        module, tuple(args), example_words or {}, options, dynamic_shapes, ranges, cache_bytes,
+        specialize_bytes,
+    )  # fmt: skip
+
+
+def _check_bytes(cache_bytes: int, specialize_bytes: int, ranges: bool) -> None:
+    """Raise TypeError or SpecError for what is no number of bytes, or of no use."""
+    check_type("cache_bytes", cache_bytes, int)
+    if cache_bytes < 0:
+        raise SpecError(f"cache_bytes: expected a number of bytes from 0 on, got {cache_bytes}")
+    check_whole("specialize_bytes", specialize_bytes, least=0)
+    if specialize_bytes and not ranges:
+        raise SpecError(
+            "specialize_bytes: of ranges=True; without, each size has a library of its own"
+        )
 
 
 def check_inference(module: Any, parts: Iterable[tuple[str, Any]]) -> None:

@@ -26,9 +26,11 @@ from polysci.frontends.pytorch.program import (
 )
 from polysci.graph.graph import Graph
 from polysci.graph.passes.rounded_weights import round_weights
+from polysci.network.compiled import Network
 from polysci.network.options import CompileOptions
-from polysci.network.runner import TensorPort
-from polysci.network.sizes import SizedNetwork, compile_graphs
+from polysci.network.runner import Runner, TensorPort
+from polysci.network.sizes import MOST_RUNNERS, SizedNetwork, compile_graphs, specialize
+from polysci.network.specialized import Sizes
 from polysci.program.passes.variation import VaryingSizeError
 from polysci.text import names
 from polysci.text.tables import bytes_text
@@ -40,6 +42,7 @@ from polysci.torch.variants import (
     ModuleOptions,
     Variant,
     capture,
+    compile_lock,
     join_parts,
     keep_faster,
     output_structure,
@@ -114,6 +117,16 @@ def find_dims(
     return tuple(RangeDim(name, ranges[name], tuple(own)) for name, own in places.items())
 
 
+@dataclass(slots=True)
+class SpecialRun:
+    """A size of a module: ``key`` is its own, ``runner`` has code for it alone, if there is any."""
+
+    sizes: Mapping[str, int]
+    key: Sizes | None
+    runner: Runner | None = None
+    variant: Variant | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleRanges:
     """A module compiled for all sizes of its dimensions.
@@ -130,6 +143,7 @@ class ModuleRanges:
     first: Variant
     leaf_names: tuple[str, ...]
     shapes: tuple[tuple[int, ...] | None, ...]
+    special: dict[Any, SpecialRun] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: Any) -> ModuleRanges:
         return self
@@ -145,7 +159,34 @@ class ModuleRanges:
         sizes = self._sizes(leaves)
         if self.first.runs is None:
             return self.first
-        return replace(self.first, runs=_runs(self.program, self.split, self.network, sizes))
+        return replace(self.first, runs=self._runs(self.network.entry(**sizes)))
+
+    def specialized(self, shapes: Any, leaves: Sequence[Any]) -> Variant | None:
+        """Return what runs inputs of these shapes by code for them alone, where that is there.
+
+        It is compiled where it is not.
+        """
+        store = self.network.specialized
+        if store is None or self.first.runs is None:
+            return None
+        run = self.special.get(shapes)
+        if run is None:
+            if len(self.special) >= MOST_RUNNERS:
+                self.special.clear()
+            sizes = self._sizes(leaves)
+            self.special[shapes] = run = SpecialRun(sizes, self.network.key(**sizes))
+        runner = None if run.key is None else store.find(run.key)
+        if runner is not run.runner:
+            entry = self.network.entry(**run.sizes)
+            runs = None if runner is None else self._runs(entry.with_runner(runner))
+            run.variant = None if runs is None else replace(self.first, runs=runs)
+            run.runner = runner
+        return run.variant
+
+    def _runs(self, entry: Network) -> Any:
+        """Return a function from tensors of an entry's sizes to the outputs of the program."""
+        (part,) = self.split.parts
+        return join_parts(self.program, self.split, {part: _part_of(part, entry)})
 
     def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
         """Return the sizes of all dimensions. Raises SpecError where shapes do not have them."""
@@ -171,16 +212,7 @@ class ModuleRanges:
         return sizes
 
 
-def _runs(
-    program: TorchProgram, split: Split, network: SizedNetwork, sizes: Mapping[str, int]
-) -> Any:
-    """Return a function from tensors of these sizes to the outputs of the program."""
-    (part,) = split.parts
-    return join_parts(program, split, {part: _part_of(part, network, sizes)})
-
-
-def _part_of(part: Part, network: SizedNetwork, sizes: Mapping[str, int]) -> CompiledPart:
-    entry = network.entry(**sizes)
+def _part_of(part: Part, entry: Network) -> CompiledPart:
     inputs = [*map(_resize, map(PartTensor.of, part.inputs), entry.inputs)]
     outputs = [*map(_resize, map(PartTensor.of, part.outputs), entry.outputs)]
     return CompiledPart(entry, inputs, outputs)
@@ -197,9 +229,11 @@ def _resize(port: PartTensor, own: TensorPort) -> PartTensor:
 @guard
 def compile_ranges(
     module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: ModuleOptions,
-    shapes: Any,
+    shapes: Any, specialize_bytes: int = 0,
 ) -> ModuleRanges:  # fmt: skip
     """Compile a module for all sizes of ``dynamic_shapes``, which ``check_dims`` let pass.
+
+    ``specialize_bytes`` is that of ``compile_sizes``.
 
     Every program of the library is compared with eager, on the example inputs, of which other sizes
     have the beginning or repeat it. Raises UnsupportedError for a module that is no single network,
@@ -216,7 +250,7 @@ def compile_ranges(
     with _with_advice():
         if functional_graph(torch, exported) is None:  # once for all sizes
             exported = decompose(torch, type(module).__name__, exported)
-        return _Compilation(module, args, kwargs, options, exported, dims).run()
+        return _Compilation(module, args, kwargs, options, exported, dims).run(specialize_bytes)
 
 
 @contextmanager
@@ -253,13 +287,14 @@ class _Compilation:
         specs = self.exported.graph_signature.input_specs
         return tuple(spec.arg.name for spec in specs if spec.kind == user_input)
 
-    def run(self) -> ModuleRanges:
+    def run(self, specialize_bytes: int) -> ModuleRanges:
         asked = CompileOptions.of(
             self.options.level, self.options.threads, self.options.dtype,
             {"algorithm": self.options.algorithm, "reproducible": self.options.reproducible},
         )  # fmt: skip
         spans = {dim.name: dim.sizes for dim in self.dims}
-        network = compile_graphs(self.read, spans, asked, names.project(self.where))
+        title = names.project(self.where)
+        network = compile_graphs(self.read, spans, asked, title)
         leaves = pytree.tree_leaves((self.args, dict(self.kwargs)))
         shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else None for x in leaves]
         examples = {dim.name: leaves[dim.places[0][0]].shape[dim.places[0][1]] for dim in self.dims}
@@ -270,6 +305,8 @@ class _Compilation:
         first = variants[tuple(examples.values())]
         first = keep_faster(first, [leaves[at] for at in first.places], self.options,
                             partial(self.module, *self.args, **self.kwargs))  # fmt: skip
+        if specialize_bytes:
+            network = specialize(network, self.read_one, spans, asked, title, specialize_bytes)
         return ModuleRanges(
             self.dims, network, largest, split_whole(largest), first, self.leaf_names, tuple(shapes)
         )
@@ -278,18 +315,28 @@ class _Compilation:
         """Return the program for sizes of all dimensions."""
         key = tuple(sizes[dim.name] for dim in self.dims)
         if key not in self.programs:
-            bound = {
-                f"{self.leaf_names[leaf]}.{axis}": sizes[dim.name]
-                for dim in self.dims for leaf, axis in dim.places
-            }  # fmt: skip
-            fixed = fix_extents(torch, self.where, self.exported, bound)
-            self.programs[key] = program_of(torch, self.where, fixed)
+            self.programs[key] = self.bind(sizes)
         return self.programs[key]
+
+    def bind(self, sizes: Mapping[str, int]) -> TorchProgram:
+        """Return the program for sizes of all dimensions, made now."""
+        bound = {
+            f"{self.leaf_names[leaf]}.{axis}": sizes[dim.name]
+            for dim in self.dims for leaf, axis in dim.places
+        }  # fmt: skip
+        return program_of(torch, self.where, fix_extents(torch, self.where, self.exported, bound))
 
     def read(self, sizes: Mapping[str, int]) -> Graph:
         program = self.program(sizes)
         graph = graph_of_part(program, whole_of(program), any_size=True)
         return round_weights(graph, self.options.weights)[0]
+
+    def read_one(self, sizes: Mapping[str, int]) -> Graph:
+        """Return the graph of these sizes alone, in any thread."""
+        with compile_lock(), torch.no_grad():
+            program = self.bind(sizes)
+            graph = graph_of_part(program, whole_of(program))
+            return round_weights(graph, self.options.weights)[0]
 
     def check_alike(self) -> None:
         """Raise UnsupportedError where a number of a size is an output, or the end of a table."""

@@ -12,14 +12,8 @@ from polysci.export.network_project import write_project
 from polysci.graph.graph import Graph
 from polysci.graph.passes.table import simplify
 from polysci.graph.state import keep_state
-from polysci.network.sizes import (
-    SizedNetwork,
-    compile_graphs,
-    join_sizes,
-    plan_choices,
-    plan_sizes,
-    size_choices,
-)
+from polysci.network.size_choices import plan_choices, plan_sizes, size_choices
+from polysci.network.sizes import SizedNetwork, compile_graphs, join_sizes
 from tests.export.test_language_models import COUNT, MAIN, PROMPT
 from tests.support.exported import WARNINGS, run
 from tests.support.token_graphs import CAPACITY, VOCABULARY, TokenModel

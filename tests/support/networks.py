@@ -21,9 +21,9 @@ from tests.support.graphbound import bounds
 Arrays = Mapping[str, np.ndarray]
 
 
-def read(model: onnx.ModelProto) -> Graph:
+def read(model: onnx.ModelProto, **options: Any) -> Graph:
     """The graph of a model, as it is written."""
-    return importer.graph_of(model, supported=SUPPORTED)
+    return importer.graph_of(model, supported=SUPPORTED, **options)
 
 
 def network_of(

@@ -99,6 +99,28 @@ def test_results_that_are_no_tensors_stay() -> None:
     assert torch.allclose(fast(x)[0], x.exp()) and fast(x)[1:] == (None, 4)
 
 
+def test_sizes_that_are_called_have_libraries_of_their_own() -> None:
+    torch.manual_seed(0)
+    module, rows = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval(), Dim("rows", min=5, max=8)
+    fast = optimize(
+        module, torch.randn(5, 4), "estimate", dynamic_shapes=({0: rows},), ranges=True,
+        specialize_bytes=1 << 30,
+    )  # fmt: skip
+    for _ in range(2):
+        for count in (6, 8):
+            compare(module, fast, torch.randn(count, 4))
+        assert fast._ranges.network.specialized.wait(300)
+    told = "specialised: rows=6 (1 run); rows=8 (1 run): 2 hits, "
+    assert told in str(fast.report)
+    with torch.no_grad():
+        module[0].weight.mul_(-1)
+    compare(module, fast, torch.randn(6, 4))
+    assert "no size yet" in str(fast.report)
+    fast._ranges.network.specialized.close()
+    with pytest.raises(SpecError, match="specialize_bytes: of ranges=True"):
+        optimize(module, torch.randn(5, 4), "estimate", specialize_bytes=1)
+
+
 def test_weights_that_change_are_compiled_again() -> None:
     torch.manual_seed(0)
     module, x = nn.Linear(4, 3).eval(), torch.randn(5, 4)

@@ -19,13 +19,15 @@ class Port(NamedTuple):
     """An input or output: its name in the model, its shape and its type: NumPy's name, or bf16.
 
     ``dynamic_dim``: the axis of an output along which data decides the length, at most its extent,
-    and which output says how many there are.
+    and which output says how many there are. ``most``: of an output that holds sizes which data
+    decides, their names and the most of each.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     dynamic_dim: tuple[int, int] | None = None
+    most: tuple[tuple[str, int], ...] = ()
 
 
 class CallableNetwork:
@@ -70,7 +72,8 @@ class CallableNetwork:
     def __call__(self, x: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """The output of one input; by name where a mapping is given, or there are several.
 
-        Raises TypeError or ValueError for inputs of another name, dtype or shape.
+        Raises TypeError or ValueError for inputs of another name, dtype or shape, and ValueError
+        where data asks for more elements or steps than there is room for.
         """
         arrays = self._ordered(x)
         results = [aligned(port.shape, _array_type(port)) for port in self.outputs]
@@ -78,14 +81,24 @@ class CallableNetwork:
         self._run(context, *(array.ctypes.data for array in (*arrays, *results)))
         with self._lock:
             self._idle.append(context)
+        self._check_sizes(results)
         outputs = self._cut(results)
         if len(outputs) == 1 and not isinstance(x, Mapping):
             return next(iter(outputs.values()))
         return outputs
 
+    def _check_sizes(self, results: list[Array]) -> None:
+        for port, result in zip(self.outputs, results, strict=True):
+            for (name, most), size in zip(port.most, result.flat if port.most else (), strict=True):
+                if size > most:
+                    raise ValueError(
+                        f"{self._name}: {name}: this run needs at least {size}, and most is {most}"
+                    )
+
     def _cut(self, results: list[Array]) -> dict[str, Array]:
         """The outputs of the model, each as long as its count says; counts are left out."""
         counts = {port.dynamic_dim[1] for port in self.outputs if port.dynamic_dim}
+        counts |= {place for place, port in enumerate(self.outputs) if port.most}
         outputs = {}
         for place, (port, y) in enumerate(zip(self.outputs, results, strict=True)):
             if port.dynamic_dim:

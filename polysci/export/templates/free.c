@@ -36,5 +36,10 @@ int @NAME@_run(const void *weights, void *arena, @?CALLBACK@@NAME@_parallel *par
 @!CALLBACK@
     share(&m);
 @/CALLBACK@
+@?VERDICT@
+@VERDICT@
+@/VERDICT@
+@!VERDICT@
     return @UPPER@_OK;
+@/VERDICT@
 }

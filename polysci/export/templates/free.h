@@ -31,13 +31,19 @@ enum {
     @UPPER@_NO_ISA = 1,    /* this CPU lacks a feature that the code needs: @FEATURES@ */
     @UPPER@_NO_WEIGHTS = 2 /* not the weights of this network, or at no multiple of 64, or the arena is */
 };
+@?VERDICT@
+
+/* What a run returns where data asks for more elements or steps than there is room for: the last of the
+ * outputs says how many it asks for, and the others mean nothing. */
+enum { @UPPER@_TOO_LONG = 6 };
+@/VERDICT@
 
 /* Elements and bytes of inputs and outputs; bytes of arena and weights. */
 @SIZES@
 
 @POOL_TYPES@extern const uint64_t @NAME@_weights[@UPPER@_WEIGHTS_SIZE / 8];
 
-/* One of the constants above; unless it is @UPPER@_OK nothing was written.@?CALLBACK@
+/* One of the constants above; unless it is @UPPER@_OK@?VERDICT@ or @UPPER@_TOO_LONG@/VERDICT@ nothing was written.@?CALLBACK@
  * `parallel` and `pool`: the threads that share the run, @COUNT@ at most. It asks the pool once for @COUNT@
  * parts. Those that run at the same time share the work; one that comes about 1 ms after the first
  * finds nothing to do, so that a pool may run parts one after the other. With 0 for both the

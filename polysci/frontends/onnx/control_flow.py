@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from polysci.errors import SpecError
+from polysci.frontends.onnx.data_loops import (
+    add_counters,
+    check_trips,
+    unroll_by_data,
+    where_taken,
+)
+from polysci.frontends.onnx.data_sizes import advice, most_of
 from polysci.frontends.onnx.model_file import Body, body_of_graph
-from polysci.frontends.onnx.reader import Call, Expansion, ExpansionError, Reader, expansion_by
+from polysci.frontends.onnx.reader import (
+    Call,
+    Expansion,
+    ExpansionError,
+    Reader,
+    expansion_by,
+)
+from polysci.frontends.onnx.repeated_body import (
+    MOST_TRIPS,
+    RepeatedBody,
+    check_alike,
+    inline_iteration,
+    reshape,
+    scalar,
+    stack,
+)
 from polysci.graph.graph import LOOP_BEGIN, LOOP_END, Node
 from polysci.graph.operators import OPERATORS
 from polysci.program.stages import DynamicDim
@@ -48,10 +69,14 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     results: dict[str, list[str]] = {}
     for part, body in sorted(branches.items(), reverse=True):  # "then_branch" comes first
         results[part] = [reader.fresh(f"{title}/{part}/{name}") for name in body.results]
+        sizes = len(reader.sizes)
         try:
-            reader.inline(body, {}, results[part], f"{title}/{part}")
+            _inline_part(reader, body, {}, results[part], f"{title}/{part}")
         except SpecError as error:  # as where sizes fit one branch alone
             raise ExpansionError(f"its condition is not constant, and {error}", condition) from None
+        taken = part == "then_branch"
+        inside = [where_taken(reader, its, condition, taken) for its in reader.sizes[sizes:]]
+        reader.sizes[sizes:] = inside
     chosen = [at for at, output in enumerate(proto.output) if output]
     then, otherwise = ([names[at] for at in chosen] for names in results.values())
     outputs = [proto.output[at] for at in chosen]
@@ -84,6 +109,15 @@ def _choose(reader: Reader, proto: Any, branches: dict[str, Body], title: str) -
     )
 
 
+def _inline_part(
+    reader: Reader, body: Body, names: Mapping[str, str], results: Sequence[str], title: str
+) -> None:
+    """Add nodes that do not run always; what they bound is not bounded behind them."""
+    limits = dict(reader.limits)
+    reader.inline(body, names, results, title)
+    reader.limits = limits
+
+
 def _count(
     reader: Reader, left: str, right: str, title: str
 ) -> tuple[DynamicDim, DynamicDim] | None:
@@ -102,30 +136,7 @@ def _count(
     return first, second
 
 
-NO_BOUND = "; its first input, the most there may be, is left out: the model needs a constant there"
 _ENDLESS = int(np.iinfo(np.int64).max)
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatedBody:
-    """A Loop or Scan. ``trips`` is how many there are at most, None if that is data.
-
-    ``trips_of`` and ``going`` name what decides about that (empty: nothing does); ``begins``: the
-    formal inputs of the body before those of states and slices. Slices and results that are stacked
-    have an axis, and whether they run backwards.
-    """
-
-    title: str
-    body: Body
-    formals: Sequence[str]
-    begins: int
-    trips: int | None
-    trips_of: str
-    going: str
-    states: Sequence[str]
-    slices: Sequence[tuple[str, int, bool]]
-    stacked: Sequence[tuple[int, bool]]
-    outputs: Sequence[str]
 
 
 def _repeat(reader: Reader, loop: RepeatedBody) -> None:
@@ -140,29 +151,38 @@ def _add_step(reader: Reader, loop: RepeatedBody) -> None:
     names = [*loop.states, *(name for name, _, _ in loop.slices)]
     _check_fixed(reader, names)
     number = reader.fresh(f"{loop.title}/iteration")
+    if loop.trips is not None:
+        reader.highest[number] = loop.trips - 1
     inner = [reader.fresh(f"{loop.title}/{name}") for name in loop.formals[loop.begins :]]
-    going = loop.going and _scalar(reader, loop.going)
-    begin, nodes = _begin(reader, loop, number, inner), len(reader.nodes)
+    going = loop.going and scalar(reader, loop.going)
+    begin, nodes, sizes = _begin(reader, loop, number, inner), len(reader.nodes), len(reader.sizes)
     begins = [number, reader.constant(f"{loop.title}/condition", np.array(True))][: loop.begins]
     results = [reader.fresh(f"{loop.title}/{name}") for name in loop.body.results]
     formals = dict(zip(loop.formals, [*begins, *inner], strict=True))
-    reader.inline(loop.body, formals, results, loop.title)
+    _inline_part(reader, loop.body, formals, results, loop.title)
     _check_nodes(reader, reader.nodes[nodes:])
     _check_fixed(reader, results)
     again, results = (results[0], results[1:]) if loop.begins else ("", results)
     for state, name in zip(inner, results, strict=False):
-        _check_alike(reader, state, name)
+        check_alike(reader, state, name)
     known = reader.table.values.get(again)
     if known is not None and not known.all():
         raise ExpansionError("it ends after its first iteration")
-    breaks = bool(loop.going) or loop.trips is None or (bool(again) and known is None)
+    stops = bool(loop.going) or (bool(again) and known is None)
+    breaks = stops or loop.trips is None or bool(loop.trips_of)
+    if loop.most and stops:
+        loop, begin, results = add_counters(reader, loop, begin, again, results)
     if breaks:
-        again = _scalar(reader, again)
+        again = scalar(reader, again)
         first = going or reader.constant(f"{loop.title}/true", np.array(True))
         begin = Node(LOOP_BEGIN, (begin.inputs[0], first, *begin.inputs[2:]), begin.outputs,
                      begin.attributes, begin.name)  # fmt: skip
     reader.nodes.insert(nodes, begin)
+    if len(reader.sizes) > sizes:
+        raise ExpansionError("data decides sizes inside its steps")
     _end(reader, loop, [number, again if breaks else "", *results])
+    if loop.most:
+        check_trips(reader, loop, stops)
 
 
 def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]) -> Node:
@@ -176,7 +196,7 @@ def _begin(reader: Reader, loop: RepeatedBody, number: str, inner: Sequence[str]
         del shape[axis]
         results[name] = (table.tensor(source).dtype, tuple(shape))
     reader.declare(results)
-    trips = _scalar(reader, loop.trips_of) if loop.trips is None and loop.trips_of else ""
+    trips = loop.trips_of and scalar(reader, loop.trips_of)
     attributes = {
         "count": _ENDLESS if loop.trips is None else loop.trips, "states": len(loop.states),
         "slices": tuple((axis, back) for _, axis, back in loop.slices),
@@ -196,10 +216,10 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
     axes = list[int]()
     for name, (axis, _) in zip(outputs[count:], loop.stacked, strict=True):
         if loop.trips is None:
-            bound = "" if loop.trips_of else NO_BOUND
             raise ExpansionError(
-                f"its number of iterations is not constant, and it stacks results{bound}",
-                loop.trips_of,
+                "its number of iterations is not constant, and it stacks results: "
+                + advice(next(filter(None, loop.outputs[count:]), name)),
+                *filter(None, [loop.trips_of]),
             )
         dtype, shape = results[name]
         axes.append(axis + (len(shape) + 1) * (axis < 0))
@@ -214,16 +234,6 @@ def _end(reader: Reader, loop: RepeatedBody, inputs: Sequence[str]) -> None:
     node = Node(LOOP_END, tuple(inputs), (*outputs, *([steps] if steps else [])),
                 MappingProxyType({"stacked": stacked}), loop.title)  # fmt: skip
     reader.append(node, results)
-
-
-def _scalar(reader: Reader, name: str) -> str:
-    """Return a tensor of one element without axes."""
-    if not reader.table.shape(name):
-        return name
-    scalar = reader.fresh(f"{name}/scalar")
-    shape = reader.constant(f"{name}/shape", np.zeros(0, np.int64))
-    reader.emit("Reshape", [name, shape], [scalar])
-    return scalar
 
 
 def _check_fixed(reader: Reader, names: Sequence[str]) -> None:
@@ -243,16 +253,6 @@ def _check_nodes(reader: Reader, nodes: Sequence[Node]) -> None:
             raise ExpansionError("its steps are loops over steps themselves")
 
 
-def _check_alike(reader: Reader, before: str, after: str) -> None:
-    """Raise for a state that changes its type."""
-    old, new = reader.table.tensor(before), reader.table.tensor(after)
-    if (old.shape, old.dtype) != (new.shape, new.dtype):
-        raise ExpansionError(
-            f"a state of {old.dtype}{list(old.shape)} becomes {new.dtype}{list(new.shape)}"
-        )
-
-
-MOST_TRIPS = 1000  # of a body that is written out
 FEW_TRIPS = 4  # written out, if possible: constants then differ from iteration to iteration
 
 
@@ -260,16 +260,23 @@ def expand_loop(reader: Reader, proto: Any) -> None:
     """Expand ``Loop``: states go from one iteration to the next, other results are stacked."""
     graph, (trips, going) = _body(proto), proto.input[:2]
     known = reader.table.values
-    most = int(known[trips].reshape(-1)[0]) if trips in known else None
+    most = most_of(reader, trips) if trips else None
     if going in known and not known[going].all():
-        most = 0
+        most, trips = 0, ""
+    name = next((name for name in proto.output if name in reader.most), "")
+    reader.bounded |= {name} - {""}
+    checked = name and (most is None or reader.most[name] < most)
+    if checked:
+        most = reader.most[name]
+    elif trips in known:
+        trips = ""
     states = list(proto.input[2:])
     formals = [value.name for value in graph.input]
     stacked = [(0, False)] * (len(graph.output) - 1 - len(states))
     loop = RepeatedBody(
         proto.name or proto.output[0], body_of_graph(graph), formals, 2,
         None if most is None else max(most, 0), trips, "" if going in known else going, states, (),
-        stacked, _outputs(proto, len(states) + len(stacked)),
+        stacked, _outputs(proto, len(states) + len(stacked)), name if checked else "",
     )  # fmt: skip
     _expand(reader, loop)
 
@@ -280,10 +287,15 @@ def _outputs(proto: Any, count: int) -> list[str]:
 
 
 def _expand(reader: Reader, loop: RepeatedBody) -> None:
-    """Try both ways, writing out or repeating, in an order by how many iterations there are."""
+    """Try both ways, writing out or repeating, in an order by how many iterations there are.
+
+    Last, iterations are written out of which data says whether they count.
+    """
     trips, ways = loop.trips, [_repeat]
-    if trips is not None:
+    if trips is not None and not loop.trips_of:
         ways.insert(trips > FEW_TRIPS, _unroll)
+    if trips is not None and loop.begins:
+        ways.append(unroll_by_data)
     errors, before = list[ExpansionError](), reader.snapshot()
     for way in ways:
         try:
@@ -294,7 +306,7 @@ def _expand(reader: Reader, loop: RepeatedBody) -> None:
             before = reader.snapshot()
         else:
             return
-    needs = [] if trips is not None else [loop.trips_of, loop.going]
+    needs = [] if trips is not None and not loop.trips_of else [loop.trips_of, loop.going]
     raise ExpansionError(str(errors[0]), *errors[0].needs, *filter(None, needs))
 
 
@@ -335,16 +347,7 @@ def _unroll(reader: Reader, loop: RepeatedBody) -> None:
     while going and iteration < length:
         if (iteration if loop.begins else length - 1) >= MOST_TRIPS:  # Loop may end before
             raise ExpansionError(f"more than {MOST_TRIPS} iterations")
-        place = f"{loop.title}/{iteration}"
-        inputs = [*states, *(
-            _slice(reader, name, at, length - 1 - iteration if back else iteration, place)
-            for name, at, back in loop.slices
-        )]  # fmt: skip
-        if loop.begins:
-            number = reader.constant(f"{place}/iteration", np.array(iteration, np.int64))
-            inputs = [number, reader.constant(f"{place}/condition", np.array(True)), *inputs]
-        results = [reader.fresh(f"{place}/{name}") for name in loop.body.results]
-        reader.inline(loop.body, dict(zip(loop.formals, inputs, strict=True)), results, place)
+        results = inline_iteration(reader, loop, states, iteration)
         if loop.begins:
             going = bool(_first_of(reader, results.pop(0), "whether it goes on is"))
         states, stacked = results[: len(states)], results[len(states) :]
@@ -374,34 +377,6 @@ def _axes(reader: Reader, names: list[str], axes: list[int]) -> list[int]:
     if any(not -rank <= at < rank for at, rank in zip(axes, ranks, strict=True)):
         raise ExpansionError(f"scan_input_axes {axes} of tensors of {ranks} axes")
     return [at % rank for at, rank in zip(axes, ranks, strict=True)]
-
-
-def _slice(reader: Reader, name: str, axis: int, at: int, place: str) -> str:
-    """Return the part of a tensor at one place of an axis, without that axis."""
-    part = reader.fresh(f"{place}/{name}")
-    index = reader.constant(f"{part}/index", np.array(at, np.int64))
-    reader.emit("Gather", [name, index], [part], axis=axis)
-    return part
-
-
-def stack(reader: Reader, parts: list[str], output: str, axis: int) -> None:
-    """Join tensors of one shape along a new axis."""
-    if not parts or any(name not in reader.table.types for name in parts):
-        raise ExpansionError("the shape of what it stacks is not known")
-    wide = []
-    for name in parts:
-        shape = list(reader.table.shape(name))
-        shape.insert(axis + (len(shape) + 1) * (axis < 0), 1)
-        wide.append(reshape(reader, name, shape))
-    reader.emit("Concat", wide, [output], axis=axis)
-
-
-def reshape(reader: Reader, name: str, shape: list[int]) -> str:
-    """Reshape a tensor."""
-    target = reader.fresh(f"{name}/reshaped")
-    sizes = reader.constant(f"{target}/shape", np.array(shape, np.int64))
-    reader.emit("Reshape", [name, sizes], [target], allowzero=1)
-    return target
 
 
 def expansion_of_sequence(reader: Reader, proto: Any) -> Expansion | None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from polysci.frontends.onnx.data_shapes import slice_by_data
+from polysci.frontends.onnx.dynamic_node import DynamicNode
 from polysci.frontends.onnx.reader import (
-    Call,
     Expansion,
     ExpansionError,
     Reader,
@@ -188,7 +189,13 @@ def _joined(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
 
 
 def _product(reader: Reader, node: Node, shapes: Shapes) -> DynamicDim:
-    """Rows of the first factor, of one matrix or many."""
+    """Rows of the first factor, of one matrix or many, or columns of the second one."""
+    factors, result = node.inputs[:2], len(shapes[node.outputs[0]])
+    own, rank = reader.dynamic_dims.get(factors[1]), len(reader.table.shape(factors[1]))
+    if own and factors[0] not in reader.dynamic_dims and node.op == "matmul":
+        if own.axis != rank - 1 or rank < 2:
+            raise ExpansionError(_MIXED)
+        return DynamicDim(result - 1, own.count)
     mark, rank = _first(reader, node), len(reader.table.shape(node.inputs[0]))
     if mark.axis == rank - 1 or node.attributes.get("transpose_a") or rank < 2:
         raise ExpansionError(_MIXED)
@@ -214,103 +221,6 @@ _RULES: Mapping[DynamicDims, _Rule] = MappingProxyType(
         "first": _first,
     }
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicNode(Call):
-    """A node around tensors with counts, and what its expansion builds with."""
-
-    node: Node
-
-    def dtype(self, name: str) -> str:
-        return self.reader.table.tensor(name).dtype
-
-    def dynamic_dim(self, name: str) -> DynamicDim | None:
-        return self.reader.dynamic_dims.get(name)
-
-    @property
-    def rank_read(self) -> int:
-        """Return the rank of the first input."""
-        return len(self.shape(self.node.inputs[0]))
-
-    def axis(self, default: int) -> int:
-        """Return the attribute ``axis``, counted from the front."""
-        return int(self.node.attributes.get("axis", default)) % max(1, self.rank_read)
-
-    def axes(self, position: int) -> list[int]:
-        """Return the axes that an input lists; all where it is not known."""
-        known = self.reader.table.values.get(self.node.input(position))
-        axes = [] if known is None else known.reshape(-1).tolist()
-        if known is None or not (axes or self.node.attributes.get("noop_with_empty_axes")):
-            return list(range(self.rank_read))
-        return [int(axis) % max(1, self.rank_read) for axis in axes]
-
-    # Nodes of the graph, of shapes that are known without inference
-
-    def add(
-        self, op: str, inputs: Sequence[str], dtype: str, shape: Sequence[int], **attributes: Any
-    ) -> str:
-        """Add a node; return its only result."""
-        name = self.reader.fresh(f"{self.title}/{op}")
-        self.reader.append(Node(op, tuple(inputs), (name,), MappingProxyType(attributes), name),
-                           {name: (dtype, shape)})  # fmt: skip
-        return name
-
-    def reshape(self, name: str, shape: Sequence[int]) -> str:
-        return self.add("reshape", (name, self.integers("shape", shape)), self.dtype(name), shape)
-
-    def count(self, op: str, left: str, right: str | int) -> str:
-        """Add an operation of two whole numbers."""
-        other = right if isinstance(right, str) else self.integers("number", right)
-        return self.add(op, (left, other), "int64", ())
-
-    def mask(self, length: int, count: str, shape: Sequence[int]) -> str:
-        """Return a mask of ``shape``: which places along an axis are used."""
-        places = self.constant("places", np.arange(length, dtype=np.int64).reshape(shape))
-        return self.add("less", (places, count), "bool", shape)
-
-    def replace_rest(self, name: str, neutral: float | str) -> str:
-        """Replace what is behind the count by a number, or ``least`` or ``most`` of the type."""
-        mark = self.dynamic_dim(name)
-        if mark is None:
-            return name
-        shape, dtype = self.shape(name), np.dtype(self.dtype(name))
-        wide = [1] * len(shape)
-        wide[mark.axis] = shape[mark.axis]
-        if isinstance(neutral, str):
-            whole = dtype.kind in "iu"
-            ends = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-np.inf, np.inf)
-            neutral = ends[neutral == "most"]
-        other = self.constant("other", np.array(neutral, dtype))
-        mask = self.mask(shape[mark.axis], mark.count, wide)
-        return self.add("select", (mask, name, other), dtype.name, shape)
-
-    def give(self, name: str, output: str, mark: DynamicDim | None = None) -> None:
-        """Give a result of the node its own name."""
-        if output:
-            kind = (self.dtype(name), self.shape(name))
-            self.reader.append(
-                Node("identity", (name,), (output,), name=self.title), {output: kind}
-            )
-            if mark:
-                self.reader.dynamic_dims[output] = mark
-
-    def cast_count(self, mark: DynamicDim, like: str) -> str:
-        """Convert a count to the type of another tensor."""
-        return self.add("cast", (mark.count,), self.dtype(like), ())
-
-    def again(self, inputs: Sequence[str]) -> list[str]:
-        """Add the node again with other inputs; return the names of its results."""
-        copy = type(self.proto)()
-        copy.CopyFrom(self.proto)
-        copy.input[:] = inputs
-        copy.output[:] = [
-            self.reader.fresh(f"{self.title}/{name}") if name else "" for name in copy.output
-        ]
-        self.reader.add(copy)
-        if any(name and name not in self.reader.table.types for name in copy.output):
-            raise ExpansionError("its result has no known shape")
-        return list(copy.output)
 
 
 def expansion_of_counts(reader: Reader, proto: Any) -> Expansion | None:
@@ -388,13 +298,13 @@ def _suppress(call: DynamicNode) -> None:
     ):
         raise ExpansionError("data decides of how many images or classes")
     inputs = [node.input(at) for at in range(5)] + [mark.count for mark in marks[:1]]
-    selected, count = node.outputs[0], reader.fresh(f"{call.title}/count")
+    selected, count = (reader.fresh(f"{call.title}/{word}") for word in ("rows", "count"))
     attributes = MappingProxyType({**node.attributes, "most": most})
     reader.append(
         Node("non_max_suppression", tuple(inputs), (selected, count), attributes, node.name),
         {selected: ("int64", (shape[0] * shape[1] * most, 3)), count: ("int64", ())},
     )
-    reader.dynamic_dims[selected] = DynamicDim(0, count)
+    call.give(selected, node.outputs[0], DynamicDim(0, count))
 
 
 def _shape_of(call: DynamicNode) -> None:
@@ -447,6 +357,25 @@ def _mean(call: DynamicNode) -> None:
     call.give(y, call.node.outputs[0])
 
 
+def _softmax(call: DynamicNode) -> None:
+    """Compute shares of what is there: what lies behind the count has none."""
+    (x,) = call.node.inputs
+    (result,) = call.again([call.replace_rest(x, "least")])
+    call.give(result, call.node.outputs[0], call.dynamic_dim(x))
+
+
+def _matmul(call: DynamicNode) -> None:
+    """Sum the products of as many elements of both factors as there are."""
+    x, w = call.node.inputs
+    marks, rank = [call.dynamic_dim(name) for name in (x, w)], len(call.shape(w))
+    if not (marks[0] and marks[1]) or (marks[1].count, marks[1].axis) != (
+        marks[0].count, max(0, rank - 2)
+    ):  # fmt: skip
+        raise ExpansionError(_TWO)
+    (result,) = call.again([call.replace_rest(name, 0) for name in (x, w)])
+    call.give(result, call.node.outputs[0])
+
+
 def _top_k(call: DynamicNode) -> None:
     """Take the first of those that are counted; k may be data too, if it is no more than these."""
     x, k = call.node.inputs
@@ -492,7 +421,8 @@ def _slice(call: DynamicNode) -> None:
     assert mark
     known = [call.reader.table.values.get(name) for name in names]
     if len(known) < 2 or any(value is None for value in known):
-        raise ExpansionError("a part that is not constant of an axis of which data decides")
+        slice_by_data(call)
+        return
     starts, ends, axes, steps = (
         value.reshape(-1).tolist() if value is not None else default
         for value, default in zip(
@@ -586,6 +516,8 @@ _MIXERS: Mapping[str, _Mixer] = MappingProxyType(
         "argmax": _reduction_to_place("least"),
         "argmin": _reduction_to_place("most"),
         "reduce_mean": _Mixer(_mean, lambda call: call.axes(1)),
+        **dict.fromkeys(("softmax", "log_softmax"), _Mixer(_softmax, lambda call: [call.axis(-1)])),
+        "matmul": _Mixer(_matmul, lambda call: [call.rank_read - 1]),
         "top_k": _Mixer(_top_k, lambda call: [call.axis(-1)]),
         "gather": _Mixer(_gather, lambda call: [call.axis(0)]),
         "slice": _Mixer(_slice, lambda call: call.axes(3)),

@@ -21,6 +21,8 @@ from polysci.frontends.onnx.control_flow import (
     expand_scan,
     expansion_of_sequence,
 )
+from polysci.frontends.onnx.data_shapes import expansion_of_sizes
+from polysci.frontends.onnx.data_sizes import add_sizes
 from polysci.frontends.onnx.dialects import (
     expansion_of_classical,
     expansion_of_microsoft,
@@ -338,23 +340,28 @@ def load(
     model: ModelSource, dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None, *, external: bool = False,
     supported: Container[str] | None = None,
+    most: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
     """Return the graph of an ONNX model.
 
     ``dims`` binds its free dimensions, by name or as ``INPUT.AXIS``, ``values`` inputs to
-    constants: numbers or arrays. Raises SpecError for a file that is no model, a dimension that is
+    constants: numbers or arrays. ``most`` bounds sizes that data decides, by the name of a tensor.
+    Raises SpecError for a file that is no model, a dimension that is
     free or of no use, shapes that contradict each other; RefusedNodesError with every node whose
     type is not in ``supported``.
     """
     where = str(model) if isinstance(model, str | PathLike) else IN_MEMORY
     parsed, arrays = read_apart(model, external=external)
-    return graph_of(parsed, dims, values, supported=supported, where=where, arrays=arrays)
+    return graph_of(
+        parsed, dims, values, supported=supported, where=where, arrays=arrays, most=most
+    )
 
 
 def graph_of(
     model: onnx.ModelProto, dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None, *, supported: Container[str] | None = None,
     where: str = "model", arrays: Mapping[str, Array] = MappingProxyType({}),
+    most: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
     """Return the graph of a model in memory that ``model_file.check_model`` accepts.
 
@@ -370,7 +377,7 @@ def graph_of(
         array = arrays.get(tensor.name)
         table.learn(tensor.name, table.array(tensor) if array is None else array)
     InputBinder(table, dims or {}, values or {}).bind(model.graph)
-    reader = Reader(table, supported, expansion_of, functions, dynamic_dims_of, opset)
+    reader = Reader(table, supported, expansion_of, functions, dynamic_dims_of, opset, most)
     reader.made |= table.types.keys()
     reader.taken |= reader.made | {name for node in model.graph.node for name in node.output}
     for node in model.graph.node:
@@ -381,7 +388,11 @@ def graph_of(
 def expansion_of(reader: Reader, proto: Any, last: bool) -> Expansion | None:
     """Return the expansion of a node, if any; ``last``: where polysci has no operator for it."""
     if last:
-        return expansion_of_counts(reader, proto) or expansion_by_schema(reader, proto)
+        return (
+            expansion_of_counts(reader, proto)
+            or expansion_of_sizes(reader, proto)
+            or expansion_by_schema(reader, proto)
+        )
     if proto.domain in DOMAINS and (
         newer := opset_upgrade(reader, proto) or expansion_of_auto_pad(reader, proto)
     ):
@@ -411,14 +422,16 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         name: reader.dynamic_dims[name] for name in outputs if name in reader.dynamic_dims
     }
     outputs += dict.fromkeys(mark.count for mark in dynamic_dims.values())
-    needed, kept = set(outputs), list[Node]()
-    for node in reversed(reader.nodes):
-        if needed & {name for name in node.outputs if name}:
-            needed.update(name for name in node.inputs if name)
-            kept.append(node)
-    kept.reverse()
+    sizes = add_sizes(reader, _needed(reader, outputs)[0])
+    outputs += [sizes.output] * bool(sizes.most)
+    needed, kept = _needed(reader, outputs)
     if refusals := [*_refusals(reader, kept, needed)]:
         raise RefusedNodesError(table.where, refusals)
+    if unknown := [name for name in reader.most if name not in reader.bounded]:
+        raise SpecError(
+            f"{table.where}: most: {unknown[0]!r:.200}: data decides the length of no tensor of "
+            "that name"
+        )
     if untyped := [name for name in outputs if name not in table.types]:
         what = "a sequence" if untyped[0] in reader.sequences else "no tensor"
         raise SpecError(f"{table.where}: output {untyped[0]!r:.200} is {what}")
@@ -433,8 +446,19 @@ def _finish(reader: Reader, graph: Any) -> Graph:
         {name: table.values[name] for name in names if name in table.values},
         {name: table.tensor(name) for name in names},
         dynamic_dims,
+        data_sizes=sizes,
         dequantised={name: row for name, row in reader.dequantised.items() if name in needed},
     )
+
+
+def _needed(reader: Reader, outputs: Iterable[str]) -> tuple[set[str], list[Node]]:
+    """Return the tensors that outputs need, and the nodes that make them, in order."""
+    needed, kept = set(outputs), list[Node]()
+    for node in reversed(reader.nodes):
+        if needed & {name for name in node.outputs if name}:
+            needed.update(name for name in node.inputs if name)
+            kept.append(node)
+    return needed, kept[::-1]
 
 
 def _refusals(reader: Reader, kept: Iterable[Node], needed: set[str]) -> Iterable[NodeRefusal]:

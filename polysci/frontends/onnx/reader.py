@@ -43,6 +43,19 @@ ExpansionOf = Callable[["Reader", Any, bool], Expansion | None]
 DynamicDimsOf = Callable[["Reader", Node, Mapping[str, Sequence[int]]], dict[str, DynamicDim]]
 
 
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """A size that data decides, of a tensor ``name``: ``count`` names it, and ``most`` is allowed.
+
+    It is checked where one of ``tensors`` is needed.
+    """
+
+    name: str
+    most: int
+    count: str
+    tensors: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Reader:
     """The nodes read so far; ``supported`` are operators that can be compiled, None: all.
@@ -56,6 +69,11 @@ class Reader:
     functions: Mapping[tuple[str, str, str], Any]
     dynamic_dims_of: DynamicDimsOf
     follows: int
+    most: Mapping[str, int] = field(default_factory=dict)  # of sizes that data decides
+    sizes: list[DataSize] = field(default_factory=list)  # which a run has to check
+    limits: dict[str, tuple[str, int]] = field(default_factory=dict)  # by count: it or the most
+    highest: dict[str, int] = field(default_factory=dict)  # of whole numbers that have a maker
+    bounded: set[str] = field(default_factory=set)  # names of ``most`` that are of use
     nodes: list[Node] = field(default_factory=list)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name -> its tensors
     dynamic_dims: dict[str, DynamicDim] = field(default_factory=dict)  # of which data decides
@@ -236,8 +254,9 @@ class Reader:
             self.sequences,
             self.dynamic_dims,
             self.refusals,
+            self.limits,
         )
-        copies = [dict(part) for part in known]
+        copies = [*[dict(part) for part in known], [*self.sizes]]
         return len(self.nodes), self.expanded, {*self.made}, {*self.taken}, copies
 
     def restore(self, before: Any) -> None:
@@ -245,7 +264,7 @@ class Reader:
         count, self.expanded, self.made, self.taken, known = before
         del self.nodes[count:]
         self.table.types, self.table.values, *others = known
-        self.sequences, self.dynamic_dims, self.refusals = others
+        self.sequences, self.dynamic_dims, self.refusals, self.limits, self.sizes = others
 
     def inline(
         self, body: Body, names: Mapping[str, str], outputs: Sequence[str], title: str

@@ -81,7 +81,7 @@ def lower(graph: Graph) -> Program:
     }
     program = Program(
         graph.name, names, outputs, titles, stages, build.values, build.constants,
-        graph.dynamic_dims, in_place, graph.state, graph.counter,
+        graph.dynamic_dims, in_place, graph.state, graph.counter, data_sizes=graph.data_sizes,
     )  # fmt: skip
     whole = program.with_stages(stages)
     return replace(whole, ranges=input_ranges(whole))

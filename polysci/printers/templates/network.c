@@ -151,5 +151,5 @@ size_t @NAME@_context_size(void) { return ARENA@ROWS_SIZE@; }
                                       .packed = context->model->packed,
                                       .in = {@IN@},
                                       .out = {@OUT@}@SET_TIMES@};
-@RUN@}
+@RUN@@VERDICT@}
 @ENTRIES@@GENERATE@@POOL_FUNCTIONS@@DEBUG@

@@ -410,6 +410,17 @@ def _processes(session: int) -> Iterator[tuple[str, float]]:
 
 
 T = TypeVar("T")
+_alone: set[int] = set()  # threads that run one program at a time
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Have ``together`` make its calls in this thread, one after the other, inside the block."""
+    _alone.add(get_ident())
+    try:
+        yield
+    finally:
+        _alone.discard(get_ident())
 
 
 def together(
@@ -420,6 +431,9 @@ def together(
     The error of the first that fails, after those under way have ended; Ctrl-C kills what they run,
     at whatever moment it comes.
     """
+    if get_ident() in _alone:
+        meanwhile()
+        return [call() for call in calls]
     starting = Lock()
     interrupted = False
     under_way: set[int] = set()  # the threads that run a call now

@@ -104,6 +104,6 @@ def test_a_tensor_of_unknown_shape_is_named() -> None:
 
 
 def test_a_loop_without_a_bound() -> None:
-    """No input has one: the model itself must."""
-    with pytest.raises(UnsupportedError, match="its first input, the most there may be, is left"):
+    """No input has one: an option must."""
+    with pytest.raises(UnsupportedError, match=r"as in --most y=1000$"):
         graph_of(loop(False, by_data=True), supported=SUPPORTED)

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from polysci.errors import UnsupportedError
+from polysci.errors import SizeError, UnsupportedError
 from polysci.export.network_project import table_rows
 from polysci.export.selftest_data import make_selftest_data
 from polysci.network.build import store
@@ -60,6 +60,7 @@ BEHIND = {
     "product": (node("MatMul", "r w", "y"),),
     "gemm": (node("Gemm", "r w", "y"),),
     "softmax": (node("Softmax", "r", "y", axis=-1),),
+    "softmax of all": (node("Softmax", "v", "y", axis=0), node("LogSoftmax", "v", "z")),
     "sums so far": (node("CumSum", "v zero", "y"),),
     "reshaped": (node("Unsqueeze", "v one", "u"), node("Transpose", "u", "y")),
     "normal": (node("LpNormalization", "r", "y", axis=1),),
@@ -117,6 +118,26 @@ def test_none_remains() -> None:
     assert outputs["rows"].shape == (0, 3) and outputs["found"].shape == (0, 5)
 
 
+def test_fewer_boxes_than_there_may_be() -> None:
+    made, inputs = detector(), scene()
+    network, counts = network_of(read(made, most={"rows": 4})), list[int]()
+    for shift in (0, 0.5, 1, 1.5, 9):
+        feeds = {**inputs, "raw": inputs["raw"] - np.float32(shift)}
+        wanted = ReferenceEvaluator(made).run(None, feeds)
+        counts.append(len(wanted[0]))
+        if counts[-1] <= 4:
+            outputs = network(feeds)
+            assert all(
+                np.allclose(y, x, 1e-5) for y, x in zip(outputs.values(), wanted, strict=True)
+            )
+            continue
+        with pytest.raises(
+            SizeError, match=f"rows: this run needs at least {counts[-1]}, and most"
+        ):
+            network(feeds)
+    assert counts[0] > 4 and {*counts} & {1, 2, 3, 4} and counts[-1] == 0, counts
+
+
 def selection(behind: tuple[onnx.NodeProto, ...]) -> onnx.ModelProto:
     nodes = [
         node("Greater", "x limit", "c"), node("NonZero", "c", "at"), node("Transpose", "at", "t"),
@@ -140,7 +161,8 @@ def test_what_follows(name: str) -> None:
 @pytest.mark.parametrize(
     ("behind", "reason"),
     [
-        (node("Softmax", "v", "y"), "mixes elements along an axis of which data decides"),
+        (node("Hardmax", "v", "y"), "mixes elements along an axis of which data decides"),
+        (node("MatMul", "v six", "y"), "its inputs have axes of which data decides the length in"),
         (node("ReduceLogSum", "v", "y"), "mixes elements along an axis of which data decides"),
         (node("Add", "v at_row", "y"), "data decides the length of its inputs"),
         (node("Add", "v six", "y"), "24 elements beside as many as data decides"),

@@ -141,9 +141,12 @@ def test_a_loop_of_known_length() -> None:
 
 @pytest.mark.exhaustive
 def test_a_loop_of_unknown_length_asks_for_it() -> None:
-    with pytest.raises(UnsupportedError, match=r"1 x Loop \('Loop the loop'\): its number of "
-                       r"iterations is not constant, and it stacks results; bind this input.*"
-                       r"--value n=V"):  # fmt: skip
+    with pytest.raises(
+        UnsupportedError,
+        match=r"1 x Loop \('Loop the loop'\): its number of "
+        r"iterations is not constant, and it stacks results: give the most "
+        r"there may be, as in --most all=1000; bind this input.*--value n=V",
+    ):
         importer.graph_of(loop("n"), supported=BASIC)
     with pytest.raises(UnsupportedError, match=r"has shape \[1099511627776, 2, 3\]"):
         importer.graph_of(loop("n"), values={"n": 1 << 40}, supported=BASIC)
