@@ -68,6 +68,17 @@ def test_a_decoder_of_a_gguf_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_library_for_all_lengths(tmp_path: Path) -> None:
+    for name in ("torch", "onnxruntime", "onnxscript"):
+        pytest.importorskip(name)
+    ran = run_script(FOLDER / "any_size.py", "3", "--rounds", "1", "--output", str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    rows = (tmp_path / "any_size.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "tokens,threads,all ms,alone ms,onnxruntime ms,alone,ratio"
+    assert rows[1].startswith("3,1,") and len(rows) == 2
+
+
+@pytest.mark.exhaustive
 def test_programs_fit_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_script(FOLDER / "notation.py", "wavenet")
     assert ran.returncode == 2 and "expected one of tmm 128x32x256, " in ran.stderr
