@@ -449,7 +449,7 @@ def _row(entry: Entry) -> tuple[str, int, int]:
         f'"{entry.identifier}", AS_{_word(precision)}, {", ".join(t.name.upper() for t in types)}',
         ", ".join(map(str, [*sizes, inner, w.const])),
         ", ".join(map(str, [*ends, f"{{{', '.join(str(len(own)) for own in axes)}}}"])),
-        ", ".join(map(str, [exact.scale, exact.channels, *activation])),
+        ", ".join(map(str, [exact.scale, exact.channels, prod(problem.w_shape[2:]), *activation])),
         f"{{{', '.join(steps or ['{1, 0, 0, {{0}}}'])}}}",
         _pair([", ".join(own) for own in axes]),
     ]

@@ -54,6 +54,7 @@ from polysci.lower.direct.nest import flush_denormals
 from polysci.lower.direct.tile_functions import activation_function, activation_headers
 from polysci.lower.lowering import LoweredPrimitive
 from polysci.lower.winograd.plan import WinogradPlan
+from polysci.lower.winograd.tiles import OutputTile, image_strides
 from polysci.numerics.dtypes import PRECISIONS
 from polysci.ops.convolutions import Conv2d
 from polysci.space.directives import Ahead
@@ -97,22 +98,23 @@ def lower_winograd(plan: WinogradPlan, options: EmitOptions) -> LoweredPrimitive
 def _shape(plan: WinogradPlan, symbol: str, strides: Strides) -> Let:
     """Return the constant that the transforms take."""
     sizes = (plan.v_tiles * plan.v_tile, plan.v_tile), (plan.t * plan.m_tile, plan.m_tile)
-    fields = shape_fields(plan.problem, plan.m, strides, sizes, (plan.k, plan.kernel.cols))
+    fields = shape_fields(plan.problem, plan.tile, strides, sizes, (plan.k, plan.kernel.cols))
     return Let(f"{symbol}_shape", Fields(tuple(fields.items())), "ps_winograd", static=True)
 
 
 def shape_fields(
-    conv: Conv2d, m: int, strides: Strides, distances: tuple[tuple[int, int], tuple[int, int]],
-    columns: tuple[int, int],
+    conv: Conv2d, tile: OutputTile, strides: Strides,
+    distances: tuple[tuple[int, int], tuple[int, int]], columns: tuple[int, int],
 ) -> dict[str, Value]:  # fmt: skip
     """Return the fields of a shape.
 
     ``distances`` are those of points and of tiles, in V and in M; ``columns`` those of U: of a
     block and of a panel.
     """
-    into, back = distances
+    (into, back), (down, across) = distances, tile.count(conv)
     return {
-        "m": m, "across": -(-conv.Q // m), "down": -(-conv.P // m),
+        "tall": tile.down.m, "wide": tile.across.m,
+        "rows": tile.down.points, "columns": tile.across.points, "across": across, "down": down,
         "height": conv.H, "width": conv.W, "channels": conv.C,
         "top": conv.pad[0], "left": conv.pad[1], "p": conv.P, "q": conv.Q, "filters": conv.K,
         **_distances("x", strides.get("I") or conv.arrays()["I"][1]),
@@ -123,7 +125,7 @@ def shape_fields(
 
 
 def _distances(letter: str, strides: tuple[int, ...]) -> dict[str, int]:
-    image, channel, row, col = strides
+    image, channel, row, col = image_strides(strides)
     return {
         f"{letter}_image": image, f"{letter}_row": row, f"{letter}_col": col,
         f"{letter}_channel": channel,

@@ -1,0 +1,145 @@
+"""The convolutions that Winograd's algorithm takes, and tiles of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from polysci.errors import UnsupportedError
+from polysci.numerics.filtering import OUTPUTS, Filtering, filtering
+from polysci.ops.convolutions import Conv1d, Conv2d
+from polysci.ops.problem import Problem
+
+Strides = tuple[int, ...]
+Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTile:
+    """Outputs of a tile down and across, and their filtering along each axis."""
+
+    down: Filtering
+    across: Filtering
+
+    def __str__(self) -> str:
+        return f"F({self.outputs}, {self.down.r}x{self.across.r})"
+
+    @property
+    def outputs(self) -> str:
+        return f"{self.down.m}x{self.across.m}"
+
+    @property
+    def points(self) -> int:
+        """Products of a tile and a pair of channels."""
+        return self.down.points * self.across.points
+
+    @property
+    def pixels(self) -> int:
+        """Outputs of a tile."""
+        return self.down.m * self.across.m
+
+    @property
+    def halo(self) -> float:
+        """Pixels of x that a tile reads for each of y."""
+        return self.points / self.pixels
+
+    def count(self, conv: Conv2d) -> tuple[int, int]:
+        """Return how many tiles an image has, down and across."""
+        return -(-conv.P // self.down.m), -(-conv.Q // self.across.m)
+
+    def tiles(self, conv: Conv2d) -> int:
+        """Return how many tiles all images have."""
+        down, across = self.count(conv)
+        return conv.N * down * across
+
+
+def refusal(problem: Problem) -> str:
+    """Return the field, its value and the rule that exclude a problem; empty for none."""
+    if not isinstance(problem, Conv1d | Conv2d):
+        return "it is no convolution over one or two axes: only those have a transform"
+    none = (1,) * len(problem.taps)
+    rules = (
+        ("dtype", problem.dtype, "f32"), ("stride", problem.stride, none),
+        ("dilation", problem.dilation, none), ("groups", problem.groups, 1),
+    )  # fmt: skip
+    wrong = [f"{name}={value}: expected {rule}" for name, value, rule in rules if value != rule]
+    if not set(problem.taps) <= set(OUTPUTS) or max(problem.taps) == 1:
+        *most, last = map(str, OUTPUTS)
+        wrong.append(
+            f"filter={problem.taps}: expected {', '.join(most)} or {last} taps along each axis, "
+            "not 1 along all"
+        )
+    return "; ".join(wrong)
+
+
+def convolution(problem: Problem) -> Conv2d:
+    """Return the problem over two axes: images of one axis have one row.
+
+    Raises UnsupportedError for one without a Winograd transform.
+    """
+    if why := refusal(problem):
+        raise UnsupportedError(f"{problem}: algorithm winograd: {why}")
+    if isinstance(problem, Conv2d):
+        return problem
+    assert isinstance(problem, Conv1d)
+    return Conv2d(
+        N=problem.N, C=problem.C, H=1, W=problem.W, K=problem.K, R=1, S=problem.S,
+        pad=(0, problem.pad[0]), P=1, Q=problem.Q, layout=problem.layout,
+        activation=problem.activation,
+    )  # fmt: skip
+
+
+def image_strides(strides: Strides) -> Strides:
+    """Return the distances of images, channels, rows and columns, from those of x or y."""
+    images, channels, *axes = strides
+    return (images, channels, *axes) if len(axes) == 2 else (images, channels, 0, *axes)
+
+
+def numbers_of(tile: OutputTile) -> Numbers:
+    """Return the numbers of the transform that has a tile."""
+    outputs = [axis.m for axis in (tile.down, tile.across) if axis.r > 1]
+    return tuple(outputs[:1] if len(set(outputs)) == 1 else outputs)
+
+
+def tile_of(conv: Conv2d, numbers: Sequence[int]) -> OutputTile:
+    """Return the tile of a transform: one number for all axes of more than one tap, or one each.
+
+    Raises UnsupportedError for others.
+    """
+    axes = sum(taps > 1 for taps in conv.taps)
+    own = iter(numbers if len(numbers) == axes else [*numbers] * axes)
+    outputs = [next(own, 0) if taps > 1 else 1 for taps in conv.taps]
+    pairs = list(zip(outputs, conv.taps, strict=True))
+    if len(numbers) not in (1, axes) or any(m not in OUTPUTS[taps] for m, taps in pairs):
+        several = dict.fromkeys(taps for taps in conv.taps if taps > 1)
+        rules = [f"one of {OUTPUTS[taps]} for {taps} taps" for taps in several]
+        each = ", or winograd(m,n) with one for each axis" if axes == 2 else ""
+        raise UnsupportedError(f"expected winograd(m){each}; m is {' and '.join(rules)}")
+    return OutputTile(*(filtering(*pair) for pair in pairs))
+
+
+def tile_sizes(conv: Conv2d) -> list[OutputTile]:
+    """Return the tiles that searches consider.
+
+    Those of different outputs along the axes are among them where they leave fewer products, since
+    less of them overhangs.
+    """
+    every = [
+        OutputTile(*(filtering(m, taps) for m, taps in zip(outputs, conv.taps, strict=True)))
+        for outputs in product(*(OUTPUTS[taps] for taps in conv.taps))
+    ]
+    alike = [tile for tile in every if len(numbers_of(tile)) == 1]
+    least = min((tile.tiles(conv) * tile.points for tile in alike), default=0)
+    mixed = [tile for tile in every if len(numbers_of(tile)) == 2]
+    if alike:
+        mixed = [tile for tile in mixed if tile.tiles(conv) * tile.points < least]
+    return [*alike, *mixed]
+
+
+def schedule_tile(conv: Conv2d, text: str, numbers: Sequence[int]) -> OutputTile:
+    """Return the tile of a schedule's transform. Raises UnsupportedError with its ``text``."""
+    try:
+        return tile_of(conv, numbers)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{text}: {error}") from None
