@@ -143,7 +143,7 @@ PS_SMALL int ps_winograd_tall(ps_winograd g) { return g.rows - g.tall + 1; }
 
 PS_SMALL int ps_winograd_wide(ps_winograd g) { return g.columns - g.wide + 1; }
 
-/* G w G^T of one filter; `down` and `across` are the matrices G of its rows and columns. */
+/* G w G^T of one filter; `down` and `across` are the powers of points for its rows and columns. */
 PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, const double *down,
                                   const double *across)
 {
@@ -157,16 +157,17 @@ PS_SCALAR void ps_winograd_filter(ps_winograd g, double *u, const float *w, cons
             double sum = 0;
             for (int s = 0; s < wide; ++s)
                 sum += t[s] * across[j * wide + s];
-            u[i * g.columns + j] = sum;
+            u[i * g.columns + j] =
+                sum * ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
         }
     }
 }
 
-PS_SCALAR void ps_winograd_factors(double *factors, int points, int taps)
+PS_SCALAR void ps_winograd_powers(double *powers, int points, int taps)
 {
     for (int j = 0; j < points; ++j)
         for (int tap = 0; tap < taps; ++tap)
-            factors[j * taps + tap] = ps_winograd_factor(points, taps, j, tap);
+            powers[j * taps + tap] = ps_winograd_power(points, taps, j, tap);
 }
 
 /* KCRS to [block of columns][point][panel][c][columns], zeros behind the last filter. */
@@ -175,8 +176,8 @@ PS_SCALAR void ps_winograd_weights(ps_winograd g, const float *restrict w, float
     const int tall = ps_winograd_tall(g), wide = ps_winograd_wide(g), points = g.rows * g.columns;
     const int64_t all = ps_ceil_div(g.filters, g.cols) * g.cols;
     _Alignas(64) double down[PS_POINTS * PS_POINTS], across[PS_POINTS * PS_POINTS];
-    ps_winograd_factors(down, g.rows, tall);
-    ps_winograd_factors(across, g.columns, wide);
+    ps_winograd_powers(down, g.rows, tall);
+    ps_winograd_powers(across, g.columns, wide);
     for (int64_t k0 = 0; k0 < all; k0 += g.block) {
         const int64_t width = ps_least(g.block, all - k0);
         for (int64_t k = k0; k < k0 + width; ++k)

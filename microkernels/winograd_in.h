@@ -42,9 +42,11 @@ PS_SMALL int ps_winograd_row(int points, int half, int i)
     return half * (points / 2) + i;
 }
 
-/* Row j of G is this, times the powers of point j.  The last one is 0 but for its last tap, 1. */
+/* Row j of G is this share of the powers of point j. */
 PS_SMALL double ps_winograd_share(int points, int j)
 {
+    if (j == points - 1)
+        return 1.0;
     if (j == 0)
         return points == 6 ? 1.0 / 4 : -1.0;
     if (points == 4)
@@ -62,17 +64,16 @@ PS_SMALL double ps_winograd_point(int j)
     return j % 2 ? size : -size;
 }
 
-/* An element of G, in doubles, so that U is rounded once. */
-PS_SMALL double ps_winograd_factor(int points, int taps, int j, int tap)
+/* The power of point j that belongs to a tap: of infinity only the last one counts.  Sums of such
+ * powers times taps are doubles, of which U takes a share and rounds once. */
+PS_SMALL double ps_winograd_power(int points, int taps, int j, int tap)
 {
-    if (points == 1)
-        return 1.0;
     if (j == points - 1)
         return tap == taps - 1 ? 1.0 : 0.0;
-    double factor = ps_winograd_share(points, j);
+    double power = 1.0;
     for (int i = 0; i < tap; ++i)
-        factor *= ps_winograd_point(j);
-    return factor;
+        power *= ps_winograd_point(j);
+    return power;
 }
 
 PS_INLINE ps_vec ps_minus(ps_vec x, ps_vec y) { return x - y; }

@@ -55,12 +55,13 @@ PS_SMALL void ps_winograd_weights(ps_winograd g, const ps_x *w, float *packed)
                 _Alignas(64) double t[PS_POINTS] = {0};
                 for (int s = 0; s < wide && k < g.filters; ++s)
                     for (int r = 0; r < tall; ++r)
-                        t[s] += ps_winograd_factor(g.rows, tall, i, r) *
+                        t[s] += ps_winograd_power(g.rows, tall, i, r) *
                                 w[((k * g.channels + c) * tall + r) * wide + s];
                 for (int j = 0; j < g.columns; ++j) {
                     double u = 0;
                     for (int s = 0; s < wide; ++s)
-                        u += t[s] * ps_winograd_factor(g.columns, wide, j, s);
+                        u += t[s] * ps_winograd_power(g.columns, wide, j, s);
+                    u *= ps_winograd_share(g.rows, i) * ps_winograd_share(g.columns, j);
                     packed[((i * g.columns + j) * g.channels + c) * g.cols + k] = (float)u;
                 }
             }

@@ -170,9 +170,8 @@ def _winograd_weights(user: User, g: Fields, w: Pointer, packed: Pointer) -> Non
     shape = (filters, channels, down.r, across.r)
     numbers = user.read(w, np.arange(prod(shape))).reshape(shape)
     factors = np.zeros((padded, channels, points), np.float32)
-    product = np.einsum(
-        "ir,kcrs,js->kcij", down.matrices[1], numbers.astype(np.float64), across.matrices[1]
-    )
+    sums = np.einsum("ir,kcrs,js->kcij", down.powers, numbers.astype(np.float64), across.powers)
+    product = sums * np.outer(down.shares, across.shares)
     factors[:filters] = product.reshape(filters, channels, points)
     at = 0
     for first in range(0, padded, g["block"]):

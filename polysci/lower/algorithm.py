@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from polysci.loop_ir.nodes import Team
@@ -74,12 +76,19 @@ class ExactInputs:
 
     ``largest`` bounds absolute values (None: as many as the sums of products allow); weights are
     then multiplied by ``scale``, and only ``channels`` input channels of a filter are not zero
-    (0: all of them).
+    (0: all of them). With ``patterns``, taps along an axis, a channel of a filter is plus or minus
+    the product of one pattern for each axis, or zero.
     """
 
     largest: int | None = None
     scale: int = 1
     channels: int = 0
+    patterns: Sequence[Sequence[int]] = ()
+
+    def filters(self, taps: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the products of patterns for axes of so many taps, row by row; empty for none."""
+        own = [[it for it in self.patterns if len(it) == count] for count in taps]
+        return [tuple(map(prod, product(*chosen))) for chosen in product(*own)]
 
 
 @dataclass(frozen=True, slots=True)

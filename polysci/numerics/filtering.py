@@ -26,7 +26,9 @@ ROUNDINGS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {1: (0, 0), 4: (1, 2), 6: (3, 3), 8: (3, 3)}
 )
 # Outputs of a tile by the taps of the filter: those for which there is code.
-OUTPUTS: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType({1: (1,), 3: (2, 4)})
+OUTPUTS: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType(
+    {1: (1,), 3: (2, 4), 5: (2, 4), 7: (2,)}
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +70,16 @@ class Filtering:
     def matrices(self) -> tuple[Doubles, Doubles, Doubles]:
         """B^T, G and A^T in float64: [point][x], [point][tap] and [y][point]."""
         return _matrices(self)
+
+    @property
+    def powers(self) -> Doubles:
+        """Powers of the points, as kernels multiply them by taps: [point][tap]."""
+        return np.diag(1 / self.shares) @ self.matrices[1]
+
+    @property
+    def shares(self) -> Doubles:
+        """The share of each point's sum of these that goes into a product."""
+        return np.array([next(filter(None, row)) for row in self.filter], np.float64)
 
 
 @cache

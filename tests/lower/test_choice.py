@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from polysci.lower.choice import candidates, key_of, resolve_algorithm
 from polysci.lower.registry import algorithm_named, options
 from polysci.lower.winograd.algorithm import (
     EXACT,
+    PATTERNS,
     bound_sizes,
     count_operations,
     estimate,
@@ -34,7 +36,7 @@ from polysci.lower.winograd.tiles import (
 from polysci.measure.check import check
 from polysci.measure.error_bound import Reals
 from polysci.measure.integer_reference import exact_weights
-from polysci.numerics.filtering import filtering
+from polysci.numerics.filtering import OUTPUTS, filtering
 from polysci.ops.convolutions import Conv1d, Conv2d, Conv3d
 from polysci.ops.layer_lists import load
 from polysci.ops.nest import Nest
@@ -104,8 +106,8 @@ def test_schedules_that_do_not_fit_are_refused(text: str, error: type, told: str
         (CONV.with_(stride=2), "stride=(2, 2): expected (1, 1)"),
         (CONV.with_(dilation=2, pad=2), "dilation=(2, 2): expected (1, 1)"),
         (CONV.with_(groups=2), "groups=2: expected 1"),
-        (CONV.with_(R=4, S=3), "filter=(4, 3): expected 1 or 3 taps along each axis"),
-        (CONV.with_(R=1, S=1), "filter=(1, 1): expected 1 or 3 taps along each axis"),
+        (CONV.with_(R=4, S=3), "filter=(4, 3): expected 1, 3, 5 or 7 taps along each axis, not 1"),
+        (CONV.with_(R=1, S=1), "filter=(1, 1): expected 1, 3, 5 or 7 taps along each axis, not 1"),
         (Conv1d(N=1, C=4, W=9, K=4, S=3, stride=2), "stride=(2,): expected (1,)"),
         (Conv3d(N=1, C=2, D=4, H=4, W=4, K=2, T=3, R=3, S=3), "over one or two axes"),
         (MATMUL, "it is no convolution"),
@@ -130,7 +132,8 @@ def test_an_unknown_algorithm_is_refused() -> None:
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
-    ("taps", "numbers"), [((3, 3), (2,)), ((3, 3), (4,)), ((3, 3), (2, 4)), ((1, 3), (4,))]
+    ("taps", "numbers"),
+    [((3, 3), (2,)), ((3, 3), (4,)), ((3, 5), (2, 4)), ((1, 3), (4,)), ((7, 1), (2,))],
 )
 def test_sizes_are_those_of_plain_loops(
     taps: tuple[int, int], numbers: tuple[int, ...], layout: str
@@ -183,6 +186,8 @@ def test_every_schedule_of_the_space_can_be_generated() -> None:
         ({"H": 2}, "F(2x2, 3x3) F(4x4, 3x3) F(2x4, 3x3)"),
         ({"R": 1, "pad": (0, 1)}, "F(1x2, 1x3) F(1x4, 1x3)"),
         ({"S": 1, "pad": (1, 0)}, "F(2x1, 3x1) F(4x1, 3x1)"),
+        ({"R": 7, "S": 7}, "F(2x2, 7x7)"),
+        ({"R": 7, "S": 5, "H": 20}, "F(2x2, 7x5) F(2x4, 7x5)"),
     ],
 )
 def test_mixed_tiles_are_considered_where_less_overhangs(sizes: dict[str, Any], told: str) -> None:
@@ -328,12 +333,33 @@ def test_a_check_has_integers_and_a_bound_of_its_own() -> None:
 def test_exact_weights_touch_every_channel_and_few_of_a_filter() -> None:
     w = np.ones((9, 40, 3, 3), np.float32)
     some, count = exact_weights(w, EXACT), EXACT.channels
-    assert set(np.unique(some)) == {0, 576}
+    assert set(np.unique(some)) == {-576, 0, 576}
     assert ((some != 0).sum(axis=(1, 2, 3)) == 9 * count).all() and some.any(axis=(0, 2, 3)).all()
-    assert (exact_weights(w[:, :5], EXACT) == 576).all()
-    every = [map(abs, filtering(m, 3).matrices) for m in SIZES]
-    largest = [(back @ (factors.sum(1) * into.sum(1))).max() for into, factors, back in every]
-    assert EXACT.channels * EXACT.scale * max(largest) ** 2 + 2 < 2**24
+    line = exact_weights(w[0, :, 0, :, None] * np.ones(5, np.float32), EXACT)
+    assert {tuple(map(int, own)) for own in line.reshape(-1, 5)} - {(0,) * 5} == set(FIVE)
+
+
+FIVE = [own for own in PATTERNS if len(own) == 5]
+
+
+def reach(m: int, pattern: tuple[int, ...]) -> Fraction:
+    """The largest partial sum of a filter along an axis where |x| <= 1, in steps of all of them."""
+    own, largest, denominators = filtering(m, len(pattern)), Fraction(0), {1}
+    u = [sum(g * tap for g, tap in zip(row, pattern, strict=True)) for row in own.filter]
+    for row in own.back:
+        terms = [a * p * b for a, p, line in zip(row, u, own.into, strict=True) for b in line]
+        largest = max(largest, sum(map(abs, terms)))
+        denominators |= {term.denominator for term in terms}
+    assert all(step & (step - 1) == 0 for step in denominators)
+    return largest * max(denominators)
+
+
+def test_f32_holds_all_sums_of_exact_inputs() -> None:
+    reaches = [
+        max(reach(m, pattern) for pattern in PATTERNS if len(pattern) == taps)
+        for taps, outputs in OUTPUTS.items() for m in outputs
+    ]  # fmt: skip
+    assert EXACT.channels * max(reaches) ** 2 + 2 < 2**24
 
 
 SPEC = "mb1ic16ih8oc48oh8kh3ph1"

@@ -272,20 +272,29 @@ FAULTS = {
     "writes below the image": ("if (row >= to.rows)", "if (0)"),
     "forgets the bias": ("x = ps_add(x, bias);", ""),
 }
+# Those that only filters of 5 taps show.
+FAULTS_OF_FIVE = {
+    "a wrong constant into V": ("near = ps_splat(-4.25f)", "near = ps_splat(-4.251f)"),
+    "a wrong constant of a half": ("part = ps_splat(0.5f)", "part = ps_splat(0.501f)"),
+    "a wrong constant of U": ("32.0 / 45", "32.01 / 45"),
+    "a wrong constant back": ("ps_splat(0.125f)", "ps_splat(0.126f)"),
+    "points in another order": ("i == 3 ? 7 : i", "i"),
+}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.isa("avx2")
-def test_faults_are_noticed(judge: Judge) -> None:
-    problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=3, S=3, pad=1)
+@pytest.mark.parametrize(("taps", "faults"), [(3, FAULTS), (5, FAULTS_OF_FIVE)])
+def test_faults_are_noticed(judge: Judge, taps: int, faults: dict[str, tuple[str, str]]) -> None:
+    problem = Conv2d(N=1, C=11, H=6, W=6, K=13, R=taps, S=taps, pad=taps // 2)
     source = emit(problem, parse("winograd(4) > brgemm_avx2_f32_4x16"))
     texts = []
-    for before, after in FAULTS.values():
+    for before, after in faults.values():
         assert before in source.file
         texts.append(source.file.replace(before, after))
     paths = cache.build_many(texts, flags=QUICK)
     judge.prepare(problem)
-    for fault, path in zip(FAULTS, paths, strict=True):
+    for fault, path in zip(faults, paths, strict=True):
         question = {"op": "bound", "so": str(path), "symbol": "primitive"}
         try:
             judge.ask(**question, **bound_of(source.schedule))
@@ -332,10 +341,17 @@ def test_exported_layers_pass_their_own_test(tmp_path: Path, isa: str, flags: st
             conv.with_(layout="nchw"),
             parse(f"winograd(2) ahead(B) > brgemm_{isa}_f32_4x{2 * lanes}"),
         ),
+        ExportedLayer(
+            conv.with_(R=5, S=5, pad=2), parse(f"winograd(4) > brgemm_{isa}_f32_3x{lanes}")
+        ),
+        ExportedLayer(
+            Conv1d(N=1, C=19, W=21, K=5, S=7, pad=3, layout="nchw"),
+            parse(f"winograd(2) > brgemm_{isa}_f32_3x{lanes}"),
+        ),
     ]
     export_c(layers, tmp_path / "net", name="net")
     words = [cc, *STRICT, *flags.split(), "net.c", "selftest.c", "-o", "selftest", "-lm"]
     built = subprocess.run(words, cwd=tmp_path / "net", capture_output=True, text=True)
     assert (built.returncode, built.stderr) == (0, "")
     ran = subprocess.run(["./selftest"], cwd=tmp_path / "net", capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, "6 passed, 0 failed\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "10 passed, 0 failed\n"), ran.stderr

@@ -43,7 +43,8 @@ typedef struct {
     int64_t w_first;
     int rows, groups, terms, loops, axes[2]; /* where each kind of loop ends; axes of x and y */
     int scale, most; /* of weights, and how many channels of a filter are not zero; 0: all */
-    int taps;        /* of a channel of a filter */
+    int taps, patterns; /* of a channel of a filter; 0: any weights, times the scale */
+    const int *filters; /* the patterns, row by row; the scale is about their size */
     double (*activation)(double); /* of finished sums; 0: none */
     double error;                 /* of the generated one, relative to max(|x|, 1) */
     loop loop[LOOPS];
@@ -209,11 +210,17 @@ static int64_t largest(const layer *l)
 static void sparse(const layer *l, void *w)
 {
     const int64_t channels = points(l, l->groups, l->terms) / l->taps;
+    double sign = 0;
     for (int64_t i = 0; i < l->w; ++i) {
-        const int64_t filter = i / l->taps / channels;
-        const int64_t channel = i / l->taps % channels;
+        const int64_t filter = i / l->taps / channels, channel = i / l->taps % channels;
         const int64_t moved = (channel - l->most * filter % channels + channels) % channels;
-        const double held = value(l->w_type, w, i) * l->scale;
+        double held = value(l->w_type, w, i) * l->scale;
+        if (l->patterns) {
+            const int64_t tap = i % l->taps, pattern = (filter * 7 + channel) % l->patterns;
+            held = tap ? sign : held > 0 ? 1 : held < 0 ? -1 : 0;
+            sign = held;
+            held *= l->filters[pattern * l->taps + tap];
+        }
         put(l->w_type, w, i, moved < l->most ? held : 0);
     }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -49,10 +50,16 @@ from polysci.space.schedule import Schedule, Transform
 from polysci.target import microkernels
 from polysci.text.tables import bytes_text, columns, pairs, time_text
 
-# Inputs for which every number is an integer that f32 holds: 24 x 24 is what G w G^T divides by at
-# most. With |x| <= 1 a sum and all its partial sums stay within 576 x 48 x 48 a channel (48: the
-# largest row sum of |A^T| times those of |G| and |B^T|).
-EXACT: Final = ExactInputs(largest=1, scale=576, channels=12)
+# Inputs for which f32 holds every number. G divides three taps by 24; of more taps it holds points
+# of polynomials, here such as it divides without a remainder of small primes: (4, -12, -5, 3, 1) is
+# (t^2 - 4)(t^2 + 3 t - 1). With |x| <= 1 a sum and all its partial sums have 24 bits at most.
+PATTERNS: Final = (
+    (1,),
+    *((24 * a, 24 * b, 24) for a, b in product((1, -1), repeat=2)),
+    (4, -12, -5, 3, 1), (1, 3, -5, -12, 4),
+    (4, -12, -9, 15, 6, -3, -1), (-1, -3, 6, 15, -9, -12, 4),
+)  # fmt: skip
+EXACT: Final = ExactInputs(largest=1, channels=5, patterns=PATTERNS)
 # Vector operations of a pass of a transform along an axis, by its points; back by its outputs too.
 INTO: Final[Mapping[int, int]] = MappingProxyType({1: 0, 4: 4, 6: 12, 8: 26})
 BACK: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
